@@ -1,0 +1,23 @@
+"""JSON in and out. The only place that names the library, so that it can be replaced."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder()
+
+
+def encode(value: Any) -> bytes:
+    """Compact JSON. Struct, dict, list, str, int, float, bool and None."""
+    return _encoder.encode(value)
+
+
+def decode(data: bytes | str) -> Any:
+    """JSON to plain Python values. Raises ValueError naming the position when it is not JSON."""
+    try:
+        return _decoder.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ValueError(f"not JSON: {error}") from None

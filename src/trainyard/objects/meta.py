@@ -1,0 +1,86 @@
+"""Names, keys and owners."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+Json = dict[str, Any]  # a JSON object as decoded: str keys, any JSON value
+
+
+@dataclass(frozen=True, slots=True)
+class GVK:
+    """A kind's identity on the wire. `plural` is the resource in URLs; group "" is the core group."""
+
+    group: str
+    version: str
+    kind: str
+    plural: str
+
+    @property
+    def api_version(self) -> str:
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+
+class Key(NamedTuple):
+    """namespace/name, nothing else. Cluster-scoped objects have namespace ""."""
+
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
+
+def _meta(obj: Mapping[str, Any]) -> Mapping[str, Any]:
+    meta = obj.get("metadata")
+    return meta if isinstance(meta, dict) else {}
+
+
+def name_of(obj: Mapping[str, Any]) -> str:
+    return str(_meta(obj).get("name") or "")
+
+
+def namespace_of(obj: Mapping[str, Any]) -> str:
+    return str(_meta(obj).get("namespace") or "")
+
+
+def uid_of(obj: Mapping[str, Any]) -> str:
+    return str(_meta(obj).get("uid") or "")
+
+
+def revision_of(obj: Mapping[str, Any]) -> str:
+    """metadata.resourceVersion, "" when absent."""
+    return str(_meta(obj).get("resourceVersion") or "")
+
+
+def key_of(obj: Mapping[str, Any]) -> Key:
+    return Key(namespace_of(obj), name_of(obj))
+
+
+def labels_of(obj: Mapping[str, Any]) -> dict[str, str]:
+    labels = _meta(obj).get("labels")
+    return labels if isinstance(labels, dict) else {}
+
+
+def controller_of(obj: Mapping[str, Any]) -> Json | None:
+    """The owner reference with `controller: true`, if there is one."""
+    owners = _meta(obj).get("ownerReferences")
+    if isinstance(owners, list):
+        for owner in owners:
+            if isinstance(owner, dict) and owner.get("controller") is True:
+                return owner
+    return None
+
+
+def owner_reference(api_version: str, kind: str, name: str, uid: str) -> Json:
+    """The controller reference that makes an object a child: it goes when its owner goes."""
+    return {
+        "apiVersion": api_version,
+        "kind": kind,
+        "name": name,
+        "uid": uid,
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }

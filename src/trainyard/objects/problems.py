@@ -1,0 +1,16 @@
+"""What is wrong with something a person wrote: where, and what to write instead."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Problem:
+    """One problem. `path` is as the API server writes it (`spec.replicaSpecs[0].replicas`), "" for the whole."""
+
+    path: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.text}" if self.path else self.text

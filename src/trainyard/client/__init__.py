@@ -1,1 +1,33 @@
-"""(room)"""
+"""One HTTP client for a Kubernetes API server, real or embedded.
+
+The room's idea: requests and answers are values (request.py, pure), failures are one tree (errors.py), and a thin
+transport (api.py) moves bytes between them. It knows no kind of job, never retries and never decides.
+"""
+
+from trainyard.client.api import Api
+from trainyard.client.errors import (
+    AlreadyExists,
+    ApiError,
+    Conflict,
+    Forbidden,
+    Gone,
+    Invalid,
+    NotFound,
+    Unavailable,
+)
+from trainyard.client.request import Request, Selection, path_of
+
+__all__ = [
+    "AlreadyExists",
+    "Api",
+    "ApiError",
+    "Conflict",
+    "Forbidden",
+    "Gone",
+    "Invalid",
+    "NotFound",
+    "Request",
+    "Selection",
+    "Unavailable",
+    "path_of",
+]

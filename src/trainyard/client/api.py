@@ -1,0 +1,219 @@
+"""The HTTP client: `Api` sends what request.py builds and raises what errors.py draws.
+
+Rules for this file:
+- It never retries and never decides. A connection that fails, breaks or stays silent is `Unavailable`.
+- Short requests share a pool of connections and have a total time. Streams (watches, logs) have connections of their
+  own, so that a hundred followed logs do not starve one write.
+- A watch has no read time-out, because silence is normal; the server is told to end it after a while, and a peer
+  that is dead (no end, no bytes) is noticed by TCP keep-alive or, at the latest, shortly after that while.
+- Answers come uncompressed: gunzip costs more than the decoding.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import socket
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from types import TracebackType
+
+import aiohttp
+from yarl import URL
+
+from trainyard import __version__
+from trainyard.client import request as requests
+from trainyard.client.errors import Unavailable
+from trainyard.client.request import EVERYTHING, Query, Request, Selection
+from trainyard.objects import GVK, Json
+
+POOL = 64
+CONNECT_SECONDS = 10.0
+TOTAL_SECONDS = 60.0
+WATCH_SECONDS = 480
+GUARD_SECONDS = 30.0  # how much longer than promised a watch may last before the peer counts as dead
+BUFFER = 1 << 20
+
+
+class Api:
+    """One API server. Use as `async with Api(url) as api`, or call `close`."""
+
+    def __init__(self, url: str, token: str = "", ca: str | Path | None = None, agent: str = "trainyard") -> None:
+        self.url = url.rstrip("/")
+        self._headers = {
+            "Accept": "application/json",
+            "Accept-Encoding": "identity",
+            "User-Agent": f"{agent}/{__version__}",
+        }
+        if token:
+            self._headers["Authorization"] = f"Bearer {token}"
+        self._ca = ca
+        self._short: aiohttp.ClientSession | None = None
+        self._long: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> Api:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close every connection. Streams that are still read end with Unavailable."""
+        for session in (self._short, self._long):
+            if session is not None:
+                await session.close()
+        self._short = self._long = None
+
+    async def get(self, gvk: GVK, namespace: str, name: str, subresource: str = "") -> Json:
+        return await self._json(requests.get(gvk, namespace, name, subresource))
+
+    async def list(
+        self,
+        gvk: GVK,
+        namespace: str = "",
+        label_selector: str = "",
+        field_selector: str = "",
+        limit: int = 0,
+        cont: str = "",
+    ) -> Json:
+        """One page of a list, decoded; everything when `limit` is 0."""
+        which = Selection(label_selector, field_selector)
+        return await self._json(requests.list_objects(gvk, namespace, which, limit, cont))
+
+    async def list_bytes(
+        self, gvk: GVK, namespace: str, which: Selection = EVERYTHING, limit: int = 0, cont: str = ""
+    ) -> bytes:
+        """One page of a list as it came, for those who decode in two steps."""
+        return await self._send(requests.list_objects(gvk, namespace, which, limit, cont))
+
+    async def create(self, gvk: GVK, namespace: str, obj: Json, subresource: str = "") -> Json:
+        """Create `obj`; with a subresource, POST it there (`binding` of the pod that `obj` names)."""
+        return await self._json(requests.create(gvk, namespace, obj, subresource))
+
+    async def replace(self, gvk: GVK, namespace: str, name: str, obj: Json, subresource: str = "") -> Json:
+        return await self._json(requests.replace(gvk, namespace, name, obj, subresource))
+
+    async def patch(self, gvk: GVK, namespace: str, name: str, body: Json, subresource: str = "") -> Json:
+        """A JSON merge patch. A null removes a key; `metadata.resourceVersion` in it is a precondition."""
+        return await self._json(requests.patch(gvk, namespace, name, body, subresource))
+
+    async def delete(
+        self,
+        gvk: GVK,
+        namespace: str,
+        name: str,
+        uid: str = "",
+        propagation: str = "Background",
+        grace: int | None = None,
+    ) -> Json:
+        """Delete one object; with a uid only if it is still that one (else Conflict)."""
+        return await self._json(requests.delete(gvk, namespace, name, uid, propagation, grace))
+
+    async def watch(
+        self, gvk: GVK, namespace: str = "", revision: str = "", label_selector: str = "", field_selector: str = ""
+    ) -> AsyncIterator[bytes]:
+        """Watch lines after `revision`, one JSON document each, until the server ends the watch."""
+        seconds = int(WATCH_SECONDS * random.uniform(0.8, 1.2))  # so that a fleet does not come back in step
+        which = Selection(label_selector, field_selector)
+        lines = requests.Lines()
+        async for chunk in self._stream(requests.watch(gvk, namespace, revision, which, seconds), seconds):
+            for line in lines.feed(chunk):
+                yield line
+
+    async def logs(
+        self,
+        namespace: str,
+        pod: str,
+        container: str = "",
+        *,
+        follow: bool = False,
+        previous: bool = False,
+        since: int | None = None,
+        tail: int | None = None,
+        timestamps: bool = False,
+    ) -> AsyncIterator[bytes]:
+        """A container's output, in chunks as they come; `since` in seconds, `tail` in lines."""
+        query = {
+            "container": container,
+            "follow": "true" if follow else "",
+            "previous": "true" if previous else "",
+            "sinceSeconds": "" if since is None else str(since),
+            "tailLines": "" if tail is None else str(tail),
+            "timestamps": "true" if timestamps else "",
+        }
+        async for chunk in self._stream(requests.logs(namespace, pod, query), None if follow else TOTAL_SECONDS):
+            yield chunk
+
+    async def request(
+        self, method: str, path: str, query: Query = (), body: bytes | None = None, content_type: str = ""
+    ) -> bytes:
+        """Any other request; the body of its answer as it came."""
+        return await self._send(Request(method, path, query, body, content_type))
+
+    async def _json(self, request: Request) -> Json:
+        return requests.decoded(request, await self._send(request))
+
+    async def _send(self, request: Request) -> bytes:
+        if self._short is None:
+            self._short = self._session(POOL)
+        timeout = aiohttp.ClientTimeout(total=TOTAL_SECONDS, sock_connect=CONNECT_SECONDS)
+        async with self._response(self._short, request, timeout) as response:
+            body = await response.read()
+            return requests.answer(request, response.status, response.headers, body)
+
+    async def _stream(self, request: Request, seconds: float | None) -> AsyncIterator[bytes]:
+        if self._long is None:
+            self._long = self._session(0)
+        total = seconds + GUARD_SECONDS if seconds is not None else None
+        timeout = aiohttp.ClientTimeout(total=total, sock_connect=CONNECT_SECONDS)
+        async with self._response(self._long, request, timeout) as response:
+            if response.status != 200:
+                requests.answer(request, response.status, response.headers, await response.read())
+            async for chunk in response.content.iter_any():
+                yield chunk
+
+    @asynccontextmanager
+    async def _response(
+        self, session: aiohttp.ClientSession, request: Request, timeout: aiohttp.ClientTimeout
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """The answer to one request. Whatever breaks on the way is Unavailable."""
+        headers = {"Content-Type": request.content_type} if request.content_type else {}
+        url = URL(self.url + request.target, encoded=True)
+        try:
+            async with session.request(
+                request.method, url, data=request.body, headers=headers, timeout=timeout, allow_redirects=False
+            ) as response:
+                yield response
+        except TimeoutError:
+            what = f"{request.method} {request.path}: no answer in time"
+            raise Unavailable(0, "Timeout", what) from None
+        except (aiohttp.ClientError, OSError) as error:
+            what = f"{request.method} {request.path}: {error or type(error).__name__}"
+            raise Unavailable(0, "ConnectionLost", what) from None
+
+    def _session(self, limit: int) -> aiohttp.ClientSession:
+        secure = ssl.create_default_context(cafile=self._ca) if self._ca else True
+        connector = aiohttp.TCPConnector(limit=limit, ssl=secure, socket_factory=_socket)
+        return aiohttp.ClientSession(
+            connector=connector,
+            headers=self._headers,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            read_bufsize=BUFFER,
+            loop=asyncio.get_running_loop(),
+        )
+
+
+def _socket(address: aiohttp.connector.AddrInfoType) -> socket.socket:
+    """A socket that notices a dead peer by itself."""
+    family, kind, protocol = address[0], address[1], address[2]
+    made = socket.socket(family, kind, protocol)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    for name, seconds in (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3)):
+        if hasattr(socket, name):
+            made.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), seconds)
+    return made

@@ -1,0 +1,210 @@
+"""Requests and answers of the Kubernetes API, as values. Pure: nothing here opens a socket.
+
+Rules for this file:
+- A verb is a function that returns a `Request`; `answer` turns status, headers and body into the body or an ApiError.
+- An object without a name is never asked for by name: DELETE of an empty name would empty the collection.
+- Patches are JSON merge patches; a null removes a key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+from urllib.parse import quote, urlencode
+
+from trainyard.client.errors import Unavailable, error_for
+from trainyard.objects import GVK, Json, decode, encode, name_of
+
+JSON = "application/json"
+MERGE_PATCH = "application/merge-patch+json"
+
+_REASONS = {
+    400: "BadRequest",
+    401: "Unauthorized",
+    403: "Forbidden",
+    404: "NotFound",
+    405: "MethodNotAllowed",
+    409: "Conflict",
+    410: "Expired",
+    413: "RequestEntityTooLarge",
+    422: "Invalid",
+    429: "TooManyRequests",
+    500: "InternalError",
+    503: "ServiceUnavailable",
+    504: "Timeout",
+}
+
+Query = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One request. `path` is quoted already."""
+
+    method: str
+    path: str
+    query: Query = ()
+    body: bytes | None = None
+    content_type: str = ""
+
+    @property
+    def target(self) -> str:
+        return f"{self.path}?{urlencode(self.query)}" if self.query else self.path
+
+
+class Selection(NamedTuple):
+    """Which objects of a collection."""
+
+    label_selector: str = ""
+    field_selector: str = ""
+
+
+EVERYTHING = Selection()
+
+
+def path_of(gvk: GVK, namespace: str = "", name: str = "", subresource: str = "") -> str:
+    """The URL path of a collection, an object or a subresource. Namespace "" is the cluster, or all namespaces."""
+    parts = ["apis", gvk.group, gvk.version] if gvk.group else ["api", gvk.version]
+    if namespace:
+        parts += ["namespaces", namespace]
+    parts += [gvk.plural, *filter(None, (name, subresource))]
+    for part in parts:
+        if part in (".", "..") or not part:
+            raise ValueError(f"{gvk.kind} {namespace}/{name}: {part!r} cannot be part of a URL")
+    return "/" + "/".join(quote(part, safe="") for part in parts)
+
+
+def named_path(gvk: GVK, namespace: str, name: str, subresource: str = "") -> str:
+    """As `path_of`, for one object: the name must not be empty."""
+    if not name:
+        raise ValueError(f"{gvk.kind}: the request needs a name; without one it would mean the whole collection")
+    return path_of(gvk, namespace, name, subresource)
+
+
+def get(gvk: GVK, namespace: str, name: str, subresource: str = "") -> Request:
+    return Request("GET", named_path(gvk, namespace, name, subresource))
+
+
+def list_objects(gvk: GVK, namespace: str, which: Selection, limit: int = 0, cont: str = "") -> Request:
+    """One page of a list. `limit` 0 asks for everything at once."""
+    query = _pairs(
+        labelSelector=which.label_selector,
+        fieldSelector=which.field_selector,
+        limit=str(limit) if limit else "",
+        **{"continue": cont},
+    )
+    return Request("GET", path_of(gvk, namespace), query)
+
+
+def watch(gvk: GVK, namespace: str, revision: str, which: Selection, seconds: int) -> Request:
+    """A watch from a revision, with bookmarks; the server ends it by itself after `seconds`."""
+    query = _pairs(
+        watch="true",
+        allowWatchBookmarks="true",
+        resourceVersion=revision,
+        timeoutSeconds=str(seconds),
+        labelSelector=which.label_selector,
+        fieldSelector=which.field_selector,
+    )
+    return Request("GET", path_of(gvk, namespace), query)
+
+
+def create(gvk: GVK, namespace: str, obj: Json, subresource: str = "") -> Request:
+    """POST to the collection, or to a subresource of the object that `obj` names (a pod's binding)."""
+    path = named_path(gvk, namespace, name_of(obj), subresource) if subresource else path_of(gvk, namespace)
+    return Request("POST", path, (), encode(obj), JSON)
+
+
+def replace(gvk: GVK, namespace: str, name: str, obj: Json, subresource: str = "") -> Request:
+    return Request("PUT", named_path(gvk, namespace, name, subresource), (), encode(obj), JSON)
+
+
+def patch(gvk: GVK, namespace: str, name: str, body: Json, subresource: str = "") -> Request:
+    return Request("PATCH", named_path(gvk, namespace, name, subresource), (), encode(body), MERGE_PATCH)
+
+
+def delete(gvk: GVK, namespace: str, name: str, uid: str, propagation: str, grace: int | None) -> Request:
+    """DELETE of one object; with a uid only if it is still that one."""
+    options: Json = {"apiVersion": "v1", "kind": "DeleteOptions"}
+    if propagation:
+        options["propagationPolicy"] = propagation
+    if uid:
+        options["preconditions"] = {"uid": uid}
+    if grace is not None:
+        options["gracePeriodSeconds"] = grace
+    return Request("DELETE", named_path(gvk, namespace, name), (), encode(options), JSON)
+
+
+def logs(namespace: str, pod: str, query: Mapping[str, str]) -> Request:
+    """A container's output. An empty value in `query` is left out."""
+    path = named_path(GVK("", "v1", "Pod", "pods"), namespace, pod, "log")
+    return Request("GET", path, _pairs(**query))
+
+
+def answer(request: Request, status: int, headers: Mapping[str, str], body: bytes) -> bytes:
+    """The body of a good answer. Raises the ApiError that the server means by anything else."""
+    if 200 <= status < 300:
+        return body
+    said = _status(body)
+    reason = str(said.get("reason") or _REASONS.get(status, "Unknown"))
+    message = str(said.get("message") or "")
+    if not message:
+        text = body[:200].decode("utf-8", "replace").strip()
+        message = f"{request.method} {request.path}: {text or 'no message'}"
+    details = said.get("details")
+    details = details if isinstance(details, dict) else {}
+    raise error_for(status, reason, message, details, _retry_after(headers, details))
+
+
+def decoded(request: Request, body: bytes) -> Json:
+    """The JSON object in a body. Half an object means the connection broke: what the server did is unknown."""
+    try:
+        value = decode(body)
+    except ValueError as error:
+        raise Unavailable(0, "BadAnswer", f"{request.method} {request.path}: {error}") from None
+    if not isinstance(value, dict):
+        raise Unavailable(0, "BadAnswer", f"{request.method} {request.path}: the answer is not an object")
+    return value
+
+
+class Lines:
+    """Cuts a stream of chunks into lines. What follows the last line end waits for more; at the end it is dropped."""
+
+    def __init__(self) -> None:
+        self._pending: list[bytes] = []
+
+    def feed(self, chunk: bytes) -> list[bytes]:
+        """The lines that are whole now, without their ends and without empty ones."""
+        head, found, rest = chunk.partition(b"\n")
+        if not found:
+            self._pending.append(chunk)  # joined once, when the line ends: a long line costs what it is long
+            return []
+        first = b"".join((*self._pending, head))
+        *whole, last = rest.split(b"\n")
+        self._pending = [last] if last else []
+        return [line for line in (first, *whole) if line.strip()]
+
+
+def _pairs(**query: str) -> Query:
+    return tuple((key, value) for key, value in query.items() if value)
+
+
+def _status(body: bytes) -> Mapping[str, Any]:
+    """The Status object of an error answer; empty when it is something else (a proxy's page)."""
+    try:
+        said = decode(body)
+    except ValueError:
+        return {}
+    return said if isinstance(said, dict) and said.get("kind", "Status") == "Status" else {}
+
+
+def _retry_after(headers: Mapping[str, str], details: Mapping[str, Any]) -> float | None:
+    for text in (headers.get("Retry-After"), details.get("retryAfterSeconds")):
+        try:
+            seconds = float(str(text))
+        except ValueError:
+            continue
+        if 0 < seconds < 3600:
+            return seconds
+    return None

@@ -1,0 +1,343 @@
+"""What a schema says against an object: every problem, at its path, with what to write instead.
+
+Rules for this file:
+- A check is a function (value, path, problems) that appends and returns nothing. It never raises.
+- It goes as deep as the schema, never as deep as the object, so an object cannot exhaust the stack.
+- The first words of a text are the API server's (`Invalid value: ...`, `Required value`, `Unsupported value: ...`,
+  `Duplicate value: ...`, `Too many: ...`, `Too long: ...`); what follows says what to write.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from trainyard.objects import Json, Problem, encode
+from trainyard.schema.shaping import EMBEDDED, PRESERVE
+
+Check = Callable[[Any, str, list[Problem]], None]
+
+DEPTH = 100  # levels of an object that are looked at; a pod template has about 15
+MOST = 200  # problems reported for one object; more help nobody
+
+INT_OR_STRING = "x-kubernetes-int-or-string"
+
+WORDS = {
+    "integer": "an integer, such as 1",
+    "number": "a number, such as 0.5",
+    "string": "a string; put it in quotes",
+    "boolean": "true or false, without quotes",
+    "object": "an object (lines of `name: value`)",
+    "array": "a list (lines that start with `-`)",
+}
+_SIMPLE = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*\Z")
+
+
+def shown(value: Any) -> str:
+    """The value as JSON, cut to what fits in a message."""
+    if isinstance(value, str) and len(value) > 200:
+        value = value[:200]
+    if isinstance(value, dict | list) and len(value) > 50:
+        return "{...}" if isinstance(value, dict) else "[...]"
+    try:
+        text = encode(value).decode()
+    except (RecursionError, ValueError, TypeError, OverflowError):
+        return "{...}" if isinstance(value, dict) else "[...]"
+    return text if len(text) <= 100 else text[:97] + "..."
+
+
+def below(path: str, name: object) -> str:
+    """The path of a field: dotted, in brackets when its name is no plain word."""
+    text = str(name)
+    if not _SIMPLE.match(text):
+        return f"{path}[{text[:80]}]"
+    return f"{path}.{text}" if path else text
+
+
+def is_type(value: Any, kind: str) -> bool:
+    """Whether a JSON value is of that OpenAPI type. true is no integer; 2.0 is one; NaN and infinity are nothing."""
+    if kind == "object":
+        return isinstance(value, dict)
+    if kind == "array":
+        return isinstance(value, list)
+    if kind == "string":
+        return isinstance(value, str)
+    if kind == "boolean":
+        return isinstance(value, bool)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    if isinstance(value, int):
+        return True
+    return value.is_integer() if kind == "integer" else math.isfinite(value)
+
+
+def compile_check(schema: Json, where: str = "", level: int = 0) -> Check:
+    """The check of a schema. `where` is the schema's own place, for the error when it cannot be compiled."""
+    if level > DEPTH:
+        raise ValueError(f"{where or 'the schema'} is nested deeper than {DEPTH} levels")
+    if not isinstance(schema, dict):
+        raise ValueError(f"{where or 'the schema'} is no schema: {shown(schema)}")
+    kind = schema.get("type")
+    if kind is not None and kind not in WORDS:
+        raise ValueError(f"{where or 'the schema'}: unknown type {kind!r}; write one of {', '.join(WORDS)}")
+    parts = [
+        *_number_checks(schema),
+        *_string_checks(schema, where),
+        *_list_checks(schema, where, level),
+        *_object_checks(schema, where, level),
+        *_enum_checks(schema),
+        *_logic_checks(schema, where, level),
+    ]
+    nullable = schema.get("nullable") is True or (kind is None and schema.get(PRESERVE) is True)
+    mixed = schema.get(INT_OR_STRING) is True
+
+    def check(value: Any, path: str, problems: list[Problem]) -> None:
+        if value is None and nullable:
+            return
+        if mixed:
+            if not (is_type(value, "integer") or isinstance(value, str)):
+                problems.append(_wrong(path, value, "an integer or a string"))
+                return
+        elif kind is not None and not is_type(value, kind):
+            problems.append(_wrong(path, value, WORDS[kind]))
+            return
+        for part in parts:
+            if len(problems) >= MOST:
+                return
+            part(value, path, problems)
+
+    return check
+
+
+def _wrong(path: str, value: Any, wanted: str) -> Problem:
+    end = "; leave the field out for the default" if value is None else ""
+    return Problem(path, f"Invalid value: {shown(value)}: must be {wanted}{end}")
+
+
+def _invalid(path: str, value: Any, text: str) -> Problem:
+    return Problem(path, f"Invalid value: {shown(value)}: {text}")
+
+
+def _number_checks(schema: Json) -> Iterable[Check]:
+    low, high = schema.get("minimum"), schema.get("maximum")
+    open_low, open_high = schema.get("exclusiveMinimum") is True, schema.get("exclusiveMaximum") is True
+    step = schema.get("multipleOf")
+    if low is None and schema.get("format") in ("int32", "int64"):
+        low = -(2 ** (31 if schema["format"] == "int32" else 63))
+    if high is None and schema.get("format") in ("int32", "int64"):
+        high = 2 ** (31 if schema["format"] == "int32" else 63) - 1
+    if low is None and high is None and step is None:
+        return
+
+    def number(value: Any, path: str, problems: list[Problem]) -> None:
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return
+        if low is not None and (value <= low if open_low else value < low):
+            problems.append(_invalid(path, value, f"must be greater than {'' if open_low else 'or equal to '}{low}"))
+        if high is not None and (value >= high if open_high else value > high):
+            problems.append(_invalid(path, value, f"must be less than {'' if open_high else 'or equal to '}{high}"))
+        if step and value % step:
+            problems.append(_invalid(path, value, f"must be a multiple of {step}"))
+
+    yield number
+
+
+def _string_checks(schema: Json, where: str) -> Iterable[Check]:
+    shortest, longest, pattern = schema.get("minLength"), schema.get("maxLength"), schema.get("pattern")
+    if shortest is None and longest is None and pattern is None:
+        return
+    try:
+        found = re.compile(_absolute_end(pattern)).search if pattern else None
+    except re.error as error:
+        raise ValueError(f"{where or 'the schema'}: pattern {pattern!r} is no regular expression: {error}") from None
+
+    def string(value: Any, path: str, problems: list[Problem]) -> None:
+        if not isinstance(value, str):
+            return
+        if shortest is not None and len(value) < shortest:
+            text = "must not be empty" if shortest == 1 else f"must have at least {shortest} characters"
+            problems.append(_invalid(path, value, text))
+        if longest is not None and len(value) > longest:
+            problems.append(Problem(path, f"Too long: may not be more than {longest} characters; it has {len(value)}"))
+        elif found and not found(value):
+            problems.append(_invalid(path, value, f"must match '{pattern}'"))
+
+    yield string
+
+
+def _absolute_end(pattern: str) -> str:
+    """In Go `$` is the very end of the text; in Python it also stands before a last newline."""
+    return re.sub(r"(\\.|\[(?:\\.|[^\]\\])+\])|\$", lambda found: found[1] or r"\Z", pattern, flags=re.DOTALL)
+
+
+def _list_checks(schema: Json, where: str, level: int) -> Iterable[Check]:
+    if "items" in schema:
+        item = compile_check(schema["items"], f"{where}.items", level + 1)
+
+        def items(value: Any, path: str, problems: list[Problem]) -> None:
+            if isinstance(value, list):
+                for index, part in enumerate(value):
+                    if len(problems) >= MOST:
+                        return
+                    item(part, f"{path}[{index}]", problems)
+
+        yield items
+    fewest, most = schema.get("minItems"), schema.get("maxItems")
+    if fewest is not None or most is not None:
+
+        def count(value: Any, path: str, problems: list[Problem]) -> None:
+            if isinstance(value, list):
+                if fewest is not None and len(value) < fewest:
+                    problems.append(_invalid(path, len(value), f"must have at least {_items(fewest)}"))
+                if most is not None and len(value) > most:
+                    problems.append(Problem(path, f"Too many: {len(value)}: must have at most {_items(most)}"))
+
+        yield count
+    if schema.get("x-kubernetes-list-type") == "set":
+        yield _unique(None)
+    if schema.get("x-kubernetes-list-type") == "map":
+        keys = list(schema.get("x-kubernetes-list-map-keys") or ())
+        properties: Json = (schema.get("items") or {}).get("properties") or {}
+        yield _unique([(key, (properties.get(key) or {}).get("default")) for key in keys])
+
+
+def _items(count: int) -> str:
+    return "1 item" if count == 1 else f"{count} items"
+
+
+def _unique(keys: list[tuple[str, Any]] | None) -> Check:
+    """No two items alike: as a whole (None), or in these keys; the second of a pair is a key's default."""
+
+    def unique(value: Any, path: str, problems: list[Problem]) -> None:
+        if not isinstance(value, list):
+            return
+        seen: dict[str, int] = {}
+        for index, part in enumerate(value):
+            if len(problems) >= MOST:
+                return
+            named: Any = part
+            if keys is not None:
+                if not isinstance(part, dict):
+                    continue
+                named = {key: part.get(key, filling) for key, filling in keys}
+            same = _identity(named)
+            if same in seen:
+                text = f"Duplicate value: {shown(named)}: the same as item {seen[same]}; each must be different"
+                problems.append(Problem(f"{path}[{index}]", text))
+            else:
+                seen[same] = index
+
+    return unique
+
+
+def _identity(value: Any) -> str:
+    try:
+        return repr(sorted(value.items())) if isinstance(value, dict) else f"{type(value).__name__}:{value!r}"
+    except (RecursionError, TypeError):
+        return f"id:{id(value)}"
+
+
+def _object_checks(schema: Json, where: str, level: int) -> Iterable[Check]:
+    required = list(schema.get("required") or ())
+    properties: Json = schema.get("properties") or {}
+    if schema.get(EMBEDDED) is True:
+        required = list(dict.fromkeys([*required, "apiVersion", "kind"]))
+    if required:
+        wanted = [(name, WORDS.get((properties.get(name) or {}).get("type", ""), "a value")) for name in required]
+
+        def present(value: Any, path: str, problems: list[Problem]) -> None:
+            if isinstance(value, dict):
+                for name, words in wanted:
+                    if name not in value:
+                        problems.append(Problem(below(path, name), f"Required value: write {words}"))
+
+        yield present
+    if properties:
+        yield _fields({name: compile_check(part, below(where, name), level + 1) for name, part in properties.items()})
+    more = schema.get("additionalProperties")
+    if isinstance(more, dict):
+        yield _values(compile_check(more, f"{where}.*", level + 1), frozenset(properties))
+    if "minProperties" in schema or "maxProperties" in schema:
+        yield _counted(schema.get("minProperties", 0), schema.get("maxProperties", math.inf))
+
+
+def _fields(checks: dict[str, Check]) -> Check:
+    def fields(value: Any, path: str, problems: list[Problem]) -> None:
+        if isinstance(value, dict):
+            for name, check in checks.items():
+                if name in value:
+                    check(value[name], f"{path}.{name}" if path else name, problems)
+
+    return fields
+
+
+def _values(check: Check, known: frozenset[str]) -> Check:
+    def values(value: Any, path: str, problems: list[Problem]) -> None:
+        if isinstance(value, dict):
+            for name, part in value.items():
+                if len(problems) >= MOST:
+                    return
+                if name not in known:
+                    check(part, below(path, name), problems)
+
+    return values
+
+
+def _counted(fewest: float, most: float) -> Check:
+    def counted(value: Any, path: str, problems: list[Problem]) -> None:
+        if isinstance(value, dict) and len(value) < fewest:
+            problems.append(_invalid(path, len(value), f"must have at least {fewest} fields"))
+        if isinstance(value, dict) and len(value) > most:
+            problems.append(Problem(path, f"Too many: {len(value)}: must have at most {most} fields"))
+
+    return counted
+
+
+def _enum_checks(schema: Json) -> Iterable[Check]:
+    allowed = schema.get("enum")
+    if not isinstance(allowed, list):
+        return
+    words = ", ".join(shown(value) for value in allowed)
+
+    def one_of(value: Any, path: str, problems: list[Problem]) -> None:
+        if not any(value == one and isinstance(value, bool) == isinstance(one, bool) for one in allowed):
+            problems.append(Problem(path, f"Unsupported value: {shown(value)}: supported values: {words}"))
+
+    yield one_of
+
+
+def _logic_checks(schema: Json, where: str, level: int) -> Iterable[Check]:
+    for index, part in enumerate(schema.get("allOf") or ()):
+        yield compile_check(part, f"{where}.allOf[{index}]", level + 1)
+    for word in ("anyOf", "oneOf"):
+        if schema.get(word) and schema.get(INT_OR_STRING) is not True:
+            parts = [compile_check(part, f"{where}.{word}[{i}]", level + 1) for i, part in enumerate(schema[word])]
+            yield _alternatives(word, parts)
+    if isinstance(schema.get("not"), dict):
+        yield _negation(compile_check(schema["not"], f"{where}.not", level + 1))
+
+
+def _alternatives(word: str, parts: list[Check]) -> Check:
+    def alternatives(value: Any, path: str, problems: list[Problem]) -> None:
+        fits = 0
+        for part in parts:
+            found: list[Problem] = []
+            part(value, path, found)
+            fits += not found
+        if fits == 0 or (word == "oneOf" and fits != 1):
+            text = "one" if word == "oneOf" else "at least one"
+            problems.append(_invalid(path, value, f"must fit {text} of the {len(parts)} schemas ({word})"))
+
+    return alternatives
+
+
+def _negation(part: Check) -> Check:
+    def negation(value: Any, path: str, problems: list[Problem]) -> None:
+        found: list[Problem] = []
+        part(value, path, found)
+        if not found:
+            problems.append(_invalid(path, value, "must not fit the schema under `not`"))
+
+    return negation

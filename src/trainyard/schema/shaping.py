@@ -1,0 +1,133 @@
+"""What a schema does to an object on its way in: `prune` takes unknown fields away, `default` fills missing ones.
+
+Rules for this file:
+- Each compiler returns None when its schema changes nothing, so that whole branches cost nothing at run time.
+- A part that did not change is returned as the same object, not as a copy.
+- As in Kubernetes, a null where null is not allowed is replaced by the default, and taken away when there is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from trainyard.objects import Json
+
+Shape = Callable[[Any], Any]
+
+PRESERVE = "x-kubernetes-preserve-unknown-fields"
+EMBEDDED = "x-kubernetes-embedded-resource"
+RESOURCE_FIELDS = ("apiVersion", "kind", "metadata")
+
+
+def compile_prune(schema: Json, resource: bool = False) -> Shape | None:
+    """Takes away what the schema does not know. `resource`: apiVersion, kind and metadata are known."""
+    if "items" in schema:
+        return _each_item(compile_prune(schema["items"]))
+    if isinstance(schema.get("additionalProperties"), dict):
+        return _each_value(compile_prune(schema["additionalProperties"]))
+    properties: Json = schema.get("properties") or {}
+    resource = resource or schema.get(EMBEDDED) is True
+    below = {name: compile_prune(part) for name, part in properties.items()}
+    if resource:
+        below.update(dict.fromkeys(RESOURCE_FIELDS))
+    keep_all = schema.get(PRESERVE) is True or schema.get("additionalProperties") is True
+    if schema.get("type") != "object" and not properties:
+        return None
+    if keep_all and not any(below.values()):
+        return None
+
+    def prune(value: Any) -> Any:
+        if not isinstance(value, dict):
+            return value
+        kept: Json = {}
+        same = True
+        for name, part in value.items():
+            if name in below:
+                shape = below[name]
+                new = part if shape is None else shape(part)
+                same = same and new is part
+                kept[name] = new
+            elif keep_all:
+                kept[name] = part
+            else:
+                same = False
+        return value if same else kept
+
+    return prune
+
+
+def compile_default(schema: Json) -> Shape | None:
+    """Fills what is missing below this schema. A default of the schema itself is its parent's business."""
+    if "items" in schema:
+        return _each_item(compile_default(schema["items"]))
+    if isinstance(schema.get("additionalProperties"), dict):
+        return _each_value(compile_default(schema["additionalProperties"]))
+    properties: Json = schema.get("properties") or {}
+    below = {name: shape for name, part in properties.items() if (shape := compile_default(part)) is not None}
+    missing = {name: part["default"] for name, part in properties.items() if "default" in part}
+    strict = {name for name, part in properties.items() if part.get("nullable") is not True and not _any(part)}
+    if not properties:
+        return None
+
+    def default(value: Any) -> Any:
+        if not isinstance(value, dict):
+            return value
+        made: Json | None = None
+        for name in strict:
+            if name in value and value[name] is None:
+                made = dict(value) if made is None else made
+                del made[name]
+        for name, filling in missing.items():
+            if name not in (value if made is None else made):
+                made = dict(value) if made is None else made
+                made[name] = copied(filling)
+        now = value if made is None else made
+        for name, shape in below.items():
+            if name in now and (new := shape(now[name])) is not now[name]:
+                made = dict(value) if made is None else made
+                now = made
+                made[name] = new
+        return value if made is None else made
+
+    return default
+
+
+def _any(schema: Json) -> bool:
+    """A schema without a type that preserves everything takes null, too."""
+    return "type" not in schema and schema.get(PRESERVE) is True
+
+
+def copied(value: Any) -> Any:
+    """A copy of a default, which belongs to the schema. Its depth is the schema's, so recursion is fine."""
+    if isinstance(value, dict):
+        return {name: copied(part) for name, part in value.items()}
+    if isinstance(value, list):
+        return [copied(part) for part in value]
+    return value
+
+
+def _each_item(shape: Shape | None) -> Shape | None:
+    if shape is None:
+        return None
+
+    def each(value: Any) -> Any:
+        if not isinstance(value, list):
+            return value
+        new = [shape(part) for part in value]
+        return value if all(a is b for a, b in zip(new, value, strict=True)) else new
+
+    return each
+
+
+def _each_value(shape: Shape | None) -> Shape | None:
+    if shape is None:
+        return None
+
+    def each(value: Any) -> Any:
+        if not isinstance(value, dict):
+            return value
+        new = {name: shape(part) for name, part in value.items()}
+        return value if all(new[name] is part for name, part in value.items()) else new
+
+    return each

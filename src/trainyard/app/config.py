@@ -1,0 +1,173 @@
+"""The administrator's controller config file, and the program texts we ship, read into `core.Config`.
+
+Rules:
+- `parse` is pure and complete: every problem is told, with its field and what to write instead.
+- What the old operators took is taken: `accelerators`, `grpcServerFilePath`, numbers where text is meant. A key that is
+  not known is a warning, never an error.
+- Read once, at the start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from trainyard.core.model import Config
+from trainyard.objects import Json, Problem
+from trainyard.objects.strict import ManifestError, load
+
+PS_SERVER = "grpc_tensorflow_server.py"
+_INSIDE = "controller_config_file.yaml"  # the key under which the ConfigMap of the READMEs holds the file
+_SHAPES = {"volumes": ("name", "mountPath", "hostPath"), "envVars": ("name", "value")}
+
+
+class ConfigError(Exception):
+    """The config cannot be used; `problems` say why."""
+
+    def __init__(self, problems: list[Problem]) -> None:
+        super().__init__("\n".join(map(str, problems)))
+        self.problems = problems
+
+
+@dataclass(slots=True)
+class Parsed:
+    """A config file, understood."""
+
+    accelerators: dict[str, Json] = field(default_factory=dict)
+    server_path: str = ""
+    problems: list[Problem] = field(default_factory=list)
+    warnings: list[Problem] = field(default_factory=list)
+
+
+def read(path: Path | None, warn: Callable[[str], None]) -> Config:
+    """The config in `path`, or the empty one; shipped files included. Raises ConfigError."""
+    files = shipped()
+    if path is None:
+        return Config(files=files)
+    try:
+        text = path.read_bytes()
+    except OSError as error:
+        why = f"cannot be read ({error.strerror}); name a controller config file that can"
+        raise ConfigError([Problem(str(path), why)]) from None
+    parsed = parse(text, str(path))
+    for warning in parsed.warnings:
+        warn(str(warning))
+    if parsed.server_path:
+        _replace_server(files, parsed.server_path, warn)
+    return Config(accelerators=parsed.accelerators, files=files)
+
+
+def shipped() -> dict[str, str]:
+    """The program texts that jobs may mount, by file name."""
+    folder = resources.files("trainyard.kinds") / "files"
+    if not folder.is_dir():
+        return {}
+    return {one.name: one.read_text() for one in folder.iterdir() if one.is_file()}
+
+
+def _replace_server(files: dict[str, str], path: str, warn: Callable[[str], None]) -> None:
+    """The server program that the administrator names. The old images' path does not exist here: then ours is used."""
+    try:
+        files[PS_SERVER] = Path(path).read_text()
+    except (OSError, ValueError):
+        warn(f"grpcServerFilePath: {path} cannot be read; the parameter server program of Trainyard is used instead")
+
+
+def parse(text: str | bytes, source: str) -> Parsed:
+    """Understand a config file, or the ConfigMap that holds one. Raises ConfigError with all problems."""
+    try:
+        values = load(text, source)
+    except ManifestError as error:
+        raise ConfigError(error.problems) from None
+    if len(values) > 1:
+        raise ConfigError([Problem(f"{source}:{values[1].line}", "a second document; write one, without '---'")])
+    parsed = Parsed()
+    top = values[0].value if values else {}
+    if isinstance(top, dict) and top.get("kind") == "ConfigMap":
+        return _in_config_map(top, source)
+    if not isinstance(top, dict):
+        parsed.problems.append(Problem(source, "is not a mapping; write accelerators: at the top"))
+    else:
+        _read_top(top, parsed)
+    if parsed.problems:
+        raise ConfigError([Problem(f"{source}: {one.path}".rstrip(": "), one.text) for one in parsed.problems])
+    return parsed
+
+
+def _in_config_map(top: Mapping[str, Any], source: str) -> Parsed:
+    inside = top.get("data")
+    text = inside.get(_INSIDE) if isinstance(inside, dict) else None
+    if not isinstance(text, str):
+        raise ConfigError([Problem(f"{source}: data", f"holds no {_INSIDE}; write the config under this key")])
+    return parse(text, f"{source}, {_INSIDE}")
+
+
+def _read_top(top: Mapping[str, Any], parsed: Parsed) -> None:
+    for key, value in top.items():
+        if key == "accelerators":
+            _read_accelerators(value, parsed)
+        elif key == "grpcServerFilePath":
+            if isinstance(value, str):
+                parsed.server_path = value
+            else:
+                parsed.problems.append(Problem(key, "is not text; write the path of a Python file"))
+        else:
+            parsed.warnings.append(
+                Problem(key, "is not known and is left out; known: accelerators, grpcServerFilePath")
+            )
+
+
+def _read_accelerators(value: Any, parsed: Parsed) -> None:
+    if value is None:
+        return
+    if not isinstance(value, dict):
+        wanted = "a mapping from resource names to volumes and envVars"
+        parsed.problems.append(Problem("accelerators", f"is not {wanted}; write one"))
+        return
+    for resource, entry in value.items():
+        path = f"accelerators[{resource}]"
+        if entry is not None and not isinstance(entry, dict):
+            parsed.problems.append(Problem(path, "is not a mapping; write volumes: and envVars: under it"))
+            continue
+        parsed.accelerators[resource] = _read_entry(entry or {}, path, parsed)
+
+
+def _read_entry(entry: Mapping[str, Any], path: str, parsed: Parsed) -> Json:
+    read_entry: Json = {}
+    for key, items in entry.items():
+        if key not in _SHAPES:
+            parsed.warnings.append(Problem(f"{path}.{key}", "is not known and is left out; known: volumes, envVars"))
+        elif items is not None and not isinstance(items, list):
+            parsed.problems.append(Problem(f"{path}.{key}", "is not a list; begin each item with '- name:'"))
+        else:
+            read_entry[key] = [
+                _read_item(item, _SHAPES[key], f"{path}.{key}[{at}]", parsed) for at, item in enumerate(items or [])
+            ]
+    return read_entry
+
+
+def _read_item(item: Any, fields: tuple[str, ...], path: str, parsed: Parsed) -> dict[str, str]:
+    if not isinstance(item, dict):
+        parsed.problems.append(Problem(path, f"is not a mapping; write {', '.join(fields)}"))
+        return {}
+    for key in item.keys() - set(fields):
+        parsed.warnings.append(Problem(f"{path}.{key}", f"is not known and is left out; known: {', '.join(fields)}"))
+    read_item: dict[str, str] = {}
+    for key in fields:
+        value = item.get(key)
+        if isinstance(value, (dict, list)):
+            parsed.problems.append(Problem(f"{path}.{key}", "is not text; write it as text"))
+        elif value is None and key != "value":
+            parsed.problems.append(Problem(f"{path}.{key}", "is missing; write it"))
+        else:
+            read_item[key] = _text(value)
+    return read_item
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return ""
+    return str(value).lower() if isinstance(value, bool) else str(value)

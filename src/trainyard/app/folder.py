@@ -1,0 +1,59 @@
+"""The cluster's private folder: logs, volumes, sockets. 0700, removed at the end.
+
+A folder whose process was killed cannot be removed by it. Each holds a lock as long as its process lives, and every
+new start sweeps those of this user that nobody holds, so kills never add up.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+PREFIX = "trainyard-run-"
+_LOCK = ".lock"
+
+
+class Folder:
+    """A new folder under the system's place for temporary files, or under `parent`."""
+
+    def __init__(self, parent: Path | None = None) -> None:
+        place = parent or Path(tempfile.gettempdir())
+        sweep(place)
+        self.path = Path(tempfile.mkdtemp(prefix=PREFIX, dir=place))  # 0700
+        # Held before it has the name that `sweep` looks for.
+        early = self.path / f"{_LOCK}.new"
+        self._lock = os.open(early, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        early.rename(self.path / _LOCK)
+
+    def close(self, keep: bool = False) -> None:
+        """Remove the folder. A kept one loses its lock file, so that no sweep takes it."""
+        if keep:
+            (self.path / _LOCK).unlink(missing_ok=True)
+        else:
+            shutil.rmtree(self.path, ignore_errors=True)
+        os.close(self._lock)
+
+
+def sweep(place: Path) -> None:
+    """Remove what dead processes of this user left."""
+    for path in place.glob(f"{PREFIX}*"):
+        with contextlib.suppress(OSError):
+            if not path.is_symlink() and path.stat().st_uid == os.getuid() and _abandoned(path):
+                shutil.rmtree(path, ignore_errors=True)
+
+
+def _abandoned(path: Path) -> bool:
+    """True when the lock is there and nobody holds it. Without a lock file it is just being made, or kept on purpose."""
+    lock = os.open(path / _LOCK, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    finally:
+        os.close(lock)
+    return True

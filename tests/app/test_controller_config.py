@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from trainyard.app.config import PS_SERVER, ConfigError, parse, read
+
+GPU = """
+grpcServerFilePath: /opt/mlkube/grpc_tensorflow_server/grpc_tensorflow_server.py
+accelerators:
+  alpha.kubernetes.io/nvidia-gpu:
+    volumes:
+      - {name: lib, mountPath: /usr/lib/nvidia, hostPath: /usr/lib/nvidia-384}
+    envVars:
+      - {name: LD_LIBRARY_PATH, value: "/usr/lib/nvidia:/usr/lib/x86_64-linux-gnu"}
+      - {name: DEBUG, value: 1}
+      - {name: VERBOSE, value: yes}
+"""
+
+
+def test_the_documented_file_is_understood_and_numbers_become_text() -> None:
+    parsed = parse(GPU, "c.yaml")
+    gpu = parsed.accelerators["alpha.kubernetes.io/nvidia-gpu"]
+    assert gpu["volumes"] == [{"name": "lib", "mountPath": "/usr/lib/nvidia", "hostPath": "/usr/lib/nvidia-384"}]
+    assert gpu["envVars"][1:] == [{"name": "DEBUG", "value": "1"}, {"name": "VERBOSE", "value": "true"}]
+    assert not parsed.warnings
+
+
+def test_the_config_map_of_the_readme_may_be_named_instead_of_the_file() -> None:
+    indented = GPU.replace("\n", "\n    ")
+    text = f"apiVersion: v1\nkind: ConfigMap\ndata:\n  controller_config_file.yaml: |{indented}\n"
+    assert parse(text, "c.yaml").accelerators == parse(GPU, "c.yaml").accelerators
+
+
+def test_an_empty_file_is_the_empty_config() -> None:
+    assert parse("", "c.yaml").accelerators == {}
+
+
+def test_unknown_keys_are_warned_about_and_left_out() -> None:
+    text = "speed: 3\naccelerators:\n  gpu:\n    colour: red\n    envVars: [{name: A, value: b, extra: c}]\n"
+    parsed = parse(text, "c.yaml")
+    assert [one.path for one in parsed.warnings] == [
+        "speed",
+        "accelerators[gpu].colour",
+        "accelerators[gpu].envVars[0].extra",
+    ]
+    assert parsed.accelerators == {"gpu": {"envVars": [{"name": "A", "value": "b"}]}}
+
+
+@pytest.mark.parametrize(
+    ("text", "where"),
+    [
+        ("- 1\n", "is not a mapping"),
+        ("accelerators: 3\n", "accelerators: is not a mapping"),
+        ("accelerators: {gpu: [1]}\n", "accelerators[gpu]: is not a mapping"),
+        ("accelerators: {gpu: {volumes: x}}\n", "accelerators[gpu].volumes: is not a list"),
+        ("accelerators: {gpu: {volumes: [x]}}\n", "accelerators[gpu].volumes[0]: is not a mapping"),
+        ("accelerators: {gpu: {volumes: [{name: a}]}}\n", "accelerators[gpu].volumes[0].mountPath: is missing"),
+        ("accelerators: {gpu: {envVars: [{name: [a]}]}}\n", "accelerators[gpu].envVars[0].name: is not text"),
+        ("grpcServerFilePath: 3\n", "grpcServerFilePath: is not text"),
+        ("a: 1\n---\nb: 2\n", "a second document"),
+        ("a: [\n", "c.yaml"),
+        ("kind: ConfigMap\ndata: {}\n", "holds no controller_config_file.yaml"),
+    ],
+)
+def test_a_wrong_file_names_the_field_and_the_fix(text: str, where: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse(text, "c.yaml")
+    assert where in str(caught.value) and "c.yaml" in str(caught.value)
+
+
+def test_an_unreadable_file_is_a_config_error(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot be read"):
+        read(tmp_path / "missing.yaml", lambda text: None)
+
+
+def test_a_server_program_that_is_not_there_is_replaced_by_ours_with_a_warning(tmp_path: Path) -> None:
+    path, said = tmp_path / "c.yaml", list[str]()
+    path.write_text(GPU)
+    ours = read(None, said.append).files.get(PS_SERVER)
+    assert read(path, said.append).files.get(PS_SERVER) == ours
+    assert "grpcServerFilePath" in said[0]
+    program = tmp_path / "server.py"
+    program.write_text("pass\n")
+    path.write_text(f"grpcServerFilePath: {program}\n")
+    assert read(path, said.append).files[PS_SERVER] == "pass\n"

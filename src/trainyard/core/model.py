@@ -16,7 +16,6 @@ import msgspec
 from trainyard.objects import GVK, Json, Key, Problem
 
 if TYPE_CHECKING:
-    from trainyard.core.carriers import Carrier
     from trainyard.core.rules import Rule
 
 JOB = GVK("batch", "v1", "Job", "jobs")
@@ -28,7 +27,8 @@ CHILDREN = (JOB, POD, SERVICE, CONFIG_MAP, DEPLOYMENT)
 """Every resource a job's children can be of: one watch each."""
 
 
-class Slot(NamedTuple):
+@dataclass(frozen=True, slots=True, order=True)
+class Slot:
     """A place that a child can fill."""
 
     role: str
@@ -186,7 +186,7 @@ class Role:
     replicas: int
     port: int
     template: Json | None  # None: the user's template is not what the job was started with, so nothing is made from it
-    digest: str = ""  # of the role as the user wrote it
+    digest: str = ""  # of everything that shapes the role, defaults filled in
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,14 +208,45 @@ class Wanted:
     roles: tuple[Role, ...]
     policy: Policy
     spec: Json  # as it is stored in the end: the user's, with every default filled in
-    problems: tuple[Problem, ...] = ()
-    texts: tuple[str, ...] = ()  # the old exact text for the first problem, where there is one
+    problems: tuple[Problem, ...] = ()  # the old operators' first problem comes first
     unknown: tuple[str, ...] = ()  # paths of fields we do not know
 
 
 @dataclass(frozen=True, slots=True)
+class RoleMemory:
+    """What status remembers of one role: how often its slots were made again, and what the job was started with."""
+
+    attempt: int = 0
+    failures: int = 0  # failed attempts counted so far, durable
+    replicas: int = 0
+    port: int = 0
+    digest: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What the stored status says. All the operator remembers of a job is in here (and in the children)."""
+
+    wire: Json
+    conditions: tuple[Json, ...] = ()
+    end: str = ""  # Succeeded, Failed: an ending is never taken back
+    started: bool = False  # children may exist
+    suspended: bool = False
+    ran: bool = False  # a replica has run since the job was started or resumed
+    start: float | None = None
+    completion: float | None = None
+    resumes: int = 0
+    counted: tuple[str, ...] = ()
+    runtime_id: str = ""
+    roles: Mapping[str, RoleMemory] = field(default_factory=dict)
+
+    def role(self, name: str) -> RoleMemory:
+        return self.roles.get(name) or RoleMemory()
+
+
+@dataclass(frozen=True, slots=True)
 class Job:
-    """One job, read. The wire object is `wire`; its status as stored is `wire["status"]`."""
+    """One job, read: the wire object, what its spec wants and what its status remembers."""
 
     kind: Kind
     wire: Json
@@ -223,6 +254,7 @@ class Job:
     uid: str
     runtime_id: str
     wanted: Wanted
+    memory: Memory
     roles: tuple[Role, ...]  # what holds now: the spec's, or what the job was started with
     config: Config
 
@@ -233,41 +265,125 @@ class Job:
     def role(self, name: str) -> Role | None:
         return next((role for role in self.roles if role.name == name), None)
 
+    def slots(self) -> list[Slot]:
+        return [Slot(role.name, index) for role in self.roles for index in range(role.replicas)]
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """How an attempt of a slot ended without success."""
+
+    uid: str  # what is counted: the pod, or the Job object where one object is one attempt
+    at: float
+    began: float
+    code: int  # -1: not known
+    reason: str
+    container: str
+    disrupted: bool  # the machine's affairs: replaced, never counted
+    permanent: bool  # never tried again
+    believed: float = 0.0  # not before this time: the evidence may still be on its way
+
+
+class Replica(NamedTuple):
+    """One slot, observed."""
+
+    slot: Slot
+    child: Child | None  # what carries it; it may be of an older attempt or on its way out, it still holds the name
+    state: str  # Unknown, Starting, Running, Succeeded, Failed
+    end: End | None = None
+    failed: tuple[str, ...] = ()  # uids of failed attempts that are visible
+    restarts: int = 0  # in place, by the node
+    why: str = ""  # why it does not run
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """One word about the job: Created, Running, Suspended, Succeeded, Failed, Invalid; and why."""
+
+    stage: str
+    reason: str = ""
+    message: str = ""
+
+    @property
+    def over(self) -> bool:
+        return self.stage in ("Succeeded", "Failed", "Invalid")
+
+
+@dataclass(frozen=True, slots=True)
+class Carrier:
+    """What fills a slot, as six functions. Nothing outside a carrier asks which one it is.
+
+    observe(job, slot, family): the slot as it is. render(job, slot, attempt): the whole object but for name and owner.
+    stop(replica): the write after which nothing of it runs, None when nothing does. resume(replica): the write that
+    wakes a stopped one, None when a missing one is simply made. ended(replica): done for good, its logs stay.
+    failures(replica): uids of failed attempts, each counted once.
+    """
+
+    gvk: GVK
+    observe: Callable[[Job, Slot, Family], Replica]
+    render: Callable[[Job, Slot, int], Json]
+    stop: Callable[[Replica, str], Delete | Patch | None]
+    resume: Callable[[Replica], Patch | None]
+    ended: Callable[[Child], bool]
+    failures: Callable[[Replica], tuple[str, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """The children of one job, verified by owner reference."""
+
+    by_ref: Mapping[Ref, Child]
+    pods: Mapping[str, tuple[Child, ...]]  # by the uid of what owns them
+
+    @classmethod
+    def of(cls, uid: str, children: tuple[Child, ...]) -> Family:
+        own = {child.ref: child for child in children if child.owner == uid}
+        uids = {child.uid for child in own.values()} | {uid}
+        pods: dict[str, list[Child]] = {}
+        for child in children:
+            if child.kind == "Pod" and child.owner in uids:
+                pods.setdefault(child.owner, []).append(child)
+        return cls(own, {owner: tuple(them) for owner, them in pods.items()})
+
 
 @dataclass(frozen=True, slots=True)
 class Extra:
-    """An object beside the replicas. `body` renders it whole but for what every child gets (owner, OWNER label)."""
+    """An object beside the replicas. `body` renders it whole but for what every child gets (name, owner, labels)."""
 
     gvk: GVK
     name: str
     body: Callable[[], Json]
-    runs: bool = False  # it keeps pods running: gone while suspended and under cleanPodPolicy All
+    runs: bool = False  # it keeps pods running: not while suspended
+    late: bool = False  # made after the replicas
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
     """A kind of job, as a value. See kinds/tfjob.py for the first one.
 
-    read(spec, runtime_id, name) understands a spec; dress(template, job, slot) adds what the framework needs to one
-    pod template and returns a new one; extras(job) lists what else the job has; decides(job) names the slots whose end
-    ends the job; report(job, observed, status) adds the status fields of the kind's own shape.
+    read(spec, name) understands a spec; child_name and child_labels name a slot's object; dress(template, job, slot)
+    adds what the framework needs to a pod template and returns a new one (the only place that names a framework);
+    decides(job) are the slots whose end ends the job; permanent(code, reason) says whether an exit is never tried
+    again; extras(job) lists what else the job has; report(job, verdict, tally) gives the status fields of the kind's
+    own shape, where tally is {role: {replica state: count}} in the order of the spec.
     """
 
     gvk: GVK
     singular: str
     short_names: tuple[str, ...]
     spec_type: type
-    roles: tuple[str, ...]
     container: str
     carrier: Carrier
     read: Callable[[Json, str], Wanted]
+    subdomain: Callable[[Job], str]
     child_name: Callable[[Job, Slot], str]
     child_labels: Callable[[Job, Slot], dict[str, str]]
     dress: Callable[[Json, Job, Slot], Json]
     decides: Callable[[Job], frozenset[Slot]]
-    report: Callable[..., Json]
+    permanent: Callable[[int, str], bool]
+    report: Callable[[Job, Verdict, Mapping[str, Mapping[str, int]]], Json]
     extras: Callable[[Job], tuple[Extra, ...]] = lambda job: ()
     rules: tuple[Rule, ...] = ()
     columns: tuple[Mapping[str, Any], ...] = ()
-    aliases: tuple[GVK, ...] = ()
-    old_texts: Mapping[str, str] = field(default_factory=dict)
+    spellings: Mapping[str, str] = field(default_factory=dict)  # other accepted name -> name, directly under spec
+    runtime_id: bool = False  # the spec holds a RuntimeId that names the children

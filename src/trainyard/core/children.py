@@ -1,0 +1,208 @@
+"""Observed children, from the wire into flat records.
+
+Rules for this file:
+- Decoding is partial: only the fields named here are read, so unknown and huge ones cost nothing.
+- Every field may be missing: one odd object must not fail a whole list.
+- Nothing is ever written back from a record.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import msgspec
+
+from trainyard.core.model import Child
+from trainyard.objects import parse_time
+from trainyard.objects.labels import ATTEMPT, INDEX, OWNER, ROLE
+
+DISRUPTIONS = frozenset({"Evicted", "Preempted", "Preempting", "Shutdown", "NodeShutdown", "NodeLost"})
+"""Pod reasons that mean: the machine's affairs, not the program's (settled.md S27)."""
+
+
+class Container(NamedTuple):
+    """What one container of a pod does. `state` is waiting, running or terminated."""
+
+    name: str
+    state: str
+    code: int
+    reason: str
+    restarts: int
+    init: bool
+
+
+class _Terminated(msgspec.Struct, gc=False):
+    exitCode: int = 0
+    reason: str = ""
+    finishedAt: str | None = None
+
+
+class _Waiting(msgspec.Struct, gc=False):
+    reason: str = ""
+    message: str = ""
+
+
+class _State(msgspec.Struct, gc=False):
+    running: dict[str, Any] | None = None
+    waiting: _Waiting | None = None
+    terminated: _Terminated | None = None
+
+
+class _ContainerStatus(msgspec.Struct, gc=False):
+    name: str = ""
+    state: _State | None = None
+    restartCount: int = 0
+
+
+class _Condition(msgspec.Struct, gc=False):
+    type: str = ""
+    status: str = ""
+    reason: str | None = None
+    message: str | None = None
+    lastTransitionTime: str | None = None
+
+
+class _Owner(msgspec.Struct, gc=False):
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+    controller: bool | None = None
+
+
+class _Meta(msgspec.Struct, gc=False):
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resourceVersion: str = ""
+    creationTimestamp: str | None = None
+    deletionTimestamp: str | None = None
+    labels: dict[str, str] | None = None
+    ownerReferences: list[_Owner] | None = None
+
+
+class _Status(msgspec.Struct, gc=False):
+    phase: str = ""
+    reason: str | None = None
+    message: str | None = None
+    startTime: str | None = None
+    completionTime: str | None = None
+    succeeded: int | None = None
+    conditions: list[_Condition] | None = None
+    containerStatuses: list[_ContainerStatus] | None = None
+    initContainerStatuses: list[_ContainerStatus] | None = None
+
+
+class _Object(msgspec.Struct, gc=False):
+    kind: str = ""
+    metadata: _Meta | None = None
+    status: _Status | None = None
+
+
+_decoder = msgspec.json.Decoder(_Object)
+
+
+def child_of(obj: bytes | dict[str, Any], kind: str = "") -> Child:
+    """The record of one object, given as JSON or decoded. `kind` is for list items, which do not name theirs.
+
+    Raises ValueError when it is not an object of the shape that the API server promises.
+    """
+    try:
+        wire = msgspec.convert(obj, _Object, strict=False) if isinstance(obj, dict) else _decoder.decode(obj)
+    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+        raise ValueError(f"cannot read a {kind or 'child'}: {error}") from None
+    meta = wire.metadata or _Meta()
+    status = wire.status or _Status()
+    kind = kind or wire.kind
+    owner = next((one for one in meta.ownerReferences or () if one.controller), None)
+    labels = meta.labels or {}
+    fields: dict[str, Any] = {}
+    if kind == "Pod":
+        fields = _pod_fields(status)
+    elif kind == "Job":
+        fields = _job_fields(status)
+    return Child(
+        kind=kind,
+        namespace=meta.namespace,
+        name=meta.name,
+        uid=meta.uid,
+        revision=meta.resourceVersion,
+        job=labels.get(OWNER, ""),
+        owner=owner.uid if owner else "",
+        owner_text=f"{owner.kind}/{owner.name}" if owner else "",
+        role=labels.get(ROLE, ""),
+        index=_number(labels.get(INDEX), -1),
+        attempt=_number(labels.get(ATTEMPT), 0),
+        deleting=meta.deletionTimestamp is not None,
+        created=parse_time(meta.creationTimestamp) or 0.0,
+        started=parse_time(status.startTime) or 0.0,
+        **fields,
+    )
+
+
+def containers(pod: Child) -> list[Container]:
+    """The containers of a pod record, init containers first."""
+    found = []
+    for line in filter(None, pod.containers.split("\n")):
+        name, state, code, reason, restarts, init = line.split("|")
+        found.append(Container(name, state, int(code), reason, int(restarts), init == "i"))
+    return found
+
+
+def pod_lines(*given: Container) -> str:
+    """The text that `containers` reads back."""
+    return "\n".join(f"{c.name}|{c.state}|{c.code}|{c.reason}|{c.restarts}|{'i' if c.init else ''}" for c in given)
+
+
+def _pod_fields(status: _Status) -> dict[str, Any]:
+    conditions = {one.type: one for one in status.conditions or ()}
+    disruption = conditions.get("DisruptionTarget")
+    scheduled = conditions.get("PodScheduled")
+    waiting = scheduled if scheduled and scheduled.status == "False" else None
+    lines: list[Container] = []
+    ended = 0.0
+    message = status.message or (waiting.message if waiting else "") or ""
+    for init, statuses in ((True, status.initContainerStatuses), (False, status.containerStatuses)):
+        for one in statuses or ():
+            lines.append(_container(one, init))
+            state = one.state
+            if state and state.terminated:
+                ended = max(ended, parse_time(state.terminated.finishedAt) or 0.0)
+            if state and state.waiting and state.waiting.message:
+                message = message or state.waiting.message
+    reason = status.reason or (waiting.reason if waiting else "") or ""
+    return {
+        "phase": status.phase,
+        "reason": reason,
+        "message": message[:512],
+        "ended": ended,
+        "disrupted": (disruption is not None and disruption.status == "True") or reason in DISRUPTIONS,
+        "ready": bool(conditions.get("Ready")) and conditions["Ready"].status == "True",
+        "containers": pod_lines(*lines),
+    }
+
+
+def _container(status: _ContainerStatus, init: bool) -> Container:
+    state = status.state or _State()
+    if state.terminated is not None:
+        end = state.terminated
+        return Container(status.name, "terminated", end.exitCode, end.reason, status.restartCount, init)
+    if state.running is not None:
+        return Container(status.name, "running", 0, "", status.restartCount, init)
+    reason = state.waiting.reason if state.waiting else ""
+    return Container(status.name, "waiting", 0, reason, status.restartCount, init)
+
+
+def _job_fields(status: _Status) -> dict[str, Any]:
+    for one in status.conditions or ():
+        if one.type in ("Complete", "Failed") and one.status == "True":
+            return {
+                "phase": one.type,
+                "reason": one.reason or "",
+                "message": (one.message or "")[:512],
+                "ended": parse_time(status.completionTime) or parse_time(one.lastTransitionTime) or 0.0,
+            }
+    return {"phase": "Complete", "ended": parse_time(status.completionTime) or 0.0} if status.succeeded else {}
+
+
+def _number(text: str | None, default: int) -> int:
+    return int(text) if text is not None and text.isdecimal() and len(text) < 10 else default

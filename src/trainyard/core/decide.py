@@ -1,0 +1,343 @@
+"""The decision. Given a job and the children we see: what is true, and what should be written.
+
+Pure: no clock, no I/O, no logging; the same input gives the same answer. The rules, in the order in which they act:
+1. Somebody else's job, and one that is being deleted, are left alone.
+2. What has ended stays ended; then only cleanPodPolicy and the TTL act.
+3. A job whose spec cannot be understood ends before anything of it is made.
+4. Failed attempts are counted in the status that is written before anything is deleted; so is a new attempt. If we
+   die in between, the next pass sees children of an older attempt, deletes them, and goes on.
+5. A name is free when no child holds it. A dying child still holds its name.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from trainyard.core import judge as verdicts
+from trainyard.core import policy, status
+from trainyard.core.model import (
+    CHILDREN,
+    Child,
+    Create,
+    Delete,
+    Event,
+    Family,
+    Job,
+    Kind,
+    Memory,
+    Patch,
+    Plan,
+    Ref,
+    Refusal,
+    Replica,
+    RoleMemory,
+    Seen,
+    Slot,
+    Verdict,
+)
+from trainyard.core.read import changed, is_fixed, read
+from trainyard.objects import Json
+
+
+def plan(kind: Kind, wire: Json, seen: Seen, now: float) -> Plan:
+    """What should be written for this job next."""
+    return decide(read(kind, wire, seen.config, seen.ids_in_use), seen, now)
+
+
+def decide(job: Job, seen: Seen, now: float) -> Plan:
+    if not policy.is_ours(job) or "deletionTimestamp" in job.wire.get("metadata", {}):
+        return Plan(job.memory.wire)
+    family = Family.of(job.uid, seen.children)
+    if job.memory.end:
+        return _after_the_end(job, family, now)
+    return _Pass(job, seen, family, now).plan()
+
+
+class _Pass:
+    """One look at a job that has not ended. Each step below answers one question."""
+
+    def __init__(self, job: Job, seen: Seen, family: Family, now: float) -> None:
+        self.job, self.seen, self.family, self.now = job, seen, family, now
+        self.whens: list[float | None] = []
+        observed = [job.kind.carrier.observe(job, slot, family) for slot in job.slots()]
+        self.replicas = [self._believed(replica) for replica in observed]
+        self.conditions = status.Conditions(job.memory, now)
+
+    def plan(self) -> Plan:
+        job = self.job
+        if not job.memory.started and job.wanted.problems:
+            first = job.wanted.problems[0]
+            text = f"{first.text} ({first.path})" if first.path else first.text
+            return self._write(Verdict("Invalid", "InvalidSpec", text), job.memory)
+        memory = self._count(self._begin())
+        in_place = policy.in_place(self.replicas)
+        failures = {name: role.failures for name, role in memory.roles.items()}
+        judged = replace(job, memory=memory)
+        verdict = verdicts.judge(judged, self.replicas, failures, in_place, self.now)
+        if not verdict.over:
+            memory = self._again(memory, verdict)
+            verdict = self._refused(memory) or verdict
+        return self._write(verdict, memory)
+
+    def _believed(self, replica: Replica) -> Replica:
+        """An end whose evidence may still be on its way is not looked at before its time."""
+        if replica.end is None or self.now >= replica.end.believed:
+            return replica
+        self.whens.append(replica.end.believed)
+        return replica._replace(end=None, failed=(), state="Starting")
+
+    def _begin(self) -> Memory:
+        """The memory with the job started, resumed or suspended, as the spec says."""
+        job, memory = self.job, self.job.memory
+        memory = replace(memory, runtime_id=job.runtime_id)
+        if job.policy.suspend:
+            return replace(memory, start=None, suspended=True, ran=False)
+        resumed = memory.suspended and memory.started
+        if memory.started and not resumed:
+            return memory if memory.start is not None else replace(memory, start=self.now)
+        roles = {}
+        for role in job.roles:
+            old = memory.role(role.name)
+            attempt = old.attempt + 1 if resumed else 0
+            roles[role.name] = RoleMemory(attempt, old.failures, role.replicas, role.port, role.digest)
+        resumes = memory.resumes + (1 if resumed else 0)
+        return replace(memory, roles=roles, started=True, suspended=False, ran=False, resumes=resumes, start=self.now)
+
+    def _count(self, memory: Memory) -> Memory:
+        """Every failed attempt is counted once, whatever crashes: by uid, in the status."""
+        counted, roles = list(memory.counted), dict(memory.roles)
+        visible: set[str] = set()
+        for replica in self.replicas:
+            for uid in self.job.kind.carrier.failures(replica):
+                visible.add(uid)
+                if uid not in counted and replica.slot.role in roles:
+                    counted.append(uid)
+                    role = roles[replica.slot.role]
+                    roles[replica.slot.role] = replace(role, failures=role.failures + 1)
+        unseen = [uid for uid in counted if uid not in visible][-status.REMEMBERED :]
+        return replace(memory, roles=roles, counted=tuple(uid for uid in counted if uid in visible or uid in unseen))
+
+    def _again(self, memory: Memory, verdict: Verdict) -> Memory:
+        """The memory with a new attempt for every role whose ended slot is due to be made again."""
+        roles, texts = dict(memory.roles), []
+        for replica in self.replicas:
+            end, role = replica.end, roles.get(replica.slot.role)
+            if end is None or role is None or (replica.child and replica.child.attempt < role.attempt):
+                continue
+            texts.append(
+                f"{verdicts.end_text(replica, end)}; {'disrupted' if end.disrupted else 'retryable'}, tried again"
+            )
+            if verdict.stage == "Suspended":
+                continue
+            due = policy.retry_at(end, role.failures, role.attempt - memory.resumes, self.now)
+            if self.now >= due:
+                roles[replica.slot.role] = replace(role, attempt=role.attempt + 1)
+            else:
+                self.whens.append(due)
+        self.conditions.set("Restarting", bool(texts), "ReplicaEnded" if texts else "Restarted", "; ".join(texts))
+        return replace(memory, roles=roles)
+
+    def _refused(self, memory: Memory) -> Verdict | None:
+        """What the API server did not take: an invalid child ends the job, all else is said and tried again."""
+        wanted = {create.ref for create in missing(replace(self.job, memory=memory), self.family)}
+        refused = {ref: refusal for ref, refusal in self.seen.refused.items() if ref in wanted}
+        for ref, refusal in refused.items():
+            if refusal.code == 422:
+                return verdicts.invalid(refusal, f"{ref.kind} {ref.name}")
+        clashes = {ref: one for ref, one in refused.items() if one.code == 409}
+        others = {ref: one for ref, one in refused.items() if one.code != 409}
+        reasons = {_blocked_reason(one) for one in others.values()}
+        self.conditions.set("NameConflict", bool(clashes), "NameTaken" if clashes else "NameFree", _said(clashes))
+        self.conditions.set("Blocked", bool(others), min(reasons) if reasons else "Unblocked", _said(others))
+        return None
+
+    def _write(self, verdict: Verdict, memory: Memory) -> Plan:
+        job = self.job
+        after = replace(job, memory=memory)
+        self._say(verdict, memory)
+        memory = replace(memory, conditions=tuple(self.conditions.all))
+        if verdict.over:
+            memory = replace(memory, completion=self.now, counted=())
+        deletes, patches, creates = self._changes(verdict, after)
+        new = status.written(job, memory, verdict, _tally(job, self.replicas), self._restarts(memory))
+        if not verdict.over:
+            self.whens.append(policy.deadline_at(job, memory.start))
+        else:
+            self.whens = [policy.expires_at(job, self.now)]
+        return Plan(
+            status=new,
+            status_changed=new != job.memory.wire,
+            spec_patch=None if verdict.over else _spec_patch(job),
+            deletes=tuple(deletes),
+            patches=tuple(patches),
+            creates=tuple(creates),
+            events=tuple(_event(said) for said in self.conditions.said),
+            after=min((when for when in self.whens if when is not None), default=None),
+            urgent=status.is_urgent(job.memory.wire, new),
+        )
+
+    def _restarts(self, memory: Memory) -> int:
+        return sum(role.failures for role in memory.roles.values()) + policy.in_place(self.replicas)
+
+    def _changes(self, verdict: Verdict, after: Job) -> tuple[list[Delete], list[Patch], list[Create]]:
+        if verdict.over:
+            return *_split(sweep(after, self.family, cleaning(after, verdict.reason), verdict.reason)), []
+        if verdict.stage == "Suspended":
+            deletes, patches = _split(sweep(after, self.family, "Running", verdict.reason))
+            return deletes + _extras_gone(after, self.family, verdict.reason), patches, []
+        creates = []
+        for create in missing(after, self.family):
+            refusal = self.seen.refused.get(create.ref)
+            due = refusal.at + policy.refusal_pause(refusal.tries) if refusal else self.now
+            if due <= self.now:
+                creates.append(create)
+            else:
+                self.whens.append(due)
+        return unwanted(after, self.family), [], creates
+
+    def _say(self, verdict: Verdict, memory: Memory) -> None:
+        job, conditions = self.job, self.conditions
+        if verdict.stage != "Invalid":
+            count = len(job.slots())
+            conditions.set("Created", True, "JobCreated", f"the job is accepted, with {count} replicas")
+        suspended = verdict.stage == "Suspended"
+        reason, text = (verdict.reason, verdict.message) if suspended else ("JobResumed", "")
+        conditions.set("Suspended", suspended, reason, text)
+        runs = not verdict.over and any(replica.state == "Running" for replica in self.replicas)
+        text = "at least one replica runs" if runs else verdict.message
+        conditions.set("Running", runs, "JobRunning" if runs else verdict.reason, text)
+        decides = job.kind.decides(job)
+        lost = [r for r in self.replicas if r.state == "Failed" and r.slot not in decides]
+        text = "; ".join(f"{r.slot.role} {r.slot.index} has given up: {r.why}" for r in lost)
+        conditions.set("Degraded", bool(lost) and not verdict.over, "ReplicaFailed" if lost else "Restored", text)
+        edits = changed(job.wanted, job.memory) if is_fixed(job.wanted, job.memory) else []
+        conditions.set("SpecChangeIgnored", bool(edits), "JobStarted" if edits else "SpecRestored", _edited(edits))
+        unknown = ", ".join(job.wanted.unknown)
+        text = f"not known here, and not looked at: {unknown}" if unknown else ""
+        conditions.set("UnknownFields", bool(unknown), "UnknownFields", text)
+        if verdict.over:
+            for passing in ("Restarting", "Blocked", "NameConflict"):
+                conditions.set(passing, False, verdict.reason, "")
+            end = "Succeeded" if verdict.stage == "Succeeded" else "Failed"
+            conditions.set(end, True, verdict.reason, verdict.message)
+
+
+def missing(job: Job, family: Family) -> list[Create]:
+    """Slots and extras that no child fills, in the order in which they are made."""
+    early: list[Create] = []
+    late: list[Create] = []
+    for extra in job.kind.extras(job):
+        if Ref(extra.gvk.kind, extra.name) not in family.by_ref:
+            (late if extra.late else early).append(Create(extra.gvk, extra.name, None))
+    slots = []
+    for slot in job.slots():
+        role, name = job.role(slot.role), job.kind.child_name(job, slot)
+        gvk = job.kind.carrier.gvk
+        if role and role.template is not None and Ref(gvk.kind, name) not in family.by_ref:
+            slots.append(Create(gvk, name, slot, job.memory.role(slot.role).attempt))
+    return early + slots + late
+
+
+def unwanted(job: Job, family: Family) -> list[Delete]:
+    """Children of an older attempt and of slots that the job does not have any more. What ended well stays."""
+    deletes = []
+    slots = set(job.slots())
+    for child in _slot_children(job, family):
+        slot = Slot(child.role, child.index)
+        extra = slot not in slots
+        stale = child.attempt < job.memory.role(child.role).attempt
+        if child.deleting or not (extra or stale):
+            continue
+        if not extra and job.kind.carrier.observe(job, slot, family).state == "Succeeded":
+            continue
+        reason = "the spec does not have it any more" if extra else "a new attempt takes its place"
+        deletes.append(Delete(job.kind.carrier.gvk, child.name, child.uid, reason))
+    return deletes
+
+
+def sweep(job: Job, family: Family, clean: str, reason: str) -> list[Delete | Patch]:
+    """What goes after the end (cleanPodPolicy), or while the job is suspended or stopped (S3, S4, S5)."""
+    writes: list[Delete | Patch] = []
+    carrier = job.kind.carrier
+    for child in _slot_children(job, family):
+        if clean == "All" and not child.deleting:
+            writes.append(Delete(carrier.gvk, child.name, child.uid, reason))
+        elif clean == "Running":
+            write = carrier.stop(Replica(Slot(child.role, child.index), child, ""), reason)
+            writes += [write] if write else []
+    if clean == "All":
+        others = (child for child in family.by_ref.values() if child.kind not in (carrier.gvk.kind, "Pod"))
+        writes += [_delete_extra(child, reason) for child in others if not child.deleting]
+    return writes
+
+
+def _slot_children(job: Job, family: Family) -> list[Child]:
+    return [child for child in family.by_ref.values() if child.kind == job.kind.carrier.gvk.kind and child.index >= 0]
+
+
+def _extras_gone(job: Job, family: Family, reason: str) -> list[Delete]:
+    """Extras that keep pods running do not stay while the job is suspended."""
+    found = (family.by_ref.get(Ref(extra.gvk.kind, extra.name)) for extra in job.kind.extras(job) if extra.runs)
+    return [_delete_extra(child, reason) for child in found if child and not child.deleting]
+
+
+def _delete_extra(child: Child, reason: str) -> Delete:
+    return Delete(next(gvk for gvk in CHILDREN if gvk.kind == child.kind), child.name, child.uid, reason)
+
+
+def _after_the_end(job: Job, family: Family, now: float) -> Plan:
+    """A finished job never changes again; what its policies still ask for is done, then it may be deleted."""
+    old = job.memory
+    due = policy.expires_at(job, old.completion)
+    if due is not None and now >= due:
+        name, text = job.key.name, f"finished {job.policy.ttl} s ago (ttlSecondsAfterFinished)"
+        return Plan(old.wire, deletes=(Delete(job.kind.gvk, name, job.uid, text),))
+    reason = next((str(c.get("reason")) for c in old.conditions if c.get("type") == old.end), "")
+    deletes, patches = _split(sweep(job, family, cleaning(job, reason), reason))
+    return Plan(old.wire, deletes=tuple(deletes), patches=tuple(patches), after=due)
+
+
+def cleaning(job: Job, reason: str) -> str:
+    """What cleanPodPolicy means for a job that ended for that reason: one that was stopped does not run on (S4)."""
+    return "Running" if reason in verdicts.STOPS and job.policy.clean != "All" else job.policy.clean
+
+
+def _split(writes: list[Delete | Patch]) -> tuple[list[Delete], list[Patch]]:
+    deletes = [write for write in writes if isinstance(write, Delete)]
+    return deletes, [write for write in writes if isinstance(write, Patch)]
+
+
+def _spec_patch(job: Job) -> Json | None:
+    """The merge patch that stores what the schema cannot default; sent once, before the first status (S29)."""
+    if job.memory.wire.get("conditions"):
+        return None
+    spec = job.wire.get("spec")
+    stored = spec if isinstance(spec, dict) else {}
+    return {key: value for key, value in job.wanted.spec.items() if stored.get(key) != value} or None
+
+
+def _tally(job: Job, replicas: list[Replica]) -> dict[str, dict[str, int]]:
+    tally: dict[str, dict[str, int]] = {role.name: {} for role in job.roles}
+    for replica in replicas:
+        states = tally[replica.slot.role]
+        states[replica.state] = states.get(replica.state, 0) + 1
+    return tally
+
+
+def _event(said: Json) -> Event:
+    return Event("Warning" if said["type"] in status.ALARMS else "Normal", said["reason"], said["message"])
+
+
+def _blocked_reason(refusal: Refusal) -> str:
+    return "QuotaExceeded" if "exceeded quota" in refusal.message else (refusal.reason or "Refused")
+
+
+def _said(refused: dict[Ref, Refusal]) -> str:
+    return "; ".join(f"{ref.kind} {ref.name}: {refusal.message}" for ref, refusal in sorted(refused.items())[:3])
+
+
+def _edited(edits: list[str]) -> str:
+    if not edits:
+        return ""
+    fix = "the job has started and goes on as it was; suspend it, edit it and resume it, or make a new job"
+    return f"{'; '.join(edits)}: {fix}"

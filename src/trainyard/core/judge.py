@@ -1,0 +1,63 @@
+"""The verdict: one word about the job from what its replicas do. The first rule that fits wins."""
+
+from __future__ import annotations
+
+from trainyard.core.model import End, Job, Refusal, Replica, Verdict
+from trainyard.core.policy import deadline_at, over_limit
+
+STOPS = frozenset({"BackoffLimitExceeded", "DeadlineExceeded", "InvalidChild"})
+"""Ends after which whatever still runs is stopped, whatever cleanPodPolicy says."""
+
+
+def judge(job: Job, replicas: list[Replica], failures: dict[str, int], in_place: int, now: float) -> Verdict:
+    """What holds now, unless the job has ended before. `failures` counts failed attempts by role, new ones included."""
+    deciding = [replica for replica in replicas if replica.slot in job.kind.decides(job)]
+    if deciding and all(replica.state == "Succeeded" for replica in deciding):
+        return Verdict("Succeeded", "JobSucceeded", f"{_names(deciding)} ended with exit code 0")
+    for replica in deciding:
+        if replica.end and replica.end.permanent:
+            return Verdict("Failed", "PermanentFailure", permanent_text(replica, replica.end))
+    if text := over_limit(job, failures, in_place):
+        ends = [end_text(replica, replica.end) for replica in deciding if replica.end]
+        return Verdict("Failed", "BackoffLimitExceeded", "; ".join([text, *ends]))
+    due = deadline_at(job, job.memory.start)
+    if due is not None and now >= due and not job.policy.suspend:
+        text = f"still running after activeDeadlineSeconds ({job.policy.deadline} s)"
+        return Verdict("Failed", "DeadlineExceeded", text)
+    if job.policy.suspend:
+        return Verdict("Suspended", "JobSuspended", "no replica runs while spec.suspend is true")
+    if any(replica.state == "Running" for replica in replicas):
+        return Verdict("Running", "JobRunning", "at least one replica runs")
+    if job.memory.ran and not job.memory.suspended:
+        return Verdict("Running", "NoReplicaRunning", "no replica runs at the moment")
+    return Verdict("Created", "JobCreated", "waiting for the first replica to run")
+
+
+def invalid(refusal: Refusal, name: str) -> Verdict:
+    """The API server does not take a child as it is, and never will (F30)."""
+    text = f"the API server refused {name}: {refusal.message}"
+    return Verdict("Invalid", "InvalidChild", text)
+
+
+def permanent_text(replica: Replica, end: End) -> str:
+    """Reason, container and code, and what a person can do."""
+    hint = (
+        "it ran out of memory: raise its memory limit or lower what it uses"
+        if end.reason == "OOMKilled"
+        else "codes 1 to 127 are permanent: see the logs of the pod, mend the program and make the job again"
+    )
+    return f"{end_text(replica, end)}; {hint}"
+
+
+def end_text(replica: Replica, end: End) -> str:
+    if end.code < 0:
+        return f"{_name(replica)} ended: {end.reason}"
+    return f"{_name(replica)}: container {end.container} exited with code {end.code} ({end.reason})"
+
+
+def _names(replicas: list[Replica]) -> str:
+    return ", ".join(_name(replica) for replica in replicas)
+
+
+def _name(replica: Replica) -> str:
+    return f"{replica.slot.role} {replica.slot.index}"

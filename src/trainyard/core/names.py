@@ -1,0 +1,41 @@
+"""Names that can be computed again: nothing is ever parsed back out of a name, nothing is random."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Collection
+
+RUNTIME_ID = r"^[a-z0-9]([a-z0-9-]{0,14}[a-z0-9])?$"
+LABEL_MAX = 63
+ALPHABET = "0123456789abcdefghijklmnopqrstuvwxyz"
+
+_DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+
+
+def is_dns_label(name: str) -> bool:
+    """True for a legal object, host or label name of at most 63 characters."""
+    return len(name) <= LABEL_MAX and _DNS_LABEL.fullmatch(name) is not None
+
+
+def runtime_id(uid: str, in_use: Collection[str]) -> str:
+    """Four characters derived from the uid: the first candidate (uid, 0), (uid, 1) ... that nobody else uses.
+
+    The same uid and the same neighbours give the same id, so it can be worked out again after any crash.
+    """
+    number = 0
+    while True:
+        found = _candidate(uid, number)
+        # With every id taken the names would clash whatever we choose; the API server then says so (S8).
+        if found not in in_use or number > len(in_use):
+            return found
+        number += 1
+
+
+def _candidate(uid: str, number: int) -> str:
+    value = int.from_bytes(hashlib.sha256(f"{uid} {number}".encode()).digest()[:8], "big")
+    letters = []
+    for _ in range(4):
+        value, rest = divmod(value, len(ALPHABET))
+        letters.append(ALPHABET[rest])
+    return "".join(letters)

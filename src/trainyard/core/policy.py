@@ -1,0 +1,67 @@
+"""The policies of a job, one short function each. Times in, times out; nobody sleeps here."""
+
+from __future__ import annotations
+
+from trainyard.core.model import End, Job, Replica
+
+FIRST_PAUSE = 10.0
+LONGEST_PAUSE = 360.0
+DEFAULT_BACKOFF_LIMIT = 6
+REFUSED_LONGEST = 300.0
+OURS = "trainyard.dev/operator"
+
+
+def is_ours(job: Job) -> bool:
+    """With any other `managedBy` no request at all is made for the job (S6)."""
+    return job.policy.managed_by in ("", OURS)
+
+
+def pause(failures: int) -> float:
+    """Seconds between the end of an attempt and the next one: 10 s doubling to 6 min, no jitter (S14)."""
+    return min(FIRST_PAUSE * 2 ** float(max(0, min(failures, 10) - 1)), LONGEST_PAUSE)
+
+
+def retry_at(end: End, failures: int, again: int, now: float) -> float:
+    """When a slot that ended is made again. `again`: how often it has been made again already.
+
+    A failure waits from its end. A disruption is no failure: what ran for a while is replaced at once, what is thrown
+    out again and again waits as long, counted from its start, so that it cannot spin.
+    """
+    due = end.at + pause(failures) if not end.disrupted else (end.began + pause(again) if again else now)
+    # An end that lies in the future was written by a clock that is wrong; it must not stop the job for ever.
+    return due if end.at <= now + FIRST_PAUSE else now
+
+
+def refusal_pause(tries: int) -> float:
+    """Seconds between a refused create and the next try."""
+    return min(FIRST_PAUSE * 2 ** float(max(0, min(tries, 10) - 1)), REFUSED_LONGEST)
+
+
+def over_limit(job: Job, failures: dict[str, int], in_place: int) -> str:
+    """Why backoffLimit ends the job, "" when it does not (S4, S14)."""
+    limit = job.policy.backoff_limit
+    if limit is not None:
+        count = sum(failures.values()) + in_place
+        return f"{count} failed attempts, backoffLimit is {limit}" if count > limit else ""
+    deciding = {slot.role for slot in job.kind.decides(job)}
+    count = sum(failures.get(role, 0) for role in deciding)
+    if count <= DEFAULT_BACKOFF_LIMIT:
+        return ""
+    return (
+        f"{count} failed attempts of {', '.join(sorted(deciding))}, backoffLimit is {DEFAULT_BACKOFF_LIMIT} by default"
+    )
+
+
+def deadline_at(job: Job, start: float | None) -> float | None:
+    """When activeDeadlineSeconds is over; None without one or while the clock is stopped."""
+    return None if job.policy.deadline is None or start is None else start + job.policy.deadline
+
+
+def expires_at(job: Job, completion: float | None) -> float | None:
+    """When a finished job is deleted; None when it stays."""
+    return None if job.policy.ttl is None or completion is None else completion + job.policy.ttl
+
+
+def in_place(replicas: list[Replica]) -> int:
+    """Restarts by the nodes, over the pods that are there: a deleted pod takes its own along (S28)."""
+    return sum(replica.restarts for replica in replicas)

@@ -1,0 +1,80 @@
+"""From a stored object to a `Job`: what is asked, what is remembered, and what holds of the two."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+
+from trainyard.core import names
+from trainyard.core.model import Config, Job, Kind, Memory, Role, Wanted
+from trainyard.core.status import remember
+from trainyard.objects import Json, key_of, name_of, uid_of
+
+
+def read(kind: Kind, wire: Json, config: Config, in_use: Collection[str] = ()) -> Job:
+    """The job behind a wire object. Never raises: what is wrong with the spec is in `wanted.problems`."""
+    spec = wire.get("spec")
+    return read_with(kind, wire, kind.read(spec if isinstance(spec, dict) else {}, name_of(wire)), config, in_use)
+
+
+def read_with(kind: Kind, wire: Json, wanted: Wanted, config: Config, in_use: Collection[str] = ()) -> Job:
+    """The same with the spec understood already, for those who look at one spec many times."""
+    memory = remember(wire)
+    found = ""
+    if kind.runtime_id:
+        # Write-once: what status remembers wins over an edit, and over nothing when the spec has lost it (S29).
+        found = memory.runtime_id or runtime_id_of(wire) or names.runtime_id(uid_of(wire), in_use)
+        wanted = replace(wanted, spec={**wanted.spec, "RuntimeId": runtime_id_of(wire) or found})
+    return Job(
+        kind=kind,
+        wire=wire,
+        key=key_of(wire),
+        uid=uid_of(wire),
+        runtime_id=found,
+        wanted=wanted,
+        memory=memory,
+        roles=effective_roles(wanted, memory),
+        config=config,
+    )
+
+
+def runtime_id_of(wire: Json) -> str:
+    """spec.RuntimeId as stored, "" when there is none yet."""
+    spec = wire.get("spec")
+    found = spec.get("RuntimeId") if isinstance(spec, dict) else None
+    return found if isinstance(found, str) else ""
+
+
+def is_fixed(wanted: Wanted, memory: Memory) -> bool:
+    """True while edits of what shapes the job are ignored: it has started and is not suspended (S11)."""
+    return memory.started and not memory.suspended and not memory.end
+
+
+def changed(wanted: Wanted, memory: Memory) -> list[str]:
+    """What differs from what the job was started with, as short texts; empty when nothing does."""
+    now = {role.name: role for role in wanted.roles}
+    if wanted.problems:
+        return [str(wanted.problems[0])]
+    texts = [f"{name} was taken out" for name in memory.roles if name not in now]
+    for name, role in now.items():
+        then = memory.roles.get(name)
+        if then is None:
+            texts.append(f"{name} was added")
+        elif then.replicas != role.replicas:
+            texts.append(f"{name} has {then.replicas} replicas, the spec now says {role.replicas}")
+        elif then.digest != role.digest:
+            texts.append(f"{name} was edited")
+    return texts
+
+
+def effective_roles(wanted: Wanted, memory: Memory) -> tuple[Role, ...]:
+    """The spec's roles before the start and while suspended; after it, what the job was started with."""
+    if not is_fixed(wanted, memory):
+        return wanted.roles
+    now = {role.name: role for role in wanted.roles}
+    roles = []
+    for name, then in memory.roles.items():
+        role = now.get(name)
+        same = role is not None and role.digest == then.digest
+        roles.append(Role(name, then.replicas, then.port, role.template if role and same else None, then.digest))
+    return tuple(roles)

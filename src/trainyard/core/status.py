@@ -1,0 +1,140 @@
+"""Status: what we remember, and how it is written.
+
+Rules for this file:
+- Status is written by us only, and still read with suspicion: what is missing or malformed counts as never written.
+- It is O(roles), never O(replicas). The same facts give the same status, byte for byte, or the operator wakes itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from trainyard.core.model import Job, Memory, RoleMemory, Verdict
+from trainyard.objects import Json, condition, format_time, is_true, parse_time, with_condition
+
+REMEMBERED = 20
+"""How many counted uids are kept that are not visible any more: a view that lags must not make us count twice."""
+
+ALARMS = frozenset(
+    {"Failed", "Restarting", "Degraded", "NameConflict", "Blocked", "SpecChangeIgnored", "UnknownFields"}
+)
+"""Conditions that deserve a Warning event when they become True."""
+
+
+def remember(wire: Json) -> Memory:
+    """The memory in a stored object's status."""
+    status = wire.get("status")
+    if not isinstance(status, dict):
+        status = {}
+    listed = status.get("conditions")
+    given = listed if isinstance(listed, list) else []
+    conditions = tuple(one for one in given if isinstance(one, dict) and one.get("type"))
+    ends = [end for end in ("Succeeded", "Failed") if is_true(list(conditions), end)]
+    counted = status.get("counted")
+    stored = status.get("roles")
+    roles = {name: _role(role) for name, role in stored.items()} if isinstance(stored, dict) else {}
+    return Memory(
+        wire=status,
+        conditions=conditions,
+        end=ends[0] if ends else "",
+        started=bool(roles),
+        suspended=is_true(list(conditions), "Suspended"),
+        ran=_ran(condition(list(conditions), "Running")),
+        start=parse_time(status.get("startTime")),
+        completion=parse_time(status.get("completionTime")),
+        resumes=_count(status.get("resumes")),
+        counted=tuple(str(uid) for uid in counted) if isinstance(counted, list) else (),
+        runtime_id=status["runtimeId"] if isinstance(status.get("runtimeId"), str) else "",
+        roles=roles,
+    )
+
+
+def _ran(running: Json | None) -> bool:
+    """Running says why it is False: before the first replica, and since the job was suspended, nothing has run."""
+    return running is not None and running.get("reason") not in ("JobCreated", "JobSuspended")
+
+
+def _role(stored: object) -> RoleMemory:
+    role: Mapping[str, Any] = stored if isinstance(stored, dict) else {}
+    digest = role.get("template")
+    return RoleMemory(
+        attempt=_count(role.get("attempt")),
+        failures=_count(role.get("failures")),
+        replicas=_count(role.get("replicas")),
+        port=_count(role.get("port")),
+        digest=digest if isinstance(digest, str) else "",
+    )
+
+
+def _count(value: object) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**31 else 0
+
+
+class Conditions:
+    """The conditions being worked out for one pass; `said` collects those that have just become True."""
+
+    def __init__(self, memory: Memory, now: float) -> None:
+        self.all: list[Json] = list(memory.conditions)
+        self.said: list[Json] = []
+        self._now = now
+
+    def set(self, kind: str, holds: bool, reason: str, message: str) -> None:
+        """A condition that does not hold and never did is not written at all."""
+        old = condition(self.all, kind)
+        if old is None and not holds:
+            return
+        self.all = with_condition(self.all, kind, holds, reason, message, self._now)
+        if holds and (old is None or old.get("status") != "True" or old.get("reason") != reason):
+            self.said.append({"type": kind, "reason": reason, "message": message})
+
+
+def written(
+    job: Job,
+    memory: Memory,
+    verdict: Verdict,
+    tally: Mapping[str, Mapping[str, int]],
+    restarts: int,
+) -> Json:
+    """The whole status as it is written. `memory` is what is to be remembered from now on."""
+    status: Json = {**job.kind.report(job, verdict, tally), "conditions": list(memory.conditions)}
+    meta = job.wire.get("metadata", {})
+    if isinstance(meta.get("generation"), int):
+        status["observedGeneration"] = meta["generation"]
+    if memory.start is not None:
+        status["startTime"] = format_time(memory.start)
+    if memory.completion is not None:
+        status["completionTime"] = format_time(memory.completion)
+    if memory.runtime_id:
+        status["runtimeId"] = memory.runtime_id
+    if restarts:
+        status["restarts"] = restarts
+    if memory.resumes:
+        status["resumes"] = memory.resumes
+    if memory.counted:
+        status["counted"] = list(memory.counted)
+    if memory.roles:
+        status["roles"] = {name: _role_wire(role) for name, role in memory.roles.items()}
+    return status
+
+
+def _role_wire(role: RoleMemory) -> Json:
+    return {
+        "attempt": role.attempt,
+        "failures": role.failures,
+        "replicas": role.replicas,
+        "port": role.port,
+        "template": role.digest,
+    }
+
+
+def is_urgent(old: Json, new: Json) -> bool:
+    """True when more changed than counts: a phase, a state, a condition, an attempt."""
+    return _headline(old) != _headline(new)
+
+
+def _headline(status: Json) -> object:
+    listed = status.get("conditions")
+    words = [(c.get("type"), c.get("status"), c.get("reason")) for c in listed] if isinstance(listed, list) else []
+    rest = {key: value for key, value in status.items() if key not in ("conditions", "restarts", "replicaStatuses")}
+    return words, rest

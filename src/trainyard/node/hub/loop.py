@@ -1,0 +1,250 @@
+"""The hub's conversation with the runner, and the forks.
+
+Messages are JSON with four bytes of length before them; file descriptors travel beside the first byte of the message
+that counts them in `fds`. Every message of the runner has `do` and `id`; its answer has `re` and maybe `error`.
+
+    pod        pod, hostname, address, memory: [folder]      namespaces of a pod; `memory` become tmpfs
+    unpod      pod
+    spawn      container, pod, argv, env, cwd, root, mounts  + 1 fd, the log; answered when the program is running
+    signal     container, kill: bool
+    listen     address, port, udp                            answered with a socket of the pods' network
+    socket                                                   answered with an unconnected TCP socket of it
+    event      "ready" | "failed" (why) | "exited" (container, code)          from the hub, unasked
+
+Rule: whatever fails in one request is its answer; the hub itself ends only when the control socket does."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import signal
+import socket
+import sys
+import traceback
+from dataclasses import dataclass
+from typing import NoReturn
+
+from . import calls, reaper  # relative: see the package's docstring
+from .channel import Channel, Message
+from .container import Failed, run_init
+from .namespaces import Pods
+
+
+@dataclass(slots=True)
+class Starting:
+    """A container whose program has not been exec'ed yet; the pipe ends when it is."""
+
+    container: str
+    request: int
+    pipe: int
+
+
+class Hub:
+    def __init__(self, channel: Channel, pods: Pods | None) -> None:
+        self.channel = channel
+        self.pods = pods
+        self._inits: dict[int, str] = {}  # pid of an init -> container
+        self._starting: dict[int, Starting] = {}  # the same pid -> what is awaited
+        self._selector = selectors.DefaultSelector()
+
+    def run(self, watcher: int) -> None:
+        """Serve until the runner is gone, or the watcher (whose pipe `watcher` then ends)."""
+        woken, wake = os.pipe()
+        os.set_blocking(wake, False)
+        os.set_blocking(woken, False)
+        signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        for fd in (woken, watcher, self.channel.sock.fileno()):
+            self._selector.register(fd, selectors.EVENT_READ)
+        self.channel.send({"event": "ready"})
+        while True:
+            for key, _ in self._selector.select():
+                if key.fd == watcher:
+                    return
+                if key.fd == woken:
+                    with contextlib.suppress(BlockingIOError):
+                        os.read(woken, 4096)
+                    self._collect()
+                elif key.fd == self.channel.sock.fileno():
+                    messages = self.channel.receive()
+                    if messages is None:
+                        return
+                    for message, fds in messages:
+                        self._answer(message, fds)
+                elif key.data is not None:
+                    self._started(key.data)
+
+    def _answer(self, message: Message, fds: list[int]) -> None:
+        reply: Message | None = {"re": message["id"]}
+        passed: list[int] = []
+        try:
+            reply = self._obey(message, fds, passed)
+        except Failed as failure:
+            reply = {"re": message["id"], "error": failure.said}
+        except Exception as error:
+            traceback.print_exc()
+            reply = {
+                "re": message["id"],
+                "error": {"code": 128, "reason": "StartError", "message": f"{message['do']}: {error}"},
+            }
+        finally:
+            for fd in fds:
+                os.close(fd)
+        if reply is not None:
+            self.channel.send(reply, tuple(passed))
+        for fd in passed:
+            os.close(fd)
+
+    def _obey(self, message: Message, fds: list[int], passed: list[int]) -> Message | None:
+        done: Message = {"re": message["id"]}
+        match message["do"]:
+            case "pod":
+                if self.pods:
+                    self.pods.add(message["pod"], message["hostname"], message["address"], message["memory"])
+            case "unpod":
+                if self.pods:
+                    self.pods.remove(message["pod"])
+            case "spawn":
+                self._spawn(message, fds[0])
+                return None
+            case "signal":
+                self._signal(message["container"], bool(message["kill"]))
+            case "listen":
+                passed.append(_listen(message["address"], int(message["port"]), bool(message["udp"])))
+            case "socket":
+                passed.append(socket.socket(socket.AF_INET, socket.SOCK_STREAM).detach())
+            case other:
+                raise ValueError(f"no such request: {other}")
+        return done
+
+    def _spawn(self, message: Message, log: int) -> None:
+        """Fork the init. The answer follows when its program runs: then the pipe closes, empty."""
+        result, report = os.pipe()
+        # Blocked before the fork: a TERM that comes early waits for the init, and is not lost on a PID 1.
+        reaper.block_for_init()
+        pid = -1
+        try:
+            pid = self.pods.fork() if self.pods else os.fork()
+            if pid == 0:
+                signal.set_wakeup_fd(-1)
+                run_init(message, log, report, self.pods)
+        finally:
+            if pid != 0:
+                reaper.unblock_for_init()
+                os.close(report)
+        starting = Starting(message["container"], message["id"], result)
+        self._inits[pid], self._starting[pid] = message["container"], starting
+        self._selector.register(result, selectors.EVENT_READ, starting)
+
+    def _started(self, one: Starting) -> None:
+        """The pipe has ended: the program runs, or the pipe says why not."""
+        said = b""
+        while piece := os.read(one.pipe, 65536):
+            said += piece
+        self._selector.unregister(one.pipe)
+        os.close(one.pipe)
+        for pid in [pid for pid, starting in self._starting.items() if starting is one]:
+            del self._starting[pid]
+            if said:
+                self._inits.pop(pid, None)  # its end is no news
+        reply: Message = {"re": one.request}
+        if said:
+            reply["error"] = Failed.read(said).said
+        self.channel.send(reply)
+
+    def _signal(self, container: str, kill: bool) -> None:
+        for pid, name in self._inits.items():
+            if name == container:
+                # Without namespace the init must survive to end what is below it.
+                strongest = signal.SIGKILL if self.pods else reaper.END_ALL
+                os.kill(pid, strongest if kill else signal.SIGTERM)
+
+    def _collect(self) -> None:
+        for pid, code in reaper.reap().items():
+            if starting := self._starting.get(pid):
+                self._started(starting)
+            container = self._inits.pop(pid, None)
+            if container is not None:
+                if not self.pods:
+                    # Somebody killed an init: its orphans came to us, and nobody else's did.
+                    reaper.end_all_below(os.getpid(), spare=frozenset(self._inits))
+                self.channel.send({"event": "exited", "container": container, "code": code})
+
+
+def _listen(address: str, port: int, udp: bool) -> int:
+    sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM if udp else socket.SOCK_STREAM)
+    try:
+        if not udp:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind((address, port))
+        if not udp:
+            sock.listen(128)
+    except OSError:
+        sock.close()
+        raise
+    return sock.detach()
+
+
+def _enter_namespaces() -> None:
+    # UTS and IPC too: from a pod's one can only come back to one that belongs to the same user namespace.
+    flags = calls.NEWNET | calls.NEWNS | calls.NEWPID | calls.NEWUTS | calls.NEWIPC
+    uid, gid = os.getuid(), os.getgid()
+    if uid == 0:
+        with contextlib.suppress(PermissionError):
+            calls.unshare(flags)
+            return
+    calls.become_root_of_a_namespace(flags, uid, gid)
+
+
+def _hub(channel: Channel, namespaces: bool, watcher: int) -> None:
+    """The hub proper, in its own process. Returns when everything should end."""
+    try:
+        if namespaces:
+            calls.die_with_parent(signal.SIGKILL)
+            calls.mount("none", "/", flags=calls.MS_REC | calls.MS_PRIVATE)
+        else:
+            calls.die_with_parent(signal.SIGTERM)
+            signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+            calls.subreaper()
+        hub = Hub(channel, Pods() if namespaces else None)
+    except OSError as error:
+        channel.send({"event": "failed", "why": str(error)})
+        return
+    with contextlib.suppress(ConnectionError):
+        hub.run(watcher)
+
+
+def main(fd: int, mode: str) -> NoReturn:
+    """The watcher: enters the namespaces, forks the hub, waits for it. In shared mode it ends what the hub left."""
+    os.set_inheritable(fd, False)
+    channel = Channel(socket.socket(fileno=fd))
+    namespaces = mode == "namespace"
+    try:
+        if namespaces:
+            _enter_namespaces()
+            calls.die_with_parent(signal.SIGKILL)
+        else:
+            calls.subreaper()
+        for name in (signal.SIGINT, signal.SIGHUP):
+            signal.signal(name, signal.SIG_IGN)
+    except OSError as error:
+        channel.send({"event": "failed", "why": str(error)})
+        sys.exit(1)
+    watched, watching = os.pipe()
+    hub = os.fork()
+    if hub == 0:
+        os.close(watching)
+        try:
+            _hub(channel, namespaces, watched)
+        finally:
+            if not namespaces:
+                reaper.end_all_below(os.getpid())
+            os._exit(0)
+    os.close(watched)
+    channel.sock.close()
+    while os.waitpid(-1, 0)[0] != hub:
+        pass
+    if not namespaces:
+        reaper.end_all_below(os.getpid())
+    os._exit(0)

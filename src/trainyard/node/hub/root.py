@@ -1,0 +1,121 @@
+"""The root folder of a container: a tmpfs into which every entry of the host's root is bound, and then the mounts.
+
+Rules:
+- Nothing is ever created in a folder of the host. A mount point that is missing is made by *mirroring* its parent: a
+  tmpfs over it, everything that was in it bound back in, and room for one more name.
+- `/proc` is the container's own where the kernel allows it, `/tmp` and `/dev/shm` are whatever the mounts say.
+- Runs in the container's init, in its own mount namespace; everything goes with that process."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+from typing import Any
+
+from . import calls  # relative: this program runs without its package, see the package's docstring
+
+_HOST = "/.host"  # where the host's root is while the container's is being furnished
+_OWN = frozenset({"proc", "tmp", ".host"})  # entries of the host's root that are not shown
+
+
+class Root:
+    """`ours` says for each mounted path whether new names may be made in it."""
+
+    def __init__(self) -> None:
+        self.ours: dict[str, bool] = {"/": True}
+
+    def _may_write(self, path: str) -> bool:
+        while path not in self.ours:
+            path = os.path.dirname(path)
+        return self.ours[path]
+
+    def _mirror(self, folder: str) -> None:
+        """Replace a folder by a copy of itself in which names can be made. Its entries are bound, not copied."""
+        below = os.open(folder, os.O_PATH | os.O_DIRECTORY)
+        try:
+            mode = stat.S_IMODE(os.fstat(below).st_mode)
+            behind = f"/proc/self/fd/{below}"
+            names = os.listdir(behind)
+            calls.mount("tmpfs", folder, "tmpfs", options=f"mode={mode:o}")
+            self.ours[folder] = True
+            for name in names:
+                show(f"{behind}/{name}", f"{folder}/{name}".replace("//", "/"))
+                self.ours[f"{folder}/{name}"] = False
+        finally:
+            os.close(below)
+
+    def folder(self, path: str) -> str:
+        """Make sure that a folder is there; returns its real path."""
+        path = os.path.realpath(path)
+        if os.path.isdir(path):
+            return path
+        parent = path
+        while not os.path.isdir(parent):
+            if os.path.lexists(parent):
+                raise OSError(f"{path} cannot be made: {parent} is not a folder")
+            parent = os.path.dirname(parent)
+        if not self._may_write(parent):
+            self._mirror(parent)
+        os.makedirs(path, 0o755, exist_ok=True)
+        return path
+
+    def _file(self, path: str) -> str:
+        path = os.path.realpath(path)
+        if os.path.isdir(path):
+            raise OSError(f"{path} is a folder, and what should be mounted there is a file")
+        if not os.path.lexists(path):
+            parent = self.folder(os.path.dirname(path))
+            if not self._may_write(parent):
+                self._mirror(parent)
+            os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o644))
+        return path
+
+    def mount(self, source: str, target: str, readonly: bool, ours: bool) -> None:
+        place = self.folder(target) if os.path.isdir(source) else self._file(target)
+        calls.bind(source, place)
+        if readonly:
+            calls.read_only(place)
+        self.ours[place] = ours and not readonly
+
+
+def show(source: str, target: str) -> None:
+    """Make an entry of a folder visible elsewhere: links are copied, the rest bound, what is refused is left empty."""
+    mode = os.lstat(source).st_mode
+    if stat.S_ISLNK(mode):
+        os.symlink(os.readlink(source), target)
+        return
+    if stat.S_ISDIR(mode):
+        os.mkdir(target)
+    else:
+        os.close(os.open(target, os.O_CREAT | os.O_WRONLY, 0o644))
+    with contextlib.suppress(OSError):
+        calls.bind(source, target)
+
+
+def build(at: str, mounts: list[dict[str, Any]], cwd: str) -> None:
+    """Make the root at the empty folder `at` and move into it. Mounts come parents first."""
+    calls.mount("none", "/", flags=calls.MS_REC | calls.MS_PRIVATE)
+    sources = [os.path.realpath(one["source"]) for one in mounts]
+    calls.mount("tmpfs", at, "tmpfs", options="mode=755")
+    for name in os.listdir("/"):
+        if name not in _OWN:
+            show(f"/{name}", f"{at}/{name}")
+    for name in _OWN:
+        os.mkdir(f"{at}/{name}")
+    calls.pivot_root(at, at + _HOST)
+    os.chdir("/")
+    try:
+        calls.mount("proc", "/proc", "proc", calls.MS_NOSUID | calls.MS_NODEV | calls.MS_NOEXEC)
+    except OSError:  # the host's /proc is partly covered, as in a container: then its own may not be seen either
+        calls.bind(f"{_HOST}/proc", "/proc")
+    root = Root()
+    for name in os.listdir("/"):
+        if name not in _OWN and not os.path.islink(f"/{name}"):
+            root.ours[f"/{name}"] = False
+    root.ours["/proc"] = False
+    for one, source in sorted(zip(mounts, sources, strict=True), key=lambda pair: str(pair[0]["target"])):
+        root.mount(_HOST + source, one["target"], bool(one.get("readonly")), bool(one.get("ours")))
+    root.folder(cwd)
+    calls.unmount(_HOST)
+    os.rmdir(_HOST)

@@ -1,0 +1,229 @@
+"""The runner's side of the hub: the only place from which processes are started.
+
+Rules:
+- One request, one answer, in any order; an answer with an error is raised as `Failed`.
+- When the hub is gone, every open request fails, and every container is reported as killed: the kernel has ended them.
+- Nothing here knows a pod's spec: argv, env and mounts come ready-made."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+import sys
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from trainyard.node.hub.channel import Channel
+
+KILLED = 137
+_PATIENCE = 10.0  # seconds for a hub to say that it is ready
+
+
+class SandboxError(Exception):
+    """The hub could not be started, or is gone."""
+
+
+class Failed(Exception):
+    """A container could not be started; the words are those of its status."""
+
+    def __init__(self, code: int, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.code, self.reason, self.message = code, reason, message
+
+
+@dataclass(frozen=True, slots=True)
+class Mount:
+    """`source` on the host seen at `target`. `ours`: a folder of the pod's own, in which mount points may be made."""
+
+    source: str
+    target: str
+    readonly: bool = False
+    ours: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """What the hub needs to start one container. `root` is an empty folder to build on (namespace mode)."""
+
+    container: str
+    pod: str
+    argv: list[str]
+    env: dict[str, str]
+    cwd: str
+    root: str
+    mounts: list[Mount] = field(default_factory=list)
+
+
+class Sandbox:
+    """`exited` hears (container, exit code) of every program that ran; `lost` is called when the hub dies."""
+
+    def __init__(self, mode: str, exited: Callable[[str, int], None], lost: Callable[[], None]) -> None:
+        self.mode = mode
+        self._exited, self._lost = exited, lost
+        self._waiting: dict[int, asyncio.Future[list[int]]] = {}
+        self._serial = 0
+        self._sending = asyncio.Lock()
+        self._ready: asyncio.Future[None] | None = None
+        self._program: asyncio.subprocess.Process | None = None
+        self._channel: Channel | None = None
+        self._closing = False
+
+    async def start(self, log: Path) -> None:
+        """Start the helper. Raises SandboxError with the reason when it cannot work here."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        ours.setblocking(False)
+        with open(log, "ab") as errors:  # noqa: ASYNC230  (one small local file, at start)
+            self._program = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-I", "-S", str(Path(__file__).parent / "hub"), str(theirs.fileno()), self.mode),
+                pass_fds=[theirs.fileno()],
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.DEVNULL,
+                stderr=errors,
+                cwd="/",
+                start_new_session=True,  # Ctrl-C in a terminal is for the runner alone
+            )
+        theirs.close()
+        self._channel = Channel(ours)
+        loop = asyncio.get_running_loop()
+        self._ready = loop.create_future()
+        loop.add_reader(ours, self._hear)
+        try:
+            async with asyncio.timeout(_PATIENCE):
+                await self._ready
+        except TimeoutError:
+            await self.close()
+            raise SandboxError(f"the helper said nothing for {_PATIENCE:.0f} s, see {log}") from None
+        except SandboxError:
+            await self.close()
+            raise
+
+    async def close(self) -> None:
+        """End everything: the hub sees the end of its socket, and dies with all it owns."""
+        self._closing = True
+        self._hang_up()
+        if self._program:
+            try:
+                async with asyncio.timeout(_PATIENCE):
+                    await self._program.wait()
+            except TimeoutError:
+                self._program.kill()
+                await self._program.wait()
+
+    def _hang_up(self) -> None:
+        if self._channel:
+            asyncio.get_running_loop().remove_reader(self._channel.sock)
+            self._channel.sock.close()
+            self._channel = None
+        gone = SandboxError("the helper process that runs the pods is gone")
+        if self._ready and not self._ready.done():
+            self._ready.set_exception(SandboxError("the helper ended before it was ready"))
+        for waiting in self._waiting.values():
+            if not waiting.done():
+                waiting.set_exception(gone)
+        self._waiting.clear()
+
+    def _hear(self) -> None:
+        if self._channel is None:
+            return
+        messages = self._channel.receive()
+        if messages is None:
+            self._hang_up()
+            if not self._closing:
+                self._lost()
+            return
+        for message, fds in messages:
+            if "re" in message:
+                self._settle(message, fds)
+            elif message["event"] == "exited":
+                self._exited(message["container"], int(message["code"]))
+            elif self._ready and not self._ready.done():
+                if message["event"] == "ready":
+                    self._ready.set_result(None)
+                else:
+                    self._ready.set_exception(SandboxError(message["why"]))
+
+    def _settle(self, message: dict[str, Any], fds: list[int]) -> None:
+        waiting = self._waiting.pop(message["re"], None)
+        if waiting is None or waiting.done():
+            for fd in fds:
+                os.close(fd)
+            return
+        if error := message.get("error"):
+            waiting.set_exception(Failed(int(error["code"]), error["reason"], error["message"]))
+        else:
+            waiting.set_result(fds)
+
+    async def _ask(self, do: str, fds: tuple[int, ...] = (), **words: Any) -> list[int]:
+        if self._channel is None:
+            raise SandboxError("the helper process that runs the pods is gone")
+        self._serial += 1
+        serial = self._serial
+        waiting: asyncio.Future[list[int]] = asyncio.get_running_loop().create_future()
+        self._waiting[serial] = waiting
+        try:
+            async with self._sending:
+                await self._send(Channel.pack({"do": do, "id": serial, **words}, len(fds)), fds)
+            return await waiting
+        finally:
+            self._waiting.pop(serial, None)
+
+    async def _send(self, raw: bytes, fds: tuple[int, ...]) -> None:
+        """Descriptors go with the first byte, once there is room for it; the rest follows as the hub reads."""
+        loop = asyncio.get_running_loop()
+        while self._channel is not None:
+            sock = self._channel.sock
+            try:
+                sent = socket.send_fds(sock, [raw], fds) if fds else sock.send(raw)
+            except BlockingIOError:
+                room = loop.create_future()
+                loop.add_writer(sock, _wake, room)
+                try:
+                    await room
+                finally:
+                    loop.remove_writer(sock)
+                continue
+            except OSError as error:
+                raise SandboxError(f"the helper process that runs the pods is gone: {error}") from None
+            raw, fds = raw[sent:], ()
+            if not raw:
+                return
+
+    async def add_pod(self, pod: str, hostname: str, address: str, memory: list[str]) -> None:
+        await self._ask("pod", pod=pod, hostname=hostname, address=address, memory=memory)
+
+    async def remove_pod(self, pod: str) -> None:
+        with contextlib.suppress(SandboxError):
+            await self._ask("unpod", pod=pod)
+
+    async def spawn(self, process: Process, log: int) -> None:
+        """Returns when the program runs; raises Failed when it cannot. `log` stays the caller's to close."""
+        await self._ask("spawn", (log,), uid=os.getuid(), gid=os.getgid(), **asdict(process))
+
+    async def signal(self, container: str, kill: bool) -> None:
+        with contextlib.suppress(SandboxError, Failed):
+            await self._ask("signal", container=container, kill=kill)
+
+    async def listen(self, address: str, port: int, udp: bool = False) -> socket.socket:
+        """A listening (or UDP) socket in the pods' network, served from here."""
+        (fd,) = await self._ask("listen", address=address, port=port, udp=udp)
+        return _adopt(fd)
+
+    async def socket(self) -> socket.socket:
+        """A TCP socket in the pods' network, to connect from here."""
+        (fd,) = await self._ask("socket")
+        return _adopt(fd)
+
+
+def _adopt(fd: int) -> socket.socket:
+    sock = socket.socket(fileno=fd)
+    sock.setblocking(False)
+    return sock
+
+
+def _wake(room: asyncio.Future[None]) -> None:
+    if not room.done():
+        room.set_result(None)

@@ -15,7 +15,7 @@ import asyncio
 import random
 import socket
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import TracebackType
@@ -88,7 +88,7 @@ class Api:
         self, gvk: GVK, namespace: str, which: Selection = EVERYTHING, limit: int = 0, cont: str = ""
     ) -> bytes:
         """One page of a list as it came, for those who decode in two steps."""
-        return await self._send(requests.list_objects(gvk, namespace, which, limit, cont))
+        return await self.send(requests.list_objects(gvk, namespace, which, limit, cont))
 
     async def create(self, gvk: GVK, namespace: str, obj: Json, subresource: str = "") -> Json:
         """Create `obj`; with a subresource, POST it there (`binding` of the pod that `obj` names)."""
@@ -115,12 +115,12 @@ class Api:
 
     async def watch(
         self, gvk: GVK, namespace: str = "", revision: str = "", label_selector: str = "", field_selector: str = ""
-    ) -> AsyncIterator[bytes]:
+    ) -> AsyncGenerator[bytes, None]:
         """Watch lines after `revision`, one JSON document each, until the server ends the watch."""
         seconds = int(WATCH_SECONDS * random.uniform(0.8, 1.2))  # so that a fleet does not come back in step
         which = Selection(label_selector, field_selector)
         lines = requests.Lines()
-        async for chunk in self._stream(requests.watch(gvk, namespace, revision, which, seconds), seconds):
+        async for chunk in self.stream(requests.watch(gvk, namespace, revision, which, seconds), seconds):
             for line in lines.feed(chunk):
                 yield line
 
@@ -135,7 +135,7 @@ class Api:
         since: int | None = None,
         tail: int | None = None,
         timestamps: bool = False,
-    ) -> AsyncIterator[bytes]:
+    ) -> AsyncGenerator[bytes, None]:
         """A container's output, in chunks as they come; `since` in seconds, `tail` in lines."""
         query = {
             "container": container,
@@ -145,19 +145,20 @@ class Api:
             "tailLines": "" if tail is None else str(tail),
             "timestamps": "true" if timestamps else "",
         }
-        async for chunk in self._stream(requests.logs(namespace, pod, query), None if follow else TOTAL_SECONDS):
+        async for chunk in self.stream(requests.logs(namespace, pod, query), None if follow else TOTAL_SECONDS):
             yield chunk
 
     async def request(
         self, method: str, path: str, query: Query = (), body: bytes | None = None, content_type: str = ""
     ) -> bytes:
         """Any other request; the body of its answer as it came."""
-        return await self._send(Request(method, path, query, body, content_type))
+        return await self.send(Request(method, path, query, body, content_type))
 
     async def _json(self, request: Request) -> Json:
-        return requests.decoded(request, await self._send(request))
+        return requests.decoded(request, await self.send(request))
 
-    async def _send(self, request: Request) -> bytes:
+    async def send(self, request: Request) -> bytes:
+        """Send one request; the body of a good answer. With `stream` the only door to the network."""
         if self._short is None:
             self._short = self._session(POOL)
         timeout = aiohttp.ClientTimeout(total=TOTAL_SECONDS, sock_connect=CONNECT_SECONDS)
@@ -165,7 +166,8 @@ class Api:
             body = await response.read()
             return requests.answer(request, response.status, response.headers, body)
 
-    async def _stream(self, request: Request, seconds: float | None) -> AsyncIterator[bytes]:
+    async def stream(self, request: Request, seconds: float | None) -> AsyncGenerator[bytes, None]:
+        """Send one request and give its answer in chunks as they come; None lets it last for ever."""
         if self._long is None:
             self._long = self._session(0)
         total = seconds + GUARD_SECONDS if seconds is not None else None

@@ -1,1 +1,29 @@
-"""(room)"""
+"""The thin shell: it sees (watch, store), waits (queue), and obeys what `core.plan` decides (reconcile, operator).
+
+Rules for this room:
+- It has no opinions: what should be written is decided in `core`. Here live only the order of the writes and what to do
+  when one fails.
+- One event loop, no threads, no polling. Being killed after any request is harmless.
+"""
+
+from trainyard.control.loop import Loop, Once, itself, owned_by
+from trainyard.control.queue import Queue
+from trainyard.control.store import Change, Store
+from trainyard.control.view import View, plain
+from trainyard.control.watch import Feed, Source, follow, step
+
+__all__ = [
+    "Change",
+    "Feed",
+    "Loop",
+    "Once",
+    "Queue",
+    "Source",
+    "Store",
+    "View",
+    "follow",
+    "itself",
+    "owned_by",
+    "plain",
+    "step",
+]

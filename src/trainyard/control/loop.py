@@ -1,0 +1,188 @@
+"""Watches in, keys out, one pass at a time per key: what every controller of ours is made of.
+
+    loop = Loop(api, reconcile)
+    jobs = loop.watch(Source(JOB), wakes=itself)                 # a Store of dicts
+    pods = loop.watch(Source(POD), wakes=owned_by("Job"))
+    await loop.start(); await loop.synced; ...; await loop.stop()
+
+`reconcile(key)` looks at one key in the stores, writes what is missing, and returns when to look again (a time of the
+clock `now`) or None. It never learns why it was called.
+
+Rules for this file:
+- No pass before every store has seen a whole list: what is partly known looks like something missing.
+- Three kinds of failure, handled here and nowhere else: a conflict (our copy was old: look again soon), the world's
+  fault (wait longer each time, and as long as the server asked), ours (loud, counted, up to five minutes). None of them
+  touches another key.
+- Retries are keys in the queue; nothing sleeps with a key in its hand.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Generator, Hashable, Iterable
+from typing import Any, Generic, TypeAlias, TypeVar
+
+from trainyard.client import Api, ApiError, Conflict, Unavailable
+from trainyard.control.queue import Queue
+from trainyard.control.store import Store
+from trainyard.control.view import View, plain
+from trainyard.control.watch import Feed, Said, Source, pause_after
+from trainyard.objects import Json, Key, controller_of, key_of, namespace_of
+
+log = logging.getLogger(__name__)
+
+K = TypeVar("K", bound=Hashable)
+T = TypeVar("T")
+
+Wakes: TypeAlias = Callable[[T | None, T | None], Iterable[K]]
+"""The keys that deserve a look when an object changes from the first to the second; None is "not there"."""
+
+CONFLICT, CONFLICT_LONGEST = 0.05, 5.0
+WORLD, WORLD_LONGEST = 0.5, 30.0
+OURS, OURS_LONGEST = 1.0, 300.0
+
+
+def itself(before: Json | None, after: Json | None) -> Iterable[Key]:
+    """An object wakes its own key."""
+    return {key_of(obj) for obj in (before, after) if obj is not None}
+
+
+def owned_by(kind: str) -> Wakes[Json, Key]:
+    """An object wakes the key of its controller owner, if that is of this kind."""
+
+    def owners(before: Json | None, after: Json | None) -> Iterable[Key]:
+        found = set()
+        for obj in (before, after):
+            owner = controller_of(obj) if obj is not None else None
+            if obj is not None and owner is not None and owner.get("kind") == kind:
+                found.add(Key(namespace_of(obj), str(owner.get("name"))))
+        return found
+
+    return owners
+
+
+class Once:
+    """Something that comes true once. Await it, or ask."""
+
+    def __init__(self) -> None:
+        self._event = asyncio.Event()
+
+    def __await__(self) -> Generator[Any, None, None]:
+        if not self._event.is_set():
+            yield from self._event.wait().__await__()
+
+    def __bool__(self) -> bool:
+        return self._event.is_set()
+
+    def set(self) -> None:
+        self._event.set()
+
+
+class Loop(Generic[K]):
+    """One controller. `counts` says how many passes there were and how they ended."""
+
+    def __init__(
+        self,
+        api: Api,
+        reconcile: Callable[[K], Awaitable[float | None]],
+        now: Callable[[], float] = time.time,
+        workers: int = 16,
+    ) -> None:
+        self.queue: Queue[K] = Queue()
+        self.synced = Once()
+        self.counts: Counter[str] = Counter()
+        self.feeds: list[Feed[Any]] = []
+        self._api = api
+        self._reconcile = reconcile
+        self._now = now
+        self._workers = workers
+        self._stores: list[Store[Any]] = []
+        self._failures: dict[K, int] = {}
+        self._not_before: dict[K, float] = {}  # the server asked for peace until then: events do not break it
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def watch(self, source: Source, wakes: Wakes[Json, K]) -> Store[Json]:
+        """Keep the objects of a resource in a store, as dicts indexed by their controller owner's uid."""
+        return self.watch_as(source, plain(api_version=source.gvk.api_version, kind=source.gvk.kind), wakes)
+
+    def watch_as(self, source: Source, view: View[T], wakes: Wakes[T, K]) -> Store[T]:
+        """As `watch`, with a view of the caller's own. Before `start` only."""
+        store = Store(view)
+
+        def apply(said: Said[T]) -> None:
+            for change in store.apply(said):
+                for key in wakes(change.before, change.after):
+                    self.queue.add(key)
+            if not self.synced and all(one.synced for one in self._stores):
+                self.synced.set()
+
+        self.feeds.append(Feed(self._api, source, view, apply))
+        self._stores.append(store)
+        return store
+
+    async def start(self) -> None:
+        """Begin to watch; the first pass comes when everything is synced."""
+        self._tasks = [asyncio.create_task(feed.run()) for feed in self.feeds]
+        self._tasks += [asyncio.create_task(self._work()) for _ in range(self._workers)]
+
+    async def stop(self) -> None:
+        """Stop where we are. Whatever was under way is abandoned, which is harmless."""
+        for task in self._tasks:
+            task.cancel()
+        ended = await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tasks = []
+        for error in ended:
+            if isinstance(error, Exception):
+                raise error
+
+    def relist(self, source: Source) -> None:
+        """List that resource again, now."""
+        for feed in self.feeds:
+            if feed.source == source:
+                feed.relist()
+
+    async def _work(self) -> None:
+        await self.synced
+        while True:
+            key = await self.queue.take()
+            try:
+                await self._pass(key)
+            finally:
+                self.queue.done(key)
+
+    async def _pass(self, key: K) -> None:
+        if (peace := self._not_before.pop(key, 0.0) - time.monotonic()) > 0:
+            self._not_before[key] = time.monotonic() + peace
+            self.queue.add(key, peace)
+            return
+        self.counts["passes"] += 1
+        try:
+            after = await self._reconcile(key)
+        except Conflict as error:
+            log.debug("our copy was old key=%s why=%s", key, error)
+            self._again(key, "conflicts", CONFLICT, CONFLICT_LONGEST)
+        except Unavailable as error:
+            wait = self._again(key, "unavailable", WORLD, WORLD_LONGEST, error.retry_after or 0.0)
+            self._not_before[key] = time.monotonic() + wait
+            log.warning("the API server cannot now key=%s again_in=%.1fs why=%s", key, wait, error)
+        except ApiError as error:
+            wait = self._again(key, "refused", OURS, OURS_LONGEST)
+            log.error("the API server refuses key=%s again_in=%.1fs why=%s", key, wait, error)
+        except Exception:
+            wait = self._again(key, "faults", OURS, OURS_LONGEST)
+            log.exception("bug while reconciling key=%s again_in=%.1fs", key, wait)
+        else:
+            self._failures.pop(key, None)
+            if after is not None:
+                self.queue.add(key, after - self._now())
+
+    def _again(self, key: K, what: str, first: float, longest: float, at_least: float = 0.0) -> float:
+        """Count a failure of this key and queue it again. Returns the seconds until then."""
+        self.counts[what] += 1
+        self._failures[key] = failures = self._failures.get(key, 0) + 1
+        wait = max(pause_after(failures, first, longest), at_least)
+        self.queue.add(key, wait)
+        return wait

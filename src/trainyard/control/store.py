@@ -1,0 +1,102 @@
+"""The last we saw of one resource. Only its watch writes; objects inside are never edited, only swapped.
+
+Rules for this file:
+- `apply` takes in what a watch says and returns what changed, as pairs (before, after); None is "not there".
+- A relist replaces everything. What vanished while we were away is a change; what is as it was is none.
+- The store knows the newest revision it has heard of: everything up to it is in here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Generic, NamedTuple, TypeVar
+
+from trainyard.control.view import View
+from trainyard.control.watch import Changed, Moved, Replaced, Said, newer
+from trainyard.objects import Key
+
+T = TypeVar("T")
+
+
+class Change(NamedTuple, Generic[T]):
+    """One object before and after. A name taken over by a new uid is one change with both."""
+
+    before: T | None
+    after: T | None
+
+
+class Store(Generic[T]):
+    """Objects by key, by uid, and by what their view indexes them by (the job's uid, the owner's uid)."""
+
+    def __init__(self, view: View[T]) -> None:
+        self.view = view
+        self.synced = False
+        self.revision = ""
+        self.lists = 0  # how many whole lists have been taken in
+        self._objs: dict[Key, T] = {}
+        self._by_uid: dict[str, T] = {}
+        self._by_index: dict[str, dict[Key, T]] = {}
+
+    def __len__(self) -> int:
+        return len(self._objs)
+
+    def __iter__(self) -> Iterator[T]:
+        return iter(tuple(self._objs.values()))
+
+    def get(self, key: Key) -> T | None:
+        return self._objs.get(key)
+
+    def with_uid(self, uid: str) -> T | None:
+        return self._by_uid.get(uid)
+
+    def under(self, index: str) -> tuple[T, ...]:
+        """The objects indexed by this value, in the order in which they came."""
+        return tuple(self._by_index.get(index, {}).values())
+
+    def has_reached(self, revision: str) -> bool:
+        """True when everything up to that revision has certainly been taken in."""
+        return self.synced and bool(self.revision) and not newer(revision, self.revision)
+
+    def apply(self, said: Said[T]) -> list[Change[T]]:
+        """Take in what the watch says; return what changed."""
+        match said:
+            case Replaced(objs, revision):
+                changes = self._replace(objs)
+                self.revision, self.synced, self.lists = revision, True, self.lists + 1
+                return changes
+            case Changed(verb, obj, revision):
+                self.revision = revision
+                key = self.view.key(obj)
+                return [self._swap(key, None if verb == "DELETED" else obj)]
+            case Moved(revision):
+                self.revision = revision
+        return []
+
+    def _replace(self, objs: tuple[T, ...]) -> list[Change[T]]:
+        there = {self.view.key(obj): obj for obj in objs}
+        changes = [self._swap(key, None) for key in self._objs.keys() - there.keys()]
+        for key, obj in there.items():
+            before = self._objs.get(key)
+            if before is None or not self._same(before, obj):
+                changes.append(self._swap(key, obj))
+        return changes
+
+    def _same(self, one: T, other: T) -> bool:
+        view = self.view
+        revision = view.revision(one)
+        return bool(revision) and revision == view.revision(other) and view.uid(one) == view.uid(other)
+
+    def _swap(self, key: Key, after: T | None) -> Change[T]:
+        before = self._objs.pop(key, None)
+        if before is not None:
+            self._by_uid.pop(self.view.uid(before), None)
+            index = self.view.index(before)
+            siblings = self._by_index[index]
+            del siblings[key]
+            if not siblings:
+                del self._by_index[index]
+        if after is not None:
+            self._objs[key] = after
+            self._by_uid[self.view.uid(after)] = after
+            self._by_index.setdefault(self.view.index(after), {})[key] = after
+        return Change(before, after)

@@ -1,0 +1,134 @@
+"""How a watch and a store look at an object, whatever it was decoded into.
+
+Rules for this file:
+- Decoding has two steps. The envelope (list, watch line) is cut first and the objects stay bytes; only objects reach a
+  view's decoder, never a BOOKMARK or an ERROR.
+- One object that cannot be decoded is left out and said; it never stops the others.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+import msgspec
+
+from trainyard.client import Unavailable
+from trainyard.objects import Json, Key, controller_of, decode, key_of, revision_of, uid_of
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class View(Generic[T]):
+    """What must be known of an object: its key, uid, revision, what it is indexed by, and whether it is going."""
+
+    decode: Callable[[bytes], T]
+    key: Callable[[T], Key]
+    uid: Callable[[T], str]
+    revision: Callable[[T], str]
+    index: Callable[[T], str]
+    deleting: Callable[[T], bool]
+
+
+def owner_uid(obj: Json) -> str:
+    """The uid of the controller owner, "" when there is none."""
+    return str((controller_of(obj) or {}).get("uid") or "")
+
+
+def is_deleting(obj: Json) -> bool:
+    return bool((obj.get("metadata") or {}).get("deletionTimestamp"))
+
+
+def plain(index: Callable[[Json], str] = owner_uid, api_version: str = "", kind: str = "") -> View[Json]:
+    """Objects as dicts without `managedFields`. The items of a list do not always say what they are: we fill it in."""
+
+    def read(raw: bytes) -> Json:
+        obj = decode(raw)
+        if not isinstance(obj, dict) or not isinstance(obj.get("metadata"), dict):
+            raise ValueError("not an object with metadata")
+        obj["metadata"].pop("managedFields", None)
+        if kind:
+            obj.setdefault("apiVersion", api_version)
+            obj.setdefault("kind", kind)
+        return obj
+
+    return View(read, key_of, uid_of, revision_of, index, is_deleting)
+
+
+class _Meta(msgspec.Struct, rename="camel"):
+    resource_version: str = ""
+    continue_: str | None = msgspec.field(name="continue", default=None)
+
+
+class _Listed(msgspec.Struct):
+    metadata: _Meta = msgspec.field(default_factory=_Meta)
+    items: list[msgspec.Raw] | None = None
+
+
+class _Line(msgspec.Struct):
+    type: str = ""
+    object: msgspec.Raw = msgspec.field(default_factory=lambda: msgspec.Raw(b"{}"))
+
+
+class _Said(msgspec.Struct, rename="camel"):
+    """The little that is read from the object of a BOOKMARK or an ERROR."""
+
+    metadata: _Meta = msgspec.field(default_factory=_Meta)
+    code: int = 0
+    reason: str = ""
+    message: str = ""
+
+
+_listed = msgspec.json.Decoder(_Listed)
+_line = msgspec.json.Decoder(_Line)
+_said = msgspec.json.Decoder(_Said)
+
+
+def cut_list(body: bytes) -> tuple[list[bytes], str, str]:
+    """A list's objects (still bytes), its revision, and the token of the next page ("" on the last)."""
+    try:
+        page = _listed.decode(body)
+    except msgspec.MsgspecError as error:
+        raise Unavailable(0, "BadAnswer", f"a list could not be read: {error}") from None
+    return [bytes(raw) for raw in page.items or []], page.metadata.resource_version, page.metadata.continue_ or ""
+
+
+def cut_line(line: bytes) -> tuple[str, bytes]:
+    """A watch line's type and its object, still bytes."""
+    try:
+        cut = _line.decode(line)
+    except msgspec.MsgspecError as error:
+        raise Unavailable(0, "BadAnswer", f"a watch line could not be read: {error}") from None
+    return cut.type, bytes(cut.object)
+
+
+def read_bookmark(raw: bytes) -> str:
+    """The revision that a bookmark names."""
+    return _read_said(raw).metadata.resource_version
+
+
+def read_error(raw: bytes) -> tuple[int, str]:
+    """The code and the text of an error line."""
+    said = _read_said(raw)
+    return said.code, said.message or said.reason
+
+
+def _read_said(raw: bytes) -> _Said:
+    try:
+        return _said.decode(raw)
+    except msgspec.MsgspecError as error:
+        raise Unavailable(0, "BadAnswer", f"a watch line could not be read: {error}") from None
+
+
+def read_each(view: View[T], raws: list[bytes], resource: str) -> Iterator[T]:
+    """Every object that can be decoded. The others are said and left out."""
+    for raw in raws:
+        try:
+            yield view.decode(raw)
+        except Exception:
+            log.exception("object left out: it could not be decoded resource=%s starts=%r", resource, raw[:120])

@@ -1,0 +1,307 @@
+"""A watch is a small machine that can be stepped by hand; `Feed` drives it against an API server.
+
+    Empty --page, more to come--> Paging --last page--> Watching --410--> Empty
+      |                             |  `--410 on any page--> Empty
+      `--the only page--> Watching  `--lost--> the same page again
+
+Rules for this file:
+- `step` is pure: (state, what we got) -> (what the store should hear, next state).
+- A relist replaces, it never merges, and a partial list is never told to anyone.
+- A lost connection resumes exactly where it was. Only 410, or being refused again and again at one revision, lists
+  again. A revision never goes backwards: a line we have had already is dropped.
+- Nothing polls: the driver waits for bytes, or pauses after a failure, longer each time and never in step with others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from typing import Generic, TypeAlias, TypeVar
+
+from trainyard.client import Api, ApiError, Gone, NotFound, Selection, Unavailable
+from trainyard.client.request import EVERYTHING
+from trainyard.control.view import View, cut_line, cut_list, read_bookmark, read_each, read_error
+from trainyard.objects import GVK
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+PAGE = 500
+BREATH = 200  # events between two looks at what else the loop has to do
+PATIENCE = 3  # refusals at one revision before it is given up and listed again
+LONGEST_PAUSE = 30.0
+
+
+# What a watch can be.
+
+
+@dataclass(frozen=True, slots=True)
+class Empty:
+    """Nothing is known: list from the first page."""
+
+
+@dataclass(frozen=True, slots=True)
+class Paging(Generic[T]):
+    """Some pages are here, and `cont` asks for the next. `revision` is the first page's."""
+
+    pages: tuple[tuple[T, ...], ...]
+    revision: str
+    cont: str
+    refused: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Watching:
+    """Everything up to `revision` has been told."""
+
+    revision: str
+    refused: int = 0
+
+
+State: TypeAlias = Empty | Paging[T] | Watching
+
+
+# What it can get.
+
+
+@dataclass(frozen=True, slots=True)
+class Page(Generic[T]):
+    objs: tuple[T, ...]
+    revision: str
+    cont: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Line(Generic[T]):
+    verb: str
+    obj: T
+    revision: str
+
+
+@dataclass(frozen=True, slots=True)
+class Bookmark:
+    revision: str
+
+
+@dataclass(frozen=True, slots=True)
+class Expired:
+    """410, as an answer or as a line: the server has forgotten that revision or that page."""
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """404: the resource itself is not there, so it has no objects."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Any other error that the server said in words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """The connection ended or broke; nothing was said."""
+
+
+Got: TypeAlias = Page[T] | Line[T] | Bookmark | Expired | Missing | Refused | Lost
+
+
+# What a store hears.
+
+
+@dataclass(frozen=True, slots=True)
+class Replaced(Generic[T]):
+    """This is all there is."""
+
+    objs: tuple[T, ...]
+    revision: str
+
+
+@dataclass(frozen=True, slots=True)
+class Changed(Generic[T]):
+    verb: str
+    obj: T
+    revision: str
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """Nothing happened up to this revision."""
+
+    revision: str
+
+
+Said: TypeAlias = Replaced[T] | Changed[T] | Moved
+
+
+def step(state: State[T], got: Got[T]) -> tuple[Said[T] | None, State[T]]:
+    """One move of a watch. The caller does the talking."""
+    match state, got:
+        case Empty(), Page(objs, revision, ""):
+            return Replaced(objs, revision), Watching(revision)
+        case Empty(), Page(objs, revision, cont):
+            return None, Paging((objs,), revision, cont)
+        case Paging(pages, first), Page(objs, _, ""):
+            return Replaced(tuple(obj for page in (*pages, objs) for obj in page), first), Watching(first)
+        case Paging(pages, first), Page(objs, _, cont):
+            return None, Paging((*pages, objs), first, cont)
+        case Watching(known), Line("ADDED" | "MODIFIED" | "DELETED" as verb, obj, revision):
+            if not newer(revision, known):
+                return None, state
+            return Changed(verb, obj, revision), Watching(revision)
+        case Watching(known), Bookmark(revision):
+            return (Moved(revision), Watching(revision)) if newer(revision, known) else (None, state)
+        case _, Expired():
+            return None, Empty()
+        case Watching(), Missing():
+            return None, Empty()
+        case _, Missing():
+            return Replaced((), ""), Empty()
+        case ((Watching() | Paging()), Refused()):
+            if state.refused + 1 >= PATIENCE:
+                return None, Empty()
+            return None, replace(state, refused=state.refused + 1)
+    return None, state  # lost, an unknown verb: reconnect exactly where we were
+
+
+def newer(revision: str, known: str) -> bool:
+    """True unless we can tell that `revision` is not after `known`. Revisions are numbers on every server we know."""
+    if revision.isdecimal() and known.isdecimal():
+        return int(revision) > int(known)
+    return revision != known
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What to watch. `optional`: the resource may not exist, which then means that there are no objects of it."""
+
+    gvk: GVK
+    namespace: str = ""
+    which: Selection = EVERYTHING
+    optional: bool = False
+
+
+class Feed(Generic[T]):
+    """Drives one watch for ever: lists, watches, resumes, and tells `apply` what the machine says."""
+
+    def __init__(self, api: Api, source: Source, view: View[T], apply: Callable[[Said[T]], None]) -> None:
+        self.source = source
+        self.state: State[T] = Empty()
+        self.failures = 0  # in a row, without a sign of life from a watch in between
+        self._api = api
+        self._view = view
+        self._apply = apply
+        self._exchange: asyncio.Task[float] | None = None
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            self._exchange = asyncio.create_task(self._once())
+            try:
+                await asyncio.wait((self._exchange,))
+            finally:
+                self._exchange.cancel()
+                await asyncio.gather(self._exchange, return_exceptions=True)
+            pause = 0.0 if self._exchange.cancelled() else self._exchange.result()
+            await asyncio.sleep(pause)
+
+    def relist(self) -> None:
+        """Forget where we were and list again, now. Whatever list was on its way does not count."""
+        log.warning("listing again resource=%s", self.source.gvk.plural)
+        self.state = Empty()
+        if self._exchange is not None:
+            self._exchange.cancel()
+
+    async def _once(self) -> float:
+        """One exchange with the server: a page, or a watch until it ends. Returns the pause before the next."""
+        try:
+            if isinstance(self.state, Watching):
+                return await self._watch(self.state.revision)
+            await self._page()
+            return 0.0
+        except Gone:
+            return self._failed(Expired(), "410")
+        except NotFound as error:
+            return self._failed(Missing() if self.source.optional else Refused(), error)
+        except Unavailable as error:
+            answered = error.code not in (0, 429, 503)
+            return max(self._failed(Refused() if answered else Lost(), error), error.retry_after or 0.0)
+        except ApiError as error:
+            return self._failed(Refused(), error)
+        except Exception as error:  # ours: loud, and still tried again, from a fresh list
+            log.exception("bug while watching resource=%s", self.source.gvk.plural)
+            return self._failed(Expired(), error)
+
+    async def _page(self) -> None:
+        cont = self.state.cont if isinstance(self.state, Paging) else ""
+        source = self.source
+        body = await self._api.list_bytes(source.gvk, source.namespace, source.which, PAGE, cont)
+        raws, revision, following = cut_list(body)
+        self._take(Page(tuple(read_each(self._view, raws, source.gvk.plural)), revision, following))
+
+    async def _watch(self, revision: str) -> float:
+        """Read one watch to its end."""
+        source = self.source
+        clock = asyncio.get_running_loop().time
+        began = clock()
+        count = 0
+        lines = self._api.watch(
+            source.gvk, source.namespace, revision, source.which.label_selector, source.which.field_selector
+        )
+        async with aclosing(lines):
+            async for line in lines:
+                if (broken := self._line(line)) is not None:
+                    return self._failed(broken, line[:200])
+                self._alive()
+                count += 1
+                if count % BREATH == 0:
+                    await asyncio.sleep(0)
+        if count or clock() - began > 5:  # it said something, or it lasted: not a server that hangs up on us
+            self._alive()
+            return random.uniform(0.0, 0.1)
+        return self._failed(Lost(), "the watch ended at once")
+
+    def _line(self, line: bytes) -> Got[T] | None:
+        """Take in one line. Returns what broke the watch, if it did."""
+        verb, raw = cut_line(line)
+        if verb == "ERROR":
+            code, _ = read_error(raw)
+            return Expired() if code == 410 else Refused()
+        if verb == "BOOKMARK":
+            self._take(Bookmark(read_bookmark(raw)))
+        else:
+            for obj in read_each(self._view, [raw], self.source.gvk.plural):
+                self._take(Line(verb, obj, self._view.revision(obj)))
+        return None
+
+    def _take(self, got: Got[T]) -> None:
+        said, self.state = step(self.state, got)
+        if said is not None:
+            self._apply(said)
+
+    def _alive(self) -> None:
+        if self.failures:
+            log.info("watch is back resource=%s after=%d", self.source.gvk.plural, self.failures)
+            self.failures = 0
+
+    def _failed(self, got: Got[T], why: object) -> float:
+        self._take(got)
+        self.failures += 1
+        level = logging.WARNING if self.failures in (1, 10) else logging.DEBUG
+        log.log(level, "watch failed resource=%s tries=%d why=%s", self.source.gvk.plural, self.failures, why)
+        return pause_after(self.failures, 0.25, LONGEST_PAUSE)
+
+
+async def follow(api: Api, source: Source, view: View[T], apply: Callable[[Said[T]], None]) -> None:
+    """Watch one resource for ever, telling `apply` what a store should hear."""
+    await Feed(api, source, view, apply).run()
+
+
+def pause_after(failures: int, first: float, longest: float) -> float:
+    """Seconds to wait after so many failures in a row: doubling, and never in step with others."""
+    return min(longest, first * 2.0 ** min(failures - 1, 30)) * random.uniform(0.5, 1.0)

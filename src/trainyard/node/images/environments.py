@@ -1,0 +1,231 @@
+"""Environments: pinned requirements as a folder, built once and kept.
+
+Flow: look -> lock -> look again -> build beside -> check -> rename into place.
+
+Guarantees:
+- The folder's name is its content (pins, interpreter, platform): what is there is right, and complete.
+- A builder holds a file lock that the kernel lets go when it dies; what a dead one left is swept by the next.
+- The programs of a build die with us: own process group for a cancel, a death signal for a SIGKILL.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import fcntl
+import hashlib
+import json
+import os
+import platform
+import re
+import shutil
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainyard.node.images import problems
+from trainyard.node.images.catalogue import Way, size
+from trainyard.node.images.interpreters import Python
+from trainyard.node.images.problems import ImageProblem
+
+_LAUNCH = str(Path(__file__).with_name("launch.py"))
+_TAIL = 4000  # bytes of a build's output that are kept for the message
+_FORMAT = 1  # part of every folder's name: change it when the way we build changes
+_ELSEWHERE = "or choose another cache folder with XDG_CACHE_HOME"
+
+# What a build prints (a part, lower case) -> what it means. The first match counts.
+_MEANINGS = (
+    (("no space left", "os error 28", "errno 28", "disk quota"), "no space left in {cache}; free some, " + _ELSEWHERE),
+    (("ensurepip is not",), "{python} cannot make virtual environments; install its venv package (on Debian: "
+     "apt-get install python3-venv), or uv (pip install uv)"),
+    (("failed to initialize cache",), "uv cannot write its own cache; set UV_CACHE_DIR to a folder you may write"),
+    (("requires-python", "requires a different python", "requires python", "not compatible with the current python"),
+     "a pin does not serve this Python; run trainyard with another one, or change the pins"),
+    (("dns error", "name resolution", "name or service", "failed to fetch", "newconnectionerror", "connection refused",
+      "connecttimeout", "network is unreachable", "timed out", "client error (connect)", "proxyerror", "max retries",
+      "error sending request", "failed to establish", "tunnel"),
+     "the package index cannot be reached; check the network and the proxy, or set PIP_INDEX_URL and UV_INDEX_URL"),
+    (("no matching distribution", "no solution found", "was not found in the package registry"),
+     "the package index does not have a pin for this Python and platform; change the pins"),
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Builder:
+    """Builds environments into one cache folder. `uv` is a path, or "" for venv and pip."""
+
+    cache: Path
+    uv: str
+    say: Callable[[str], None]
+
+    def folder(self, way: Way, python: Python) -> Path:
+        """Where this environment is or will be."""
+        content = [_FORMAT, way.requirements, python.identity, sys.platform, platform.machine(), platform.libc_ver()]
+        digest = hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
+        name = re.sub(r"[^a-z0-9.]+", "-", way.name.lower()).strip("-")[:40] or "environment"
+        return self.cache / "environments" / f"{name}-{digest}"
+
+    async def bring(self, way: Way, python: Python) -> str:
+        """The folder of executables of a finished environment. Builds it when it is not there. Raises ImageProblem."""
+        folder = self.folder(way, python)
+        try:
+            if not _usable(folder):
+                folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+                async with self._alone(folder, way):
+                    if not _usable(folder):
+                        await self._build(way, python, folder)
+        except OSError as error:
+            raise self._cannot_write(error, folder) from None
+        return str(folder / "bin")
+
+    @contextlib.asynccontextmanager
+    async def _alone(self, folder: Path, way: Way) -> AsyncIterator[None]:
+        lock = os.open(f"{folder}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            told = False
+            while not _locked(lock):
+                if not told:
+                    self.say(f"images: another build of {_called(way)} is under way; waiting for it")
+                    told = True
+                await asyncio.sleep(0.2)
+            yield
+        finally:
+            os.close(lock)
+
+    async def _build(self, way: Way, python: Python, folder: Path) -> None:
+        """Under the lock. What is in `beside` is nobody's until the rename."""
+        for left in folder.parent.glob(f".{folder.name}.*"):
+            shutil.rmtree(left, ignore_errors=True)
+        self._room(way)
+        beside = folder.with_name(f".{folder.name}.{os.getpid()}")
+        beside.mkdir(mode=0o700)
+        tool = "uv" if self.uv else "venv and pip"
+        sizes = [f"about {way.download} to download"] if way.download else []
+        sizes += [f"{way.disk} on disk"] if way.disk else []
+        about = f" ({', '.join(sizes)})" if sizes else ""
+        self.say(f"images: installing {_called(way)} with {tool}{about}, once, into {folder}")
+        started = time.monotonic()
+        try:
+            await self._install(way, python, beside)
+            _settle(beside / "env", folder)
+            (beside / "env").rename(folder)
+        finally:
+            shutil.rmtree(beside, ignore_errors=True)
+        self.say(f"images: {_called(way)} is ready after {time.monotonic() - started:.0f} s")
+
+    async def _install(self, way: Way, python: Python, beside: Path) -> None:
+        pins, env = beside / "requirements.txt", beside / "env"
+        pins.write_text("\n".join(way.requirements or ()) + "\n")
+        inside = str(env / "bin" / "python")
+        if self.uv:
+            steps = [
+                [self.uv, "venv", "-q", "--no-project", "--python", python.path, str(env)],
+                [self.uv, "pip", "install", "-q", "--python", inside, "-r", str(pins)],
+            ]
+        else:
+            pip = [inside, "-m", "pip", "install", "-q", "--disable-pip-version-check", "--no-input", "-r", str(pins)]
+            steps = [[python.path, "-m", "venv", str(env)], pip]
+        if way.check:
+            steps.append([inside, "-c", f"import {way.check}"])
+        for step in steps:
+            await self._step(step, way, python, beside)
+
+    async def _step(self, argv: list[str], way: Way, python: Python, beside: Path) -> None:
+        running = asyncio.ensure_future(_run(argv, beside))
+        started = time.monotonic()
+        try:
+            while not (await asyncio.wait([running], timeout=10))[0]:
+                self.say(f"images: still installing {_called(way)} ({time.monotonic() - started:.0f} s)")
+        finally:
+            if not running.done():
+                running.cancel()
+                await asyncio.wait([running])
+        code, tail = running.result()
+        if code != 0:
+            raise self._failed(code, tail, way, python)
+
+    def _room(self, way: Way) -> None:
+        free = shutil.disk_usage(self.cache).free
+        if free < size(way.disk):
+            raise ImageProblem(
+                problems.FAILED,
+                f"{_called(way)} needs {way.disk} in {self.cache}, {free / 1e9:.1f} GB are free; "
+                f"free some, {_ELSEWHERE}",
+            )
+
+    def _failed(self, code: int, tail: str, way: Way, python: Python) -> ImageProblem:
+        low = tail.lower()
+        meant = next((text for parts, text in _MEANINGS if any(part in low for part in parts)), "")
+        meaning = (
+            meant.format(cache=self.cache, python=python.path) if meant else f"its installer ended with code {code}"
+        )
+        said = " / ".join(line.strip() for line in tail.splitlines()[-4:] if line.strip())[-500:]
+        return ImageProblem(
+            problems.FAILED, f"{_called(way)} cannot be installed: {meaning}. It said: {said or 'nothing'}"
+        )
+
+    def _cannot_write(self, error: OSError, folder: Path) -> ImageProblem:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            why = f"no space left in {self.cache}; free some"
+        else:
+            why = f"the cache {error.filename or folder.parent} cannot be written ({error.strerror}); make it writable"
+        return ImageProblem(problems.FAILED, f"{why}, {_ELSEWHERE}")
+
+
+def _called(way: Way) -> str:
+    return way.name or ", ".join(list(way.requirements or ())[:3]) or "an environment"
+
+
+def _usable(folder: Path) -> bool:
+    """There, and its interpreter has not been removed from under it."""
+    return (folder / "bin" / "python").exists()
+
+
+def _locked(lock: int) -> bool:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _settle(env: Path, folder: Path) -> None:
+    """The scripts of an environment name its folder: let them name the one it will have.
+
+    A script may be a hard link into a package cache, so it is replaced, never written.
+    """
+    old, new = os.fsencode(env), os.fsencode(folder)
+    for script in (env / "bin").iterdir():
+        if script.is_symlink() or not script.is_file() or script.stat().st_size > 1_000_000:
+            continue
+        text = script.read_bytes()
+        if old in text:
+            fresh = script.with_name(f".{script.name}")
+            fresh.write_bytes(text.replace(old, new))
+            fresh.chmod(script.stat().st_mode)
+            fresh.replace(script)
+    if folder.exists():  # an environment whose interpreter is gone
+        shutil.rmtree(folder)
+
+
+async def _run(argv: list[str], cwd: Path) -> tuple[int, str]:
+    """Runs a program that dies with us. Its exit code and the end of what it printed."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-I", "-S", _LAUNCH, str(os.getpid()), *argv,
+        cwd=cwd, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
+        start_new_session=True,
+    )  # fmt: skip
+    tail = b""
+    try:
+        assert process.stdout is not None  # noqa: S101 - asked for above
+        while chunk := await process.stdout.read(65536):
+            tail = (tail + chunk)[-_TAIL:]
+        return await process.wait(), tail.decode(errors="replace")
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        await process.wait()

@@ -32,7 +32,7 @@ from trainyard.core.model import (
 )
 from trainyard.core.read import read, read_with, runtime_id_of
 from trainyard.core.render import render, render_for
-from trainyard.core.rules import Rule, broken
+from trainyard.core.rules import Rule, broken, spelled
 
 __all__ = [
     "CHILDREN",
@@ -65,4 +65,5 @@ __all__ = [
     "render",
     "render_for",
     "runtime_id_of",
+    "spelled",
 ]

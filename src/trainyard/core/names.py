@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from collections.abc import Collection
 
@@ -39,3 +40,9 @@ def _candidate(uid: str, number: int) -> str:
         value, rest = divmod(value, len(ALPHABET))
         letters.append(ALPHABET[rest])
     return "".join(letters)
+
+
+def digest(*parts: object) -> str:
+    """Ten hexadecimal characters that stand for JSON values; equal values give equal text."""
+    text = json.dumps(parts, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:10]

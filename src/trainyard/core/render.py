@@ -22,7 +22,7 @@ def render_for(job: Job, create: Create) -> Json:
     slot = create.slot
     labels = {
         **job.kind.child_labels(job, slot),
-        ROLE: slot.role.lower(),
+        ROLE: slot.role,
         INDEX: str(slot.index),
         ATTEMPT: str(create.attempt),
     }

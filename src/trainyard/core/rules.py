@@ -5,8 +5,9 @@ A test runs both on the same values and shows that they agree.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import Any
 
 from trainyard.objects import Json, Problem
@@ -37,21 +38,36 @@ class Rule:
 
 
 def broken(rules: tuple[Rule, ...], new: Json, old: Json | None) -> list[Problem]:
-    """Every rule that does not hold, in the order of the rules, then of the values. Wrongly typed values are skipped:
-    the schema has already spoken about them."""
+    """Every rule that does not hold. Rules of one path that stand together are asked value by value, as the old
+    operators did. Wrongly typed values are skipped: the schema has already spoken about them."""
     problems = []
-    for rule in rules:
-        if rule.transition and old is None:
-            continue
-        for path, value, before in _values(rule.path.split(".") if rule.path else [], "", new, old):
-            try:
-                holds = rule.check(value, before)
-            except (TypeError, AttributeError, KeyError, IndexError, ValueError):
-                holds = True
-            if not holds:
-                where = ".".join(filter(None, (path, rule.at))) if not rule.at.startswith("[") else path + rule.at
-                problems.append(Problem(where, rule.say(value)))
+    due = [rule for rule in rules if old is not None or not rule.transition]
+    for place, group in groupby(due, lambda rule: rule.path):
+        together = list(group)
+        for path, value, before in _values(place.split(".") if place else [], "", new, old):
+            for rule in together:
+                if not _holds(rule, value, before):
+                    problems.append(Problem(".".join(filter(None, (path, rule.at))), rule.say(value)))
     return problems
+
+
+def spelled(rules: tuple[Rule, ...], spellings: Mapping[str, str]) -> tuple[Rule, ...]:
+    """The rules once more for every other accepted spelling of a field of the spec."""
+    more = []
+    for other, name in spellings.items():
+        for rule in rules:
+            parts = rule.path.split(".")
+            if parts[:1] == ["spec"] and len(parts) > 1 and parts[1].removesuffix("[]") == name:
+                parts[1] = parts[1].replace(name, other)
+                more.append(replace(rule, path=".".join(parts)))
+    return (*rules, *more)
+
+
+def _holds(rule: Rule, value: Any, before: Any) -> bool:
+    try:
+        return rule.check(value, before)
+    except (TypeError, AttributeError, KeyError, IndexError, ValueError):
+        return True
 
 
 def _values(parts: list[str], path: str, new: Any, old: Any) -> Iterator[tuple[str, Any, Any]]:

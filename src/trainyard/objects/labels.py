@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 
 PREFIX = "trainyard.dev/"
 OWNER = PREFIX + "owner"  # the job's uid
-ROLE = PREFIX + "role"  # the replica type, lower case
+ROLE = PREFIX + "role"  # the replica type, as the spec has it
 INDEX = PREFIX + "index"
 ATTEMPT = PREFIX + "attempt"
 HOSTS = PREFIX + "hosts"  # annotation: the host names of the whole job, by role: "ps-76no-[0-1],worker-76no-[0-0]"

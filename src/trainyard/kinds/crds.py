@@ -1,0 +1,72 @@
+"""What an API server needs to know of a kind: its CustomResourceDefinition, and its rules as a function."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from trainyard.core import Kind, Rule, broken, spelled
+from trainyard.objects import GVK, Json, Problem
+from trainyard.schema import from_struct
+
+KEEP = "x-kubernetes-preserve-unknown-fields"
+
+
+def crd(kind: Kind, gvk: GVK | None = None) -> Json:
+    """The CustomResourceDefinition, for the kind's own group or another one it is served under."""
+    gvk = gvk or kind.gvk
+    version = {
+        "name": gvk.version,
+        "served": True,
+        "storage": True,
+        "schema": {"openAPIV3Schema": schema(kind)},
+        "subresources": {"status": {}},
+        "additionalPrinterColumns": [dict(column) for column in kind.columns],
+    }
+    names = {"kind": gvk.kind, "listKind": f"{gvk.kind}List", "plural": gvk.plural, "singular": kind.singular}
+    if kind.short_names:
+        names["shortNames"] = list(kind.short_names)  # type: ignore[assignment]  # a mixed dict, as the API has it
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{gvk.plural}.{gvk.group}"},
+        "spec": {"group": gvk.group, "names": names, "scope": "Namespaced", "versions": [version]},
+    }
+
+
+def schema(kind: Kind) -> Json:
+    """The structural schema of the whole object, CEL rules included. Unknown fields of the spec are kept (S30)."""
+    root: Json = {
+        "type": "object",
+        "required": ["spec"],
+        "properties": {
+            "apiVersion": {"type": "string"},
+            "kind": {"type": "string"},
+            "metadata": {"type": "object"},
+            "spec": {**from_struct(kind.spec_type), KEEP: True},
+            "status": {"type": "object", KEEP: True},
+        },
+    }
+    for rule in spelled(kind.rules, kind.spellings):
+        node = _at(root, rule.path)
+        node["x-kubernetes-validations"] = [*node.get("x-kubernetes-validations", []), _wire(rule)]
+    return root
+
+
+def _at(root: Json, path: str) -> Json:
+    node = root
+    for part in filter(None, path.split(".")):
+        node = node["properties"][part.removesuffix("[]")]
+        if part.endswith("[]"):
+            node = node["items"]
+    return node
+
+
+def _wire(rule: Rule) -> Json:
+    wire = {"rule": rule.cel, "message": rule.text}
+    return {**wire, "fieldPath": f".{rule.at}"} if rule.at else wire
+
+
+def check(kind: Kind) -> Callable[[Json, Json | None], list[Problem]]:
+    """The kind's cross-field rules for an admission that has no CEL: (new, old or None) -> problems."""
+    rules = spelled(kind.rules, kind.spellings)
+    return lambda new, old: broken(rules, new, old)

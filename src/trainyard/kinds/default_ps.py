@@ -1,0 +1,67 @@
+"""The default parameter server: a standard TensorFlow server, shipped by us, mounted from a ConfigMap (contract I.7).
+
+It serves a PS without a template, a PS marked `IsDefaultPS`, and a PS whose template has no container named
+`tensorflow`: then one is added beside the user's containers (README; settled.md S16).
+"""
+
+from __future__ import annotations
+
+from trainyard.core import Extra, Job, Role, Slot
+from trainyard.core.model import CONFIG_MAP
+from trainyard.kinds.templates import append_volume, containers_of, has_container
+from trainyard.objects import Json
+
+PS = "PS"
+VOLUME = "ps-config-volume"
+MOUNT = "/ps-server"
+PROGRAM = "grpc_tensorflow_server.py"
+
+
+def default_template(image: str) -> Json:
+    """What is stored for a PS without a template, as the README prints it."""
+    return {"spec": {"containers": [_container(image)], "restartPolicy": "OnFailure"}}
+
+
+def _container(image: str) -> Json:
+    return {"name": "tensorflow", "image": image, "volumeMounts": [{"name": VOLUME, "mountPath": MOUNT}]}
+
+
+def is_served(job: Job, role: Role) -> bool:
+    """True when our server is the PS program of that role."""
+    if role.name != PS:
+        return False
+    marked = any(one.get("IsDefaultPS") is True for one in _specs(job) if one.get("tfReplicaType") == PS)
+    return marked or not has_container(role.template, "tensorflow")
+
+
+def _specs(job: Job) -> list[Json]:
+    spec = job.wanted.spec
+    listed = spec.get("replicaSpecs") or spec.get("replica_specs") or []
+    return [one for one in listed if isinstance(one, dict)]
+
+
+def config_map(job: Job, labels: Json) -> tuple[Extra, ...]:
+    role = job.role(PS)
+    if role is None or not role.replicas or not is_served(job, role):
+        return ()
+    text = job.config.files.get(PROGRAM, "")
+    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"labels": labels}, "data": {PROGRAM: text}}
+    return (Extra(CONFIG_MAP, map_name(job), lambda: body),)
+
+
+def map_name(job: Job) -> str:
+    return f"cm-ps-{job.runtime_id}"
+
+
+def serve(template: Json, job: Job, slot: Slot, cluster: dict[str, list[str]]) -> None:
+    """Makes the container `tensorflow` of this template run our server for this slot."""
+    if not has_container(template, "tensorflow"):
+        template["spec"]["containers"] = [*containers_of(template), _container(job.wanted.spec["tfImage"])]
+    spec = ",".join(f"{name}|{';'.join(hosts)}" for name, hosts in sorted(cluster.items()))
+    command = ["python", f"{MOUNT}/{PROGRAM}", "--cluster_spec", spec, "--job_name", "ps", "--task_id", str(slot.index)]
+    container = next(one for one in containers_of(template) if one.get("name") == "tensorflow")
+    container["command"] = command
+    mounts = container.get("volumeMounts") or []
+    if all(one.get("name") != VOLUME for one in mounts):
+        container["volumeMounts"] = [*mounts, {"name": VOLUME, "mountPath": MOUNT}]
+    append_volume(template, {"name": VOLUME, "configMap": {"name": map_name(job)}})

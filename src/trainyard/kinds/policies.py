@@ -1,0 +1,55 @@
+"""The optional policies that every kind takes, as they stand in a spec (settled.md S2)."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from trainyard.core import Policy
+from trainyard.objects import Json
+
+Seconds = Annotated[int, Meta(ge=0, le=2147483647)]
+
+
+class Policies(msgspec.Struct, kw_only=True):
+    """Unset is always the documented behaviour of the old operators."""
+
+    cleanPodPolicy: Annotated[
+        Literal["None", "Running", "All"] | None,
+        Meta(description="What is taken away at the end of the job: None, Running (what still runs) or All."),
+    ] = None
+    ttlSecondsAfterFinished: Annotated[
+        Seconds | None, Meta(description="The job is deleted that many seconds after it has ended.")
+    ] = None
+    activeDeadlineSeconds: Annotated[
+        Seconds | None, Meta(description="The job fails when it is not done that many seconds after its start.")
+    ] = None
+    backoffLimit: Annotated[
+        Annotated[int, Meta(ge=0, le=2147483647)] | None,
+        Meta(description="The job fails when more attempts of its replicas than that have failed."),
+    ] = None
+    suspend: Annotated[bool | None, Meta(description="While true, no replica runs.")] = None
+    managedBy: Annotated[
+        Annotated[str, Meta(max_length=63)] | None,
+        Meta(description="Who runs the job; empty or trainyard.dev/operator is this operator, others are left alone."),
+    ] = None
+
+
+def policy_of(spec: Json) -> Policy:
+    """The policies of a spec; what is malformed counts as unset (the schema has already spoken about it)."""
+    clean = spec.get("cleanPodPolicy")
+    managed = spec.get("managedBy")
+    return Policy(
+        clean=clean if clean in ("None", "Running", "All") else "",
+        ttl=_number(spec.get("ttlSecondsAfterFinished")),
+        deadline=_number(spec.get("activeDeadlineSeconds")),
+        backoff_limit=_number(spec.get("backoffLimit")),
+        suspend=spec.get("suspend") is True,
+        managed_by=managed if isinstance(managed, str) else "",
+    )
+
+
+def _number(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None

@@ -1,0 +1,79 @@
+"""TensorBoard beside a job: one Deployment and one Service, as the README says (contract I.8)."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from trainyard.core import Extra, Job
+from trainyard.core.model import DEPLOYMENT, SERVICE
+from trainyard.kinds.templates import KEEP, NULL
+from trainyard.objects import Json
+
+PORT = 6006
+EVERYWHERE = "0.0.0.0"  # noqa: S104  # inside its own pod, behind a ClusterIP Service
+
+
+class TensorBoard(msgspec.Struct, kw_only=True):
+    """A TensorBoard instance for the job."""
+
+    logDir: Annotated[str | None, Meta(description="Where TensorBoard looks for event files. Required.")] = None
+    volumes: Annotated[
+        list[Annotated[dict[str, Any], Meta(extra_json_schema=KEEP)]] | None, Meta(extra_json_schema=NULL)
+    ] = None
+    volumeMounts: Annotated[
+        list[Annotated[dict[str, Any], Meta(extra_json_schema=KEEP)]] | None, Meta(extra_json_schema=NULL)
+    ] = None
+    serviceType: Annotated[str | None, Meta(description="Type of the Service; ClusterIP when empty.")] = None
+
+
+def tensorboard(job: Job, labels: Json) -> tuple[Extra, ...]:
+    """The Service and the Deployment, or nothing when the spec does not ask for them."""
+    spec = job.wanted.spec.get("tensorboard") or job.wanted.spec.get("tensorBoard")
+    if not isinstance(spec, dict):
+        return ()
+    name = f"tensorboard-{job.runtime_id}"
+    labels = {**labels, "app": "tensorboard"}
+    return (
+        Extra(SERVICE, name, lambda: _service(spec, labels), late=True),
+        Extra(DEPLOYMENT, name, lambda: _deployment(job, name, spec, labels), runs=True, late=True),
+    )
+
+
+def _service(spec: Json, labels: Json) -> Json:
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"labels": labels},
+        "spec": {
+            "type": spec.get("serviceType") or "ClusterIP",
+            "selector": labels,
+            "ports": [{"name": "tb-port", "port": 80, "targetPort": PORT}],
+        },
+    }
+
+
+def _deployment(job: Job, name: str, spec: Json, labels: Json) -> Json:
+    container: Json = {
+        "name": name,
+        "image": job.wanted.spec["tfImage"],
+        "command": ["tensorboard", "--logdir", spec.get("logDir"), "--host", EVERYWHERE],
+        "ports": [{"containerPort": PORT}],
+    }
+    pod: Json = {"containers": [container]}
+    if spec.get("volumeMounts"):
+        container["volumeMounts"] = spec["volumeMounts"]
+    if spec.get("volumes"):
+        pod["volumes"] = spec["volumes"]
+    return {
+        "apiVersion": DEPLOYMENT.api_version,
+        "kind": "Deployment",
+        "metadata": {"labels": labels},
+        "spec": {
+            "replicas": 1,
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": pod},
+        },
+    }

@@ -1,0 +1,175 @@
+"""TfJob, `tensorflow.org/v1alpha1`: MASTER, WORKER and PS as batch Jobs, TF_CONFIG, a default PS, TensorBoard.
+
+Prior art: the TfJob README and the behaviour of tensorflow/k8s in November 2017, without its defects.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from trainyard.core import JOB_CARRIER, Extra, Job, Kind, Slot, Verdict, Wanted, broken, spelled
+from trainyard.core.model import SERVICE
+from trainyard.kinds import default_ps, replica_list
+from trainyard.kinds.accelerators import accelerate
+from trainyard.kinds.policies import policy_of
+from trainyard.kinds.templates import append_env, containers_of, copied
+from trainyard.kinds.tensorboard import tensorboard
+from trainyard.kinds.tfjob_spec import CONTAINER, IMAGE, MASTER, PORT, PS, RULES, SPELLINGS, TfJobSpec
+from trainyard.objects import GVK, Json
+from trainyard.objects.labels import OWNER
+from trainyard.schema import Schema, from_struct
+
+_schema = Schema({**from_struct(TfJobSpec), "x-kubernetes-preserve-unknown-fields": True})
+_rules = spelled(RULES, SPELLINGS)
+
+
+def read(spec: Json, name: str) -> Wanted:
+    """What a TfJob spec wants: schema defaults, then what the schema cannot default, problems in the old order."""
+    problems = _schema.validate(spec, "spec") + broken(_rules, {"metadata": {"name": name}, "spec": spec}, None)
+    full = {**spec, "tfImage": spec.get("tfImage") or IMAGE}
+    full = replica_list.filled(full, lambda item: _fill(item, full["tfImage"]))
+    return Wanted(
+        roles=replica_list.roles_of(full, "tfReplicaType", "tfPort"),
+        policy=policy_of(spec),
+        spec=full,
+        problems=tuple(problems),
+        unknown=tuple(f"spec.{path}" for path in _schema.unknown(spec) if ".template." not in path),
+    )
+
+
+def _fill(item: Json, image: str) -> Json:
+    kind = item.get("tfReplicaType") or MASTER
+    full = {
+        **item,
+        "replicas": _or(item.get("replicas"), 1),
+        "tfPort": _or(item.get("tfPort"), PORT),
+        "tfReplicaType": kind,
+    }
+    bare = kind == PS and item.get("template") is None
+    full["IsDefaultPS"] = bare or item.get("IsDefaultPS") is True
+    return {**full, "template": default_ps.default_template(image)} if bare else full
+
+
+def _or(value: Any, default: int) -> Any:
+    return default if value is None else value
+
+
+def child_name(job: Job, slot: Slot) -> str:
+    return f"{slot.role.lower()}-{job.runtime_id}-{slot.index}"
+
+
+def job_labels(job: Job) -> dict[str, str]:
+    return {"tensorflow.org": "", "runtime_id": job.runtime_id, "tf_job_name": job.key.name}
+
+
+def child_labels(job: Job, slot: Slot) -> dict[str, str]:
+    return {**job_labels(job), "job_type": slot.role, "task_index": str(slot.index)}
+
+
+def cluster(job: Job) -> dict[str, list[str]]:
+    """The addresses of all replicas by lower-case type, alphabetical as the old operator sorted them."""
+    roles = sorted(job.roles, key=lambda role: role.name)
+    return {
+        role.name.lower(): [f"{child_name(job, Slot(role.name, index))}:{role.port}" for index in range(role.replicas)]
+        for role in roles
+    }
+
+
+def dress(template: Json, job: Job, slot: Slot) -> Json:
+    """The template with the default server, accelerators and TF_CONFIG. A user's own TF_CONFIG stays, before ours."""
+    fresh = copied(template)
+    addresses = cluster(job)
+    role = job.role(slot.role)
+    if role and default_ps.is_served(job, role):
+        default_ps.serve(fresh, job, slot, addresses)
+    named = [one for one in containers_of(fresh) if one.get("name") == CONTAINER]
+    if named:
+        accelerate(fresh, named[0], job.config.accelerators)
+    task = {"type": slot.role.lower(), "index": slot.index}
+    config = json.dumps({"cluster": addresses, "task": task, "environment": "cloud"}, separators=(",", ":"))
+    for container in named:
+        append_env(container, ("TF_CONFIG", config))
+    return fresh
+
+
+def subdomain(job: Job) -> str:
+    return f"tfjob-{job.runtime_id}"
+
+
+def extras(job: Job) -> tuple[Extra, ...]:
+    labels = job_labels(job)
+    service = Extra(SERVICE, subdomain(job), lambda: _headless(job, labels))
+    return (service, *default_ps.config_map(job, labels), *tensorboard(job, labels))
+
+
+def _headless(job: Job, labels: Json) -> Json:
+    ports = sorted({role.port for role in job.roles})
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"labels": labels},
+        "spec": {
+            "clusterIP": "None",
+            "publishNotReadyAddresses": True,
+            "selector": {OWNER: job.uid},
+            "ports": [{"name": f"tf-port-{port}", "port": port} for port in ports],
+        },
+    }
+
+
+def permanent(code: int, reason: str) -> bool:
+    """1 to 127, and out of memory whatever the code, are never tried again (contract I.11.3)."""
+    return reason == "OOMKilled" or 1 <= code <= 127
+
+
+_PHASES = {
+    "Created": ("Creating", ""),
+    "Suspended": ("Creating", ""),
+    "Running": ("Running", "Running"),
+    "Succeeded": ("Done", "Succeeded"),
+    "Failed": ("Done", "Failed"),
+    "Invalid": ("Failed", "Failed"),
+}
+
+
+def report(job: Job, verdict: Verdict, tally: Mapping[str, Mapping[str, int]]) -> Json:
+    phase, state = _PHASES[verdict.stage]
+    return {
+        "phase": phase,
+        "state": state,
+        "reason": verdict.message if state == "Failed" else "",
+        "controlPaused": job.memory.wire.get("controlPaused") is True,
+        "replicaStatuses": replica_list.replica_statuses(tally, "tf_replica_type"),
+    }
+
+
+TFJOB = Kind(
+    gvk=GVK("tensorflow.org", "v1alpha1", "TfJob", "tfjobs"),
+    singular="tfjob",
+    short_names=(),
+    spec_type=TfJobSpec,
+    container=CONTAINER,
+    carrier=JOB_CARRIER,
+    read=read,
+    subdomain=subdomain,
+    child_name=child_name,
+    child_labels=child_labels,
+    dress=dress,
+    decides=lambda job: frozenset({Slot(MASTER, 0)}),
+    permanent=permanent,
+    report=report,
+    extras=extras,
+    rules=RULES,
+    columns=(
+        {"name": "State", "type": "string", "jsonPath": ".status.state"},
+        {"name": "Phase", "type": "string", "jsonPath": ".status.phase"},
+        {"name": "Restarts", "type": "integer", "jsonPath": ".status.restarts"},
+        {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
+        {"name": "RuntimeId", "type": "string", "jsonPath": ".spec.RuntimeId", "priority": 1},
+        {"name": "Reason", "type": "string", "jsonPath": ".status.reason", "priority": 1},
+    ),
+    spellings=SPELLINGS,
+    runtime_id=True,
+)

@@ -7,6 +7,7 @@ Rules for this room:
 """
 
 from trainyard.control.loop import Loop, Once, itself, owned_by
+from trainyard.control.operator import Operator
 from trainyard.control.queue import Queue
 from trainyard.control.store import Change, Store
 from trainyard.control.view import View, plain
@@ -17,6 +18,7 @@ __all__ = [
     "Feed",
     "Loop",
     "Once",
+    "Operator",
     "Queue",
     "Source",
     "Store",

@@ -1,0 +1,177 @@
+"""The operator: every kind of job and every kind of child watched, and each job brought a little nearer to its plan.
+
+Rules for this file:
+- One watch per kind of job, one per kind of child with the selector "has an owner label", so that foreign objects
+  never enter the memory. Children are flat records, jobs are dicts.
+- A kind whose CRD is missing is parked: it counts as "no jobs", and its watch keeps asking, ever more slowly.
+- What is remembered between passes (refusals, writes on their way) is a convenience; nothing is lost with it.
+- A finished job costs nothing: its plan is idle and an idle plan sends nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+from trainyard import core
+from trainyard.client import Api, Selection
+from trainyard.control.events import Recorder
+from trainyard.control.loop import Loop, Once
+from trainyard.control.reconcile import Memory, Pass, Shell
+from trainyard.control.store import Store
+from trainyard.control.view import View, plain
+from trainyard.control.watch import Source
+from trainyard.control.writes import Writes
+from trainyard.core import CHILDREN, Child, Config, Kind, Seen
+from trainyard.objects import GVK, Json, Key, key_of, namespace_of, uid_of
+from trainyard.objects.labels import OWNER
+
+log = logging.getLogger(__name__)
+
+
+class Item(NamedTuple):
+    """One job among all kinds."""
+
+    gvk: GVK
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.gvk.plural}/{self.namespace}/{self.name}"
+
+
+class Operator:
+    """`await start()`, `await synced`, `await stop()`. `now` is the clock that plans are made with."""
+
+    def __init__(
+        self,
+        api: Api,
+        kinds: Sequence[Kind],
+        config: Config,
+        namespace: str = "",
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self._config = config
+        self._now = now
+        self._kinds = {kind.gvk: kind for kind in kinds}
+        self._loop: Loop[Item] = Loop(api, self._reconcile, now)
+        self._sources: dict[GVK, Source] = {}
+        self._jobs: dict[GVK, Store[Json]] = {}
+        self._children: dict[GVK, Store[Child]] = {}
+        self._runtime_ids: dict[str, dict[str, str]] = {}  # namespace -> uid of the job -> its RuntimeId
+        self._memories: dict[str, Memory] = {}  # by uid of the job
+        self._watch_all(namespace)
+        stores: dict[GVK, Store[Any]] = {**self._jobs, **self._children}
+        self._writes: Writes[GVK] = Writes(stores)
+        self._recorder = Recorder(api, now)
+        self._shell = Shell(api, config, self._writes, self._recorder, now)
+        self._talking: asyncio.Task[None] | None = None
+
+    @property
+    def synced(self) -> Once:
+        """Awaitable: every watch has seen a whole list."""
+        return self._loop.synced
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Passes, and how many ended in conflicts, unavailable, refused, faults."""
+        return dict(self._loop.counts)
+
+    async def start(self) -> None:
+        self._talking = asyncio.create_task(self._recorder.run())
+        await self._loop.start()
+
+    async def stop(self) -> None:
+        """Stop where we are: what is under way is abandoned, the next operator goes on."""
+        await self._loop.stop()
+        if self._talking is not None:
+            self._talking.cancel()
+            await asyncio.gather(self._talking, return_exceptions=True)
+
+    def look(self) -> None:
+        """Look at every job now: for whoever has moved the clock."""
+        for gvk, store in self._jobs.items():
+            for job in store:
+                self._loop.queue.add(Item(gvk, *key_of(job)))
+
+    def _watch_all(self, namespace: str) -> None:
+        for gvk in self._kinds:
+            self._sources[gvk] = source = Source(gvk, namespace, optional=True)
+            view = plain(namespace_of, gvk.api_version, gvk.kind)
+            self._jobs[gvk] = self._loop.watch_as(source, view, partial(self._job_changed, gvk))
+        for gvk in CHILDREN:
+            self._sources[gvk] = source = Source(gvk, namespace, Selection(OWNER))
+            self._children[gvk] = self._loop.watch_as(source, _child_view(gvk.kind), self._child_changed)
+
+    def _job_changed(self, gvk: GVK, before: Json | None, after: Json | None) -> Iterable[Item]:
+        if before is not None and (after is None or uid_of(after) != uid_of(before)):
+            self._forget(before)
+        if after is not None:
+            ids = self._runtime_ids.setdefault(namespace_of(after), {})
+            ids[uid_of(after)] = core.runtime_id_of(after)
+        return {Item(gvk, *key_of(job)) for job in (before, after) if job is not None}
+
+    def _child_changed(self, before: Child | None, after: Child | None) -> Iterable[Item]:
+        for uid in {child.job for child in (before, after) if child is not None}:
+            for gvk, store in self._jobs.items():
+                if (job := store.with_uid(uid)) is not None:
+                    yield Item(gvk, *key_of(job))
+
+    def _forget(self, job: Json) -> None:
+        uid = uid_of(job)
+        self._memories.pop(uid, None)
+        self._writes.forget(uid)
+        ids = self._runtime_ids.get(namespace_of(job), {})
+        ids.pop(uid, None)
+        if not ids:
+            self._runtime_ids.pop(namespace_of(job), None)
+
+    async def _reconcile(self, item: Item) -> float | None:
+        job = self._jobs[item.gvk].get(Key(item.namespace, item.name))
+        if job is None:
+            return None
+        uid = uid_of(job)
+        if self._writes.waits(uid):
+            return self._hold(item, uid)
+        memory = self._memories.setdefault(uid, Memory())
+        seen = self._seen(job, memory)
+        kind = self._kinds[item.gvk]
+        plan = core.plan(kind, job, seen, self._now())
+        try:
+            return await self._shell.obey(Pass(kind, job, plan, memory))
+        finally:
+            if self._jobs[item.gvk].with_uid(uid) is None:
+                self._forget(job)  # it went while we wrote
+
+    def _hold(self, item: Item, uid: str) -> float | None:
+        """Our own writes are still on their way. Their arrival wakes this job; if they are late, we list again."""
+        for gvk in self._writes.overdue(uid, time.monotonic()):
+            log.warning("a write has not shown up job=%s resource=%s", item, gvk.plural)
+            self._loop.relist(self._sources[gvk])
+        deadline = self._writes.deadline(uid)
+        return None if deadline is None else self._now() + deadline - time.monotonic()
+
+    def _seen(self, job: Json, memory: Memory) -> Seen:
+        uid = uid_of(job)
+        children = tuple(child for store in self._children.values() for child in store.under(uid))
+        for child in children:
+            if child.owner == uid:  # a label alone proves nothing: a foreign object may hold the name
+                memory.refused.pop(child.ref, None)
+        others = self._runtime_ids.get(namespace_of(job), {})
+        in_use = frozenset(used for other, used in others.items() if used and other != uid)
+        return Seen(children, in_use, dict(memory.refused), self._config)
+
+
+def _child_view(kind: str) -> View[Child]:
+    return View(
+        decode=lambda raw: core.child_of(raw, kind),
+        key=lambda child: Key(child.namespace, child.name),
+        uid=lambda child: child.uid,
+        revision=lambda child: child.revision,
+        index=lambda child: child.job,
+        deleting=lambda child: child.deleting,
+    )

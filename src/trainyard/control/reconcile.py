@@ -1,0 +1,228 @@
+"""The shell obeys one plan, always in the same order. It has no opinions.
+
+Flow: a spec patch goes alone and ends the pass; else the status, then deletes, then patches, then creates (what is not
+a replica first), then events, then the plan's `after`. A plan with nothing to write sends nothing.
+
+Guarantees:
+- The status names the resourceVersion we decided on, and is sent even if unchanged whenever something else is to be
+  written: if the job has changed meanwhile, nothing at all is written (the fence).
+- A delete names the uid: never a namesake we have not seen. Gone already, or a namesake there, is success.
+- A create under a taken name is ours (looked up by owner uid) or a refusal that the next plan sees.
+- It may be killed after any request. Every write that is known to be done is noted in `Writes`, and the job is not
+  looked at again before it has arrived; a write of unknown outcome is simply tried again by a later pass.
+
+Assumptions: one operator writes (a lease sees to that); names of children are computed, never random.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+
+from trainyard import core
+from trainyard.client import AlreadyExists, Api, ApiError, Conflict, NotFound, Unavailable
+from trainyard.control.events import Recorder
+from trainyard.control.pace import Pace
+from trainyard.control.patches import merge_patch
+from trainyard.control.writes import Write, Writes
+from trainyard.core import Config, Create, Delete, Kind, Patch, Plan, Ref, Refusal
+from trainyard.objects import GVK, Json, controller_of, key_of, revision_of, uid_of
+
+log = logging.getLogger(__name__)
+
+COUNTS_PAUSE = 1.0  # seconds between two status writes of a job when only counts change
+TRY_AGAIN = 1.0  # seconds until the plan sees a refusal that it has seen before
+
+
+@dataclass(slots=True)
+class Memory:
+    """What is remembered of one job between passes. Losing it costs a request, never a fault."""
+
+    refused: dict[Ref, Refusal] = field(default_factory=dict)
+    last_status: float = float("-inf")  # on the monotonic clock
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """One look at one job: what it was when we decided, and what was decided."""
+
+    kind: Kind
+    job: Json
+    plan: Plan
+    memory: Memory
+
+    @property
+    def gvk(self) -> GVK:
+        return self.kind.gvk
+
+    @property
+    def namespace(self) -> str:
+        return key_of(self.job).namespace
+
+    @property
+    def name(self) -> str:
+        return key_of(self.job).name
+
+    @property
+    def uid(self) -> str:
+        return uid_of(self.job)
+
+
+class Shell:
+    """Sends what plans say."""
+
+    def __init__(
+        self, api: Api, config: Config, writes: Writes[GVK], recorder: Recorder, now: Callable[[], float] = time.time
+    ) -> None:
+        self.pace = Pace()
+        self._api = api
+        self._config = config
+        self._writes = writes
+        self._recorder = recorder
+        self._now = now
+
+    async def obey(self, this: Pass) -> float | None:
+        """Carry out one plan; return when to look again. Raises ApiError when it could not be carried out whole."""
+        plan = this.plan
+        if plan.idle:
+            return plan.after
+        if plan.spec_patch:
+            await self._patch_spec(this, plan.spec_patch)
+            return None
+        if not (plan.urgent or plan.writes_world):
+            wait = this.memory.last_status + COUNTS_PAUSE - time.monotonic()
+            if wait > 0:
+                return self._now() + wait
+        if not await self._patch_status(this):
+            return None
+        await self._together([partial(self._delete, this, delete) for delete in plan.deletes])
+        for patch in plan.patches:
+            await self._patch(this, patch)
+        again = await self._create_all(this)
+        self._recorder.say(this.job, plan.events)
+        log.info(
+            "pass wrote kind=%s job=%s/%s deletes=%d patches=%d creates=%d",
+            *(this.gvk.kind, this.namespace, this.name),
+            *(len(plan.deletes), len(plan.patches), len(plan.creates)),
+        )
+        return again if again is not None else plan.after
+
+    async def _patch_spec(self, this: Pass, spec: Json) -> None:
+        body = {"metadata": {"resourceVersion": revision_of(this.job)}, "spec": spec}
+        try:
+            self._note(this, this.gvk, await self._api.patch(this.gvk, this.namespace, this.name, body))
+        except NotFound:
+            log.debug("job has gone kind=%s job=%s/%s", this.gvk.kind, this.namespace, this.name)
+
+    async def _patch_status(self, this: Pass) -> bool:
+        """The fence. False when the job has gone; Conflict when it is not as it was when we decided."""
+        body: Json = {"metadata": {"resourceVersion": revision_of(this.job)}}
+        old = this.job.get("status")
+        if not isinstance(old, dict):
+            body["status"] = this.plan.status
+        elif changes := merge_patch(old, this.plan.status):
+            body["status"] = changes
+        try:
+            answer = await self._api.patch(this.gvk, this.namespace, this.name, body, "status")
+        except NotFound:
+            log.debug("job has gone kind=%s job=%s/%s", this.gvk.kind, this.namespace, this.name)
+            return False
+        this.memory.last_status = time.monotonic()
+        self._note(this, this.gvk, answer)
+        return True
+
+    async def _delete(self, this: Pass, delete: Delete) -> None:
+        gvk = delete.gvk
+        with suppress(NotFound, Conflict):  # it has gone already, or what has its name now is not it
+            await self._api.delete(gvk, this.namespace, delete.name, delete.uid, "Background")
+        self._writes.note(this.uid, Write(gvk, delete.uid, gone=True), time.monotonic())
+        log.debug("deleted %s=%s/%s reason=%s", gvk.kind, this.namespace, delete.name, delete.reason)
+
+    async def _patch(self, this: Pass, patch: Patch) -> None:
+        try:
+            answer = await self._api.patch(patch.gvk, this.namespace, patch.name, patch.body, patch.subresource)
+        except NotFound:
+            return  # the watch will say so
+        self._note(this, patch.gvk, answer)
+
+    async def _create_all(self, this: Pass) -> float | None:
+        """Make everything the plan wants. Returns when to look again if something was refused."""
+        job = {**this.job, "status": this.plan.status}  # children are made for what the status says now
+        refused_before = dict(this.memory.refused)
+        for wave in (
+            [create for create in this.plan.creates if create.slot is None],
+            [create for create in this.plan.creates if create.slot is not None],
+        ):
+            await self._together([partial(self._create, this, job, create) for create in wave])
+        news = {ref: one for ref, one in this.memory.refused.items() if refused_before.get(ref) is not one}
+        if not news:
+            return None
+        return self._now() + (0.0 if any(one.tries == 1 for one in news.values()) else TRY_AGAIN)
+
+    async def _create(self, this: Pass, job: Json, create: Create) -> None:
+        obj = core.render(this.kind, job, create, self._config)
+        try:
+            made = await self._api.create(create.gvk, this.namespace, obj)
+        except AlreadyExists as error:
+            found = await self._api.get(create.gvk, this.namespace, create.name)
+            owner = controller_of(found)
+            if owner is None or owner.get("uid") != this.uid:
+                self._refuse(this, create, error, _taken(create, owner))
+                return
+            made = found
+        except (Unavailable, Conflict):
+            raise
+        except ApiError as error:
+            self._refuse(this, create, error, error.message)
+            return
+        this.memory.refused.pop(create.ref, None)
+        self._note(this, create.gvk, made)
+
+    def _refuse(self, this: Pass, create: Create, error: ApiError, message: str) -> None:
+        before = this.memory.refused.get(create.ref)
+        tries = before.tries + 1 if before else 1
+        this.memory.refused[create.ref] = Refusal(error.code, error.reason, message, self._now(), tries)
+        log.warning(
+            "create refused %s=%s/%s tries=%d why=%s", create.gvk.kind, this.namespace, create.name, tries, message
+        )
+
+    def _note(self, this: Pass, gvk: GVK, answer: Json) -> None:
+        self._writes.note(this.uid, Write(gvk, uid_of(answer), revision_of(answer)), time.monotonic())
+
+    async def _together(self, calls: Iterable[Callable[[], Awaitable[None]]]) -> None:
+        """All of them, as many at once as the pace allows. After a failure what has not begun is left for later."""
+        errors: list[Exception] = []
+
+        async def one(call: Callable[[], Awaitable[None]]) -> None:
+            if errors:
+                return
+            try:
+                async with self.pace.turn():
+                    if errors:
+                        raise _LeftOut
+                    await call()
+            except _LeftOut:
+                pass
+            except Exception as error:
+                errors.append(error)
+
+        await asyncio.gather(*(one(call) for call in calls))
+        if errors:
+            raise errors[0]
+
+
+class _LeftOut(Exception):
+    """An earlier write of the same pass has failed while this one stood in line."""
+
+
+def _taken(create: Create, owner: Json | None) -> str:
+    who = f"{owner.get('kind')} {owner.get('name')}" if owner else "nobody"
+    return (
+        f'{create.gvk.kind} "{create.name}" exists already and belongs to {who}, not to this job: '
+        "delete or rename it, or give this job another RuntimeId"
+    )

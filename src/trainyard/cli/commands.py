@@ -1,0 +1,49 @@
+"""`trainyard`: the commands by name. Loading one is left to the moment it is called."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import NamedTuple
+
+import click
+
+from trainyard import __version__
+
+
+class Entry(NamedTuple):
+    """A command: its file in this room, and one line for the list of commands."""
+
+    module: str
+    words: str
+
+
+COMMANDS = {
+    "run": Entry("run", "Run jobs on this machine, from start to end, and show their logs."),
+    "plan": Entry("plan", "Show, offline, what the operator would do with a job."),
+    "lint": Entry("lint", "Check manifests, offline: every problem with its place and the fix."),
+}
+
+
+class Commands(click.Group):
+    """A group whose commands are imported when they are called, not when they are listed."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        if name not in COMMANDS:
+            return None
+        command = getattr(import_module(f"trainyard.cli.{COMMANDS[name].module}"), name)
+        if not isinstance(command, click.Command):
+            raise TypeError(f"trainyard.cli.{COMMANDS[name].module}.{name} is not a command")
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, entry.words) for name, entry in COMMANDS.items()])
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="trainyard", message="%(prog)s %(version)s")
+def main() -> None:
+    """Distributed training jobs: the same YAML as processes on this machine and as pods on a cluster."""

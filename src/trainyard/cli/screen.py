@@ -1,0 +1,187 @@
+"""Where lines meet: logs of all replicas, notes, and the progress line, on one terminal or into files and pipes.
+
+Rules:
+- Logs and the result go to `out`, notes and progress to `err`.
+- On a terminal the progress line is the last line, redrawn after every batch; elsewhere it is a plain line when it
+  changes, at most once a second.
+- One thread writes. A reader who stops reading (a pager, a full pipe) stops the followers of logs, not the cluster.
+- A reader who went away (`| head`) is told once to `broken`; what would be written after that is dropped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import threading
+from collections.abc import Callable
+from functools import partial
+
+FULL = 1 << 20
+_CLEAR = b"\r\x1b[K"
+_COLOURS = (36, 33, 32, 35, 34, 96, 93, 92, 95, 94)  # cyan, yellow, green ...
+
+
+class Screen:
+    """One run's output. Made inside the event loop; `close` ends it."""
+
+    def __init__(self, out: int, err: int, colour: bool, live: bool, broken: Callable[[], None]) -> None:
+        self._fds = {"out": out, "err": err}
+        self._colour = colour
+        self._live = live
+        self._broken = broken
+        self._loop = asyncio.get_running_loop()
+        self._lock = threading.Condition()
+        self._waiting: list[tuple[str, bytes]] = []
+        self._size = 0
+        self._bar = b""
+        self._shown = b""
+        self._last = ""
+        self._closing = False
+        self._dead: set[str] = set()
+        self._space: list[asyncio.Future[None]] = []
+        self._done = asyncio.Event()
+        self._colours: dict[str, int] = {}
+        self._width = 0
+        threading.Thread(target=self._write_all, name="screen", daemon=True).start()
+
+    # --- what is said
+
+    def log(self, prefix: str, line: bytes) -> None:
+        """One line of a replica's output, without its end."""
+        self._width = max(self._width, len(prefix))
+        text = f"{prefix.ljust(self._width)} | "
+        if self._colour:
+            number = self._colours.setdefault(prefix, _COLOURS[len(self._colours) % len(_COLOURS)])
+            text = f"\x1b[{number}m{text}\x1b[0m"
+        self._put("out", text.encode() + line + b"\n")
+
+    def result(self, text: str) -> None:
+        self._put("out", text.encode("utf-8", "replace") + b"\n")
+
+    def note(self, text: str) -> None:
+        self._put("err", text.encode("utf-8", "replace") + b"\n")
+
+    def progress(self, live: str, plain: str) -> None:
+        """The progress line, with elapsed time for a terminal, without for anything else."""
+        if self._live:
+            columns = shutil.get_terminal_size().columns
+            with self._lock:
+                self._bar = live[: max(10, columns - 1)].encode()
+                self._lock.notify()
+        elif plain != self._last:
+            self._last = plain
+            self.note(plain)
+
+    def end_progress(self) -> None:
+        with self._lock:
+            self._bar = b""
+            self._live = False
+            self._lock.notify()
+
+    async def space(self) -> None:
+        """Wait until the reader has caught up. Followers of logs wait here before they read on."""
+        with self._lock:
+            if self._size < FULL:
+                return
+            waits: asyncio.Future[None] = self._loop.create_future()
+            self._space.append(waits)
+        await waits
+
+    async def close(self) -> None:
+        """Everything said is written when this returns (or its reader is gone)."""
+        self.end_progress()
+        with self._lock:
+            self._closing = True
+            self._lock.notify()
+        await self._done.wait()
+
+    # --- the thread
+
+    def _put(self, where: str, data: bytes) -> None:
+        with self._lock:
+            self._waiting.append((where, data))
+            self._size += len(data)
+            self._lock.notify()
+
+    def _write_all(self) -> None:
+        while self._write_batch():
+            pass
+        self._tell(self._done.set)
+
+    def _write_batch(self) -> bool:
+        with self._lock:
+            self._lock.wait_for(lambda: self._waiting or self._closing or self._bar != self._shown)
+            batch, self._waiting = self._waiting, []
+            bar, more = self._bar, bool(batch) or not self._closing
+        if self._shown:
+            self._write("err", _CLEAR)
+        for where, data in _joined(batch):
+            self._write(where, data)
+        if bar:
+            self._write("err", bar)
+        self._shown = bar
+        with self._lock:
+            self._size -= sum(len(data) for _, data in batch)
+            woken, self._space = self._space, []
+        for waits in woken:
+            self._tell(partial(_wake, waits))
+        return more
+
+    def _write(self, where: str, data: bytes) -> None:
+        while data and where not in self._dead:
+            try:
+                data = data[os.write(self._fds[where], data) :]
+            except OSError:
+                self._dead.add(where)
+                self._tell(self._broken)
+
+    def _tell(self, what: Callable[[], object]) -> None:
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(what)
+
+
+def _wake(waits: asyncio.Future[None]) -> None:
+    if not waits.done():
+        waits.set_result(None)
+
+
+def _joined(batch: list[tuple[str, bytes]]) -> list[tuple[str, bytes]]:
+    """Neighbours for the same place as one write."""
+    joined: list[tuple[str, list[bytes]]] = []
+    for where, data in batch:
+        if not joined or joined[-1][0] != where:
+            joined.append((where, []))
+        joined[-1][1].append(data)
+    return [(where, b"".join(parts)) for where, parts in joined]
+
+
+def wants_colour(terminal: bool, environment: dict[str, str]) -> bool:
+    """No colour when not a terminal, when NO_COLOR is set, or when the terminal cannot."""
+    return terminal and not environment.get("NO_COLOR") and environment.get("TERM") != "dumb"
+
+
+class Cut:
+    """Cuts a replica's output into lines. A line that gets too long is cut there, so that nothing grows for ever."""
+
+    LONGEST = 1 << 16
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def feed(self, chunk: bytes) -> list[bytes]:
+        *lines, self._rest = (self._rest + chunk).split(b"\n")
+        while len(self._rest) > self.LONGEST:
+            lines.append(self._rest[: self.LONGEST])
+            self._rest = self._rest[self.LONGEST :]
+        return [_shown(line) for line in lines]
+
+    def end(self) -> list[bytes]:
+        """What stands after the last line end."""
+        rest, self._rest = self._rest, b""
+        return [_shown(rest)] if rest else []
+
+
+def _shown(line: bytes) -> bytes:
+    """A line that was drawn over itself (a progress bar with carriage returns) is shown as it looked in the end."""
+    return line.rstrip(b"\r").rpartition(b"\r")[2]

@@ -1,0 +1,226 @@
+"""What a person is shown of jobs and replicas, worked out from the objects of the API. Pure.
+
+A replica is a slot of a job: role and index, from the labels that every pod of a job has. The newest pod of a slot
+speaks for it; earlier ones count as restarts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from trainyard.objects import Json, condition, is_true, labels_of, name_of, namespace_of, parse_time, uid_of
+from trainyard.objects.labels import INDEX, OWNER, ROLE
+
+# A container that waits for one of these will wait for ever: nobody else can put it right in a private cluster.
+BLOCKED = frozenset(
+    {
+        "ErrImagePull",
+        "ImagePullBackOff",
+        "ErrImageNeverPull",
+        "InvalidImageName",
+        "ImageInspectError",
+        "CreateContainerConfigError",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Replica:
+    """One pod, as a line of the table."""
+
+    job: str  # the job's uid
+    name: str  # role-index, or the pod's name where it has no slot
+    role: str
+    state: str
+    uid: str = ""
+    restarts: int = 0
+    exit: str = ""
+    born: float = 0.0
+    started: float | None = None
+    ended: float | None = None
+    blocked: str = ""  # why it will never start
+
+
+def replica(pod: Json) -> Replica:
+    """A pod, as a person sees it."""
+    labels = labels_of(pod)
+    role, index = labels.get(ROLE, ""), labels.get(INDEX, "")
+    status = _dict(pod.get("status"))
+    containers = [one for one in status.get("containerStatuses") or [] if isinstance(one, dict)]
+    inits = [one for one in status.get("initContainerStatuses") or [] if isinstance(one, dict)]
+    ended = [_dict(_dict(one.get("state")).get("terminated")) for one in containers]
+    ends = [end for one in ended if (end := parse_time(one.get("finishedAt"))) is not None]
+    over = status.get("phase") in ("Succeeded", "Failed")
+    return Replica(
+        job=labels.get(OWNER, ""),
+        name=f"{role}-{index}" if role and index else name_of(pod),
+        role=role or name_of(pod),
+        state=_state(pod, status, [*inits, *containers]),
+        uid=uid_of(pod),
+        restarts=sum(int(one.get("restartCount") or 0) for one in containers),
+        exit=_exit([one for one in ended if one]) if over else "",
+        born=parse_time(_dict(pod.get("metadata")).get("creationTimestamp")) or 0.0,
+        started=parse_time(status.get("startTime")),
+        ended=max(ends) if over and ends else None,
+        blocked=_blocked([*inits, *containers]),
+    )
+
+
+def _state(pod: Json, status: Json, containers: list[Json]) -> str:
+    phase = str(status.get("phase") or "Pending")
+    if phase in ("Succeeded", "Failed"):
+        return str(status.get("reason") or phase) if phase == "Failed" else phase
+    if _dict(pod.get("metadata")).get("deletionTimestamp"):
+        return "Terminating"
+    for one in containers:
+        waiting = _dict(_dict(one.get("state")).get("waiting"))
+        if waiting.get("reason") and waiting["reason"] != "PodInitializing":
+            return str(waiting["reason"])
+    return phase
+
+
+def _exit(ended: list[Json]) -> str:
+    """The exit code that counts: the first that is not 0, with its reason where that says more than the code."""
+    failed = next((one for one in ended if one.get("exitCode")), ended[0] if ended else {})
+    code, reason = failed.get("exitCode"), failed.get("reason")
+    if code is None:
+        return ""
+    return f"{code} ({reason})" if reason not in (None, "", "Error", "Completed") else str(code)
+
+
+def _blocked(containers: list[Json]) -> str:
+    for one in containers:
+        waiting = _dict(_dict(one.get("state")).get("waiting"))
+        if waiting.get("reason") in BLOCKED:
+            return f"{waiting['reason']}: {waiting.get('message') or one.get('image') or 'no message'}"
+    return ""
+
+
+def _dict(value: Any) -> Json:
+    return value if isinstance(value, dict) else {}
+
+
+def result(job: Json) -> str:
+    """Succeeded, Failed, or "" while the job goes on."""
+    conditions = _dict(job.get("status")).get("conditions")
+    return next((end for end in ("Succeeded", "Failed") if is_true(conditions, end)), "")
+
+
+def word(job: Json) -> str:
+    """One word about a job: its end, or the condition that holds now."""
+    conditions = _dict(job.get("status")).get("conditions")
+    if end := result(job):
+        return end
+    holding = (one for one in ("Suspended", "Restarting", "Running", "Created") if is_true(conditions, one))
+    return next(holding, "Pending")
+
+
+def why(job: Json) -> str:
+    """The message of the job's end, or of what holds it up."""
+    conditions = _dict(job.get("status")).get("conditions")
+    for kind in ("Succeeded", "Failed", "NameConflict", "Blocked", "Degraded"):
+        found = condition(conditions, kind)
+        if found and found.get("status") == "True":
+            return str(found.get("message") or found.get("reason") or "")
+    return ""
+
+
+@dataclass(slots=True)
+class Board:
+    """Everything seen so far. Pods that are gone stay on it: the final table speaks of them too."""
+
+    jobs: dict[str, Json] = field(default_factory=dict)  # by uid
+    replicas: dict[str, Replica] = field(default_factory=dict)  # by the pod's uid
+
+    def see_job(self, job: Json) -> None:
+        self.jobs[uid_of(job)] = job
+
+    def see_pod(self, pod: Json) -> None:
+        one = replica(pod)
+        if one.job in self.jobs:
+            self.replicas[one.uid] = one
+
+    def slots(self, job: str) -> list[Replica]:
+        """The replicas of a job, each by its newest pod, restarts of all its pods together, in order of name."""
+        by_name: dict[str, list[Replica]] = {}
+        for one in self.replicas.values():
+            if one.job == job:
+                by_name.setdefault(one.name, []).append(one)
+        return [_newest(by_name[name]) for name in sorted(by_name, key=_natural)]
+
+    def label(self, one: Replica) -> str:
+        """What stands before its log lines."""
+        if len(self.jobs) < 2 or one.job not in self.jobs:
+            return one.name
+        return f"{name_of(self.jobs[one.job])}/{one.name}"
+
+    def blocked(self) -> str:
+        """The first replica that will never start, and why."""
+        return next((f"{self.label(one)}: {one.blocked}" for one in self.replicas.values() if one.blocked), "")
+
+    def ended(self) -> bool:
+        return bool(self.jobs) and all(result(job) for job in self.jobs.values())
+
+
+def _newest(pods: list[Replica]) -> Replica:
+    last = max(enumerate(pods), key=lambda pair: (pair[1].born, pair[0]))[1]
+    restarts = sum(one.restarts for one in pods) + len(pods) - 1
+    fields = {name: getattr(last, name) for name in Replica.__slots__}
+    return Replica(**{**fields, "restarts": restarts})
+
+
+def _natural(name: str) -> tuple[str, int, str]:
+    head, _, tail = name.rpartition("-")
+    return (head, int(tail), "") if tail.isdecimal() else (name, -1, tail)
+
+
+def clock(seconds: float) -> str:
+    """0:07, 12:34, 1:02:03."""
+    whole = max(0, int(seconds))
+    hours, minutes = whole // 3600, whole // 60 % 60
+    return f"{hours}:{minutes:02}:{whole % 60:02}" if hours else f"{minutes}:{whole % 60:02}"
+
+
+def progress(board: Board, elapsed: float | None) -> str:
+    """One line: each job's word, how many replicas of each role are in which state, restarts, elapsed time.
+
+    Without the time (None) it changes only when something happened.
+    """
+    parts = [] if elapsed is None else [clock(elapsed)]
+    for uid, job in board.jobs.items():
+        said = [f"{name_of(job)} {word(job)}"]
+        slots = board.slots(uid)
+        for role in dict.fromkeys(one.role for one in slots):
+            states: dict[str, int] = {}
+            for one in slots:
+                if one.role == role:
+                    states[one.state] = states.get(one.state, 0) + 1
+            said.append(f"{role}: " + ", ".join(f"{count} {state}" for state, count in states.items()))
+        if restarts := sum(one.restarts for one in slots):
+            said.append(f"restarts: {restarts}")
+        parts.append(" · ".join(said))
+    return "  ".join(parts)
+
+
+def table(board: Board, now: float) -> list[str]:
+    """The final table: a line per replica, then a line per job."""
+    rows = [["JOB", "REPLICA", "STATE", "RESTARTS", "EXIT", "TIME"]]
+    for uid, job in board.jobs.items():
+        for one in board.slots(uid):
+            took = "" if one.started is None else clock((one.ended or now) - one.started)
+            rows.append([name_of(job), one.name, one.state, str(one.restarts), one.exit, took])
+    widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    return [*(lines if len(rows) > 1 else []), *(verdict(job, now) for job in board.jobs.values())]
+
+
+def verdict(job: Json, now: float) -> str:
+    """One sentence on how a job ended."""
+    status = _dict(job.get("status"))
+    start = parse_time(status.get("startTime")) or parse_time(_dict(job.get("metadata")).get("creationTimestamp"))
+    end = parse_time(status.get("completionTime")) or now
+    took = f" after {clock(end - start)}" if start is not None else ""
+    text = why(job)
+    name = f"{job.get('kind', 'Job')} {namespace_of(job)}/{name_of(job)}"
+    return f"{name}: {word(job)}{took}" + (f": {text}" if text else "")

@@ -49,6 +49,8 @@ _MEANINGS = (
       "connecttimeout", "network is unreachable", "timed out", "client error (connect)", "proxyerror", "max retries",
       "error sending request", "failed to establish", "tunnel"),
      "the package index cannot be reached; check the network and the proxy, or set PIP_INDEX_URL and UV_INDEX_URL"),
+    (("from versions: none",),
+     "the package index does not know a pin, or cannot be reached; check the name, the network and the proxy"),
     (("no matching distribution", "no solution found", "was not found in the package registry"),
      "the package index does not have a pin for this Python and platform; change the pins"),
 )  # fmt: skip

@@ -6,9 +6,17 @@ Rules for this room:
 """
 
 from trainyard.core import Kind
-from trainyard.kinds.crds import check, crd
+from trainyard.kinds.crds import admit, check, crd, warnings
 from trainyard.kinds.tfjob import TFJOB
+from trainyard.objects import Json
 
 ALL: tuple[Kind, ...] = (TFJOB,)
 
-__all__ = ["ALL", "TFJOB", "check", "crd"]
+
+def kind_of(obj: Json) -> Kind | None:
+    """The kind of a wire object, None when it is not one of ours."""
+    wanted = obj.get("apiVersion"), obj.get("kind")
+    return next((kind for kind in ALL if (kind.gvk.api_version, kind.gvk.kind) == wanted), None)
+
+
+__all__ = ["ALL", "TFJOB", "admit", "check", "crd", "kind_of", "warnings"]

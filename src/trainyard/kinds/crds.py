@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from trainyard.core import Kind, Rule, broken, spelled
 from trainyard.objects import GVK, Json, Problem
-from trainyard.schema import from_struct
+from trainyard.schema import Schema, from_struct
 
 KEEP = "x-kubernetes-preserve-unknown-fields"
 
@@ -64,6 +64,33 @@ def _at(root: Json, path: str) -> Json:
 def _wire(rule: Rule) -> Json:
     wire = {"rule": rule.cel, "message": rule.text}
     return {**wire, "fieldPath": f".{rule.at}"} if rule.at else wire
+
+
+_compiled: dict[GVK, Schema] = {}
+
+
+def admit(kind: Kind, wire: Json) -> tuple[Json, list[Problem]]:
+    """What an API server would do with a new object: defaults filled in, and every problem."""
+    compiled = _compiled.setdefault(kind.gvk, Schema(schema(kind)))
+    full = compiled.default(wire)
+    return full, [*compiled.validate(wire), *check(kind)(full, None)]
+
+
+def warnings(kind: Kind, wire: Json) -> list[Problem]:
+    """What is accepted and still probably not meant (S30, S31)."""
+    wanted = kind.read(wire.get("spec") or {}, "")
+    found = [
+        Problem(path, "is not known here and will not be looked at; see docs for the fields") for path in wanted.unknown
+    ]
+    for role in wanted.roles:
+        spec = (role.template or {}).get("spec")
+        policy = spec.get("restartPolicy") if isinstance(spec, dict) else None
+        if policy in (None, "", "Always"):
+            text = (
+                f"{role.name}: a batch Job cannot restart {policy or 'by an unset policy'}; OnFailure is used instead"
+            )
+            found.append(Problem("restartPolicy", text))
+    return found
 
 
 def check(kind: Kind) -> Callable[[Json, Json | None], list[Problem]]:

@@ -1,0 +1,94 @@
+"""`trainyard plan FILE...`: what the operator would do with these jobs and these observed children. Offline."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+import yaml
+
+from trainyard.app.config import ConfigError
+from trainyard.app.config import read as read_config
+from trainyard.cli import manifests, offline
+from trainyard.objects import Json, Problem, encode, parse_time
+from trainyard.objects.manifest import Document, ManifestError
+
+
+@click.command()
+@click.argument("files", nargs=-1, required=True, metavar="FILE...")
+@click.option("--now", "now_text", metavar="TIME", help="The clock, RFC 3339 (default: now).")
+@click.option("--config", "config_file", type=click.Path(path_type=Path), help="The controller config file.")
+@click.option("-o", "--output", type=click.Choice(["yaml", "json"]), default="yaml", show_default=True)
+@click.option("--apply", is_flag=True, help="Print the world after this pass, as a List to edit and plan again.")
+def plan(files: tuple[str, ...], now_text: str | None, config_file: Path | None, output: str, apply: bool) -> None:
+    """Show what the operator would write. Exit code 0, or 2 when a manifest is not accepted."""
+    try:
+        world = _world(files, _clock(now_text), config_file)
+        found: Any = offline.applied(world) if apply else [offline.shown(world, job, kind) for job, kind in world.jobs]
+    except (ManifestError, ConfigError) as error:
+        for problem in error.problems:
+            click.echo(str(problem), err=True)
+        sys.exit(2)
+    if output == "json":
+        click.echo(encode(found))
+    else:
+        documents = [found] if apply else found
+        click.echo("---\n".join(_yaml(document) for document in documents), nl=False)
+
+
+def _clock(text: str | None) -> float:
+    if text is None:
+        return time.time()
+    now = parse_time(text)
+    if now is None:
+        raise ManifestError([Problem("--now", f"{text!r} is not a time; write one like 2017-10-20T22:27:38Z")])
+    return now
+
+
+def _world(files: tuple[str, ...], now: float, config_file: Path | None) -> offline.World:
+    config = read_config(config_file, lambda text: click.echo(f"warning: {text}", err=True))
+    documents = manifests.load(files)
+    jobs, problems = [], []
+    own: set[int] = set()
+    for document, kind in manifests.jobs_of(documents):
+        own.add(id(document))
+        full, found = manifests.admitted(document, kind)
+        stored = offline.is_stored(document.obj)
+        jobs.append((document.obj if found and stored else full, kind))
+        problems += [] if stored else found
+    problems += _unreadable([document for document in documents if id(document) not in own])
+    if problems:
+        raise ManifestError(problems)
+    return offline.World(jobs, [one.obj for one in documents if id(one) not in own], config, now)
+
+
+def _unreadable(documents: list[Document]) -> list[Problem]:
+    """Children that are not of the shape the API server promises."""
+    problems = []
+    for document in documents:
+        try:
+            offline.observed(document.obj)
+        except ValueError as error:
+            problems.append(Problem(document.where, str(error)))
+    return problems
+
+
+class _Dumper(yaml.CSafeDumper):
+    """Texts of several lines as blocks, and no anchors."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+def _text(dumper: yaml.CSafeDumper, text: str) -> Any:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
+
+
+_Dumper.add_representer(str, _text)
+
+
+def _yaml(value: Json) -> str:
+    return str(yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120))

@@ -1,0 +1,61 @@
+# Trainyard: everything a person or CI runs. `make demo` and `make test` need Python 3.11 to 3.13, make and a package index.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+VENV := .venv
+BIN := $(VENV)/bin
+
+# The first interpreter that TensorFlow 2.21 serves: 3.11 to 3.13. Name another with PYTHON=...
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 /usr/bin/python3; do \
+	"$$p" -c 'import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null && { command -v "$$p"; break; }; done)
+
+COMPILE := -q --universal --generate-hashes --no-header --no-annotate --python-version 3.11
+
+.PHONY: help demo test test-fast lint format leftovers bench worlds lock clean
+
+help: ## this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
+
+$(VENV)/python:
+	@[ -n "$(PYTHON)" ] || { echo "make: no usable Python found. Trainyard needs Python 3.11 to 3.13 (the versions TensorFlow 2.21 serves) with the venv module;" \
+	  "on Debian: apt-get install python3 python3-venv; or name one: make PYTHON=/path/to/python3.12 ..." >&2; exit 1; }
+	@$(PYTHON) -m venv $(VENV) && touch $@
+
+$(VENV)/runtime: $(VENV)/python requirements/runtime.lock requirements/build.lock pyproject.toml
+	@echo "make: installing Trainyard into $(VENV)" >&2
+	@$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/build.lock -r requirements/runtime.lock
+	@$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+$(VENV)/dev: $(VENV)/runtime requirements/dev.lock
+	@echo "make: installing the development tools into $(VENV)" >&2
+	@$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/dev.lock
+	@touch $@
+
+demo: $(VENV)/runtime ## train a distributed TensorFlow job on this machine, from nothing
+	@$(BIN)/trainyard run examples/tf_job_dist_train.yaml
+
+test: $(VENV)/dev ## every test, real TensorFlow included
+	@$(BIN)/python -m pytest -q -n 2 -m "not frameworks"
+	@$(BIN)/python -m pytest -q -m frameworks
+
+test-fast: $(VENV)/dev ## what takes less than 90 seconds
+	@$(BIN)/python -m pytest -q -n 2 -m "not frameworks and not slow and not network"
+
+lint: $(VENV)/dev ## style, types, and who may import whom
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+format: $(VENV)/dev ## put the code into its usual shape
+	@$(BIN)/ruff check --fix -q . ; $(BIN)/ruff format -q .
+
+lock: $(VENV)/dev ## write the lock files anew from pyproject.toml
+	@$(BIN)/python -m pip install -q uv
+	@$(BIN)/uv pip compile $(COMPILE) pyproject.toml -o requirements/runtime.lock
+	@$(BIN)/uv pip compile $(COMPILE) pyproject.toml --group dev -o requirements/dev.lock
+	@$(BIN)/uv pip compile $(COMPILE) --group build -o requirements/build.lock
+
+clean: ## remove what make made here
+	@rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist

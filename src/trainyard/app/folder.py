@@ -48,7 +48,7 @@ def sweep(place: Path) -> None:
 
 
 def _abandoned(path: Path) -> bool:
-    """True when the lock is there and nobody holds it. Without a lock file it is just being made, or kept on purpose."""
+    """True when the lock is there and nobody holds it. Without a lock file it is being made, or kept on purpose."""
     lock = os.open(path / _LOCK, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,7 +1,7 @@
 """Where lines meet: logs of all replicas, notes, and the progress line, on one terminal or into files and pipes.
 
 Rules:
-- Logs and the result go to `out`, notes and progress to `err`.
+- Logs, the result, and notes each have a place (a file descriptor); progress goes where notes go.
 - On a terminal the progress line is the last line, redrawn after every batch; elsewhere it is a plain line when it
   changes, at most once a second.
 - One thread writes. A reader who stops reading (a pager, a full pipe) stops the followers of logs, not the cluster.
@@ -16,29 +16,38 @@ import shutil
 import threading
 from collections.abc import Callable
 from functools import partial
+from typing import NamedTuple
 
 FULL = 1 << 20
 _CLEAR = b"\r\x1b[K"
 _COLOURS = (36, 33, 32, 35, 34, 96, 93, 92, 95, 94)  # cyan, yellow, green ...
 
 
+class Places(NamedTuple):
+    """File descriptors. With `-o json` the result has stdout for itself."""
+
+    logs: int
+    result: int
+    notes: int
+
+
 class Screen:
     """One run's output. Made inside the event loop; `close` ends it."""
 
-    def __init__(self, out: int, err: int, colour: bool, live: bool, broken: Callable[[], None]) -> None:
-        self._fds = {"out": out, "err": err}
+    def __init__(self, places: Places, colour: bool, live: bool, broken: Callable[[], None]) -> None:
+        self._dead: set[int] = set()
+        self._places = places
         self._colour = colour
-        self._live = live
+        self.live = live
         self._broken = broken
         self._loop = asyncio.get_running_loop()
         self._lock = threading.Condition()
-        self._waiting: list[tuple[str, bytes]] = []
+        self._waiting: list[tuple[int, bytes]] = []
         self._size = 0
         self._bar = b""
         self._shown = b""
         self._last = ""
         self._closing = False
-        self._dead: set[str] = set()
         self._space: list[asyncio.Future[None]] = []
         self._done = asyncio.Event()
         self._colours: dict[str, int] = {}
@@ -54,17 +63,17 @@ class Screen:
         if self._colour:
             number = self._colours.setdefault(prefix, _COLOURS[len(self._colours) % len(_COLOURS)])
             text = f"\x1b[{number}m{text}\x1b[0m"
-        self._put("out", text.encode() + line + b"\n")
+        self._put(self._places.logs, text.encode() + line + b"\n")
 
     def result(self, text: str) -> None:
-        self._put("out", text.encode("utf-8", "replace") + b"\n")
+        self._put(self._places.result, text.encode("utf-8", "replace") + b"\n")
 
     def note(self, text: str) -> None:
-        self._put("err", text.encode("utf-8", "replace") + b"\n")
+        self._put(self._places.notes, text.encode("utf-8", "replace") + b"\n")
 
     def progress(self, live: str, plain: str) -> None:
         """The progress line, with elapsed time for a terminal, without for anything else."""
-        if self._live:
+        if self.live:
             columns = shutil.get_terminal_size().columns
             with self._lock:
                 self._bar = live[: max(10, columns - 1)].encode()
@@ -76,7 +85,7 @@ class Screen:
     def end_progress(self) -> None:
         with self._lock:
             self._bar = b""
-            self._live = False
+            self.live = False
             self._lock.notify()
 
     async def space(self) -> None:
@@ -98,7 +107,7 @@ class Screen:
 
     # --- the thread
 
-    def _put(self, where: str, data: bytes) -> None:
+    def _put(self, where: int, data: bytes) -> None:
         with self._lock:
             self._waiting.append((where, data))
             self._size += len(data)
@@ -115,11 +124,11 @@ class Screen:
             batch, self._waiting = self._waiting, []
             bar, more = self._bar, bool(batch) or not self._closing
         if self._shown:
-            self._write("err", _CLEAR)
+            self._write(self._places.notes, _CLEAR)
         for where, data in _joined(batch):
             self._write(where, data)
         if bar:
-            self._write("err", bar)
+            self._write(self._places.notes, bar)
         self._shown = bar
         with self._lock:
             self._size -= sum(len(data) for _, data in batch)
@@ -128,10 +137,10 @@ class Screen:
             self._tell(partial(_wake, waits))
         return more
 
-    def _write(self, where: str, data: bytes) -> None:
+    def _write(self, where: int, data: bytes) -> None:
         while data and where not in self._dead:
             try:
-                data = data[os.write(self._fds[where], data) :]
+                data = data[os.write(where, data) :]
             except OSError:
                 self._dead.add(where)
                 self._tell(self._broken)
@@ -146,9 +155,9 @@ def _wake(waits: asyncio.Future[None]) -> None:
         waits.set_result(None)
 
 
-def _joined(batch: list[tuple[str, bytes]]) -> list[tuple[str, bytes]]:
+def _joined(batch: list[tuple[int, bytes]]) -> list[tuple[int, bytes]]:
     """Neighbours for the same place as one write."""
-    joined: list[tuple[str, list[bytes]]] = []
+    joined: list[tuple[int, list[bytes]]] = []
     for where, data in batch:
         if not joined or joined[-1][0] != where:
             joined.append((where, []))

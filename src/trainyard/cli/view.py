@@ -20,6 +20,7 @@ BLOCKED = frozenset(
         "ErrImageNeverPull",
         "InvalidImageName",
         "ImageInspectError",
+        "CreateContainerError",
         "CreateContainerConfigError",
     }
 )
@@ -46,6 +47,7 @@ def replica(pod: Json) -> Replica:
     """A pod, as a person sees it."""
     labels = labels_of(pod)
     role, index = labels.get(ROLE, ""), labels.get(INDEX, "")
+    alone = labels.get("app") or name_of(pod)  # a pod beside the replicas: TensorBoard
     status = _dict(pod.get("status"))
     containers = [one for one in status.get("containerStatuses") or [] if isinstance(one, dict)]
     inits = [one for one in status.get("initContainerStatuses") or [] if isinstance(one, dict)]
@@ -54,8 +56,8 @@ def replica(pod: Json) -> Replica:
     over = status.get("phase") in ("Succeeded", "Failed")
     return Replica(
         job=labels.get(OWNER, ""),
-        name=f"{role}-{index}" if role and index else name_of(pod),
-        role=role or name_of(pod),
+        name=f"{role}-{index}" if role and index else alone,
+        role=role or alone,
         state=_state(pod, status, [*inits, *containers]),
         uid=uid_of(pod),
         restarts=sum(int(one.get("restartCount") or 0) for one in containers),
@@ -132,6 +134,7 @@ class Board:
 
     jobs: dict[str, Json] = field(default_factory=dict)  # by uid
     replicas: dict[str, Replica] = field(default_factory=dict)  # by the pod's uid
+    deleted: set[str] = field(default_factory=set)  # uids of jobs that went before they ended
 
     def see_job(self, job: Json) -> None:
         self.jobs[uid_of(job)] = job
@@ -160,7 +163,7 @@ class Board:
         return next((f"{self.label(one)}: {one.blocked}" for one in self.replicas.values() if one.blocked), "")
 
     def ended(self) -> bool:
-        return bool(self.jobs) and all(result(job) for job in self.jobs.values())
+        return bool(self.jobs) and all(result(job) or uid in self.deleted for uid, job in self.jobs.items())
 
 
 def _newest(pods: list[Replica]) -> Replica:

@@ -1,0 +1,182 @@
+"""A whole cluster in this process: API server, workloads, node and operator on one event loop.
+
+    async with LocalCluster(Options(...)) as cluster:
+        await cluster.api.create(...)
+
+Rules:
+- Loopback only, a free port, a random token. What is on disk lies in one private folder, removed at the end.
+- Nobody in here has a shorter way than the API: each part is a client like any other.
+- The order of the end is the reverse of the start: first those who make pods, then the pods, then the server.
+  `stop(kill=True)` does not wait for anybody's grace.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import yaml
+
+from trainyard import kinds
+from trainyard.app.folder import Folder
+from trainyard.client import AlreadyExists, Api
+from trainyard.control import Operator
+from trainyard.core import Config
+from trainyard.node import Node
+from trainyard.node.images import Images
+from trainyard.objects import GVK, Json
+from trainyard.server import Server
+from trainyard.workloads import Workloads
+
+CRD = GVK("apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions")
+NAMESPACE = GVK("", "v1", "Namespace", "namespaces")
+CATALOGUE = Path("trainyard", "images.yaml")  # a person's own, in the user's configuration folder
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How a local cluster is made."""
+
+    network: str = "auto"
+    images: tuple[Path, ...] = ()
+    cache: Path | None = None
+    mounts: Mapping[str, Path] = field(default_factory=dict)
+    config: Config = field(default_factory=Config)
+    say: Callable[[str], None] = print
+    state: Path | None = None  # where the private folder is made; the system's temporary folder by default
+
+
+class LocalCluster:
+    """Start with `await start()`, end with `await stop()`, or use `async with`."""
+
+    def __init__(self, options: Options, now: Callable[[], float] = time.time) -> None:
+        self._options = options
+        self._now = now
+        self._folder: Folder | None = None
+        self._parts: list[Any] = []  # what has been started, in order
+        self.token = secrets.token_urlsafe(32)
+        self.server = Server(_checks(), self.token, now)
+        self._api: Api | None = None
+
+    @property
+    def api(self) -> Api:
+        if self._api is None:
+            raise RuntimeError("the cluster has not been started")
+        return self._api
+
+    @property
+    def folder(self) -> Path:
+        if self._folder is None:
+            raise RuntimeError("the cluster has not been started")
+        return self._folder.path
+
+    async def __aenter__(self) -> LocalCluster:
+        try:
+            await self.start()
+        except BaseException:
+            await self.stop(kill=True)
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    async def start(self) -> None:
+        options = self._options
+        self._folder = Folder(options.state)
+        await self.server.start()
+        self._api = Api(self.server.url, self.token)
+        await self._install()
+        images = Images(catalogues(options.images), options.cache or cache_folder(), options.say)
+        node = Node(
+            self._api,
+            self._folder.path,
+            images,
+            network=options.network,
+            mounts=dict(options.mounts),
+            say=options.say,
+            token=self.token,
+        )
+        for part in (Operator(self._api, kinds.ALL, options.config, now=self._now), Workloads(self._api, self._now)):
+            self._parts.append(part)
+            await part.start()
+        self._parts.append(node)
+        await node.start()
+
+    async def _install(self) -> None:
+        """What a cluster has from the beginning: our kinds."""
+        for kind in kinds.ALL:
+            await self.api.create(CRD, "", kinds.crd(kind))
+
+    async def namespace(self, name: str) -> None:
+        """Make a namespace, if it is not there."""
+        with contextlib.suppress(AlreadyExists):
+            await self.api.create(NAMESPACE, "", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+
+    async def stop_controllers(self) -> None:
+        """From now on nobody makes pods: what is stopped stays stopped."""
+        controllers = [part for part in self._parts if not isinstance(part, Node)]
+        self._parts = [part for part in self._parts if isinstance(part, Node)]
+        await asyncio.gather(*(part.stop() for part in controllers))
+
+    async def stop_pods(self, kill: bool = False) -> None:
+        """End every pod within its grace period, or at once."""
+        parts, self._parts = self._parts, []
+        for part in parts:
+            await part.stop(kill=kill)
+
+    async def stop(self, kill: bool = False, keep: bool = False) -> None:
+        try:
+            await self.stop_controllers()
+            await self.stop_pods(kill)
+            if self._api is not None:
+                await self._api.close()
+            await self.server.stop()
+        finally:
+            if self._folder is not None:
+                self._folder.close(keep)
+                self._folder = None
+
+    def write_kubeconfig(self) -> Path:
+        """A file that kubectl takes, for this user only."""
+        path = self.folder / "kubeconfig"
+        text = yaml.safe_dump(kubeconfig(self.server.url, self.token), sort_keys=False)
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "w") as file:
+            file.write(text)
+        return path
+
+
+def kubeconfig(url: str, token: str) -> Json:
+    name = "trainyard"
+    return {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": name, "cluster": {"server": url}}],
+        "users": [{"name": name, "user": {"token": token}}],
+        "contexts": [{"name": name, "context": {"cluster": name, "user": name, "namespace": "default"}}],
+        "current-context": name,
+    }
+
+
+def catalogues(named: tuple[Path, ...]) -> list[Path]:
+    """The image catalogues of a person: those named, then the one in the configuration folder."""
+    own = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / CATALOGUE
+    return [*named, *([own] if own.is_file() else [])]
+
+
+def cache_folder() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "trainyard"
+
+
+def _checks() -> dict[tuple[str, str], Callable[[Json, Json | None], list[Any]]]:
+    return {(kind.gvk.group, kind.gvk.kind): kinds.check(kind) for kind in kinds.ALL}

@@ -1,0 +1,187 @@
+"""The logs of all replicas, merged line by line. Every run of every container is followed from its first byte.
+
+A container's log, as the API has it, is that of its present run; `previous` is the run before. So a follower takes the
+runs one by one, and knows from the pod's status which run is the present one. A program that ends at once is restarted
+at once, and what was read as run 0 may then have been run 1: when the next run is there, the finished one is compared
+with `previous`, and printed if it was not what had been printed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from hashlib import sha256
+
+from trainyard.cli.screen import Cut, Screen
+from trainyard.client import Api, ApiError, NotFound, Unavailable
+from trainyard.objects import Json, name_of, namespace_of, uid_of
+
+AGAIN = 0.2  # seconds before a broken stream is opened once more
+
+
+class Logs:
+    """Tell it of every pod you see; it follows what there is to follow."""
+
+    def __init__(self, api: Api, screen: Screen, label: Callable[[Json], str]) -> None:
+        self._api = api
+        self._screen = screen
+        self._label = label
+        self._followers: dict[tuple[str, str], Follower] = {}
+
+    def see(self, pod: Json) -> None:
+        status = pod.get("status") or {}
+        inits = [one["name"] for one in status.get("initContainerStatuses") or []]
+        mains = [one["name"] for one in status.get("containerStatuses") or []]
+        over = status.get("phase") in ("Succeeded", "Failed")
+        for one in [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]:
+            key = (uid_of(pod), one["name"])
+            if key not in self._followers:
+                if newest_run(one) < 0:
+                    continue
+                alone = len(mains) == 1 and one["name"] not in inits
+                prefix = self._label(pod) if alone else f"{self._label(pod)}/{one['name']}"
+                self._followers[key] = Follower(self._api, self._screen, pod, one["name"], prefix)
+            self._followers[key].see(one, over)
+
+    def gone(self, pod: Json) -> None:
+        """The pod is not there any more: there is nothing left to wait for."""
+        for (uid, _), follower in self._followers.items():
+            if uid == uid_of(pod):
+                follower.over()
+
+    async def finish(self, ended_only: bool, seconds: float) -> None:
+        """Wait until what has ended is printed to its last line, but not for ever."""
+        tasks = [one.task for one in self._followers.values() if one.ends or not ended_only]
+        if tasks:
+            await asyncio.wait(tasks, timeout=seconds)
+
+    async def stop(self) -> None:
+        tasks = [one.task for one in self._followers.values()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def newest_run(container: Json) -> int:
+    """The newest run that has begun, counted from 0; -1 for none."""
+    count = int(container.get("restartCount") or 0)
+    state = container.get("state") or {}
+    waiting = state.get("waiting")
+    if state.get("running") or state.get("terminated"):
+        return count
+    if waiting and waiting.get("reason") == "CrashLoopBackOff":
+        return count
+    return count - 1  # the count may already be that of the run to come
+
+
+class Follower:
+    """One container of one pod, run by run."""
+
+    def __init__(self, api: Api, screen: Screen, pod: Json, container: str, prefix: str) -> None:
+        self._api = api
+        self._screen = screen
+        self._where = (namespace_of(pod), name_of(pod), container)
+        self._prefix = prefix
+        self._run = -1  # the newest run that has begun, counted from 0
+        self._open = True  # another run may come
+        self._news = asyncio.Event()
+        self.ends = False  # no further run will come: what is left is to be printed
+        self.task = asyncio.create_task(self._follow())
+
+    def see(self, container: Json, over: bool) -> None:
+        self._run = max(self._run, newest_run(container))
+        if over:
+            self.over()
+        self._news.set()
+
+    def over(self) -> None:
+        self._open, self.ends = False, True
+        self._news.set()
+
+    async def _follow(self) -> None:
+        run = 0
+        while await self._begins(run):
+            if self._run > run + 1:
+                self._screen.note(f"{self._prefix}: the output of {self._run - 1 - run} earlier runs is gone")
+                run = self._run - 1
+            live = self._run == run
+            printed = await self._print(previous=not live)
+            if live and await self._begins(run + 1) and self._run == run + 1 and not await self._was(printed):
+                # What was printed belonged to the run that has begun meanwhile.
+                await self._print(previous=True)
+                await self._print(previous=False, skip=printed)
+                run += 1
+            run += 1
+
+    async def _begins(self, run: int) -> bool:
+        """Wait until that run has begun. False when it never will."""
+        while self._run < run:
+            if not self._open:
+                return False
+            self._news.clear()
+            await self._news.wait()
+        return True
+
+    async def _print(self, previous: bool, skip: Printed | None = None) -> Printed:
+        """One run, to its end. A stream that breaks is opened again and goes on where it broke."""
+        cut, printed = Cut(), Printed()
+        left = skip.size if skip else 0
+        while True:
+            try:
+                size, seen = printed.size + left, 0
+                async with aclosing(self._stream(previous)) as chunks:
+                    async for chunk in chunks:
+                        fresh = chunk[max(0, size - seen) :]
+                        seen += len(chunk)
+                        printed.add(fresh)
+                        self._say(cut.feed(fresh))
+                        await self._screen.space()
+                break
+            except NotFound:
+                break
+            except Unavailable:
+                if not self._open:
+                    break
+                await asyncio.sleep(AGAIN)
+            except ApiError as error:
+                self._screen.note(f"{self._prefix}: its output cannot be shown: {error}")
+                break
+        self._say(cut.end())
+        return printed
+
+    def _stream(self, previous: bool) -> AsyncGenerator[bytes]:
+        namespace, pod, container = self._where
+        return self._api.logs(namespace, pod, container, follow=not previous, previous=previous)
+
+    def _say(self, lines: list[bytes]) -> None:
+        for line in lines:
+            self._screen.log(self._prefix, line)
+
+    async def _was(self, printed: Printed) -> bool:
+        """True when that is what the finished run put out (or we cannot tell)."""
+        found = Printed()
+        with contextlib.suppress(ApiError):
+            async for chunk in self._stream(previous=True):
+                found.add(chunk)
+            return found == printed
+        return True
+
+
+class Printed:
+    """How much was put out, and what it was."""
+
+    def __init__(self) -> None:
+        self.size = 0
+        self._hash = sha256()
+
+    def add(self, chunk: bytes) -> None:
+        self.size += len(chunk)
+        self._hash.update(chunk)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Printed) and self._hash.digest() == other._hash.digest()
+
+    def __hash__(self) -> int:
+        return hash(self._hash.digest())

@@ -1,0 +1,242 @@
+"""One `trainyard run`: start a cluster, submit, show, wait, wind down. A client of the API like any other.
+
+The end has an order, so that no line is lost: what has ended is printed to its last line; the table is drawn from what
+is true at that moment; nobody makes pods any more; what still runs is deleted, ends within its grace and is printed to
+its last line too; then the table, and the cluster goes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import yaml
+
+from trainyard.app.local import LocalCluster, Options
+from trainyard.cli.follow import Logs
+from trainyard.cli.interrupts import Interrupts
+from trainyard.cli.screen import Screen
+from trainyard.cli.submission import NAMESPACE, Submission
+from trainyard.cli.view import Board, progress, replica, result, table
+from trainyard.client import AlreadyExists, ApiError, NotFound, Selection
+from trainyard.control import Feed, Source, Store, plain
+from trainyard.control.watch import Said
+from trainyard.node.sandbox import SandboxError
+from trainyard.objects import GVK, Json, Problem, encode, name_of, namespace_of, uid_of
+from trainyard.objects.labels import OWNER
+from trainyard.objects.manifest import ManifestError
+
+Seen = Callable[[Json | None, Json | None], None]
+POD = GVK("", "v1", "Pod", "pods")
+EVENT = GVK("", "v1", "Event", "events")
+SUCCEEDED, FAILED, CANNOT, TIMEOUT, INTERRUPTED, READER_GONE = 0, 1, 3, 124, 130, 141
+CANNOT_RUN = (OSError, ApiError, SandboxError)
+LAST_LINES = 10.0  # seconds for the last lines of what has ended
+SLACK = 10.0  # seconds beyond its grace until a pod that does not go is left to the cluster's own end
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a person said on the command line, about the run itself."""
+
+    timeout: float | None = None
+    keep: bool = False
+    output: str = ""
+
+
+async def run(submission: Submission, options: Options, settings: Settings, screen: Screen, stop: Interrupts) -> int:
+    """The whole of it. Returns the exit code. Raises ManifestError, and OSError when there is no place to run."""
+    cluster = LocalCluster(options)
+    session = Session(cluster, submission, screen)
+    try:
+        if not await stop.unless(stop.once, cluster.start()):
+            return _interrupted(stop)
+        if not await stop.unless(stop.once, session.submit()):
+            return _interrupted(stop)
+        return await _to_the_end(session, settings, screen, stop)
+    finally:
+        session.close()
+        if stop.twice.is_set() or not await stop.unless(stop.twice, cluster.stop()):
+            await cluster.stop(kill=True)
+
+
+async def _to_the_end(session: Session, settings: Settings, screen: Screen, stop: Interrupts) -> int:
+    code = await _outcome(session, settings, stop)
+    if not stop.once.is_set():
+        await stop.unless(stop.once, session.logs.finish(True, LAST_LINES))
+    lines = table(session.board, time.time())
+    screen.end_progress()
+    if settings.keep and not stop.once.is_set():
+        _report(session, settings, screen, lines)
+        path = session.cluster.write_kubeconfig()
+        screen.note(f"The cluster stays up until Ctrl-C. Another terminal reaches it with\n  export KUBECONFIG={path}")
+        await stop.once.wait()
+        await stop.unless(stop.twice, session.wind_down())
+        return code
+    await stop.unless(stop.twice, session.wind_down())
+    _report(session, settings, screen, lines)
+    return code
+
+
+async def _outcome(session: Session, settings: Settings, stop: Interrupts) -> int:
+    try:
+        async with asyncio.timeout(settings.timeout):
+            if not await stop.unless(stop.once, session.ended()):
+                return _interrupted(stop)
+    except TimeoutError:
+        session.screen.note(f"the time is over (--timeout {settings.timeout:g})")
+        return TIMEOUT
+    if blocked := session.board.blocked():
+        session.screen.note(f"cannot run here: {blocked}")
+        return CANNOT
+    ends = [result(job) for job in session.board.jobs.values()]
+    return SUCCEEDED if all(end == "Succeeded" for end in ends) else FAILED
+
+
+def _interrupted(stop: Interrupts) -> int:
+    return READER_GONE if stop.reader_gone else INTERRUPTED
+
+
+def _report(session: Session, settings: Settings, screen: Screen, lines: list[str]) -> None:
+    for line in lines:
+        (screen.note if settings.output else screen.result)(line)
+    jobs = list(session.board.jobs.values())
+    if settings.output == "json":
+        screen.result(encode(jobs).decode())
+    elif settings.output == "yaml":
+        screen.result(yaml.safe_dump(jobs, sort_keys=False, allow_unicode=True).rstrip("\n"))
+
+
+class Session:
+    """What is submitted and what is seen of it."""
+
+    def __init__(self, cluster: LocalCluster, submission: Submission, screen: Screen) -> None:
+        self.cluster = cluster
+        self.screen = screen
+        self.board = Board()
+        self.logs: Logs
+        self._submission = submission
+        self._pods: Store[Json] = Store(plain(api_version="v1", kind="Pod"))
+        self._tasks: list[asyncio.Task[None]] = []
+        self._changed = asyncio.Event()
+        self._news = asyncio.Event()
+        self._began = time.monotonic()
+        self._said: set[str] = set()
+
+    # --- the beginning
+
+    async def submit(self) -> None:
+        """Make everything, jobs last, and begin to look. Raises ManifestError for what the API server refuses."""
+        self.logs = Logs(self.cluster.api, self.screen, lambda pod: self.board.label(replica(pod)))
+        for warning in self._submission.warnings:
+            self.screen.note(f"warning: {warning}")
+        for namespace in self._submission.namespaces:
+            await self.cluster.namespace(namespace)
+        for gvk, obj in self._submission.others:
+            with contextlib.suppress(AlreadyExists):
+                await self._make(gvk, "" if gvk == NAMESPACE else namespace_of(obj), obj)
+        for kind, obj in self._submission.jobs:
+            self.board.see_job(await self._make(kind.gvk, namespace_of(obj), obj))
+        self._began = time.monotonic()
+        self._look()
+
+    async def _make(self, gvk: GVK, namespace: str, obj: Json) -> Json:
+        try:
+            return {"apiVersion": gvk.api_version, "kind": gvk.kind} | await self.cluster.api.create(
+                gvk, namespace, obj
+            )
+        except AlreadyExists:
+            raise
+        except ApiError as error:
+            if error.code in (400, 403, 404, 422):
+                raise ManifestError([Problem(f"{gvk.kind} {name_of(obj)}", error.message)]) from None
+            raise
+
+    def _look(self) -> None:
+        kinds = {kind.gvk for kind, _ in self._submission.jobs}
+        for gvk in kinds:
+            store = Store(plain(api_version=gvk.api_version, kind=gvk.kind))
+            self._follow(Source(gvk), store, self._job_seen)
+        self._follow(Source(POD, which=Selection(OWNER)), self._pods, self._pod_seen)
+        self._follow(Source(EVENT, optional=True), Store(plain(api_version="v1", kind="Event")), self._event_seen)
+        self._tasks.append(asyncio.create_task(self._show_progress()))
+
+    def _follow(self, source: Source, store: Store[Json], seen: Seen) -> None:
+        def apply(said: Said[Json]) -> None:
+            for change in store.apply(said):
+                seen(change.before, change.after)
+            self._changed.set()
+            self._news.set()
+
+        self._tasks.append(asyncio.create_task(Feed(self.cluster.api, source, store.view, apply).run()))
+
+    # --- what is seen
+
+    def _job_seen(self, before: Json | None, after: Json | None) -> None:
+        job = after or before
+        if job is None or uid_of(job) not in self.board.jobs:
+            return
+        if after is not None:
+            self.board.see_job(after)
+        elif not result(job):
+            self.board.deleted.add(uid_of(job))
+
+    def _pod_seen(self, before: Json | None, after: Json | None) -> None:
+        pod = after or before
+        if pod is None or pod["metadata"]["labels"].get(OWNER) not in self.board.jobs:
+            return
+        self.board.see_pod(pod)
+        if after is not None:
+            self.logs.see(after)
+        else:
+            self.logs.gone(pod)
+
+    def _event_seen(self, before: Json | None, after: Json | None) -> None:
+        """Warnings are said once, but for what the table says anyhow."""
+        if after is None or after.get("type") != "Warning" or after.get("reason") == "Failed":
+            return
+        about = after.get("involvedObject") or {}
+        text = f"warning: {about.get('kind')} {about.get('name')}: {after.get('message') or after.get('reason')}"
+        if text not in self._said:
+            self._said.add(text)
+            self.screen.note(text)
+
+    async def _show_progress(self) -> None:
+        """At most once a second where it is written down; every second where a clock runs on a terminal."""
+        while True:
+            self._news.clear()
+            live = progress(self.board, time.monotonic() - self._began)
+            self.screen.progress(live, progress(self.board, None))
+            await asyncio.sleep(1.0)
+            if not self.screen.live:
+                await self._news.wait()
+
+    async def ended(self) -> None:
+        """Until every job has ended, or one never will."""
+        while not (self.board.ended() or self.board.blocked()):
+            self._changed.clear()
+            await self._changed.wait()
+
+    # --- the end
+
+    async def wind_down(self) -> None:
+        """Nobody makes pods any more; what still runs ends within its grace, and is printed to its last line."""
+        await self.cluster.stop_controllers()
+        longest = 0.0
+        for pod in self._pods:
+            longest = max(longest, float(pod["spec"].get("terminationGracePeriodSeconds") or 30))
+            with contextlib.suppress(NotFound):
+                await self.cluster.api.delete(POD, namespace_of(pod), name_of(pod), uid_of(pod))
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(longest + SLACK):
+                while len(self._pods):
+                    self._changed.clear()
+                    await self._changed.wait()
+        await self.logs.finish(False, LAST_LINES)
+
+    def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()

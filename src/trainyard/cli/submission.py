@@ -1,0 +1,113 @@
+"""What a person hands to `run`: jobs, and the objects they need. Read and checked before anything is started.
+
+Rules:
+- Everything that can be said offline is said here, all problems at once, each with file, line, field and fix.
+- The objects are sent as they were written; only the namespace is filled in, where the file names none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from trainyard import kinds
+from trainyard.cli import manifests
+from trainyard.core import Kind
+from trainyard.core.names import is_dns_label
+from trainyard.objects import GVK, Json, Problem, name_of
+from trainyard.objects.manifest import Document, ManifestError
+
+NAMESPACE = GVK("", "v1", "Namespace", "namespaces")
+# What else a file may hold, and the order in which it is made.
+OTHERS = (
+    NAMESPACE,
+    GVK("", "v1", "ServiceAccount", "serviceaccounts"),
+    GVK("", "v1", "ConfigMap", "configmaps"),
+    GVK("", "v1", "Secret", "secrets"),
+    GVK("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims"),
+    GVK("", "v1", "Service", "services"),
+    GVK("", "v1", "Pod", "pods"),
+    GVK("batch", "v1", "Job", "jobs"),
+    GVK("apps", "v1", "Deployment", "deployments"),
+)
+
+
+@dataclass(slots=True)
+class Submission:
+    """What is sent, in this order: `others`, then `jobs`. `warnings` are for the person."""
+
+    others: list[tuple[GVK, Json]] = field(default_factory=list)
+    jobs: list[tuple[Kind, Json]] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+    @property
+    def namespaces(self) -> list[str]:
+        found = [obj["metadata"].get("namespace", "") for _, obj in [*self.others, *self.jobs]]
+        return list(dict.fromkeys(filter(None, found)))
+
+
+def read(files: Iterable[str], namespace: str = "") -> Submission:
+    """The files' objects. `namespace` "" means: as written, else `default`. Raises ManifestError."""
+    if namespace and not is_dns_label(namespace):
+        raise ManifestError(
+            [Problem("--namespace", f"{namespace!r} is not a legal namespace; write a lower-case name")]
+        )
+    documents = manifests.load(files)
+    jobs = {id(document): kind for document, kind in manifests.jobs_of(documents)}
+    submission, problems = Submission(), _twice(documents)
+    for document in documents:
+        kind = jobs.get(id(document))
+        if kind is not None:
+            submission.jobs.append((kind, document.obj))
+            submission.warnings += [f"{document.where}: {text}" for text in kinds.warnings(kind, document.obj)]
+            problems += manifests.admitted(document, kind)[1]
+        else:
+            problems += _take_other(document, submission)
+        problems += _set_namespace(document, namespace)
+    if problems:
+        raise ManifestError(problems)
+    submission.others.sort(key=lambda one: OTHERS.index(one[0]))
+    return submission
+
+
+def _take_other(document: Document, submission: Submission) -> list[Problem]:
+    obj = document.obj
+    for gvk in OTHERS:
+        if gvk.kind == obj["kind"]:
+            if gvk.api_version != obj["apiVersion"]:
+                text = f"{gvk.kind}: apiVersion {obj['apiVersion']} is not known; write {gvk.api_version}"
+                return [Problem(document.where, text)]
+            submission.others.append((gvk, obj))
+            named = isinstance(obj.get("metadata"), dict) and name_of(obj)
+            return [] if named else [Problem(document.where, f"{gvk.kind}: metadata.name is missing; write one")]
+    known = ", ".join(gvk.kind for gvk in OTHERS)
+    text = f"the kind {obj['kind']} ({obj['apiVersion']}) is not known here; beside jobs there may be: {known}"
+    return [Problem(document.where, text)]
+
+
+def _set_namespace(document: Document, namespace: str) -> list[Problem]:
+    obj = document.obj
+    meta = obj.get("metadata")
+    if not isinstance(meta, dict) or obj["kind"] == NAMESPACE.kind:
+        return []
+    written = meta.get("namespace")
+    if namespace and written and written != namespace:
+        text = f"metadata.namespace: is {written}, but --namespace says {namespace}; make them agree"
+        return [Problem(document.where, text)]
+    meta["namespace"] = written or namespace or "default"
+    return []
+
+
+def _twice(documents: Sequence[Document]) -> list[Problem]:
+    first: dict[tuple[str, ...], Document] = {}
+    problems: list[Problem] = []
+    for document in documents:
+        meta = document.obj.get("metadata")
+        if not isinstance(meta, dict) or not meta.get("name"):
+            continue
+        which = (document.obj["apiVersion"], document.obj["kind"], str(meta.get("namespace")), str(meta["name"]))
+        if which in first:
+            text = f"{which[1]} {which[3]} is written twice (first in {first[which].where}); keep one of them"
+            problems.append(Problem(document.where, text))
+        first.setdefault(which, document)
+    return problems

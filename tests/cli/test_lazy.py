@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+JOB = """
+apiVersion: tensorflow.org/v1alpha1
+kind: TfJob
+metadata: {name: a}
+spec:
+  replicaSpecs:
+  - tfReplicaType: MASTER
+    template: {spec: {containers: [{name: tensorflow, image: x}], restartPolicy: OnFailure}}
+"""
+HEAVY = ("aiohttp", "trainyard.server", "trainyard.client", "trainyard.node", "trainyard.control")
+LOOK = f"""
+import sys
+from trainyard.cli import main
+try:
+    main(sys.argv[1:], prog_name="trainyard")
+except SystemExit as ended:
+    print([name for name in sys.modules if name.startswith({HEAVY!r})], ended.code, file=sys.stderr)
+"""
+
+
+@pytest.mark.parametrize(
+    "words", [["--help"], ["plan", "FILE"], ["lint", "FILE"], ["run", "--help"], ["run", "MISSING"]]
+)
+def test_what_starts_nothing_loads_neither_a_server_nor_an_http_library(line: str, tmp_path: object) -> None:
+    path = f"{tmp_path}/job.yaml"
+    with open(path, "w") as file:
+        file.write(JOB)
+    words = [path if word == "FILE" else word for word in line.split()]
+    ended = subprocess.run([sys.executable, "-c", LOOK, *words], capture_output=True, text=True, check=True)
+    assert ended.stderr.splitlines()[-1] == ("[] 2" if "MISSING" in words else "[] 0")
+
+
+def test_every_command_in_the_list_is_there() -> None:
+    import click
+
+    from trainyard.cli.commands import COMMANDS, main
+
+    ctx = click.Context(main)
+    assert isinstance(main, click.Group)
+    assert [main.get_command(ctx, name).name for name in COMMANDS] == list(COMMANDS)  # type: ignore[union-attr]  # the assertion is that none is None

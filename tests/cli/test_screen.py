@@ -1,0 +1,133 @@
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import pytest
+
+from trainyard.cli.screen import FULL, Cut, Places, Screen, wants_colour
+
+
+class Pipe(NamedTuple):
+    reader: int
+    writer: int
+
+    def text(self) -> str:
+        os.close(self.writer)
+        parts = []
+        while part := os.read(self.reader, 1 << 16):
+            parts.append(part)
+        return b"".join(parts).decode()
+
+
+@pytest.fixture
+def pipes() -> Iterator[tuple[Pipe, Pipe]]:
+    both = Pipe(*os.pipe()), Pipe(*os.pipe())
+    yield both
+    for fd in (*both[0], *both[1]):
+        try:
+            os.close(fd)
+        except OSError:
+            continue
+
+
+def screen(pipes: tuple[Pipe, Pipe], colour: bool = False, live: bool = False, broken: object = None) -> Screen:
+    out, err = (pipe.writer for pipe in pipes)
+    told = broken if callable(broken) else lambda: None
+    return Screen(Places(out, out, err), colour, live, told)
+
+
+async def test_lines_of_all_replicas_stand_behind_their_names(pipes: tuple[Pipe, Pipe]) -> None:
+    shown = screen(pipes)
+    shown.log("worker-0", b"loss 1")
+    shown.log("ps-0", b"ready")
+    shown.result("done")
+    await shown.close()
+    assert pipes[0].text() == "worker-0 | loss 1\nps-0     | ready\ndone\n"
+
+
+async def test_colour_is_in_the_prefix_only_and_each_replica_keeps_its_own(pipes: tuple[Pipe, Pipe]) -> None:
+    shown = screen(pipes, colour=True)
+    for _ in range(2):
+        shown.log("a-0", b"x")
+        shown.log("b-0", b"y")
+    await shown.close()
+    first, second, *rest = pipes[0].text().splitlines()
+    assert first == "\x1b[36ma-0 | \x1b[0mx" and second == "\x1b[33mb-0 | \x1b[0my" and rest == [first, second]
+
+
+async def test_the_progress_line_of_a_terminal_stays_below_the_lines_and_goes_at_the_end(
+    pipes: tuple[Pipe, Pipe],
+) -> None:
+    shown = screen(pipes, live=True)
+    shown.progress("0:01 going", "going")
+    await asyncio.get_running_loop().run_in_executor(None, os.read, pipes[1].reader, 10)
+    shown.note("warning")
+    await shown.close()
+    text = pipes[1].text()
+    assert text.startswith("\r\x1b[Kwarning\n") and "going" not in text.rpartition("\x1b[K")[2]
+
+
+async def test_without_a_terminal_progress_is_a_line_when_it_changes(pipes: tuple[Pipe, Pipe]) -> None:
+    shown = screen(pipes)
+    for seconds in range(3):
+        shown.progress(f"0:0{seconds} going", "going")
+    shown.progress("0:04 done", "done")
+    await shown.close()
+    assert pipes[1].text() == "going\ndone\n"
+
+
+async def test_a_reader_who_went_away_is_told_once_and_nothing_else_breaks(pipes: tuple[Pipe, Pipe]) -> None:
+    told = list[int]()
+    shown = screen(pipes, broken=lambda: told.append(1))
+    os.close(pipes[0].reader)
+    for _ in range(3):
+        shown.log("a", b"x")
+    await shown.close()
+    assert told == [1]
+    assert pipes[1].text() == ""
+
+
+async def test_a_reader_who_does_not_read_holds_up_the_logs_but_not_the_loop(pipes: tuple[Pipe, Pipe]) -> None:
+    shown = screen(pipes)
+    shown.log("a", b"x" * (2 * FULL))
+    held = asyncio.create_task(shown.space())
+    await asyncio.sleep(0)
+    assert not held.done()
+
+    def read() -> int:
+        size = 0
+        while size < 2 * FULL:
+            size += len(os.read(pipes[0].reader, 1 << 16))
+        return size
+
+    await asyncio.to_thread(read)
+    await held
+    await shown.close()
+
+
+@pytest.mark.parametrize(
+    ("chunks", "lines"),
+    [
+        ([b"a\nb\n"], [b"a", b"b"]),
+        ([b"a", b"b\nc"], [b"ab", b"c"]),
+        ([b"10%\r20%\r30%\nend"], [b"30%", b"end"]),
+        ([b"windows\r\n"], [b"windows"]),
+        ([b"\n\n"], [b"", b""]),
+        ([b""], []),
+        ([b"x" * (Cut.LONGEST + 1)], [b"x" * Cut.LONGEST, b"x"]),
+    ],
+)
+def test_output_is_cut_into_lines_and_nothing_is_left_over(chunks: list[bytes], lines: list[bytes]) -> None:
+    cut = Cut()
+    found = [line for chunk in chunks for line in cut.feed(chunk)]
+    assert [*found, *cut.end()] == lines
+
+
+def test_no_colour_when_it_is_not_wanted() -> None:
+    assert wants_colour(True, {})
+    assert not wants_colour(False, {})
+    assert not wants_colour(True, {"NO_COLOR": "1"})
+    assert not wants_colour(True, {"TERM": "dumb"})

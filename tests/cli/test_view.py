@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+from typing import Any
+
+from trainyard.cli.view import Board, clock, progress, replica, result, table, word
+from trainyard.objects import Json
+
+START = "2024-01-01T00:00:00Z"
+NOW = 1704067200.0 + 75
+
+
+def job(uid: str = "u", name: str = "a", **conditions: str) -> Json:
+    listed = [{"type": kind, "status": "True", "message": text} for kind, text in conditions.items()]
+    meta = {"name": name, "namespace": "default", "uid": uid, "creationTimestamp": START}
+    return {"kind": "TfJob", "metadata": meta, "status": {"startTime": START, "conditions": listed}}
+
+
+def pod(slot: str, phase: str = "Running", container: Json | None = None, **more: Any) -> Json:
+    role, _, index = slot.rpartition("-")
+    labels = {"trainyard.dev/owner": "u", "trainyard.dev/role": role, "trainyard.dev/index": index}
+    meta = {"name": f"{slot}-x", "uid": f"p-{slot}", "labels": labels, "creationTimestamp": START}
+    status = {"phase": phase, "startTime": START, "containerStatuses": [{"name": "tensorflow", **(container or {})}]}
+    return {"metadata": {**meta, **more}, "status": status}
+
+
+def terminated(code: int, reason: str, at: str = "2024-01-01T00:00:42Z") -> Json:
+    return {"state": {"terminated": {"exitCode": code, "reason": reason, "finishedAt": at}}}
+
+
+def test_a_replica_is_named_by_its_slot_and_says_how_it_ended() -> None:
+    one = replica(pod("worker-3", "Failed", terminated(137, "OOMKilled")))
+    assert (one.name, one.state, one.exit) == ("worker-3", "Failed", "137 (OOMKilled)")
+    assert replica(pod("worker-3", "Succeeded", terminated(0, "Completed"))).exit == "0"
+
+
+def test_a_replica_that_waits_says_for_what() -> None:
+    waiting = {"state": {"waiting": {"reason": "CrashLoopBackOff"}}, "restartCount": 2}
+    assert replica(pod("worker-0", "Running", waiting)).state == "CrashLoopBackOff"
+    assert replica(pod("worker-0", "Running", waiting)).blocked == ""
+    assert replica(pod("worker-0", deletionTimestamp=START)).state == "Terminating"
+
+
+def test_a_replica_without_its_image_is_blocked_and_says_what_to_do() -> None:
+    waiting = {"state": {"waiting": {"reason": "ErrImageNeverPull", "message": "name a file with --images"}}}
+    board = Board()
+    board.see_job(job())
+    board.see_pod(pod("worker-0", "Pending", waiting))
+    assert board.blocked() == "worker-0: ErrImageNeverPull: name a file with --images"
+
+
+def test_the_newest_pod_of_a_slot_speaks_for_it_and_all_restarts_count() -> None:
+    board = Board()
+    board.see_job(job())
+    board.see_pod(pod("master-0", "Failed", {**terminated(137, "Error"), "restartCount": 2}, uid="old"))
+    board.see_pod(pod("master-0", "Running", {"restartCount": 1}, uid="new", creationTimestamp="2024-01-01T00:01:00Z"))
+    (one,) = board.slots("u")
+    assert (one.uid, one.state, one.restarts) == ("new", "Running", 4)
+
+
+def test_pods_of_other_jobs_are_not_shown() -> None:
+    board = Board()
+    board.see_job(job("somebody-else"))
+    board.see_pod(pod("master-0"))
+    assert not board.slots("u") and not board.replicas
+
+
+def test_ten_workers_are_in_order() -> None:
+    board = Board()
+    board.see_job(job())
+    for index in (10, 2, 1):
+        board.see_pod(pod(f"worker-{index}"))
+    assert [one.name for one in board.slots("u")] == ["worker-1", "worker-2", "worker-10"]
+
+
+def test_the_progress_line_counts_replicas_by_role_and_state() -> None:
+    board = Board()
+    board.see_job(job(Running="x"))
+    board.see_pod(pod("master-0"))
+    board.see_pod(pod("worker-0", "Pending"))
+    board.see_pod(pod("worker-1", container={"restartCount": 1}))
+    line = "a Running · master: 1 Running · worker: 1 Pending, 1 Running · restarts: 1"
+    assert progress(board, 67.9) == f"1:07  {line}" and progress(board, None) == line
+
+
+def test_labels_name_the_job_only_when_there_are_several() -> None:
+    board = Board()
+    board.see_job(job())
+    one = replica(pod("ps-0"))
+    assert board.label(one) == "ps-0"
+    board.see_job(job("v", "b"))
+    assert board.label(one) == "a/ps-0"
+
+
+def test_the_final_table_has_a_line_per_replica_and_a_sentence_per_job() -> None:
+    board = Board()
+    board.see_job(job(Failed="the container exited with 1"))
+    board.see_pod(pod("master-0", "Failed", terminated(1, "Error")))
+    board.see_pod(pod("ps-0"))
+    assert table(board, NOW) == [
+        "JOB  REPLICA   STATE    RESTARTS  EXIT  TIME",
+        "a    master-0  Failed   0         1     0:42",
+        "a    ps-0      Running  0               1:15",
+        "TfJob default/a: Failed after 1:15: the container exited with 1",
+    ]
+
+
+def test_a_board_has_ended_when_every_job_has() -> None:
+    board = Board()
+    board.see_job(job(Succeeded="x"))
+    board.see_job(job("v", "b", Running="x"))
+    assert not board.ended()
+    board.see_job(job("v", "b", Failed="x"))
+    assert board.ended()
+    assert [result(one) for one in board.jobs.values()] == ["Succeeded", "Failed"]
+    assert word(job()) == "Pending" and word(job(Suspended="x")) == "Suspended"
+
+
+def test_times_are_short() -> None:
+    assert [clock(seconds) for seconds in (0, 7.9, 754, 3723)] == ["0:00", "0:07", "12:34", "1:02:03"]

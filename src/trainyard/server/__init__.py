@@ -1,1 +1,15 @@
-"""(room)"""
+"""The embedded Kubernetes API server: a numbered log, behind the verbs, behind HTTP.
+
+The path of a request is three files: http.py turns bytes into a Request, verbs.py decides what it means, log.py
+appends (and watching.py tells who listens). All that differs between resources is in one table, `resources.Resource`.
+
+Rules for this room:
+- It knows neither a kind of job nor the operator: custom resources come as definitions, cross-field rules as functions.
+- Answers are the real server's: codes, reasons, messages. A difference is a bug.
+- Everything between HTTP and the log is free of await, of frameworks and of the clock; time is asked once per request.
+"""
+
+from trainyard.server.log import Log
+from trainyard.server.server import Server
+
+__all__ = ["Log", "Server"]

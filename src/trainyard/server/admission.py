@@ -1,0 +1,157 @@
+"""What happens to an object on its way in: it is read, cleaned, defaulted, filled in and checked.
+
+Order, the same for every resource: identity (apiVersion, kind, name, namespace) -> metadata -> prune -> default ->
+`prepare` of the strategy -> schema, then the strategy's check, then the checks that the server was given -> generation.
+A problem of the schema hides the cross-field checks: those may trust the types.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from typing import Any
+
+from trainyard.objects import Json, Problem
+from trainyard.schema.checks import DEPTH, shown
+from trainyard.schema.compiled import too_deep
+from trainyard.server import errors, metadata
+from trainyard.server.resources import Check, Resource
+from trainyard.server.site import Site
+
+Checks = Mapping[tuple[str, str], Check]
+_IDENTITY = ("apiVersion", "kind", "metadata")
+
+
+def read_object(resource: Resource, obj: Any, namespace: str, name: str) -> Json:
+    """The object a client sent, with a well-formed metadata of its own, in stored form. Raises Refused 400."""
+    if too_deep(obj):
+        raise errors.bad_request(f"the object is nested deeper than {DEPTH} levels; flatten it")
+    if not isinstance(obj, dict):
+        raise errors.bad_request(f"the body must be a JSON object, got {shown(obj)}")
+    for word, expected in (("apiVersion", resource.api_version), ("kind", resource.kind)):
+        if not isinstance(obj.get(word), str) or not obj[word]:
+            raise errors.bad_request(f'Object "{word}" is missing in the body; write "{expected}"')
+        if obj[word] != expected:
+            text = f"the {word} in the body ({shown(obj[word])}) does not match the expected one ({expected})"
+            raise errors.bad_request(text)
+    meta = obj.get("metadata") or {}
+    if why := metadata.malformed(meta):
+        text = f'{resource.kind} in version "{resource.version}" cannot be handled as a {resource.kind}: {why}'
+        raise errors.bad_request(text)
+    if (meta.get("namespace") or namespace) != namespace:
+        raise errors.bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request"
+        )
+    if name and (meta.get("name") or name) != name:
+        text = f"the name of the object ({meta['name']}) does not match the name on the URL ({name})"
+        raise errors.bad_request(text)
+    obj = {**obj, "metadata": {**meta, **({"name": name} if name else {})}}
+    if namespace:
+        obj["metadata"]["namespace"] = namespace
+    return resource.write(obj) if resource.write else obj
+
+
+def create(resource: Resource, obj: Json, site: Site, checks: Checks) -> Json:
+    """The object as it is born. Raises Refused 422 with every problem."""
+    meta = metadata.cleaned(obj["metadata"], None)
+    new = {**obj, "metadata": meta}
+    if resource.status and not resource.born_with_status:
+        new.pop("status", None)
+    meta["uid"] = str(uuid.uuid4())
+    meta["creationTimestamp"] = site.stamp
+    if resource.generation:
+        meta["generation"] = 1
+    new, found = _shape(resource, new, None, site, checks)
+    _refuse(resource, new, metadata.problems(meta, resource.name_rule) + found)
+    return new
+
+
+def update(resource: Resource, obj: Json, old: Json, site: Site, checks: Checks) -> Json:
+    """What `old` becomes when somebody writes `obj` over it. The status stays, where it has a path of its own."""
+    new = {**obj, "metadata": metadata.cleaned(obj["metadata"], old["metadata"])}
+    if resource.status:
+        new.pop("status", None)
+        if "status" in old:
+            new["status"] = old["status"]
+    new, shape_problems = _shape(resource, new, old, site, checks)
+    found = metadata.problems(new["metadata"], resource.name_rule) + _changed_finalizers(new, old)
+    found += [problem for path in resource.immutable for problem in _changed(new, old, path)]
+    _refuse(resource, new, found + shape_problems)
+    if resource.generation and _spec(resource, new) != _spec(resource, old):
+        new["metadata"]["generation"] = old["metadata"].get("generation", 1) + 1
+    return new
+
+
+def update_status(resource: Resource, obj: Json, old: Json) -> Json:
+    """What `old` becomes when somebody writes `obj` over its /status: only the status changes."""
+    if resource.custom:
+        new = {name: part for name, part in old.items() if name != "status"}
+        new["metadata"] = dict(old["metadata"])
+    else:
+        new = {name: part for name, part in old.items() if name not in ("metadata", "status")}
+        new["metadata"] = metadata.cleaned(obj["metadata"], old["metadata"])
+        for name in ("ownerReferences", "finalizers"):  # not a matter of status
+            new["metadata"].pop(name, None)
+            if name in old["metadata"]:
+                new["metadata"][name] = old["metadata"][name]
+    if obj.get("status") is not None:
+        new["status"] = obj["status"]
+    if resource.schema is not None:
+        new = _stored_shape(resource, new)
+        _refuse(resource, new, resource.schema.validate(new))
+    return new
+
+
+def _stored_shape(resource: Resource, obj: Json) -> Json:
+    schema = resource.schema
+    if schema is None:
+        return obj
+    return dict(schema.default(schema.prune(obj) if resource.prune else obj))
+
+
+def _shape(resource: Resource, new: Json, old: Json | None, site: Site, checks: Checks) -> tuple[Json, list[Problem]]:
+    new = _stored_shape(resource, new)
+    if resource.schema is not None and (found := resource.schema.validate(new)):
+        return new, found
+    resource.prepare(new, old, site)
+    found = list(resource.check(new, old))
+    if check := checks.get((resource.group, resource.kind)):
+        found += check(new, old)
+    return new, found
+
+
+def _refuse(resource: Resource, obj: Json, problems: list[Problem]) -> None:
+    if problems:
+        name = obj["metadata"].get("name") or obj["metadata"].get("generateName") or ""
+        raise errors.invalid(resource.kind, resource.group, name, list(dict.fromkeys(problems)))
+
+
+def _changed_finalizers(new: Json, old: Json) -> list[Problem]:
+    if "deletionTimestamp" not in old["metadata"]:
+        return []
+    fresh = set(new["metadata"].get("finalizers") or ()) - set(old["metadata"].get("finalizers") or ())
+    if not fresh:
+        return []
+    text = "no new finalizers can be added if the object is being deleted, found new finalizers"
+    return [Problem("metadata.finalizers", f"Forbidden: {text} {shown(sorted(fresh))}")]
+
+
+def _changed(new: Json, old: Json, path: str) -> list[Problem]:
+    before, after = _at(old, path), _at(new, path)
+    if before == after:
+        return []
+    return [Problem(path, f"Invalid value: {shown(after)}: field is immutable")]
+
+
+def _at(obj: Any, path: str) -> Any:
+    for step in path.split("."):
+        obj = obj.get(step) if isinstance(obj, dict) else None
+    return obj
+
+
+def _spec(resource: Resource, obj: Json) -> Any:
+    """What the generation counts versions of."""
+    if not resource.custom:
+        return obj.get("spec")
+    left_out = (*_IDENTITY, "status") if resource.status else _IDENTITY
+    return {name: part for name, part in obj.items() if name not in left_out}

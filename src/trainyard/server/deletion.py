@@ -1,0 +1,184 @@
+"""Deleting: at once, after a grace period, or when the last finalizer has gone.
+
+Rules, as the real server has them:
+- Preconditions (uid, resourceVersion) are checked first; a mismatch is a Conflict.
+- Orphan and Foreground become the finalizers `orphan` and `foregroundDeletion`, for the garbage collector to work off;
+  Background leaves dependents to it, too. The server itself never follows an owner reference.
+- A deleted object that is still held has a deletionTimestamp; a second delete can only shorten its grace.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from trainyard.objects import Json, Key, decode, format_time, parse_time
+from trainyard.schema.checks import shown
+from trainyard.server import errors, lists
+from trainyard.server.paths import Target
+from trainyard.server.requests import Request, Response, body_of, dry_run, reply
+from trainyard.server.resources import Resource
+from trainyard.server.site import Site
+from trainyard.server.writes import CLEANUP, DEFINITIONS, NAMESPACES, Writes, held
+
+FINALIZERS = {"Orphan": "orphan", "Foreground": "foregroundDeletion"}
+KEPT_NAMESPACES = ("default", "kube-system")
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What a client says about a delete. None and empty: nothing."""
+
+    grace: int | None = None
+    propagation: str = ""
+    uid: str = ""
+    version: str = ""
+    dry: bool = False
+
+
+def delete(writes: Writes, resource: Resource, target: Target, request: Request, site: Site) -> Response:
+    key = Key(target.namespace, target.name)
+    record = writes.log.get(resource.place, key)
+    if record is None:
+        raise errors.not_found(resource.plural, resource.group, target.name)
+    old: Json = decode(record.body)
+    options = read_options(request)
+    _must_be_meant(resource, old, options)
+    if resource.place == NAMESPACES and key.name in KEPT_NAMESPACES:
+        raise errors.forbidden(NAMESPACES, "", key.name, "this namespace may not be deleted")
+    body, gone = start(writes, resource, old, options, site)
+    if gone and resource.grace is None:
+        group = {"group": resource.group} if resource.group else {}
+        details = {"name": key.name, **group, "kind": resource.plural, "uid": old["metadata"]["uid"]}
+        return reply(errors.success(details))
+    return Response(lists.form(resource, request, site.now).one(body))
+
+
+def delete_collection(writes: Writes, resource: Resource, target: Target, request: Request, site: Site) -> Response:
+    """Deletes everything that a list with the same parameters shows, and answers with that list."""
+    options = read_options(request)
+    revision = writes.log.revision
+    chosen = lists.chosen(writes.log, resource, target, request)
+    for key, _ in chosen:
+        record = writes.log.get(resource.place, key)
+        if record is None or (resource.place == NAMESPACES and key.name in KEPT_NAMESPACES):
+            continue
+        start(writes, resource, decode(record.body), options, site)
+    bodies = [record.body for _, record in chosen]
+    return Response(lists.form(resource, request, site.now).many(bodies, {"resourceVersion": str(revision)}))
+
+
+def start(writes: Writes, resource: Resource, old: Json, options: Options, site: Site) -> tuple[bytes, bool]:
+    """Deletes, or marks as deleted. Returns what is left (or was last), and whether it has gone."""
+    new = {**old, "metadata": dict(old["metadata"])}
+    meta = new["metadata"]
+    _hold(resource, meta, options)
+    place = resource.place if resource.place in (NAMESPACES, DEFINITIONS) else ""
+    if place:
+        _close(new, place)
+    grace = resource.grace(old, options.grace) if resource.grace else 0
+    _mark(meta, grace, options, site)
+    if not held(resource, new):
+        return writes.remove(resource, old, options.dry), True
+    body = writes.put(resource, new, old, options.dry)
+    if place and not options.dry:
+        _empty(writes, place, meta["name"], site)
+    return body, False
+
+
+def _mark(meta: Json, grace: int, options: Options, site: Site) -> None:
+    if "deletionTimestamp" not in meta:
+        meta["deletionTimestamp"] = format_time(site.now + grace)
+        meta["deletionGracePeriodSeconds"] = grace
+        if "generation" in meta:
+            meta["generation"] += 1
+        return
+    running = meta.get("deletionGracePeriodSeconds") or 0
+    if options.grace is not None and grace < running:
+        planned = parse_time(meta["deletionTimestamp"]) or site.now
+        meta["deletionTimestamp"] = format_time(planned - running + grace)
+        meta["deletionGracePeriodSeconds"] = grace
+
+
+def _hold(resource: Resource, meta: Json, options: Options) -> None:
+    """The finalizer that the propagation asks for, and not the other one."""
+    finalizers = list(meta.get("finalizers") or ())
+    policy = options.propagation
+    if not policy:
+        if any(name in finalizers for name in FINALIZERS.values()):
+            return
+        policy = resource.propagation
+    kept = [name for name in finalizers if name not in FINALIZERS.values()]
+    if policy in FINALIZERS:
+        kept.append(FINALIZERS[policy])
+    meta.pop("finalizers", None)
+    if kept:
+        meta["finalizers"] = kept
+
+
+def _close(new: Json, place: str) -> None:
+    """A place that is being deleted says so, and waits for its content."""
+    new["status"] = dict(new.get("status") or {})
+    if place == NAMESPACES:
+        new["status"]["phase"] = "Terminating"
+    else:
+        finalizers = new["metadata"].get("finalizers") or []
+        new["metadata"]["finalizers"] = [*(name for name in finalizers if name != CLEANUP), CLEANUP]
+
+
+def _empty(writes: Writes, place: str, name: str, site: Site) -> None:
+    for resource, key in writes.contents(place, name):
+        record = writes.log.get(resource.place, key)
+        if record is not None:
+            start(writes, resource, decode(record.body), Options(propagation="Background"), site)
+    writes.settle(place, name)
+
+
+def _must_be_meant(resource: Resource, old: Json, options: Options) -> None:
+    meta = old["metadata"]
+    if options.uid and options.uid != meta["uid"]:
+        why = f"Precondition failed: UID in precondition: {options.uid}, UID in object meta: {meta['uid']}"
+        raise errors.conflict(resource.plural, resource.group, meta["name"], errors.printable(why))
+    if options.version and options.version != meta["resourceVersion"]:
+        why = (
+            f"Precondition failed: ResourceVersion in precondition: {options.version}, "
+            f"ResourceVersion in object meta: {meta['resourceVersion']}"
+        )
+        raise errors.conflict(resource.plural, resource.group, meta["name"], errors.printable(why))
+
+
+def read_options(request: Request) -> Options:
+    """DeleteOptions from the body, or from the query where the body is silent. Raises Refused 400."""
+    sent: Any = body_of(request) if request.body else {}
+    if not isinstance(sent, dict):
+        raise errors.bad_request(f"the body of a delete must be DeleteOptions, got {shown(sent)}")
+    conditions = sent.get("preconditions") or {}
+    if not isinstance(conditions, dict):
+        raise errors.bad_request("preconditions: must be an object")
+    for name in ("uid", "resourceVersion"):
+        if not isinstance(conditions.get(name), str | None):
+            raise errors.bad_request(f"preconditions.{name}: must be a string, got {shown(conditions[name])}")
+    policy = sent.get("propagationPolicy") or request.query.get("propagationPolicy") or ""
+    orphan = sent.get("orphanDependents")
+    if not policy and isinstance(orphan, bool):
+        policy = "Orphan" if orphan else "Background"
+    if policy not in ("", "Background", *FINALIZERS):
+        problem = f"propagationPolicy: Unsupported value: {shown(policy)}: supported values: "
+        raise errors.bad_request(problem + '"Foreground", "Background", "Orphan"')
+    return Options(
+        grace=_seconds(sent.get("gracePeriodSeconds", request.query.get("gracePeriodSeconds"))),
+        propagation=policy,
+        uid=conditions.get("uid") or "",
+        version=conditions.get("resourceVersion") or "",
+        dry=dry_run(request) or bool(sent.get("dryRun")),
+    )
+
+
+def _seconds(value: Any) -> int | None:
+    if value is None:
+        return None
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 10:
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 10**9:
+        raise errors.bad_request(f"gracePeriodSeconds: must be a number of seconds, 0 or more, got {shown(value)}")
+    return value

@@ -1,0 +1,131 @@
+"""How the server says no: a Status object, with the codes, reasons and messages of the real API server."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from trainyard.objects import Json, Problem, encode
+
+_CAUSES = (
+    ("Required value", "FieldValueRequired"),
+    ("Unsupported value", "FieldValueNotSupported"),
+    ("Duplicate value", "FieldValueDuplicate"),
+    ("Too long", "FieldValueTooLong"),
+    ("Too many", "FieldValueTooMany"),
+    ("Forbidden", "FieldValueForbidden"),
+    ("Not found", "FieldValueNotFound"),
+)
+LONGEST = 16_000  # characters of a message
+
+
+class Refused(Exception):
+    """A request that ends in a Status object instead of an answer."""
+
+    def __init__(self, code: int, reason: str, message: str, details: Json | None = None) -> None:
+        super().__init__(message)
+        self.code, self.reason, self.message, self.details = code, reason, message[:LONGEST], details
+
+    def status(self) -> Json:
+        return {
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": {},
+            "status": "Failure",
+            "message": self.message,
+            **({"reason": self.reason} if self.reason else {}),
+            **({"details": self.details} if self.details is not None else {}),
+            "code": self.code,
+        }
+
+    def body(self) -> bytes:
+        # A message may quote what somebody sent; half a surrogate in it must not stop the answer.
+        return encode(self.status())
+
+
+def success(details: Json, code: int = 200) -> Json:
+    return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details, "code": code}
+
+
+def qualified(plural: str, group: str) -> str:
+    """jobs.batch, pods."""
+    return f"{plural}.{group}" if group else plural
+
+
+def _details(plural: str, group: str, name: str, **more: Any) -> Json:
+    return {"name": name, **({"group": group} if group else {}), "kind": plural, **more}
+
+
+def not_found(plural: str, group: str, name: str) -> Refused:
+    text = f'{qualified(plural, group)} "{name}" not found'
+    return Refused(404, "NotFound", text, _details(plural, group, name))
+
+
+def no_such_path() -> Refused:
+    return Refused(404, "NotFound", "the server could not find the requested resource", {})
+
+
+def already_exists(plural: str, group: str, name: str) -> Refused:
+    text = f'{qualified(plural, group)} "{name}" already exists'
+    return Refused(409, "AlreadyExists", text, _details(plural, group, name))
+
+
+def conflict(plural: str, group: str, name: str, why: str) -> Refused:
+    text = f'Operation cannot be fulfilled on {qualified(plural, group)} "{name}": {why}'
+    return Refused(409, "Conflict", text, _details(plural, group, name))
+
+
+MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
+
+
+def forbidden(plural: str, group: str, name: str, why: str) -> Refused:
+    text = f'{qualified(plural, group)} "{name}" is forbidden: {why}'
+    return Refused(403, "Forbidden", text, _details(plural, group, name))
+
+
+def bad_request(text: str) -> Refused:
+    return Refused(400, "BadRequest", text)
+
+
+def method_not_allowed() -> Refused:
+    return Refused(405, "MethodNotAllowed", "the server does not allow this method on the requested resource", {})
+
+
+def unsupported_media_type(accepted: Sequence[str], got: str) -> Refused:
+    text = (
+        "the body of the request was in an unknown format - accepted media types include: "
+        f"{', '.join(accepted)}; got {got[:100]!r}"
+    )
+    return Refused(415, "UnsupportedMediaType", text)
+
+
+def expired(text: str) -> Refused:
+    return Refused(410, "Expired", text)
+
+
+def too_old(asked: int, floor: int) -> Refused:
+    return expired(f"too old resource version: {asked} ({floor})")
+
+
+def too_new(asked: int, current: int) -> Refused:
+    text = f"Too large resource version: {asked}, current: {current}"
+    cause = {"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}
+    return Refused(504, "Timeout", text, {"causes": [cause], "retryAfterSeconds": 1})
+
+
+def invalid(kind: str, group: str, name: str, problems: Sequence[Problem]) -> Refused:
+    """422, every problem a cause. The field of a cause is the problem's path, its reason follows from the text."""
+    causes = []
+    for problem in problems:
+        reason = next((word for start, word in _CAUSES if problem.text.startswith(start)), "FieldValueInvalid")
+        causes.append({"reason": reason, "message": problem.text, "field": problem.path or "<nil>"})
+    texts = [str(problem) for problem in problems]
+    listed = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
+    text = f'{qualified(kind, group)} "{name}" is invalid: {listed}'
+    return Refused(422, "Invalid", text, _details(kind, group, name, causes=causes))
+
+
+def printable(text: str) -> str:
+    """What a client sent, safe to put into a message: no control characters, no lone surrogates."""
+    return re.sub(r"[\x00-\x1f\x7f\ud800-\udfff]", "?", text)

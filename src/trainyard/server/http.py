@@ -1,0 +1,162 @@
+"""HTTP, both ends of a request's way: bytes in, a `Request`; an `Answer`, bytes out.
+
+Rules for this file:
+- Nothing here knows what is asked for. Token and size are checked before a verb sees the request.
+- Watches are written straight to the transport; one that does not take its lines away is cut off.
+- An exception that nobody foresaw is logged and answered with a Status 500; the next request is served as ever.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import logging
+
+from aiohttp import ClientError, ClientSession, ClientTimeout, web
+
+from trainyard.server.errors import Refused
+from trainyard.server.requests import JSON, LARGEST, Answer, Elsewhere, Request, Response, Watch
+from trainyard.server.verbs import Verbs
+from trainyard.server.watching import Hub, Listener, bookmark, error_line, frame
+
+log = logging.getLogger("trainyard.server")
+
+MOST_BUFFERED = 16 * 1024 * 1024
+"""Bytes a watcher may leave unread before it is dropped."""
+OPEN_PATHS = ("/healthz", "/livez", "/readyz", "/version")
+
+
+class Http:
+    """The handler of aiohttp's low-level server: no router, the URL grammar is in paths.py."""
+
+    def __init__(self, verbs: Verbs, hub: Hub, token: str) -> None:
+        self._verbs, self._hub = verbs, hub
+        self._token = f"Bearer {token}".encode() if token else b""
+        self._kubelet: ClientSession | None = None
+
+    async def close(self) -> None:
+        if self._kubelet is not None:
+            await self._kubelet.close()
+            self._kubelet = None
+
+    async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
+        try:
+            self._authenticate(request)
+            asked = await _read(request)
+            answer: Answer = self._verbs.answer(asked)
+            if isinstance(answer, Response):
+                return web.Response(body=answer.body, status=answer.code, content_type=answer.content_type)
+            if isinstance(answer, Watch):
+                return await self._watch(request, answer)
+            return await self._elsewhere(request, answer)
+        except Refused as refused:
+            return _status(refused)
+        except (ConnectionError, asyncio.CancelledError):
+            raise
+        except Exception:
+            log.exception("a request failed: method=%s path=%r", request.method, request.path)
+            return _status(Refused(500, "InternalError", "Internal error occurred: see the log of the API server"))
+
+    def _authenticate(self, request: web.BaseRequest) -> None:
+        if not self._token or request.path in OPEN_PATHS:
+            return
+        sent = request.headers.get("Authorization", "").encode("utf-8", "surrogateescape")
+        if not hmac.compare_digest(sent, self._token):
+            raise Refused(401, "Unauthorized", "Unauthorized")
+
+    async def _watch(self, request: web.BaseRequest, watch: Watch) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": JSON, "Cache-Control": "no-cache, private"})
+        response.enable_chunked_encoding()
+        await response.prepare(request)
+        transport = request.transport
+        if transport is None:
+            return response
+        listener = Listener(watch, transport.write, lambda: transport.get_write_buffer_size() > MOST_BUFFERED)
+        try:
+            async with asyncio.timeout(watch.seconds):
+                await self._catch_up(response, listener)
+                why = await listener.ended
+            if why == "slow":
+                log.warning("a watch was dropped, it does not read: resource=%s", watch.resource.full_name)
+                transport.abort()
+                return response
+        except TimeoutError:
+            pass
+        finally:
+            self._hub.remove(listener)
+        await response.write_eof()
+        return response
+
+    async def _catch_up(self, response: web.StreamResponse, listener: Listener) -> None:
+        """What is there, what has been missed, then the present. The last look and the first hearing are one step."""
+        watch = listener.watch
+        for start in range(0, len(watch.initial), 200):
+            await _send(response, listener, [frame(line) for line in watch.initial[start : start + 200]])
+        if watch.initial_end:
+            await _send(response, listener, [bookmark(watch, watch.revision, initial_end=True)])
+        while lines := self._hub.past(listener):
+            await _send(response, listener, lines)
+            if listener.ended.done():
+                return
+
+    async def _elsewhere(self, request: web.BaseRequest, answer: Elsewhere) -> web.StreamResponse:
+        """The kubelet's answer, passed on as it comes."""
+        if self._kubelet is None:
+            self._kubelet = ClientSession(timeout=ClientTimeout(total=None, sock_connect=10), auto_decompress=False)
+        headers = {"Authorization": self._token.decode()} if self._token else {}
+        try:
+            async with self._kubelet.get(answer.url, headers=headers) as got:
+                kind = got.headers.get("Content-Type", "text/plain")
+                response = web.StreamResponse(status=got.status, headers={"Content-Type": kind})
+                response.enable_chunked_encoding()
+                await response.prepare(request)
+                async for chunk in got.content.iter_any():
+                    await response.write(chunk)
+                await response.write_eof()
+                return response
+        except (ClientError, TimeoutError, OSError) as error:
+            if request.transport is None or request.transport.is_closing():
+                raise ConnectionResetError("the client of a log has gone") from None
+            text = f"the kubelet of the pod's node does not answer: {type(error).__name__}"
+            raise Refused(500, "InternalError", text) from None
+
+
+async def _send(response: web.StreamResponse, listener: Listener, lines: list[bytes]) -> None:
+    """Sends now and waits until the socket has room again: the past may be large."""
+    listener.send(b"".join(lines))
+    await response.drain()
+
+
+async def _read(request: web.BaseRequest) -> Request:
+    body = b""
+    if request.body_exists:
+        parts: list[bytes] = []
+        size = 0
+        async for part in request.content.iter_any():
+            size += len(part)
+            if size > LARGEST:
+                text = f"Request entity too large: limit is {LARGEST}"
+                raise Refused(413, "RequestEntityTooLarge", text)
+            parts.append(part)
+        body = b"".join(parts)
+    return Request(
+        method=request.method,
+        path=request.rel_url.raw_path,
+        query={name: request.query[name] for name in request.query},
+        body=body,
+        content_type=request.content_type if "Content-Type" in request.headers else "",
+        accept=request.headers.get("Accept", ""),
+    )
+
+
+def _status(refused: Refused) -> web.Response:
+    response = web.Response(body=refused.body(), status=refused.code, content_type=JSON)
+    seconds = (refused.details or {}).get("retryAfterSeconds")
+    if seconds:
+        response.headers["Retry-After"] = str(seconds)
+    if refused.code == 413:
+        response.force_close()
+    return response
+
+
+__all__ = ["Http", "error_line"]

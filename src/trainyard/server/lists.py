@@ -1,0 +1,211 @@
+"""Lists and the beginning of watches: which objects, in which form, from which revision.
+
+Rules for this file:
+- A list in pages is one consistent snapshot: `continue` carries the revision of the first page. When that has been
+  compacted away, the answer is 410, never a mixture.
+- What goes out in the stored form is joined bytes; nothing is decoded.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from trainyard.objects import Json, Key, Problem, decode, encode
+from trainyard.server import errors, tables
+from trainyard.server.log import Ahead, Compacted, Log, Record
+from trainyard.server.paths import Target
+from trainyard.server.requests import Request, Response, Watch
+from trainyard.server.resources import Resource
+from trainyard.server.selection import Selection, select
+
+LONGEST_WATCH = 3600.0
+INITIAL_END = "k8s.io/initial-events-end"
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """How objects are shown. `show` is None when the stored bytes go out as they are."""
+
+    name: str
+    show: Callable[[bytes], bytes] | None
+    many: Callable[[Sequence[bytes], Json], bytes]
+
+    def one(self, body: bytes) -> bytes:
+        return self.show(body) if self.show else body
+
+
+def form(resource: Resource, request: Request, now: float) -> Form:
+    """What the Accept header asks for: Tables (kubectl), metadata only, or the objects. Raises Refused 406."""
+    name = f"{resource.group}/{resource.version}"
+    for wanted in request.accept.split(",") if request.accept else ("application/json",):
+        media, *parameters = [part.strip() for part in wanted.split(";")]
+        if media not in ("application/json", "*/*", "application/*"):
+            continue
+        shape = next((one[3:] for one in parameters if one.startswith("as=")), "")
+        version = next((one[2:] for one in parameters if one.startswith("v=")), "v1")
+        if version != "v1" and shape:
+            continue
+        if shape in ("Table",):
+            include = request.query.get("includeObject", "Metadata")
+            table = tables.Table(resource, include, now)
+            return Form(f"{name} {shape} {include}", table.one, table.many)
+        if shape in ("PartialObjectMetadata", "PartialObjectMetadataList"):
+            return Form(f"{name} metadata", _metadata_only, _list_of(_metadata_only, _PARTIAL))
+        if not shape:
+            show = _reader(resource)
+            kinds = {"kind": f"{resource.kind}List", "apiVersion": resource.api_version}
+            return Form(name, show, _list_of(show, kinds))
+    text = "only the following media types are accepted: application/json"
+    raise errors.Refused(406, "NotAcceptable", text)
+
+
+_PARTIAL = {"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1"}
+
+
+def _reader(resource: Resource) -> Callable[[bytes], bytes] | None:
+    read = resource.read
+    return None if read is None else lambda body: encode(read(decode(body)))
+
+
+def _metadata_only(body: bytes) -> bytes:
+    kinds = {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1"}
+    return encode({**kinds, "metadata": decode(body)["metadata"]})
+
+
+def _list_of(show: Callable[[bytes], bytes] | None, kinds: Json) -> Callable[[Sequence[bytes], Json], bytes]:
+    def many(bodies: Sequence[bytes], meta: Json) -> bytes:
+        head = encode({**kinds, "metadata": meta})[:-1]
+        items = bodies if show is None else [show(body) for body in bodies]
+        return head + b',"items":[' + b",".join(items) + b"]}"
+
+    return many
+
+
+def selection(resource: Resource, target: Target, request: Request) -> Selection:
+    """What the URL and its selectors choose. A watch of one object by name is a selection, too."""
+    query = request.query
+    return select(resource, target.namespace, query.get("labelSelector", ""), query.get("fieldSelector", ""))
+
+
+def chosen(log: Log, resource: Resource, target: Target, request: Request) -> list[tuple[Key, Record]]:
+    """Everything that is selected, now."""
+    wanted = selection(resource, target, request)
+    return [(key, record) for key, record in log.list(resource.place) if wanted.wants(key, record)]
+
+
+class _Page(NamedTuple):
+    revision: int  # 0: now
+    start: Key | None
+    limit: int
+
+
+def list_(log: Log, resource: Resource, target: Target, request: Request, now: float) -> Response:
+    wanted = selection(resource, target, request)
+    page = _page(log, request)
+    try:
+        everything = log.list(resource.place, page.revision)
+    except Compacted:
+        text = "The provided continue parameter is too old to display a consistent list result; start a new list"
+        raise (errors.expired(text) if page.start else errors.too_old(page.revision, log.floor)) from None
+    except Ahead:
+        raise errors.too_new(page.revision, log.revision) from None
+    revision = page.revision or log.revision
+    bodies: list[bytes] = []
+    meta: Json = {"resourceVersion": str(revision)}
+    found = [(key, record) for key, record in everything if wanted.wants(key, record)]
+    if page.start:
+        found = [(key, record) for key, record in found if key >= page.start]
+    if page.limit and len(found) > page.limit:
+        meta["continue"] = _token(revision, found[page.limit][0])
+        if wanted.everything:
+            meta["remainingItemCount"] = len(found) - page.limit
+        found = found[: page.limit]
+    bodies = [record.body for _, record in found]
+    return Response(form(resource, request, now).many(bodies, meta))
+
+
+def _page(log: Log, request: Request) -> _Page:
+    query = request.query
+    limit = query.get("limit") or "0"
+    if not (limit.isascii() and limit.isdigit() and len(limit) < 10):
+        raise errors.bad_request(f"limit: must be a number, 0 or more, got {errors.printable(limit[:40])!r}")
+    asked = revision_of(request)
+    match = query.get("resourceVersionMatch", "")
+    if match not in ("", "Exact", "NotOlderThan"):
+        raise errors.bad_request('resourceVersionMatch: Unsupported value: supported values: "Exact", "NotOlderThan"')
+    if query.get("continue"):
+        if asked:
+            raise errors.bad_request("specifying resource version is not allowed when using continue")
+        return _Page(*_read_token(query["continue"]), int(limit))
+    if asked > log.revision:
+        raise errors.too_new(asked, log.revision)
+    return _Page(asked if match == "Exact" else 0, None, int(limit))
+
+
+def revision_of(request: Request) -> int:
+    """The resourceVersion parameter; 0 when it is absent or "0". Raises Refused 400."""
+    text = request.query.get("resourceVersion") or "0"
+    if not (text.isascii() and text.isdigit() and len(text) < 20):
+        raise errors.bad_request(f"resourceVersion: Invalid value: {errors.printable(text[:40])!r}: must be a number")
+    return int(text)
+
+
+def _token(revision: int, start: Key) -> str:
+    return base64.urlsafe_b64encode(encode({"rv": revision, "start": list(start)})).decode().rstrip("=")
+
+
+def _read_token(token: str) -> tuple[int, Key]:
+    try:
+        sent: Any = decode(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)))
+        revision, (namespace, name) = sent["rv"], sent["start"]
+    except (ValueError, TypeError, KeyError, binascii.Error):
+        raise errors.bad_request("continue key is not valid; send back what the last page gave") from None
+    if not (type(revision) is int and revision > 0 and isinstance(namespace, str) and isinstance(name, str)):
+        raise errors.bad_request("continue key is not valid; send back what the last page gave")
+    return revision, Key(namespace, name)
+
+
+def watch(log: Log, resource: Resource, target: Target, request: Request, now: float) -> Watch:
+    wanted = selection(resource, target, request)
+    asked = revision_of(request)
+    if asked > log.revision:
+        raise errors.too_new(asked, log.revision)
+    shown = form(resource, request, now)
+    send, end = _initial(request, asked)
+    initial: tuple[bytes, ...] = ()
+    if send:
+        found = [record.body for key, record in log.list(resource.place) if wanted.wants(key, record)]
+        initial = tuple(b'{"type":"ADDED","object":' + shown.one(body) + b"}\n" for body in found)
+    return Watch(
+        resource,
+        wanted,
+        revision=log.revision if send or not asked else asked,
+        show=shown.show,
+        view=shown.name,
+        initial=initial,
+        initial_end=end,
+        bookmarks=request.flag("allowWatchBookmarks"),
+        seconds=_timeout(request),
+    )
+
+
+def _initial(request: Request, asked: int) -> tuple[bool, bool]:
+    """Whether to send the objects that are there first, and whether to say where they end."""
+    if "sendInitialEvents" not in request.query:
+        return not asked, False
+    if request.query.get("resourceVersionMatch") != "NotOlderThan":
+        text = "Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
+        raise errors.invalid("ListOptions", "meta.k8s.io", "", [Problem("resourceVersionMatch", text)])
+    send = request.flag("sendInitialEvents")
+    return send, send and request.flag("allowWatchBookmarks")
+
+
+def _timeout(request: Request) -> float:
+    text = request.query.get("timeoutSeconds") or "0"
+    if not (text.isascii() and text.isdigit() and len(text) < 10):
+        raise errors.bad_request(f"timeoutSeconds: must be a number, 0 or more, got {errors.printable(text[:40])!r}")
+    return min(float(text) or LONGEST_WATCH, LONGEST_WATCH)

@@ -1,0 +1,150 @@
+"""The numbered log: every write appends an entry, and its number is the resourceVersion.
+
+Flow: a verb decides what an object becomes, encodes it once, with the number it will have, and appends it. Whoever
+follows the log hears of the entry at once; whoever comes later reads it with `after`.
+
+Guarantees:
+- Numbers grow by one with every write. An append succeeds only on top of the revision the writer has seen.
+- What is stored is bytes, so nobody can edit it. What an entry replaced is kept with it, so that a watch can say
+  "this left your selection" and a list can be read as it was at an older number.
+- The past is kept for the last `keep` entries. Below the floor the answer is `Compacted`, never half an answer.
+
+Assumption: one thread. An append is not interrupted; a follower must not append.
+
+The four verbs (append, after, list, compact) are the seam where a log on disk goes in later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from itertools import islice
+
+from trainyard.objects import Key
+
+KEEP = 20_000
+
+
+class Stale(Exception):
+    """The object is not at the revision the writer has seen."""
+
+
+class Compacted(Exception):
+    """That part of the past is gone."""
+
+
+class Ahead(Exception):
+    """That number has not been given to any write yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """An object as it is stored. `labels` and `fields` are what selectors ask for, read once, when it was written."""
+
+    revision: int
+    body: bytes
+    labels: Mapping[str, str]
+    fields: Mapping[str, str]
+
+
+@dataclass(slots=True)
+class Entry:
+    """One write. `now` is None for a deletion; `last` is then the object as it went, carrying the entry's number."""
+
+    revision: int
+    store: str
+    key: Key
+    now: Record | None
+    before: Record | None
+    last: bytes = b""
+    frames: dict[object, bytes] = field(default_factory=dict)  # the watch lines of this entry, each encoded once
+
+
+Entries = list[Entry]
+Objects = list[tuple[Key, Record]]
+Keys = list[Key]
+
+
+class Log:
+    """Entries in memory. `store` names a resource ("pods", "jobs.batch"); a key is unique in its store."""
+
+    def __init__(self, keep: int = KEEP) -> None:
+        self._entries: Entries = []
+        self._stores: dict[str, dict[Key, Record]] = {}
+        self._sorted: dict[str, Keys] = {}
+        self._keep = keep
+        self._followers: list[Callable[[Entry], None]] = []
+        self.floor = 0
+        """The oldest number that `after` and `list` still know."""
+
+    @property
+    def revision(self) -> int:
+        """The number of the last write."""
+        return self.floor + len(self._entries)
+
+    def follow(self, follower: Callable[[Entry], None]) -> None:
+        """Calls `follower` with every entry from now on."""
+        self._followers.append(follower)
+
+    def get(self, store: str, key: Key) -> Record | None:
+        return self._stores.get(store, {}).get(key)
+
+    def append(self, store: str, key: Key, record: Record | None, expect: int, last: bytes = b"") -> Entry:
+        """Writes `record` (None deletes) over revision `expect` (0: there must be nothing). It gets the next number."""
+        objects = self._stores.setdefault(store, {})
+        before = objects.get(key)
+        if (before.revision if before else 0) != expect:
+            raise Stale(f"{store} {key} is not at revision {expect}")
+        entry = Entry(self.revision + 1, store, key, record, before, last)
+        if record is not None and record.revision != entry.revision:
+            raise Stale(f"the record says {record.revision}, the log is at {self.revision}")
+        if record is None:
+            objects.pop(key, None)
+        else:
+            objects[key] = record
+        if (record is None) is not (before is None):
+            self._sorted.pop(store, None)
+        self._entries.append(entry)
+        for follower in self._followers:
+            follower(entry)
+        if len(self._entries) >= 2 * self._keep:
+            self.compact(self.revision - self._keep)
+        return entry
+
+    def after(self, revision: int, most: int | None = None) -> Entries:
+        """The entries above that number, oldest first, at most that many."""
+        start = self._past(revision)
+        return self._entries[start : None if most is None else start + most]
+
+    def list(self, store: str, revision: int = 0) -> Objects:
+        """All objects of a store in the order of their keys; as they were at `revision` when one is given."""
+        objects = self._stores.get(store, {})
+        if not revision or revision == self.revision:
+            return [(key, objects[key]) for key in self._keys(store)]
+        changed: dict[Key, Record | None] = {}
+        for entry in islice(self._entries, self._past(revision), None):
+            if entry.store == store:
+                changed.setdefault(entry.key, entry.before)
+        if not changed:
+            return [(key, objects[key]) for key in self._keys(store)]
+        then = {**objects, **changed}
+        return [(key, record) for key in sorted(then) if (record := then[key]) is not None]
+
+    def compact(self, floor: int) -> None:
+        """Forgets the entries up to that number. The objects themselves stay."""
+        if floor > self.floor:
+            floor = min(floor, self.revision)
+            del self._entries[: floor - self.floor]
+            self.floor = floor
+
+    def _past(self, revision: int) -> int:
+        if revision < self.floor:
+            raise Compacted(f"revision {revision} is older than {self.floor}")
+        if revision > self.revision:
+            raise Ahead(f"revision {revision} is newer than {self.revision}")
+        return revision - self.floor
+
+    def _keys(self, store: str) -> Keys:
+        if store not in self._sorted:
+            self._sorted[store] = sorted(self._stores.get(store, ()))
+        return self._sorted[store]

@@ -1,0 +1,156 @@
+"""metadata: what a client may write there, and what only the server does.
+
+Rules for this file:
+- Names and label syntax are the real server's, with its texts.
+- Unknown fields go, as in the real server, and so do managedFields: nobody applies here yet.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from typing import Any
+
+from trainyard.objects import Json, Problem
+from trainyard.schema.checks import shown
+
+KEPT = ("name", "generateName", "namespace", "labels", "annotations", "ownerReferences", "finalizers")
+SERVERS = ("uid", "creationTimestamp", "generation", "deletionTimestamp", "deletionGracePeriodSeconds")
+
+_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?\Z")
+_SERVICE = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?\Z")
+_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*\Z")
+_WORD = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]\Z")
+
+LABEL_TEXT = (
+    "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end "
+    "with an alphanumeric character (e.g. 'my-name', or '123-abc')"
+)
+SERVICE_TEXT = (
+    "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, "
+    "and end with an alphanumeric character (e.g. 'my-name', or 'abc-123')"
+)
+SUBDOMAIN_TEXT = (
+    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start "
+    "and end with an alphanumeric character (e.g. 'example.com')"
+)
+WORD_TEXT = (
+    "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character"
+)
+_RULES = {
+    "label": (_LABEL, 63, LABEL_TEXT),
+    "service": (_SERVICE, 63, SERVICE_TEXT),
+    "subdomain": (_SUBDOMAIN, 253, SUBDOMAIN_TEXT),
+}
+ANNOTATIONS_SIZE = 256 * 1024
+# As in the real server: no vowels and no look-alikes.
+_SUFFIX = "bcdfghjklmnpqrstvwxz2456789"
+
+
+def name_problem(name: str, rule: str, path: str = "metadata.name") -> Problem | None:
+    pattern, longest, text = _RULES[rule]
+    if len(name) > longest:
+        return Problem(path, f"Invalid value: {shown(name)}: must be no more than {longest} characters")
+    if not pattern.match(name):
+        return Problem(path, f"Invalid value: {shown(name)}: {text}")
+    return None
+
+
+def generated(prefix: str) -> str:
+    """A name for `generateName`: five random characters, the prefix cut so that it fits 63."""
+    return prefix[:58] + "".join(random.choices(_SUFFIX, k=5))
+
+
+def malformed(meta: Any) -> str:
+    """Why this cannot be decoded as metadata, "" when it can. (A decoding error of the real server: 400.)"""
+    if not isinstance(meta, dict):
+        return "metadata: must be an object"
+    for name in ("name", "generateName", "namespace", "uid", "resourceVersion"):
+        if not isinstance(meta.get(name, ""), str | None):
+            return f"metadata.{name}: must be a string, got {shown(meta[name])}"
+    for name in ("labels", "annotations"):
+        pairs = meta.get(name)
+        if pairs is not None and not isinstance(pairs, dict):
+            return f"metadata.{name}: must be an object, got {shown(pairs)}"
+        for key, value in (pairs or {}).items():
+            if not isinstance(value, str):
+                return f"metadata.{name}[{key[:80]}]: must be a string, got {shown(value)}; put it in quotes"
+    finalizers = meta.get("finalizers")
+    if finalizers is not None and not (isinstance(finalizers, list) and all(isinstance(x, str) for x in finalizers)):
+        return f"metadata.finalizers: must be a list of strings, got {shown(finalizers)}"
+    owners = meta.get("ownerReferences")
+    if owners is not None and not (isinstance(owners, list) and all(isinstance(x, dict) for x in owners)):
+        return f"metadata.ownerReferences: must be a list of objects, got {shown(owners)}"
+    return ""
+
+
+def cleaned(meta: Json, old: Json | None) -> Json:
+    """What stays of the metadata that a client sent: its own fields from it, the server's from the old object."""
+    kept = {name: value for name in KEPT if (value := meta.get(name)) not in (None, "", {}, [])}
+    if old is not None:
+        kept.update((name, old[name]) for name in SERVERS if name in old)
+    return kept
+
+
+def problems(meta: Json, name_rule: str) -> list[Problem]:
+    """What is wrong with names, labels, annotations, owners and finalizers."""
+    found: list[Problem] = []
+    if bad := name_problem(meta.get("name", ""), name_rule):
+        found.append(bad)
+    if labels := meta.get("labels"):
+        found += label_problems(labels, "metadata.labels")
+    if annotations := meta.get("annotations"):
+        found += _annotation_problems(annotations)
+    if owners := meta.get("ownerReferences"):
+        found += _owner_problems(owners)
+    for index, finalizer in enumerate(meta.get("finalizers") or ()):
+        if not _qualified(finalizer):
+            path = f"metadata.finalizers[{index}]"
+            found.append(Problem(path, f"Invalid value: {shown(finalizer)}: name part {WORD_TEXT}"))
+    return found
+
+
+def label_problems(labels: Json, path: str) -> list[Problem]:
+    found = []
+    for key, value in labels.items():
+        if not _qualified(key):
+            found.append(Problem(path, f"Invalid value: {shown(key)}: name part {WORD_TEXT}"))
+        if not isinstance(value, str) or len(value) > 63 or (value and not _WORD.match(value)):
+            text = "must be no more than 63 characters" if len(str(value)) > 63 else f"a valid label {WORD_TEXT}"
+            found.append(Problem(path, f"Invalid value: {shown(value)}: {text}"))
+    return found
+
+
+def _qualified(key: str) -> bool:
+    prefix, slash, name = key.rpartition("/")
+    if slash and not (prefix and len(prefix) <= 253 and _SUBDOMAIN.match(prefix)):
+        return False
+    return 0 < len(name) <= 63 and bool(_WORD.match(name))
+
+
+def _annotation_problems(annotations: Json) -> list[Problem]:
+    found = []
+    size = 0
+    for key, value in annotations.items():
+        size += len(key) + len(value)
+        if not _qualified(key.lower()):
+            found.append(Problem("metadata.annotations", f"Invalid value: {shown(key)}: name part {WORD_TEXT}"))
+    if size > ANNOTATIONS_SIZE:
+        found.append(Problem("metadata.annotations", f"Too long: may not be more than {ANNOTATIONS_SIZE} bytes"))
+    return found
+
+
+def _owner_problems(owners: list[Json]) -> list[Problem]:
+    found = []
+    controllers: list[str] = []
+    for index, owner in enumerate(owners):
+        path = f"metadata.ownerReferences[{index}]"
+        for name in ("apiVersion", "kind", "name", "uid"):
+            if not isinstance(owner.get(name), str) or not owner[name]:
+                found.append(Problem(f"{path}.{name}", f"Invalid value: {shown(owner.get(name))}: must not be empty"))
+        if owner.get("controller") is True:
+            controllers.append(f"{owner.get('kind')}/{owner.get('name')}")
+    if len(controllers) > 1:
+        text = f"Only one reference can have Controller set to true; these have it: {', '.join(controllers)}"
+        found.append(Problem("metadata.ownerReferences", f"Invalid value: null: {text}"))
+    return found

@@ -1,0 +1,132 @@
+"""JSON merge patch (RFC 7386) and JSON patch (RFC 6902). Neither changes its input.
+
+Both stop at a depth that no real object reaches, so that a patch cannot exhaust the stack.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from trainyard.objects import Json
+from trainyard.schema import DEPTH
+
+MOST_OPERATIONS = 10_000
+
+
+class BadPatch(ValueError):
+    """The patch is malformed."""
+
+
+class PatchFailed(ValueError):
+    """The patch is well formed, but this object cannot take it: a missing path, a failed test."""
+
+
+def merge(target: Any, patch: Any, level: int = 0) -> Any:
+    """What `target` becomes: objects merge, null takes a field away, anything else replaces."""
+    if level > DEPTH:
+        raise BadPatch(f"the patch is nested deeper than {DEPTH} levels")
+    if not isinstance(patch, dict):
+        return patch
+    merged: Json = dict(target) if isinstance(target, dict) else {}
+    for name, part in patch.items():
+        if part is None:
+            merged.pop(name, None)
+        else:
+            merged[name] = merge(merged.get(name), part, level + 1)
+    return merged
+
+
+def apply(target: Any, operations: Any) -> Any:
+    """What `target` becomes after the operations, one by one; all of them or none."""
+    if not isinstance(operations, list):
+        raise BadPatch("a JSON patch is a list of operations")
+    if len(operations) > MOST_OPERATIONS:
+        raise BadPatch(f"a JSON patch may have at most {MOST_OPERATIONS} operations")
+    for index, operation in enumerate(operations):
+        try:
+            target = _apply(target, operation)
+        except (BadPatch, PatchFailed) as error:
+            raise type(error)(f"operation {index}: {error}") from None
+    return target
+
+
+def _apply(target: Any, operation: Any) -> Any:
+    if not isinstance(operation, dict) or not isinstance(operation.get("op"), str):
+        raise BadPatch('an operation is an object with "op" and "path"')
+    kind, path = operation["op"], _steps(operation.get("path"))
+    if kind in ("add", "replace", "test") and "value" not in operation:
+        raise BadPatch(f'"{kind}" needs a "value"')
+    if kind == "add":
+        return _edit(target, path, "add", operation["value"])
+    if kind == "replace":
+        _find(target, path)
+        return _edit(target, path, "replace", operation["value"])
+    if kind == "remove":
+        _find(target, path)
+        return _edit(target, path, "remove", None)
+    if kind == "test":
+        if _find(target, path) != operation["value"]:
+            raise PatchFailed(f"testing path {operation['path']} value failed")
+        return target
+    if kind in ("move", "copy"):
+        origin = _steps(operation.get("from"))
+        value = _find(target, origin)
+        if kind == "move":
+            if path[: len(origin)] == origin and len(path) > len(origin):
+                raise BadPatch("a value cannot be moved into itself")
+            target = _edit(target, origin, "remove", None)
+        return _edit(target, path, "add", value)
+    raise BadPatch(f"unknown op {kind[:20]!r}; write add, remove, replace, move, copy or test")
+
+
+def _steps(pointer: Any) -> list[str]:
+    if not isinstance(pointer, str) or (pointer and not pointer.startswith("/")):
+        raise BadPatch(f"a path is empty or starts with /, got {str(pointer)[:80]!r}")
+    steps = [step.replace("~1", "/").replace("~0", "~") for step in pointer.split("/")[1:]]
+    if len(steps) > DEPTH:
+        raise BadPatch(f"a path may have at most {DEPTH} steps")
+    return steps
+
+
+def _index(step: str, length: int, end: bool) -> int:
+    if end and step == "-":
+        return length
+    if not step.isascii() or not step.isdigit() or (len(step) > 1 and step[0] == "0") or len(step) > 9:
+        raise PatchFailed(f"{step[:40]!r} is no index of a list")
+    if int(step) >= length + end:
+        raise PatchFailed(f"index {step} is beyond the list's end")
+    return int(step)
+
+
+def _find(value: Any, path: list[str]) -> Any:
+    for step in path:
+        if isinstance(value, dict) and step in value:
+            value = value[step]
+        elif isinstance(value, list):
+            value = value[_index(step, len(value), end=False)]
+        else:
+            raise PatchFailed(f"there is nothing at {step[:80]!r}")
+    return value
+
+
+def _edit(value: Any, path: list[str], how: str, new: Any) -> Any:
+    """A copy of `value`, along the path only, with the last step edited."""
+    if not path:
+        if how == "remove":
+            raise PatchFailed("the whole object cannot be removed")
+        return new
+    step, rest = path[0], path[1:]
+    if isinstance(value, dict):
+        if rest:
+            return {**value, step: _edit(_find(value, [step]), rest, how, new)}
+        if how == "remove":
+            return {name: part for name, part in value.items() if name != step}
+        return {**value, step: new}
+    if not isinstance(value, list):
+        raise PatchFailed(f"there is nothing at {step[:80]!r}")
+    at = _index(step, len(value), end=how == "add" and not rest)
+    if rest:
+        return [*value[:at], _edit(value[at], rest, how, new), *value[at + 1 :]]
+    if how == "add":
+        return [*value[:at], new, *value[at:]]
+    return [*value[:at], *([new] if how == "replace" else []), *value[at + 1 :]]

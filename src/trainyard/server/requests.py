@@ -1,0 +1,97 @@
+"""A request and its answers as values, so that no verb knows a web framework."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from trainyard.objects import Json, decode, encode
+from trainyard.server import errors
+from trainyard.server.resources import Resource
+from trainyard.server.selection import Selection
+
+JSON = "application/json"
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """`path` is raw (quoted), `query` has the first value of each name, `content_type` has no parameters."""
+
+    method: str
+    path: str
+    query: Mapping[str, str] = field(default_factory=dict)
+    body: bytes = b""
+    content_type: str = ""
+    accept: str = ""
+
+    def flag(self, name: str) -> bool:
+        """A boolean parameter: given, and not one of Go's words for false."""
+        return self.query.get(name, "false").lower() not in ("", "0", "f", "false")
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """A whole answer."""
+
+    body: bytes
+    code: int = 200
+    content_type: str = JSON
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """An answer without end: the changes of a selection after a revision, one line each.
+
+    `initial` are lines to send first (objects that are there already). `show` makes the object of a line from its
+    stored bytes; `view` names that form, so that watchers of one form share what is encoded.
+    """
+
+    resource: Resource
+    selection: Selection
+    revision: int
+    show: Callable[[bytes], bytes] | None
+    view: str
+    initial: tuple[bytes, ...] = ()
+    initial_end: bool = False
+    bookmarks: bool = False
+    seconds: float = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Elsewhere:
+    """An answer that the kubelet of a node gives: the URL to ask."""
+
+    url: str
+
+
+Answer = Response | Watch | Elsewhere
+
+
+def reply(obj: Json, code: int = 200) -> Response:
+    return Response(encode(obj), code)
+
+
+LARGEST = 3 * 1024 * 1024
+"""Bytes of a request's body."""
+
+
+def body_of(request: Request, accepted: str = JSON) -> Any:
+    """The decoded body. Raises Refused 415, 413 or 400."""
+    if len(request.body) > LARGEST:
+        text = f"Request entity too large: limit is {LARGEST}"
+        raise errors.Refused(413, "RequestEntityTooLarge", text)
+    if request.content_type not in (accepted, ""):
+        raise errors.unsupported_media_type((accepted,), request.content_type)
+    try:
+        return decode(request.body)
+    except ValueError as error:
+        raise errors.bad_request(f"the object provided is unrecognized: {errors.printable(str(error))}") from None
+
+
+def dry_run(request: Request) -> bool:
+    """Whether everything should happen but the write."""
+    asked = request.query.get("dryRun", "")
+    if asked not in ("", "All"):
+        raise errors.bad_request('dryRun: Unsupported value: supported values: "All"')
+    return bool(asked)

@@ -1,0 +1,70 @@
+"""Which objects a list or a watch is about: a namespace, a label selector, a field selector."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from trainyard.objects import Key
+from trainyard.objects.labels import Selects, selector
+from trainyard.server import errors
+from trainyard.server.log import Record
+from trainyard.server.resources import Resource
+
+_FIELD = re.compile(r"\s*([A-Za-z0-9_.\-/\[\]]+?)\s*(==|=|!=)\s*((?:[^,\\]|\\.)*)(?:,|\Z)")
+
+FieldTest = Callable[[Key, Record], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """`wants` is the whole question. Without selectors only the namespace counts."""
+
+    namespace: str = ""
+    labels: Selects | None = None
+    fields: tuple[FieldTest, ...] = ()
+
+    @property
+    def everything(self) -> bool:
+        return self.labels is None and not self.fields
+
+    def wants(self, key: Key, record: Record) -> bool:
+        if self.namespace and key.namespace != self.namespace:
+            return False
+        if self.labels is not None and not self.labels(record.labels):
+            return False
+        return all(test(key, record) for test in self.fields)
+
+
+def select(resource: Resource, namespace: str, labels: str, fields: str) -> Selection:
+    """Raises Refused 400 when a selector is malformed or asks for a field the resource does not offer."""
+    try:
+        chosen = selector(labels) if labels.strip() else None
+    except ValueError as error:
+        raise errors.bad_request(f"unable to parse requirement: {error}") from None
+    return Selection(namespace, chosen, tuple(_field_tests(resource, fields)))
+
+
+def _field_tests(resource: Resource, text: str) -> list[FieldTest]:
+    tests: list[FieldTest] = []
+    at = 0
+    while at < len(text):
+        found = _FIELD.match(text, at)
+        if not found:
+            raise errors.bad_request(f"cannot parse the field selector {errors.printable(text)!r}; write name=value")
+        at = found.end()
+        name, wanted = found[1], re.sub(r"\\(.)", r"\1", found[3].strip())
+        tests.append(_test(resource, name, wanted, found[2] != "!="))
+    return tests
+
+
+def _test(resource: Resource, name: str, wanted: str, equal: bool) -> FieldTest:
+    if name == "metadata.name":
+        return lambda key, record: (key.name == wanted) is equal
+    if name == "metadata.namespace":
+        return lambda key, record: (key.namespace == wanted) is equal
+    if name not in resource.field_names:
+        known = ", ".join(("metadata.name", "metadata.namespace", *resource.field_names))
+        raise errors.bad_request(f"field label not supported: {errors.printable(name)}; supported: {known}")
+    return lambda key, record: (record.fields.get(name, "") == wanted) is equal

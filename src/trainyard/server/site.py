@@ -1,0 +1,47 @@
+"""What a strategy may ask of the server while it fills in an object: the time, a free service address."""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass
+
+from trainyard.server.log import Entry
+
+SERVICES = ipaddress.ip_network("10.96.0.0/16")
+
+
+class Addresses:
+    """ClusterIPs in use, read from the log's entries. Addresses are given out in order, so one just freed rests."""
+
+    def __init__(self) -> None:
+        self._used: set[str] = set()
+        self._last = 9  # the first few are left free, as a real cluster keeps them for itself
+
+    def saw(self, entry: Entry) -> None:
+        if entry.store == "services":
+            if entry.before:
+                self._used.discard(entry.before.fields.get("spec.clusterIP", ""))
+            if entry.now:
+                self._used.add(entry.now.fields.get("spec.clusterIP", ""))
+
+    def taken(self, address: str) -> bool:
+        return address in self._used
+
+    def next(self) -> str:
+        """A free address, "" when there is none. The caller's write takes it."""
+        size = SERVICES.num_addresses - 2
+        for _ in range(size):
+            self._last = self._last % size + 1
+            address = str(SERVICES[self._last])
+            if address not in self._used:
+                return address
+        return ""
+
+
+@dataclass(slots=True)
+class Site:
+    """`now` is the time of the request, `stamp` the same as the API writes it."""
+
+    now: float
+    stamp: str
+    addresses: Addresses

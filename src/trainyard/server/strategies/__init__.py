@@ -1,0 +1,17 @@
+"""The built-in resources: one value each, gathered here into the server's table."""
+
+from trainyard.server.resources import Resource
+from trainyard.server.strategies import apps, definition, events, jobs, plain, pods, services
+
+BUILT_IN: tuple[Resource, ...] = (
+    *plain.CORE,
+    *pods.RESOURCES,
+    *services.RESOURCES,
+    *events.RESOURCES,
+    *apps.RESOURCES,
+    *jobs.RESOURCES,
+    *plain.OTHERS,
+    *definition.RESOURCES,
+)
+
+__all__ = ["BUILT_IN"]

@@ -1,0 +1,224 @@
+"""Resources that need few words: namespaces, nodes, ConfigMaps, Secrets, accounts, claims, endpoints, leases."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Mapping
+
+from trainyard.objects import Json, Problem, is_true
+from trainyard.schema import Schema
+from trainyard.schema.checks import shown
+from trainyard.server.resources import Column, Resource
+from trainyard.server.site import Site
+from trainyard.server.strategies.shapes import BOOLEAN, FREE, PAIRS, STRING, STRINGS, fill, many, obj, text, whole
+from trainyard.server.tables import AGE, NAME
+
+
+def prepare_namespace(new: Json, old: Json | None, site: Site) -> None:
+    if old is None:
+        new["spec"] = {"finalizers": ["kubernetes"]}
+        new["status"] = {"phase": "Active"}
+        labels = new["metadata"].setdefault("labels", {})
+        labels["kubernetes.io/metadata.name"] = new["metadata"].get("name", "")
+    else:
+        new["spec"] = old.get("spec") or {}
+
+
+def phase_field(obj: Json) -> Mapping[str, str]:
+    return {"status.phase": text((obj.get("status") or {}).get("phase"))}
+
+
+def _phase(obj: Json, now: float) -> str:
+    return text((obj.get("status") or {}).get("phase"))
+
+
+def _node_fields(node: Json) -> Mapping[str, str]:
+    return {"spec.unschedulable": "true" if (node.get("spec") or {}).get("unschedulable") else "false"}
+
+
+def _prepare_node(new: Json, old: Json | None, site: Site) -> None:
+    fill(new, spec={}, status={})
+
+
+def _node_status(node: Json, now: float) -> str:
+    ready = "Ready" if is_true((node.get("status") or {}).get("conditions"), "Ready") else "NotReady"
+    return ready + (",SchedulingDisabled" if (node.get("spec") or {}).get("unschedulable") else "")
+
+
+def _roles(node: Json, now: float) -> str:
+    prefix = "node-role.kubernetes.io/"
+    labels = node["metadata"].get("labels") or {}
+    return ",".join(sorted(name.removeprefix(prefix) for name in labels if name.startswith(prefix))) or "<none>"
+
+
+def _frozen(new: Json, old: Json | None) -> list[Problem]:
+    """An immutable ConfigMap or Secret keeps what it holds."""
+    found: list[Problem] = []
+    if old is not None and old.get("immutable") is True:
+        for name in ("immutable", "data", "binaryData", "stringData"):
+            if new.get(name) != old.get(name):
+                found.append(Problem(name, "Forbidden: field is immutable when `immutable` is set"))
+    for name in ("data", "binaryData"):
+        for key in new.get(name) or ():
+            if not key or len(key) > 253 or not all(char.isalnum() or char in "-_." for char in key):
+                text = "a valid config key must consist of alphanumeric characters, '-', '_' or '.'"
+                found.append(Problem(f"{name}[{key[:80]}]", f"Invalid value: {shown(key)}: {text}"))
+    return found
+
+
+def _check_secret(new: Json, old: Json | None) -> list[Problem]:
+    found = _frozen(new, old)
+    for key, value in (new.get("data") or {}).items():
+        try:
+            base64.b64decode(value, validate=True)
+        except (binascii.Error, ValueError):
+            # The value is a secret, so the message does not show it.
+            found.append(Problem(f"data[{key[:80]}]", "Invalid value: must be base64; use stringData for plain text"))
+    return found
+
+
+def _prepare_secret(new: Json, old: Json | None, site: Site) -> None:
+    plain = new.pop("stringData", None)
+    if plain:
+        coded = {key: base64.b64encode(value.encode("utf-8", "replace")).decode() for key, value in plain.items()}
+        new["data"] = {**(new.get("data") or {}), **coded}
+    fill(new, type="Opaque")
+
+
+def _size(*names: str) -> Column:
+    return Column("Data", lambda obj, now: sum(len(obj.get(name) or {}) for name in names), type="integer")
+
+
+def _prepare_claim(new: Json, old: Json | None, site: Site) -> None:
+    fill(new["spec"], volumeMode="Filesystem")
+    if old is None:
+        new["status"] = {"phase": "Pending"}
+
+
+def _capacity(claim: Json, now: float) -> str:
+    return text(((claim.get("status") or {}).get("capacity") or {}).get("storage"))
+
+
+def _endpoints(obj: Json, now: float) -> str:
+    found = [
+        f"{address.get('ip')}:{port.get('port')}"
+        for subset in obj.get("subsets") or ()
+        for address in subset.get("addresses") or ()
+        for port in subset.get("ports") or ()
+    ]
+    more = f" + {len(found) - 3} more..." if len(found) > 3 else ""
+    return ",".join(found[:3]) + more or "<none>"
+
+
+def _slice_endpoints(obj: Json, now: float) -> str:
+    return ",".join(one for part in obj.get("endpoints") or () for one in part.get("addresses") or ()) or "<unset>"
+
+
+_CLAIM = obj(("accessModes",), accessModes=STRINGS, resources=FREE, storageClassName=STRING, volumeName=STRING)
+
+CORE = (
+    Resource(
+        kind="Namespace",
+        plural="namespaces",
+        short=("ns",),
+        namespaced=False,
+        status=True,
+        name_rule="label",
+        subresources=("finalize",),
+        schema=whole(FREE, required=False),
+        prepare=prepare_namespace,
+        fields=phase_field,
+        field_names=("status.phase",),
+        columns=(NAME, Column("Status", _phase), AGE),
+    ),
+    Resource(
+        kind="Node",
+        plural="nodes",
+        short=("no",),
+        namespaced=False,
+        status=True,
+        born_with_status=True,
+        schema=whole(FREE, required=False),
+        prepare=_prepare_node,
+        fields=_node_fields,
+        field_names=("spec.unschedulable",),
+        columns=(
+            NAME,
+            Column("Status", _node_status),
+            Column("Roles", _roles),
+            AGE,
+            Column("Version", lambda obj, now: ((obj.get("status") or {}).get("nodeInfo") or {}).get("kubeletVersion")),
+        ),
+    ),
+    Resource(
+        kind="ConfigMap",
+        plural="configmaps",
+        short=("cm",),
+        schema=Schema(obj(data=PAIRS, binaryData=PAIRS, immutable=BOOLEAN)),
+        check=_frozen,
+        columns=(NAME, _size("data", "binaryData"), AGE),
+    ),
+    Resource(
+        kind="Secret",
+        plural="secrets",
+        schema=Schema(obj(data=PAIRS, stringData=PAIRS, type=STRING, immutable=BOOLEAN)),
+        prepare=_prepare_secret,
+        check=_check_secret,
+        fields=lambda secret: {"type": text(secret.get("type"))},
+        field_names=("type",),
+        columns=(NAME, Column("Type", lambda obj, now: obj.get("type")), _size("data"), AGE),
+    ),
+    Resource(
+        kind="ServiceAccount",
+        plural="serviceaccounts",
+        short=("sa",),
+        schema=Schema(obj(secrets=many(FREE))),
+        columns=(NAME, Column("Secrets", lambda obj, now: len(obj.get("secrets") or ()), type="integer"), AGE),
+    ),
+    Resource(
+        kind="PersistentVolumeClaim",
+        plural="persistentvolumeclaims",
+        short=("pvc",),
+        status=True,
+        schema=whole(_CLAIM),
+        prepare=_prepare_claim,
+        columns=(
+            NAME,
+            Column("Status", _phase),
+            Column("Volume", lambda obj, now: obj["spec"].get("volumeName") or ""),
+            Column("Capacity", _capacity),
+            Column("Access Modes", lambda obj, now: ",".join(obj["spec"].get("accessModes") or ())),
+            AGE,
+        ),
+    ),
+    Resource(
+        kind="Endpoints",
+        plural="endpoints",
+        short=("ep",),
+        schema=Schema(obj(subsets=many(FREE))),
+        columns=(NAME, Column("Endpoints", _endpoints), AGE),
+    ),
+)
+
+OTHERS = (
+    Resource(
+        group="discovery.k8s.io",
+        kind="EndpointSlice",
+        plural="endpointslices",
+        schema=Schema(obj(("addressType",), endpoints=many(FREE), ports=many(FREE), addressType=STRING)),
+        columns=(
+            NAME,
+            Column("AddressType", lambda obj, now: obj.get("addressType")),
+            Column("Endpoints", _slice_endpoints),
+            AGE,
+        ),
+    ),
+    Resource(
+        group="coordination.k8s.io",
+        kind="Lease",
+        plural="leases",
+        schema=Schema(obj(spec=obj(holderIdentity=STRING, acquireTime=STRING, renewTime=STRING))),
+        columns=(NAME, Column("Holder", lambda obj, now: (obj.get("spec") or {}).get("holderIdentity")), AGE),
+    ),
+)

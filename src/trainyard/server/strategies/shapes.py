@@ -1,0 +1,58 @@
+"""Words to write the schemas of built-in resources with. They keep what they do not know: newer fields pass through."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from trainyard.objects import Json
+from trainyard.schema import Schema
+
+STRING: Json = {"type": "string", "nullable": True}
+BOOLEAN: Json = {"type": "boolean", "nullable": True}
+INTEGER: Json = {"type": "integer", "nullable": True}
+COUNT: Json = {"type": "integer", "minimum": 0, "nullable": True}
+MIXED: Json = {"x-kubernetes-int-or-string": True, "nullable": True}
+FREE: Json = {"type": "object", "x-kubernetes-preserve-unknown-fields": True, "nullable": True}
+STRINGS: Json = {"type": "array", "items": {"type": "string"}, "nullable": True}
+PAIRS: Json = {"type": "object", "additionalProperties": {"type": "string"}, "nullable": True}
+
+
+def obj(required: tuple[str, ...] = (), **fields: Json) -> Json:
+    """An object with these fields and any others."""
+    return {**FREE, "properties": fields, **({"required": list(required)} if required else {})}
+
+
+def needed(schema: Json) -> Json:
+    """The same, but null is no value for it."""
+    return {name: part for name, part in schema.items() if name != "nullable"}
+
+
+def many(items: Json, key: str = "", least: int = 0) -> Json:
+    """A list; with a key, its items differ in that field."""
+    schema: Json = {"type": "array", "items": needed(items), "nullable": not least}
+    if key:
+        schema.update({"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": [key]})
+    if least:
+        schema["minItems"] = least
+    return schema
+
+
+def one_of(*values: str) -> Json:
+    return {"type": "string", "enum": list(values)}
+
+
+def whole(spec: Json, required: bool = True, **fields: Json) -> Schema:
+    """The schema of a resource with that spec."""
+    names = ("spec",) if required else ()
+    return Schema(obj(names, spec=needed(spec) if required else spec, status=FREE, **fields))
+
+
+def fill(target: Json, **defaults: Any) -> None:
+    """Sets what is missing or null."""
+    for name, value in defaults.items():
+        if target.get(name) is None:
+            target[name] = value
+
+
+def text(value: Any) -> str:
+    return value if isinstance(value, str) else ""

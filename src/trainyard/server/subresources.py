@@ -1,0 +1,126 @@
+"""Subresources other than /status: a pod's log, its binding to a node, a namespace's finalize."""
+
+from __future__ import annotations
+
+from urllib.parse import quote, urlencode
+
+from trainyard.objects import Json, Key, decode, with_condition
+from trainyard.schema.checks import shown
+from trainyard.server import admission, errors
+from trainyard.server.paths import Target
+from trainyard.server.requests import Answer, Elsewhere, Request, Response, body_of, dry_run, reply
+from trainyard.server.resources import Resource
+from trainyard.server.site import Site
+from trainyard.server.writes import Writes
+
+LOG_PARAMETERS = (
+    "follow",
+    "previous",
+    "sinceSeconds",
+    "sinceTime",
+    "timestamps",
+    "tailLines",
+    "limitBytes",
+    "insecureSkipTLSVerifyBackend",
+    "stream",
+)
+NODES = "nodes"
+
+
+def answer(writes: Writes, resource: Resource, target: Target, request: Request, site: Site) -> Answer:
+    """Raises Refused 404 when the resource has no such subresource."""
+    if target.subresource not in resource.subresources or not target.name:
+        raise errors.no_such_path()
+    record = writes.log.get(resource.place, Key(target.namespace, target.name))
+    if record is None:
+        raise errors.not_found(resource.plural, resource.group, target.name)
+    obj: Json = decode(record.body)
+    if target.subresource == "log" and request.method == "GET":
+        return _log(writes, obj, request)
+    if target.subresource == "binding" and request.method == "POST":
+        return _bind(writes, resource, obj, request, site)
+    if target.subresource == "finalize" and request.method == "PUT":
+        return _finalize(writes, resource, obj, request)
+    raise errors.method_not_allowed()
+
+
+def _log(writes: Writes, pod: Json, request: Request) -> Elsewhere:
+    """Where the kubelet of the pod's node serves this log."""
+    meta, spec = pod["metadata"], pod.get("spec") or {}
+    node = spec.get("nodeName")
+    if not node:
+        raise errors.bad_request(f"pod {meta['name']} does not have a host assigned")
+    record = writes.log.get(NODES, Key("", node))
+    if record is None:
+        raise errors.Refused(500, "InternalError", f'Internal error occurred: nodes "{node}" not found')
+    address, port = kubelet_of(decode(record.body))
+    if not address or not port:
+        raise errors.Refused(
+            500, "InternalError", f"Internal error occurred: node {node} says no address and kubelet port"
+        )
+    place = "/".join(quote(part, safe="") for part in (meta["namespace"], meta["name"], _container(pod, request)))
+    asked = {name: request.query[name] for name in LOG_PARAMETERS if name in request.query}
+    host = f"[{address}]" if ":" in address else address
+    return Elsewhere(f"http://{host}:{port}/containerLogs/{place}?{urlencode(asked)}")
+
+
+def _container(pod: Json, request: Request) -> str:
+    spec = pod.get("spec") or {}
+    names = [str(one.get("name")) for group in ("initContainers", "containers") for one in spec.get(group) or () if one]
+    mains = [str(one.get("name")) for one in spec.get("containers") or ()]
+    wanted = request.query.get("container", "")
+    name = pod["metadata"]["name"]
+    if not wanted:
+        if len(mains) == 1:
+            return mains[0]
+        text = f"a container name must be specified for pod {name}, choose one of: [{' '.join(mains)}]"
+        raise errors.bad_request(text)
+    if wanted not in names:
+        raise errors.bad_request(f"container {errors.printable(wanted)} is not valid for pod {name}")
+    return wanted
+
+
+def kubelet_of(node: Json) -> tuple[str, int]:
+    """Address and port of a node's kubelet, empty when it does not say."""
+    status = node.get("status") or {}
+    addresses = [one for one in status.get("addresses") or () if isinstance(one, dict)]
+    address = next((one.get("address") for one in addresses if one.get("type") == "InternalIP"), "")
+    endpoint = (status.get("daemonEndpoints") or {}).get("kubeletEndpoint") or {}
+    port = endpoint.get("Port")
+    return str(address or ""), port if isinstance(port, int) else 0
+
+
+def _bind(writes: Writes, resource: Resource, pod: Json, request: Request, site: Site) -> Response:
+    """Puts a pod on a node, once and for all."""
+    sent = body_of(request)
+    target = sent.get("target") if isinstance(sent, dict) else None
+    node = target.get("name") if isinstance(target, dict) else None
+    if not isinstance(node, str) or not node:
+        raise errors.bad_request(f"target.name: Required value: the name of a node, got {shown(node)}")
+    meta, spec = pod["metadata"], dict(pod.get("spec") or {})
+    uid = (sent.get("metadata") or {}).get("uid") if isinstance(sent.get("metadata"), dict | None) else None
+    if uid and uid != meta["uid"]:
+        why = f"Precondition failed: UID in precondition: {shown(uid)}, UID in object meta: {meta['uid']}"
+        raise errors.conflict("pods/binding", "", meta["name"], why)
+    if "deletionTimestamp" in meta:
+        why = f"pod {meta['name']} is being deleted, cannot be assigned to a host"
+        raise errors.conflict("pods/binding", "", meta["name"], why)
+    if spec.get("nodeName"):
+        why = f'pod {meta["name"]} is already assigned to node "{spec["nodeName"]}"'
+        raise errors.conflict("pods/binding", "", meta["name"], why)
+    status = dict(pod.get("status") or {})
+    conditions = [one for one in status.get("conditions") or () if isinstance(one, dict)]
+    status["conditions"] = with_condition(conditions, "PodScheduled", True, "Scheduled", "", site.now)
+    new = {**pod, "metadata": dict(meta), "spec": {**spec, "nodeName": node}, "status": status}
+    writes.put(resource, new, pod, dry_run(request))
+    return reply({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}, 201)
+
+
+def _finalize(writes: Writes, resource: Resource, obj: Json, request: Request) -> Response:
+    """A namespace's spec.finalizers, which only this path may change."""
+    sent = admission.read_object(resource, body_of(request), "", obj["metadata"]["name"])
+    finalizers = (sent.get("spec") or {}).get("finalizers") if isinstance(sent.get("spec"), dict | None) else None
+    if not isinstance(finalizers, list | None) or not all(isinstance(one, str) for one in finalizers or ()):
+        raise errors.bad_request(f"spec.finalizers: must be a list of strings, got {shown(finalizers)}")
+    new = {**obj, "metadata": dict(obj["metadata"]), "spec": {"finalizers": finalizers or []}}
+    return Response(writes.put(resource, new, obj, dry_run(request)))

@@ -1,0 +1,168 @@
+"""Watches: the log's entries, told to whoever listens.
+
+Rules for this file:
+- A line is encoded once per entry, form and type, whoever gets it.
+- A listener hears of an entry when it is appended, and reads the lines when the loop comes round: a burst of writes is
+  one write to each socket.
+- With a selector, an object that stops matching is DELETED for that listener, one that starts to match is ADDED.
+- Who does not read is dropped (`behind` of the listener decides): he has a revision and can start again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from trainyard.objects import decode, encode
+from trainyard.server.errors import Refused, too_old
+from trainyard.server.lists import INITIAL_END
+from trainyard.server.log import Compacted, Entry, Log
+from trainyard.server.requests import Watch
+
+BOOKMARK_EVERY = 30.0
+CHUNK = 500  # entries of the past that are sent at a time
+
+
+def frame(line: bytes) -> bytes:
+    """A line as an HTTP chunk."""
+    return b"%x\r\n%b\r\n" % (len(line), line)
+
+
+def line_of(watch: Watch, entry: Entry) -> bytes:
+    """What a watch says of an entry, as an HTTP chunk; empty when it is none of its business."""
+    wanted = watch.selection
+    if wanted.namespace and entry.key.namespace != wanted.namespace:
+        return b""
+    before, now = entry.before, entry.now
+    if wanted.everything:
+        had, has = before is not None, now is not None
+    else:
+        had = before is not None and wanted.wants(entry.key, before)
+        has = now is not None and wanted.wants(entry.key, now)
+    if not had and not has:
+        return b""
+    word = ("MODIFIED" if had else "ADDED") if has else "DELETED"
+    cached = entry.frames.get((watch.view, word))
+    if cached is None:
+        cached = entry.frames[watch.view, word] = frame(_line(word, _shown(watch, entry, word)))
+    return cached
+
+
+def _shown(watch: Watch, entry: Entry, word: str) -> bytes:
+    if entry.now is None:
+        body = entry.last
+    elif word == "DELETED" and entry.before is not None:
+        # It left the selection: the object as it was when it was last in it, with the number of this change.
+        old = decode(entry.before.body)
+        body = encode({**old, "metadata": {**old["metadata"], "resourceVersion": str(entry.revision)}})
+    else:
+        body = entry.now.body
+    return watch.show(body) if watch.show else body
+
+
+def _line(word: str, body: bytes) -> bytes:
+    return b'{"type":"%b","object":%b}\n' % (word.encode(), body)
+
+
+def bookmark(watch: Watch, revision: int, initial_end: bool = False) -> bytes:
+    """You have seen everything up to here."""
+    meta: dict[str, object] = {"resourceVersion": str(revision), "creationTimestamp": None}
+    if initial_end:
+        meta["annotations"] = {INITIAL_END: "true"}
+    obj = {"kind": watch.resource.kind, "apiVersion": watch.resource.api_version, "metadata": meta}
+    return frame(_line("BOOKMARK", encode(obj)))
+
+
+def error_line(refused: Refused) -> bytes:
+    return frame(_line("ERROR", refused.body()))
+
+
+class Listener:
+    """One open watch. `send` takes bytes for the socket; `behind` says that the socket does not take them away."""
+
+    def __init__(self, watch: Watch, send: Callable[[bytes], object], behind: Callable[[], bool]) -> None:
+        self.watch, self.send, self.behind = watch, send, behind
+        self.revision = watch.revision
+        self.waiting: list[bytes] = []
+        self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+    def end(self, why: str) -> None:
+        if not self.ended.done():
+            self.ended.set_result(why)
+
+
+class Hub:
+    """All listeners, by the store they listen to."""
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self._listeners: dict[str, dict[Listener, None]] = {}
+        self._dirty: list[Listener] = []
+        log.follow(self._heard)
+
+    def add(self, listener: Listener) -> None:
+        self._listeners.setdefault(listener.watch.resource.place, {})[listener] = None
+
+    def remove(self, listener: Listener) -> None:
+        self._listeners.get(listener.watch.resource.place, {}).pop(listener, None)
+
+    def end_all(self, why: str) -> None:
+        for listener in self._all():
+            listener.end(why)
+
+    def end_store(self, store: str) -> None:
+        """A resource is gone: its watches end."""
+        for listener in list(self._listeners.get(store, ())):
+            listener.end("gone")
+
+    def past(self, listener: Listener) -> list[bytes]:
+        """The next lines of what has been missed; empty when there is none and the listener hears everything itself.
+
+        Past `CHUNK` entries it may take several calls. The last one adds the listener, so that nothing falls between.
+        """
+        lines: list[bytes] = []
+        while not lines:
+            try:
+                entries = self._log.after(listener.revision, CHUNK)
+            except Compacted:
+                listener.end("expired")
+                return [error_line(too_old(listener.revision, self._log.floor))]
+            if not entries:
+                self.add(listener)
+                return []
+            place = listener.watch.resource.place
+            lines = [line for entry in entries if entry.store == place and (line := line_of(listener.watch, entry))]
+            listener.revision = entries[-1].revision
+        return lines
+
+    def bookmarks(self) -> None:
+        """Tells everybody who wants to know, and has not heard anything since, how far the log is."""
+        revision = self._log.revision
+        for listener in self._all():
+            if listener.watch.bookmarks and listener.revision < revision and not listener.waiting:
+                listener.revision = revision
+                listener.send(bookmark(listener.watch, revision))
+
+    def _all(self) -> list[Listener]:
+        return [listener for listeners in self._listeners.values() for listener in listeners]
+
+    def _heard(self, entry: Entry) -> None:
+        for listener in self._listeners.get(entry.store, ()):
+            line = line_of(listener.watch, entry)
+            if line:
+                if not listener.waiting:
+                    if not self._dirty:
+                        asyncio.get_running_loop().call_soon(self._flush)
+                    self._dirty.append(listener)
+                listener.waiting.append(line)
+                listener.revision = entry.revision
+
+    def _flush(self) -> None:
+        dirty, self._dirty = self._dirty, []
+        for listener in dirty:
+            lines, listener.waiting = listener.waiting, []
+            if listener.behind():
+                self.remove(listener)
+                listener.end("slow")
+            elif not listener.ended.done():
+                listener.send(lines[0] if len(lines) == 1 else b"".join(lines))

@@ -1,0 +1,121 @@
+"""Every write ends here: an object becomes bytes with its number inside, and the log's next entry.
+
+Also the rule of places: a namespace holds objects, a CustomResourceDefinition holds instances. While a place is being
+deleted nothing new goes in, and when the last of its content has gone, it goes too.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from trainyard.objects import Json, Key, decode, encode, labels_of
+from trainyard.server import errors
+from trainyard.server.log import Log, Record
+from trainyard.server.resources import Registry, Resource
+
+NAMESPACES = "namespaces"
+DEFINITIONS = "customresourcedefinitions.apiextensions.k8s.io"
+CLEANUP = "customresourcecleanup.apiextensions.k8s.io"
+
+
+class Writes:
+    """The log, seen from a verb that has made up its mind."""
+
+    def __init__(self, log: Log, registry: Registry) -> None:
+        self.log, self.registry = log, registry
+
+    def must_accept(self, namespace: str) -> None:
+        """Raises Refused when nothing can be made in that namespace."""
+        if not namespace:
+            return
+        record = self.log.get(NAMESPACES, Key("", namespace))
+        if record is None:
+            raise errors.not_found(NAMESPACES, "", errors.printable(namespace))
+        if record.fields.get("status.phase") == "Terminating":
+            why = f"unable to create new content in namespace {namespace} because it is being terminated"
+            raise errors.forbidden(NAMESPACES, "", namespace, why)
+
+    def put(self, resource: Resource, new: Json, old: Json | None, dry: bool = False) -> bytes:
+        """Writes `new` over `old` and returns what is stored then. No difference, no write."""
+        meta = new["metadata"]
+        key = Key(meta.get("namespace", ""), meta["name"])
+        before = self.log.get(resource.place, key) if old is not None else None
+        if old is not None and before is not None:
+            meta["resourceVersion"] = old["metadata"]["resourceVersion"]
+            if same(new, old):
+                return before.body
+            if "deletionTimestamp" in meta and not held(resource, new):
+                return self.remove(resource, new, dry)
+        revision = self.log.revision + 1
+        meta["resourceVersion"] = str(revision)
+        body = encode(new)
+        if not dry:
+            fields = resource.fields(new)
+            record = Record(revision, body, labels_of(new), fields)
+            self.log.append(resource.place, key, record, before.revision if before else 0)
+        return body
+
+    def remove(self, resource: Resource, obj: Json, dry: bool = False) -> bytes:
+        """The object goes now. Returns its last form, which carries the number of the deletion."""
+        meta = obj["metadata"]
+        key = Key(meta.get("namespace", ""), meta["name"])
+        record = self.log.get(resource.place, key)
+        if record is None:
+            raise errors.not_found(resource.plural, resource.group, key.name)
+        last = encode({**obj, "metadata": {**meta, "resourceVersion": str(self.log.revision + 1)}})
+        if not dry:
+            self.log.append(resource.place, key, None, record.revision, last)
+            self._left(resource.place, key)
+        return last
+
+    def contents(self, place: str, name: str) -> list[tuple[Resource, Key]]:
+        """What is in a namespace, or of a definition."""
+        found: list[tuple[Resource, Key]] = []
+        seen: set[str] = set()
+        for resource in self.registry.all():
+            if resource.place in seen:
+                continue
+            seen.add(resource.place)
+            if place == DEFINITIONS and resource.place == name:
+                found += [(resource, key) for key, _ in self.log.list(resource.place)]
+            if place == NAMESPACES and resource.namespaced:
+                found += [(resource, key) for key, _ in self.log.list(resource.place) if key.namespace == name]
+        return found
+
+    def settle(self, place: str, name: str) -> None:
+        """Lets a place go that is being deleted and is empty."""
+        record = self.log.get(place, Key("", name))
+        if record is None or record.fields.get("status.phase") != "Terminating" or self.contents(place, name):
+            return
+        old: Json = decode(record.body)
+        resource = next(one for one in self.registry.all() if one.place == place)
+        new = {**old, "metadata": dict(old["metadata"])}
+        if place == NAMESPACES:
+            new["spec"] = {**(old.get("spec") or {}), "finalizers": []}
+        else:
+            left = [one for one in old["metadata"].get("finalizers") or () if one != CLEANUP]
+            new["metadata"]["finalizers"] = left
+        self.put(resource, new, old)
+
+    def _left(self, place: str, key: Key) -> None:
+        if key.namespace:
+            self.settle(NAMESPACES, key.namespace)
+        if "." in place:
+            self.settle(DEFINITIONS, place)
+
+
+def held(resource: Resource, obj: Json) -> bool:
+    """Whether something still keeps a deleted object: a finalizer, or a grace period that runs."""
+    meta = obj["metadata"]
+    if meta.get("finalizers") or meta.get("deletionGracePeriodSeconds"):
+        return True
+    return resource.place == NAMESPACES and bool((obj.get("spec") or {}).get("finalizers"))
+
+
+def same(a: Any, b: Any) -> bool:
+    """Equal as JSON: 1 is not true. The depth of objects has been checked when they were read."""
+    if isinstance(a, dict) and isinstance(b, dict):
+        return len(a) == len(b) and all(name in b and same(part, b[name]) for name, part in a.items())
+    if isinstance(a, list) and isinstance(b, list):
+        return len(a) == len(b) and all(same(x, y) for x, y in zip(a, b, strict=True))
+    return type(a) is type(b) and bool(a == b)

@@ -1,0 +1,191 @@
+"""The node's HTTP face: the kubelet's path for logs, on loopback, for those who hold the token.
+
+Rules:
+- A log is the file that the process itself writes; nothing is copied, so a line costs nothing until it is read.
+- Times of lines are not recorded: `timestamps` puts the time of reading before each line, and `sinceSeconds` and
+  `sinceTime` leave out a run only when it wrote nothing since then.
+- Following looks at the file on a short timer, only while somebody follows, and ends when the container has."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import BinaryIO
+
+from aiohttp import web
+
+from trainyard.objects import parse_time
+
+_PIECE = 1 << 16
+_LOOK_EVERY = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """The file of one run. `done` says that nothing more will be written."""
+
+    path: Path
+    done: Callable[[], bool]
+
+
+class NoLog(Exception):
+    """There is no such log. `code` is the HTTP status."""
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+Find = Callable[[str, str, str, bool], Log]  # namespace, pod, container, previous
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    follow: bool = False
+    timestamps: bool = False
+    tail: int | None = None
+    since: float | None = None
+    limit: int | None = None
+
+    @classmethod
+    def read(cls, query: dict[str, str], now: float) -> Wanted:
+        """Raises ValueError naming the parameter."""
+        since = parse_time(query["sinceTime"]) if query.get("sinceTime") else None
+        if (seconds := _number(query, "sinceSeconds")) is not None:
+            since = now - seconds
+        return cls(
+            follow=_flag(query, "follow"),
+            timestamps=_flag(query, "timestamps"),
+            tail=_number(query, "tailLines"),
+            since=since,
+            limit=_number(query, "limitBytes"),
+        )
+
+
+def _flag(query: dict[str, str], name: str) -> bool:
+    return query.get(name, "").lower() in ("true", "1")
+
+
+def _number(query: dict[str, str], name: str) -> int | None:
+    if not query.get(name):
+        return None
+    if not query[name].isdecimal():
+        raise ValueError(f"{name} must be a whole number, not {query[name]!r}")
+    return int(query[name])
+
+
+class Kubelet:
+    def __init__(self, find: Find, token: str) -> None:
+        self._find, self._token = find, token
+        self._runner: web.AppRunner | None = None
+        self.port = 0
+
+    async def start(self) -> None:
+        app = web.Application(middlewares=[self._guard])
+        app.router.add_get("/containerLogs/{namespace}/{pod}/{container}", self._logs)
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, "127.0.0.1", 0)
+        await site.start()
+        self.port = int(self._runner.addresses[0][1])
+
+    async def stop(self) -> None:
+        if self._runner:
+            await self._runner.cleanup()
+            self._runner = None
+
+    @web.middleware
+    async def _guard(
+        self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+    ) -> web.StreamResponse:
+        """Other users of this machine can reach loopback too. Without a token nobody is let in."""
+        given = request.headers.get("Authorization", "")
+        if not self._token or not hmac.compare_digest(given.encode(), f"Bearer {self._token}".encode()):
+            raise web.HTTPUnauthorized(text="Unauthorized\n")
+        return await handler(request)
+
+    async def _logs(self, request: web.Request) -> web.StreamResponse:
+        namespace, pod, container = (request.match_info[part] for part in ("namespace", "pod", "container"))
+        try:
+            wanted = Wanted.read(dict(request.query), time.time())
+            log = self._find(namespace, pod, container, _flag(dict(request.query), "previous"))
+        except ValueError as error:
+            raise web.HTTPBadRequest(text=f"{error}\n") from None
+        except NoLog as missing:
+            return web.Response(status=missing.code, text=f"{missing}\n")
+        response = web.StreamResponse(headers={"Content-Type": "text/plain"})
+        await response.prepare(request)
+        async for piece in read(log, wanted):
+            await response.write(piece)
+        await response.write_eof()
+        return response
+
+
+async def read(log: Log, wanted: Wanted) -> AsyncIterator[bytes]:
+    """The bytes of a log as they are wanted. Files are on this machine: reading them blocks no longer than memory."""
+    left = wanted.limit if wanted.limit is not None else -1
+    async for piece in _stamped(log, wanted) if wanted.timestamps else _pieces(log, wanted):
+        if left >= 0:
+            piece = piece[:left]
+            left -= len(piece)
+        if piece:
+            yield piece
+        if left == 0:
+            return
+
+
+async def _pieces(log: Log, wanted: Wanted) -> AsyncIterator[bytes]:
+    with open(log.path, "rb") as file:  # noqa: ASYNC230  (see `read`)
+        if wanted.tail is not None:
+            _seek_tail(file, wanted.tail)
+        if wanted.since is not None and log.path.stat().st_mtime < wanted.since:
+            file.seek(0, 2)
+        while True:
+            last = log.done()  # asked before reading: what is written until then is read
+            while piece := file.read(_PIECE):
+                yield piece
+            if last or not wanted.follow:
+                return
+            await asyncio.sleep(_LOOK_EVERY)
+
+
+async def _stamped(log: Log, wanted: Wanted) -> AsyncIterator[bytes]:
+    rest = b""
+    async for piece in _pieces(log, wanted):
+        *lines, rest = (rest + piece).split(b"\n")
+        for line in lines:
+            yield _now() + line + b"\n"
+    if rest:
+        yield _now() + rest
+
+
+def _now() -> bytes:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ ").encode()
+
+
+def _seek_tail(file: BinaryIO, lines: int) -> None:
+    """Go to where the last `lines` lines begin, reading backwards. A last line without an end counts."""
+    end = at = file.seek(0, 2)
+    if lines == 0 or end == 0:
+        return
+    file.seek(end - 1)
+    wanted = lines + 1 if file.read(1) == b"\n" else lines
+    while at > 0:
+        size = min(_PIECE, at)
+        at -= size
+        file.seek(at)
+        piece = file.read(size)
+        found = piece.count(b"\n")
+        if found >= wanted:
+            for _ in range(found - wanted):
+                piece = piece[piece.index(b"\n") + 1 :]
+            cut = len(piece) - piece.index(b"\n") - 1
+            file.seek(at + size - cut)
+            return
+        wanted -= found
+    file.seek(0)

@@ -1,0 +1,189 @@
+"""The network *namespace*: what pods see of names, Services and the outside world.
+
+The hub has the bridge (10.244.0.1) and, as its own, every address of 10.96.0.0/16. The runner listens on those through
+sockets opened there: a resolver, a proxy, and one forwarder per port of a Service."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from pathlib import Path
+
+from trainyard.node import dns
+from trainyard.node.names import DOMAIN, Directory, Port, cluster_ip, hostname_of, ports_of
+from trainyard.node.network import Network, Rewrite
+from trainyard.node.sandbox import Failed, Mount, Sandbox
+from trainyard.node.streams import Streams, forward, proxy
+from trainyard.objects import Json, Key, namespace_of
+from trainyard.objects.labels import HOSTS, spread
+
+GATEWAY = "10.244.0.1"
+PROXY_PORT = 3128
+_HIGHEST = 65534  # addresses of 10.244.0.0/16 that a pod may have: 2 to this
+
+
+class _Resolver(asyncio.DatagramProtocol):
+    def __init__(self, lookup: dns.Lookup) -> None:
+        self._lookup = lookup
+        self._transport: asyncio.DatagramTransport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        if isinstance(transport, asyncio.DatagramTransport):
+            self._transport = transport
+
+    def datagram_received(self, data: bytes, addr: tuple[str, int]) -> None:
+        said = dns.answer(data, self._lookup, dns.UDP_LIMIT)
+        if said and self._transport:
+            self._transport.sendto(said, addr)
+
+
+class NamespaceNetwork(Network):
+    name = "namespace"
+    host_ip = GATEWAY
+
+    def __init__(self, sandbox: Sandbox, directory: Directory, say: Callable[[str], object]) -> None:
+        super().__init__(sandbox, directory, say)
+        self._servers: list[asyncio.Server] = []
+        self._resolver: asyncio.BaseTransport | None = None
+        self._forwarders: dict[tuple[str, Port], tuple[Key, asyncio.Server]] = {}
+        self._adapting = asyncio.Lock()
+        self._used: dict[str, str] = {}  # address -> who has it
+        self._kept: dict[str, str] = {}  # who -> the address it had before
+        self._next = 1
+        self._turn = 0
+
+    async def start(self) -> None:
+        loop = asyncio.get_running_loop()
+        udp = await self.sandbox.listen(GATEWAY, 53, udp=True)
+        self._resolver, _ = await loop.create_datagram_endpoint(lambda: _Resolver(self.directory.lookup), sock=udp)
+        for port, serve in ((53, self._resolve), (PROXY_PORT, proxy)):
+            sock = await self.sandbox.listen(GATEWAY, port)
+            self._servers.append(await asyncio.start_server(serve, sock=sock))
+
+    async def stop(self) -> None:
+        if self._resolver:
+            self._resolver.close()
+        for server in (*self._servers, *(server for _, server in self._forwarders.values())):
+            server.close()
+        self._forwarders.clear()
+
+    async def _resolve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """DNS over TCP: each message after its length."""
+        with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+            while size := int.from_bytes(await reader.readexactly(2)):
+                said = dns.answer(await reader.readexactly(size), self.directory.lookup)
+                if said is None:
+                    break
+                writer.write(len(said).to_bytes(2) + said)
+                await writer.drain()
+        writer.close()
+
+    def allot(self, pod: Json) -> str:
+        """A pod that comes back under its name gets its old address back if it can: neighbours that remember it win."""
+        who = f"{namespace_of(pod)}/{hostname_of(pod)}"
+        kept = self._kept.get(who, "")
+        if kept and kept not in self._used:
+            self._used[kept] = who
+            return kept
+        for _ in range(_HIGHEST):
+            self._next = self._next + 1 if self._next < _HIGHEST else 2
+            address = f"10.244.{self._next >> 8}.{self._next & 255}"
+            if address not in self._used:
+                self._used[address], self._kept[who] = who, address
+                return address
+        raise OSError("no free address for a pod in 10.244.0.0/16")
+
+    def release(self, pod: Json, address: str) -> None:
+        self._used.pop(address, None)
+
+    def variables(self, pod: Json) -> dict[str, str]:
+        ours = ["localhost", "127.0.0.1", "10.244.0.0/16", "10.96.0.0/16", ".svc", f".{DOMAIN}"]
+        annotations = (pod.get("metadata") or {}).get("annotations") or {}
+        near = set(spread(str(annotations.get(HOSTS) or "")))
+        near |= {key.name for key in self.directory.services if key.namespace == namespace_of(pod)}
+        around = ",".join([*ours, *sorted(near)])
+        gate = f"http://{GATEWAY}:{PROXY_PORT}"
+        # gRPC believes in http_proxy too, and its no_proxy knows no networks; an empty variable of its own ends that.
+        found = {"grpc_proxy": ""}
+        for name, value in (("http_proxy", gate), ("https_proxy", gate), ("no_proxy", around)):
+            found[name] = found[name.upper()] = value
+        return found
+
+    def files(self, pod: Json, address: str, folder: Path) -> list[Mount]:
+        folder.mkdir(parents=True, exist_ok=True)
+        spec = pod.get("spec") or {}
+        host, subdomain = hostname_of(pod), str(spec.get("subdomain") or "")
+        names = f"{host}.{subdomain}.{namespace_of(pod)}.svc.{DOMAIN} {host}" if subdomain else host
+        lines = ["127.0.0.1 localhost", "::1 localhost ip6-localhost ip6-loopback", f"{address} {names}"]
+        for alias in spec.get("hostAliases") or []:
+            lines.append(" ".join([str(alias.get("ip")), *map(str, alias.get("hostnames") or [])]))
+        texts = {"hosts": "\n".join(lines), "hostname": host, "resolv.conf": resolv_conf(spec, namespace_of(pod))}
+        for name, text in texts.items():
+            (folder / name).write_text(f"{text}\n")
+        return [Mount(str(folder / name), f"/etc/{name}", ours=True) for name in texts]
+
+    def rewrite(self, pod: Json) -> Rewrite:
+        return str
+
+    async def dial(self, pod: str, address: str, port: int) -> Streams:
+        sock = await self.sandbox.socket()
+        try:
+            await asyncio.get_running_loop().sock_connect(sock, (address, port))
+            return await asyncio.open_connection(sock=sock)
+        except OSError:
+            sock.close()
+            raise
+
+    async def services_changed(self) -> None:
+        """Listen where Services are, and nowhere else."""
+        async with self._adapting:
+            wanted = {
+                (address, port): key
+                for key, service in self.directory.services.items()
+                if (address := cluster_ip(service))
+                for port in ports_of(service)
+                if port.protocol == "TCP"
+            }
+            for place in [place for place, (key, _) in self._forwarders.items() if wanted.get(place) != key]:
+                self._forwarders.pop(place)[1].close()
+            for place, key in wanted.items():
+                if place not in self._forwarders:
+                    await self._listen(key, *place)
+
+    async def _listen(self, key: Key, address: str, port: Port) -> None:
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await forward(reader, writer, lambda: self._backend(key, port))
+
+        try:
+            sock = await self.sandbox.listen(address, port.number)
+        except Failed as failed:
+            self.say(f"service {key}: cannot serve {address}:{port.number}: {failed.message}")
+            return
+        self._forwarders[address, port] = key, await asyncio.start_server(serve, sock=sock)
+
+    async def _backend(self, key: Key, port: Port) -> Streams | None:
+        service = self.directory.services.get(key)
+        backends = self.directory.backends(service, port) if service else []
+        if not backends:
+            return None
+        self._turn += 1
+        peer, number = backends[self._turn % len(backends)]
+        return await self.dial(f"{peer.namespace}/{peer.hostname}", peer.address, number)
+
+
+def resolv_conf(spec: Json, namespace: str) -> str:
+    """As the kubelet writes it for dnsPolicy ClusterFirst (or None), with the pod's dnsConfig added."""
+    config = spec.get("dnsConfig") or {}
+    own = spec.get("dnsPolicy") == "None"
+    servers = [*([] if own else [GATEWAY]), *map(str, config.get("nameservers") or [])]
+    searches = [] if own else [f"{namespace}.svc.{DOMAIN}", f"svc.{DOMAIN}", DOMAIN]
+    searches += [one for one in map(str, config.get("searches") or []) if one not in searches]
+    options = {} if own else {"ndots": "5"}
+    for one in config.get("options") or []:
+        options[str(one.get("name"))] = str(one.get("value") or "")
+    lines = [f"nameserver {server}" for server in servers]
+    lines += [f"search {' '.join(searches)}"] if searches else []
+    words = [f"{name}:{value}" if value else name for name, value in options.items()]
+    lines += [f"options {' '.join(words)}"] if words else []
+    return "\n".join(lines)

@@ -1,0 +1,64 @@
+"""The two networks of the pods behind one door.
+
+*namespace*: every pod has a network of its own on a bridge; names come from a resolver, Service addresses and the
+outside world are served by the runner through sockets that the hub opened.
+*shared*: all pods on this machine's network, each pod's `name:port` with a port of its own; a NAT by text.
+
+Rule: the node asks only `Network`; what differs between the two is in namespaced.py and shared.py."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable
+from pathlib import Path
+
+from trainyard.node.names import Directory
+from trainyard.node.sandbox import Mount, Sandbox
+from trainyard.node.streams import Streams
+from trainyard.objects import Json
+
+Rewrite = Callable[[str], str]
+
+
+class Network(abc.ABC):
+    """What a pod needs of a network, in the order in which it is asked."""
+
+    name: str
+    host_ip: str
+
+    def __init__(self, sandbox: Sandbox, directory: Directory, say: Callable[[str], object]) -> None:
+        self.sandbox, self.directory, self.say = sandbox, directory, say
+
+    @abc.abstractmethod
+    async def start(self) -> None:
+        """Begin to serve names and Services. Raises OSError or SandboxError when it cannot."""
+
+    @abc.abstractmethod
+    async def stop(self) -> None: ...
+
+    @abc.abstractmethod
+    def allot(self, pod: Json) -> str:
+        """An address for a new pod."""
+
+    @abc.abstractmethod
+    def release(self, pod: Json, address: str) -> None: ...
+
+    @abc.abstractmethod
+    def variables(self, pod: Json) -> dict[str, str]:
+        """Variables that every container gets unless the pod sets them."""
+
+    @abc.abstractmethod
+    def files(self, pod: Json, address: str, folder: Path) -> list[Mount]:
+        """Files such as /etc/hosts, made in `folder`, to be seen by every container of the pod."""
+
+    @abc.abstractmethod
+    def rewrite(self, pod: Json) -> Rewrite:
+        """What is done to texts that may name other pods: values, arguments, ConfigMaps."""
+
+    @abc.abstractmethod
+    async def services_changed(self) -> None:
+        """The directory has other services than before."""
+
+    @abc.abstractmethod
+    async def dial(self, pod: str, address: str, port: int) -> Streams:
+        """A connection to a port of that pod (its namespace/hostname and address)."""

@@ -1,0 +1,220 @@
+"""The node: hears which pods are placed here, keeps one `Running` for each, and answers for their logs.
+
+Rules: a pod is known by its uid, never by its name; what vanished while we looked away is stopped; pods that had ended
+before we saw them are left alone."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine, Mapping
+from pathlib import Path
+from typing import Any
+
+from trainyard.client import Api
+from trainyard.node.cluster import Cluster
+from trainyard.node.images import Images
+from trainyard.node.kubelet import Kubelet, Log, NoLog
+from trainyard.node.names import Directory
+from trainyard.node.namespaced import NamespaceNetwork
+from trainyard.node.network import Network
+from trainyard.node.running import House, Running
+from trainyard.node.sandbox import Failed, Process, Sandbox, SandboxError
+from trainyard.node.shared import SharedNetwork
+from trainyard.objects import Json, key_of, name_of, namespace_of, uid_of
+
+_NETWORKS: dict[str, type[Network]] = {"namespace": NamespaceNetwork, "shared": SharedNetwork}
+
+
+class NodeError(Exception):
+    """The node cannot work on this machine; the message says why and what to try."""
+
+
+class Node:
+    def __init__(
+        self,
+        api: Api,
+        state: Path,
+        images: Images,
+        *,
+        network: str = "auto",
+        name: str = "local",
+        mounts: Mapping[str, Path] | None = None,
+        say: Callable[[str], object] = print,
+        token: str = "",
+    ) -> None:
+        self.name, self.wanted = name, network
+        self.network = ""  # the one that was chosen, once started
+        self._state, self._images, self._mounts, self._say = state, images, dict(mounts or {}), say
+        self._cluster = Cluster(api, name, say)
+        self._directory = Directory()
+        self._kubelet = Kubelet(self._log, token)
+        self._running: dict[str, Running] = {}
+        self._watches: list[asyncio.Task[None]] = []
+        self._chores: set[asyncio.Task[None]] = set()
+        self._house: House | None = None
+
+    async def start(self) -> None:
+        """Choose the network, register, and begin to run pods. Raises NodeError when no network works."""
+        for folder in (self._state, self._state / "probe"):
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        sandbox, network = await self._choose()
+        self.network = network.name
+        cluster = self._cluster
+        self._house = House(cluster, sandbox, network, self._images, self._state, self._mounts, self._say)
+        await self._kubelet.start()
+        await cluster.register(self._kubelet.port, time.time())
+        self._watches = [
+            asyncio.create_task(cluster.follow_services(self._services, self._service)),
+            asyncio.create_task(cluster.follow_pods(self._pods, self._pod)),
+        ]
+
+    async def stop(self, kill: bool = False) -> None:
+        """End all pods, each within its grace period or at once, then everything else. Can be called again to kill."""
+        house = self._house
+        if house is None:
+            return
+        house.closing = True
+        for watch in self._watches:
+            watch.cancel()
+        for one in self._running.values():
+            if not one.over.is_set():
+                one.stop(kill)
+        try:
+            await asyncio.gather(*(one.over.wait() for one in self._running.values()))
+        finally:
+            await self._kubelet.stop()
+            await house.network.stop()
+            await house.sandbox.close()
+            await asyncio.gather(*self._watches, *self._chores, return_exceptions=True)
+            self._house = None
+
+    # The network.
+
+    async def _choose(self) -> tuple[Sandbox, Network]:
+        if self.wanted != "auto":
+            try:
+                return await self._try(self.wanted)
+            except SandboxError as error:
+                other = next(name for name in _NETWORKS if name != self.wanted)
+                text = f"the network '{self.wanted}' does not work here: {error}; try --network {other}"
+                raise NodeError(text) from None
+        reasons = []
+        for name in _NETWORKS:
+            try:
+                found = await self._try(name)
+            except SandboxError as error:
+                reasons.append(f"{name} does not work here: {error}")
+            else:
+                self._say(f"network: {name}" + (f" ({'; '.join(reasons)})" if reasons else ""))
+                return found
+        raise NodeError("; ".join(reasons))
+
+    async def _try(self, mode: str) -> tuple[Sandbox, Network]:
+        """A network that works: a program has really been started in it."""
+        if mode not in _NETWORKS:
+            raise NodeError(f"there is no network {mode!r}; write one of auto, {', '.join(_NETWORKS)}")
+        proven: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+        def exited(container: str, code: int) -> None:
+            if container == "probe":
+                proven.set_result(code)
+            else:
+                self._exited(container, code)
+
+        sandbox = Sandbox(mode, exited, self._lost)
+        await sandbox.start(self._state / "hub.log")
+        network = _NETWORKS[mode](sandbox, self._directory, self._say)
+        try:
+            await _probe(sandbox, self._state / "probe", proven)
+            await network.start()
+        except (OSError, Failed) as error:
+            await sandbox.close()
+            raise SandboxError(str(error)) from None
+        return sandbox, network
+
+    def _lost(self) -> None:
+        """The helper was killed. Everything below it is dead; start another and go on."""
+        if self._house and not self._house.closing:
+            self._chore(self._recover(self._house))
+
+    async def _recover(self, house: House) -> None:
+        self._say("node: the helper process was killed, and all containers with it; starting another")
+        await house.network.stop()
+        await house.sandbox.close()
+        try:
+            house.sandbox, house.network = await self._try(house.network.name)
+        except SandboxError as error:
+            self._say(f"node: the helper cannot be started again: {error}")
+        for one in list(self._running.values()):
+            one.lost()
+        await house.network.services_changed()
+
+    def _exited(self, container: str, code: int) -> None:
+        uid, name, run = container.split("/")
+        if one := self._running.get(uid):
+            one.exited(name, int(run), code)
+
+    # What the watches say.
+
+    def _services(self, services: list[Json]) -> None:
+        self._directory.replace_services(services)
+        self._adapt()
+
+    def _service(self, verb: str, service: Json) -> None:
+        if verb == "DELETED":
+            self._directory.services.pop(key_of(service), None)
+        else:
+            self._directory.services[key_of(service)] = service
+        self._adapt()
+
+    def _adapt(self) -> None:
+        if self._house:
+            self._chore(self._house.network.services_changed())
+
+    def _pods(self, pods: list[Json]) -> None:
+        present = {uid_of(pod) for pod in pods}
+        for uid, one in list(self._running.items()):
+            if uid not in present:
+                one.vanished()
+        for pod in pods:
+            self._pod("ADDED", pod)
+
+    def _pod(self, verb: str, pod: Json) -> None:
+        known = self._running.get(uid_of(pod))
+        if verb == "DELETED":
+            if known:
+                known.vanished()
+        elif known:
+            known.seen(pod)
+        elif self._house and (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed"):
+            one = Running(self._house, pod, self._gone)
+            self._running[one.uid] = one
+            one.begin()
+            one.seen(pod)
+
+    def _gone(self, one: Running) -> None:
+        self._running.pop(one.uid, None)
+
+    def _chore(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._chores.add(task)
+        task.add_done_callback(self._chores.discard)
+
+    def _log(self, namespace: str, pod: str, container: str, previous: bool) -> Log:
+        for one in reversed(self._running.values()):
+            if (namespace_of(one.pod), name_of(one.pod)) == (namespace, pod):
+                return one.log(container, previous)
+        raise NoLog(404, f"pod {namespace}/{pod} is not on this node")
+
+
+async def _probe(sandbox: Sandbox, folder: Path, proven: asyncio.Future[int]) -> None:
+    """Start a program as a container would be, and see it end."""
+    await sandbox.add_pod("probe", "probe", "10.244.255.254", [])
+    with open("/dev/null", "wb") as nothing:  # noqa: ASYNC230  (a device)
+        process = Process("probe", "probe", ["/bin/sh", "-c", "exit 0"], {}, "/", str(folder))
+        await sandbox.spawn(process, nothing.fileno())
+    code = await proven
+    await sandbox.remove_pod("probe")
+    if code != 0:
+        raise OSError(f"a first program ended with {code}")

@@ -1,0 +1,80 @@
+"""How the words of a pod's spec become the words of a process: `$(VAR)`, field references, quantities. Pure."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from decimal import Decimal, InvalidOperation
+
+from trainyard.objects import Json
+
+_REFERENCE = re.compile(r"\$(?:\$|\(([^()]*)\))")
+_KEYED = re.compile(r"metadata\.(labels|annotations)\['([^']+)'\]$")
+_FACTORS = {
+    "": Decimal(1),
+    "m": Decimal("0.001"),
+    **{letter: Decimal(1000) ** power for power, letter in enumerate("kMGTPE", 1)},
+    **{f"{letter}i": Decimal(1024) ** power for power, letter in enumerate("KMGTPE", 1)},
+}
+_QUANTITY = re.compile(r"([+-]?[0-9.]+(?:[eE][+-]?[0-9]+)?)([A-Za-z]{0,2})$")
+
+
+def expand(text: str, env: Mapping[str, str]) -> str:
+    """`$(NAME)` becomes the variable's value, or stays as it is when there is none; `$$` becomes `$`."""
+
+    def one(found: re.Match[str]) -> str:
+        if found[0] == "$$":
+            return "$"
+        return env.get(found[1], found[0])
+
+    return _REFERENCE.sub(one, text)
+
+
+def field(pod: Json, path: str) -> str | None:
+    """A fieldRef's value; None for a path that the kubelet does not know either."""
+    meta, spec, status = (pod.get(part) or {} for part in ("metadata", "spec", "status"))
+    if keyed := _KEYED.match(path):
+        return str((meta.get(keyed[1]) or {}).get(keyed[2], ""))
+    if path in ("metadata.labels", "metadata.annotations"):
+        pairs = meta.get(path.removeprefix("metadata.")) or {}
+        return "\n".join(f'{key}="{_quoted(str(pairs[key]))}"' for key in sorted(pairs))
+    known = {
+        "metadata.name": meta.get("name"),
+        "metadata.namespace": meta.get("namespace"),
+        "metadata.uid": meta.get("uid"),
+        "spec.nodeName": spec.get("nodeName"),
+        "spec.serviceAccountName": spec.get("serviceAccountName") or "default",
+        "status.podIP": status.get("podIP") or "",
+        "status.podIPs": ",".join(one.get("ip", "") for one in status.get("podIPs") or []),
+        "status.hostIP": status.get("hostIP") or "",
+        "status.hostIPs": status.get("hostIP") or "",
+    }
+    return str(known[path] or "") if path in known else None
+
+
+def _quoted(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+def quantity(text: object) -> Decimal | None:
+    """A Kubernetes quantity as a number: 500m, 2, 1Gi, 1e3. None when it is not one."""
+    found = _QUANTITY.match(str(text).strip())
+    if not found:
+        return None
+    factor = _FACTORS.get(found[2])
+    try:
+        return Decimal(found[1]) * factor if factor is not None else None
+    except InvalidOperation:
+        return None
+
+
+def resource(container: Json, reference: Json, capacity: Mapping[str, str]) -> str:
+    """A resourceFieldRef's value: the container's own, or what the node has; in units of the divisor, rounded up."""
+    part, _, name = str(reference.get("resource") or "").partition(".")
+    own = ((container.get("resources") or {}).get(part) or {}).get(name)
+    if own is None and part == "requests":
+        own = ((container.get("resources") or {}).get("limits") or {}).get(name)
+    amount = quantity(own if own is not None else capacity.get(name, "0"))
+    divisor = quantity(reference.get("divisor") or "1") or Decimal(1)
+    return str(math.ceil((amount or Decimal(0)) / (divisor or Decimal(1))))

@@ -1,0 +1,35 @@
+"""A real server and a real node for each test, in each network."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+from yards import TOKEN, CurrentInterpreter, Yard
+
+from trainyard.client import Api
+from trainyard.node import Node
+from trainyard.server import Server
+
+
+@pytest.fixture
+def state() -> Iterator[Path]:
+    folder = Path(tempfile.mkdtemp(prefix="yard-"))
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(params=["namespace", "shared"])
+async def yard(request: pytest.FixtureRequest, state: Path) -> AsyncIterator[Yard]:
+    lines: list[str] = []
+    server = Server(token=TOKEN)
+    await server.start()
+    async with Api(server.url, TOKEN) as api:
+        node = Node(api, state, CurrentInterpreter(), network=request.param, token=TOKEN, say=lines.append)
+        await node.start()
+        yield Yard(api, node, lines)
+        await node.stop(kill=True)
+    await server.stop()

@@ -1,0 +1,111 @@
+"""A server with one node, images that are the current interpreter, and the words that tests use."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from trainyard.client import Api, NotFound
+from trainyard.node import Node
+from trainyard.node.cluster import POD, SERVICE
+from trainyard.node.images import Image, ImageProblem, Images, Prepared
+from trainyard.objects import Json, decode
+
+TOKEN = "secret-of-this-test"
+PYTHON = Path(sys.executable)
+
+
+class CurrentInterpreter(Images):
+    """Every image is the interpreter that runs the tests; "missing" cannot be had, "with-program" has an entrypoint."""
+
+    def __init__(self) -> None:
+        self.tries = 0
+
+    def find(self, image: str) -> Image | None:
+        return None
+
+    async def prepare(self, image: str, need_command: bool, has_args: bool = False) -> Prepared:
+        if image == "missing":
+            raise ImageProblem("ErrImagePull", "no such image; write another")
+        if image == "slow":
+            await asyncio.sleep(1)
+        entrypoint = ["python", "-c"] if image == "with-program" else []
+        return Prepared([str(PYTHON.parent)], {"FROM_IMAGE": "yes"}, entrypoint, ["print('default')"], "")
+
+
+class Yard:
+    """A server with one node, and the words that tests use."""
+
+    def __init__(self, api: Api, node: Node, lines: list[str]) -> None:
+        self.api, self.node, self.lines = api, node, lines
+
+    async def pod(self, name: str, script: str = "", **more: Any) -> Json:
+        """Create a pod placed on the node: `script` runs with the current interpreter, unless `containers` is given."""
+        meta = {"name": name, **more.pop("metadata", {})}
+        container = {"name": "main", "image": "any", "command": ["python", "-c", script], **more.pop("container", {})}
+        spec = {"restartPolicy": "Never", "containers": [container], "nodeName": "local", **more}
+        body = {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec}
+        return await self.api.create(POD, "default", body)
+
+    async def service(self, name: str, **spec: Any) -> Json:
+        body = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": name}, "spec": spec}
+        return await self.api.create(SERVICE, "default", body)
+
+    async def until(self, name: str, true: Callable[[Json], object], seconds: float = 20) -> Json:
+        """Wait by a watch until the pod's status is so."""
+        last: Json = {}
+        try:
+            async with asyncio.timeout(seconds):
+                last = await self.api.get(POD, "default", name)
+                if true(last.get("status") or {}):
+                    return last
+                fields = f"metadata.name={name}"
+                async for line in self.api.watch(POD, "default", last["metadata"]["resourceVersion"], "", fields):
+                    said = decode(line)
+                    if said["type"] in ("ADDED", "MODIFIED"):
+                        last = said["object"]
+                        if true(last.get("status") or {}):
+                            return last
+        except TimeoutError:
+            raise AssertionError(f"pod {name} stays {last.get('status')}; said {self.lines}") from None
+        raise AssertionError("the watch ended")
+
+    async def phase(self, name: str, phase: str, seconds: float = 20) -> Json:
+        return await self.until(name, lambda status: status.get("phase") == phase, seconds)
+
+    async def gone(self, name: str, seconds: float = 20) -> None:
+        async with asyncio.timeout(seconds):
+            while True:
+                try:
+                    seen = await self.api.get(POD, "default", name)
+                except NotFound:
+                    return
+                fields = f"metadata.name={name}"
+                async for line in self.api.watch(POD, "default", seen["metadata"]["resourceVersion"], "", fields):
+                    if decode(line)["type"] == "DELETED":
+                        return
+
+    async def logs(self, name: str, container: str = "main", **options: Any) -> str:
+        return b"".join([piece async for piece in self.api.logs("default", name, container, **options)]).decode()
+
+    async def result(self, name: str, phase: str = "Succeeded") -> str:
+        """What a pod printed, once it has ended so."""
+        await self.phase(name, phase)
+        return await self.logs(name)
+
+
+def terminated(status: Json, container: str = "main") -> Json | None:
+    for one in [*(status.get("containerStatuses") or []), *(status.get("initContainerStatuses") or [])]:
+        if one["name"] == container:
+            return (one["state"] or {}).get("terminated")
+    return None
+
+
+def waiting(status: Json, container: str = "main") -> Json:
+    for one in [*(status.get("containerStatuses") or []), *(status.get("initContainerStatuses") or [])]:
+        if one["name"] == container:
+            return (one["state"] or {}).get("waiting") or {}
+    return {}

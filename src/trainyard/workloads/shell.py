@@ -62,6 +62,7 @@ class Workloads:
         self._loop: Loop[Look] = Loop(api, self._look, now, LOOKS_AT_ONCE)
         self._sent: Writes[GVK] = Writes(self._graph.stores)
         self._parked: set[Look] = set()
+        self._unknown: set[Look] = set()  # an owner of a kind that nobody serves: until somebody does
         self._bound: set[str] = set()  # uids of pods we have bound and not yet seen bound
         self._watching: dict[GVK, asyncio.Task[None]] = {}
 
@@ -85,7 +86,11 @@ class Workloads:
     async def _discover(self) -> float | None:
         """Watch what is new, stop watching what is gone. Returns when to ask again, if a CRD is not served yet."""
         self._catalog = await discover(self._api)
-        for gvk in self._catalog.namespaced.keys() - self._watching.keys():
+        fresh = self._catalog.namespaced.keys() - self._watching.keys()
+        if fresh:
+            self._parked |= self._unknown
+            self._unknown.clear()
+        for gvk in fresh:
             store = self._graph.add(gvk)
             feed = Feed(self._api, Source(gvk, optional=True), store.view, partial(self._heard, gvk))
             self._feeds[gvk] = feed
@@ -213,7 +218,7 @@ class Workloads:
             owners[str(ref.get("uid"))] = await self._owner(obj, ref)
         decision = gc.decide(gvk, obj, owners, self._graph.dependents(uid_of(obj)))
         if gc.Owner.UNKNOWN in owners.values():
-            return Decision(decision.writes, self._now() + 30.0)
+            self._unknown.add(Look("collect", gvk, key_of(obj)))
         return decision
 
     async def _owner(self, obj: Json, ref: Json) -> gc.Owner:

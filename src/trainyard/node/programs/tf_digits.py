@@ -1,0 +1,31 @@
+"""A data set that needs no download: the digits 0 to 9, drawn here, moved about and covered with noise, from a seed.
+
+It is made up, but not trivial: each digit may stand in nine places of a 9 x 7 picture, and the noise is a third as strong as
+the ink. Guessing gives 10 %; one layer of weights alone stays clearly below what a small network reaches.
+"""
+
+import numpy as np
+
+HEIGHT, WIDTH, NOISE = 9, 7, 0.33
+DRAWN = """
+.###. ..#.. .###. .###. ...#. ##### ..##. ##### .###. .###.
+#...# .##.. #...# #...# ..##. #.... .#... ....# #...# #...#
+#..## ..#.. ....# ....# .#.#. ####. #.... ...#. #...# #...#
+#.#.# ..#.. ...#. ..##. #..#. ....# ####. ..#.. .###. .####
+##..# ..#.. ..#.. ....# ##### ....# #...# .#... #...# ....#
+#...# ..#.. .#... #...# ...#. #...# #...# .#... #...# ...#.
+.###. .###. ##### .###. ...#. .###. .###. .#... .###. .##..
+"""
+
+
+def digits(count, seed):
+    """`count` pictures (rows of HEIGHT * WIDTH numbers) and their labels."""
+    rows = [line.split() for line in DRAWN.split("\n") if line]
+    ink = np.array([[[dot == "#" for dot in row[digit]] for row in rows] for digit in range(10)], np.float32)
+    random = np.random.RandomState(seed)
+    labels = random.randint(10, size=count)
+    pictures = random.normal(0, NOISE, (count, HEIGHT, WIDTH)).astype(np.float32)
+    downs, rights = random.randint(HEIGHT - 6, size=count), random.randint(WIDTH - 4, size=count)
+    for picture, label, down, right in zip(pictures, labels, downs, rights):
+        picture[down : down + 7, right : right + 5] += ink[label]
+    return pictures.reshape(count, -1), labels

@@ -30,8 +30,7 @@ from trainyard.app.folder import Folder
 from trainyard.client import AlreadyExists, Api
 from trainyard.control import Operator
 from trainyard.core import Config
-from trainyard.node import Node
-from trainyard.node.images import Images
+from trainyard.node import Images, Node
 from trainyard.objects import GVK, Json
 from trainyard.server import Server
 from trainyard.workloads import Workloads
@@ -61,7 +60,9 @@ class LocalCluster:
         self._options = options
         self._now = now
         self._folder: Folder | None = None
-        self._parts: list[Any] = []  # what has been started, in order
+        self._controllers: list[Operator | Workloads] = []
+        self._images: Images | None = None
+        self._node: Node | None = None
         self.token = secrets.token_urlsafe(32)
         self.server = Server(_checks(), self.token, now)
         self._api: Api | None = None
@@ -92,26 +93,24 @@ class LocalCluster:
         await self.stop()
 
     async def start(self) -> None:
+        """Everything is up, and the kinds are served, when this returns."""
         options = self._options
+        self._images = Images(catalogues(options.images), options.cache or cache_folder(), options.say)
         self._folder = Folder(options.state)
         await self.server.start()
-        self._api = Api(self.server.url, self.token)
+        self._api = api = Api(self.server.url, self.token)
         await self._install()
-        images = Images(catalogues(options.images), options.cache or cache_folder(), options.say)
-        node = Node(
-            self._api,
+        self._node = Node(
+            api,
             self._folder.path,
-            images,
+            self._images,
             network=options.network,
-            mounts=dict(options.mounts),
+            mounts=options.mounts,
             say=options.say,
             token=self.token,
         )
-        for part in (Operator(self._api, kinds.ALL, options.config, now=self._now), Workloads(self._api, self._now)):
-            self._parts.append(part)
-            await part.start()
-        self._parts.append(node)
-        await node.start()
+        self._controllers = [Operator(api, kinds.ALL, options.config, now=self._now), Workloads(api, self._now)]
+        await asyncio.gather(self._node.start(), *(one.start() for one in self._controllers))
 
     async def _install(self) -> None:
         """What a cluster has from the beginning: our kinds."""
@@ -125,20 +124,17 @@ class LocalCluster:
 
     async def stop_controllers(self) -> None:
         """From now on nobody makes pods: what is stopped stays stopped."""
-        controllers = [part for part in self._parts if not isinstance(part, Node)]
-        self._parts = [part for part in self._parts if isinstance(part, Node)]
-        await asyncio.gather(*(part.stop() for part in controllers))
-
-    async def stop_pods(self, kill: bool = False) -> None:
-        """End every pod within its grace period, or at once."""
-        parts, self._parts = self._parts, []
-        for part in parts:
-            await part.stop(kill=kill)
+        controllers, self._controllers = self._controllers, []
+        await asyncio.gather(*(one.stop() for one in controllers))
 
     async def stop(self, kill: bool = False, keep: bool = False) -> None:
+        """End every pod within its grace period (or at once), then everything else. May be called again to kill."""
         try:
             await self.stop_controllers()
-            await self.stop_pods(kill)
+            if self._images is not None:
+                await self._images.close()
+            if self._node is not None:
+                await self._node.stop(kill)
             if self._api is not None:
                 await self._api.close()
             await self.server.stop()

@@ -24,7 +24,7 @@ from trainyard.cli.view import Board, progress, replica, result, table
 from trainyard.client import AlreadyExists, ApiError, NotFound, Selection
 from trainyard.control import Feed, Source, Store, plain
 from trainyard.control.watch import Said
-from trainyard.node.sandbox import SandboxError
+from trainyard.node import NodeError
 from trainyard.objects import GVK, Json, Problem, encode, name_of, namespace_of, uid_of
 from trainyard.objects.labels import OWNER
 from trainyard.objects.manifest import ManifestError
@@ -33,7 +33,7 @@ Seen = Callable[[Json | None, Json | None], None]
 POD = GVK("", "v1", "Pod", "pods")
 EVENT = GVK("", "v1", "Event", "events")
 SUCCEEDED, FAILED, CANNOT, TIMEOUT, INTERRUPTED, READER_GONE = 0, 1, 3, 124, 130, 141
-CANNOT_RUN = (OSError, ApiError, SandboxError)
+CANNOT_RUN = (OSError, ApiError, NodeError)
 LAST_LINES = 10.0  # seconds for the last lines of what has ended
 SLACK = 10.0  # seconds beyond its grace until a pod that does not go is left to the cluster's own end
 

@@ -46,7 +46,7 @@ class Replica:
 def replica(pod: Json) -> Replica:
     """A pod, as a person sees it."""
     labels = labels_of(pod)
-    role, index = labels.get(ROLE, ""), labels.get(INDEX, "")
+    role, index = labels.get(ROLE, "").lower(), labels.get(INDEX, "")
     alone = labels.get("app") or name_of(pod)  # a pod beside the replicas: TensorBoard
     status = _dict(pod.get("status"))
     containers = [one for one in status.get("containerStatuses") or [] if isinstance(one, dict)]

@@ -1,0 +1,200 @@
+"""`trainyard run` as a person uses it: real processes, scripted programs, exit codes, signals, pipes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+import urllib.request
+from pathlib import Path
+
+import pytest
+import yaml
+from run_values import Started, job, processes_with, ran, replicas
+
+SERVE = "print('serving', flush=True)\nimport time\ntime.sleep(600)"
+STUBBORN = "import signal,time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nprint('stubborn')\ntime.sleep(600)"
+
+
+def test_a_job_runs_to_the_end_with_all_its_logs_and_a_table(tmp_path: Path) -> None:
+    says = "import os,socket\nprint('hello from', socket.gethostname())\nprint('TF_CONFIG' in os.environ)"
+    ended = ran(tmp_path, [job(replicas("MASTER", says), replicas("WORKER", says, 2), replicas("PS", SERVE))])
+    assert ended.code == 0, ended.err
+    assert ended.of("master-0")[1] == "True" and "master-" in ended.of("master-0")[0]
+    table = [line.split() for line in ended.lines if line.startswith("story")]
+    assert [row[:2] for row in table] == [["story", name] for name in ("master-0", "ps-0", "worker-0", "worker-1")]
+    assert table[0][2:5] == ["Succeeded", "0", "0"]
+    assert ended.lines[-1].startswith("TfJob default/story: Succeeded after 0:0")
+    assert "\x1b" not in "".join(ended.lines) + ended.err
+    assert not list((tmp_path / "tmp").iterdir())
+
+
+def test_nothing_of_a_fast_pods_output_is_lost_nor_its_last_line_without_an_end(tmp_path: Path) -> None:
+    says = "import sys\nfor i in range(5000): print('line', i)\nsys.stdout.write('the end')"
+    ended = ran(tmp_path, [job(replicas("MASTER", says, restart="Never"))])
+    assert ended.code == 0
+    assert ended.of("master-0") == [*(f"line {i}" for i in range(5000)), "the end"]
+
+
+def test_every_run_of_a_restarted_container_is_printed_once_and_in_order(tmp_path: Path) -> None:
+    known = "import os,time\npath = '/shared/runs'\nsize = lambda: os.path.exists(path) and os.path.getsize(path)\n"
+    worker = f"{known}n = int(size())\nopen(path, 'a').write('x')\nprint('run', n)\ntime.sleep(600) if n else exit(7)"
+    master = f"{known}while size() < 2: time.sleep(.05)\ntime.sleep(.5)"
+    one = job(replicas("MASTER", master), replicas("WORKER", worker))
+    for replica in one["spec"]["replicaSpecs"]:
+        spec = replica["template"]["spec"]
+        spec["volumes"] = [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]
+        spec["containers"][0]["volumeMounts"] = [{"name": "v", "mountPath": "/shared"}]
+    (tmp_path / "data").mkdir()
+    ended = ran(tmp_path, [one], "--mount", f"data={tmp_path / 'data'}")
+    assert ended.code == 0, ended.err
+    assert ended.of("worker-0") == ["run 0", "run 1"]
+    (row,) = [line.split() for line in ended.lines if line.startswith("story") and "worker-0" in line]
+    assert row[3] == "1"
+
+
+def test_a_failed_job_ends_with_1_and_says_why(tmp_path: Path) -> None:
+    ended = ran(tmp_path, [job(replicas("MASTER", "print('oh')\nexit(3)"), replicas("WORKER", SERVE))])
+    assert ended.code == 1
+    assert ended.of("master-0") == ["oh"]
+    assert "Failed" in ended.lines[-1] and "3" in ended.lines[-1]
+    (row,) = [line.split() for line in ended.lines if line.startswith("story") and "master-0" in line]
+    assert row[2] == "Failed" and row[4] == "3"
+
+
+def test_of_several_jobs_the_worst_counts_and_the_prefix_names_the_job(tmp_path: Path) -> None:
+    good = job(replicas("MASTER", "print('fine')"), name="good")
+    bad = job(replicas("MASTER", "print('broken')\nexit(1)"), name="bad")
+    ended = ran(tmp_path, [good, bad])
+    assert ended.code == 1
+    assert ended.of("good/master-0") == ["fine"] and ended.of("bad/master-0") == ["broken"]
+
+
+def test_what_a_job_needs_may_stand_in_the_same_file(tmp_path: Path) -> None:
+    settings = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "s"}, "data": {"rate": "0.5"}}
+    one = job(replicas("MASTER", "import os\nprint(os.environ['rate'])"))
+    one["spec"]["replicaSpecs"][0]["template"]["spec"]["containers"][0]["envFrom"] = [{"configMapRef": {"name": "s"}}]
+    assert ran(tmp_path, [one, settings]).of("master-0") == ["0.5"]
+
+
+def test_a_wrong_manifest_ends_with_2_and_nothing_is_touched(tmp_path: Path) -> None:
+    one = job(replicas("MASTER", "print(1)"), replicas("MASTER", "print(2)"))
+    ended = ran(tmp_path, [one])
+    assert ended.code == 2 and ended.lines == []
+    assert "job.yaml:1" in ended.err and "MASTER" in ended.err and "Traceback" not in ended.err
+    assert not (tmp_path / "cache").exists() and not list((tmp_path / "tmp").iterdir())
+
+
+def test_an_image_that_nobody_knows_ends_with_3_and_the_fix(tmp_path: Path) -> None:
+    one = job(replicas("MASTER", ""))
+    del one["spec"]["replicaSpecs"][0]["template"]["spec"]["containers"][0]["command"]
+    ended = ran(tmp_path, [one])
+    assert ended.code == 3
+    assert "cannot run here" in ended.err and "--images" in ended.err
+
+
+def test_a_cache_that_cannot_be_written_ends_with_3_and_is_named(tmp_path: Path) -> None:
+    catalogue = tmp_path / "images.yaml"
+    catalogue.write_text("images:\n- match: example.invalid/*\n  ways: [{requirements: [nothing==1.0]}]\n")
+    words = ("--images", str(catalogue), "--cache", "/proc/none")
+    ended = ran(tmp_path, [job(replicas("MASTER", "print(1)"))], *words)
+    assert ended.code == 3
+    assert "cannot run here" in ended.err and "/proc/none" in ended.err and "Traceback" not in ended.err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--images", "missing.yaml"), "missing.yaml"),
+        (("--mount", "data"), "CLAIM=DIR"),
+        (("--mount", "data=/nonexistent"), "/nonexistent"),
+        (("--controller-config-file", "missing.yaml"), "missing.yaml"),
+        (("--namespace", "No"), "--namespace"),
+    ],
+)
+def test_a_wrong_command_line_ends_with_2_and_names_what_is_wrong(
+    tmp_path: Path, words: tuple[str, str], said: str
+) -> None:
+    ended = ran(tmp_path, [job(replicas("MASTER", "print(1)"))], *words)
+    assert ended.code == 2 and said in ended.err and "Traceback" not in ended.err
+    assert ended.lines == []
+
+
+def test_the_time_of_timeout_ends_with_124(tmp_path: Path) -> None:
+    ended = ran(tmp_path, [job(replicas("MASTER", SERVE))], "--timeout", "2")
+    assert ended.code == 124
+    assert "--timeout 2" in ended.err and ended.of("master-0") == ["serving"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_pods_within_their_grace_and_their_last_words_are_heard(tmp_path: Path, number: int) -> None:
+    says = "import signal,sys,time\nsignal.signal(signal.SIGTERM, lambda *_: sys.exit(print('good night')))\n"
+    started = Started(tmp_path, [job(replicas("MASTER", f"{says}print('up')\ntime.sleep(600)"))])
+    started.until("up")
+    started.interrupt(number)
+    ended = started.end()
+    assert ended.code == 130, ended.err
+    assert ended.of("master-0") == ["up", "good night"]
+    assert not list((tmp_path / "tmp").iterdir())
+
+
+def test_a_second_signal_kills_what_does_not_want_to_go(tmp_path: Path) -> None:
+    mark = f"mark-{os.getpid()}-{time.time_ns()}"
+    started = Started(tmp_path, [job(replicas("MASTER", f"{STUBBORN}#{mark}"))])
+    started.until("stubborn")
+    began = time.monotonic()
+    started.interrupt()
+    with pytest.raises(subprocess.TimeoutExpired):
+        started.process.wait(2)  # it has 20 seconds of grace
+    started.interrupt()
+    assert started.end().code == 130
+    assert time.monotonic() - began < 10
+    assert not processes_with(mark)
+
+
+def test_a_reader_who_goes_away_ends_the_run(tmp_path: Path) -> None:
+    mark = f"mark-{os.getpid()}-{time.time_ns()}"
+    noisy = f"import time\nwhile True: print('x' * 100); time.sleep(.01)  #{mark}"
+    started = Started(tmp_path, [job(replicas("MASTER", noisy))])
+    started.until("xxx")
+    assert started.process.stdout
+    started.process.stdout.close()
+    started.process.stdout = None
+    assert started.process.wait(30) == 141
+    assert started.process.stderr and "Traceback" not in started.process.stderr.read()
+    assert not processes_with(mark)
+
+
+@pytest.mark.parametrize("form", ["json", "yaml"])
+def test_the_result_has_stdout_for_itself(tmp_path: Path, form: str) -> None:
+    ended = ran(tmp_path, [job(replicas("MASTER", "print('hello')"))], "-o", form)
+    assert ended.code == 0
+    (one,) = json.loads(ended.out) if form == "json" else yaml.safe_load(ended.out)
+    assert (one["kind"], one["metadata"]["name"], one["status"]["state"]) == ("TfJob", "story", "Succeeded")
+    assert "master-0 | hello" in ended.err and "Succeeded after" in ended.err
+
+
+def test_a_kept_cluster_is_reachable_until_ctrl_c_and_the_code_is_the_jobs(tmp_path: Path) -> None:
+    started = Started(tmp_path, [job(replicas("MASTER", "exit(4)"))], "--keep")
+    path = Path(started.until("KUBECONFIG=", "stderr").strip().partition("=")[2])
+    assert path.stat().st_mode & 0o777 == 0o600 and path.parent.stat().st_mode & 0o777 == 0o700
+    config = yaml.safe_load(path.read_text())
+    server = config["clusters"][0]["cluster"]["server"]
+    assert server.startswith("http://127.0.0.1:")
+    request = urllib.request.Request(  # noqa: S310  (the address was looked at above)
+        f"{server}/apis/tensorflow.org/v1alpha1/namespaces/default/tfjobs/story",
+        headers={"Authorization": f"Bearer {config['users'][0]['user']['token']}"},
+    )
+    with urllib.request.urlopen(request) as answer:  # noqa: S310  (the same)
+        assert json.load(answer)["status"]["state"] == "Failed"
+    started.interrupt()
+    ended = started.end()
+    assert ended.code == 1
+    assert not path.exists()
+
+
+def test_stdin_is_not_touched(tmp_path: Path) -> None:
+    one = Started(tmp_path, [job(replicas("MASTER", "import sys\nprint(repr(sys.stdin.read()))"))])
+    assert one.end().of("master-0") == ["''"]

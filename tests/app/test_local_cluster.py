@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+
+import pytest
+
+from trainyard.app.local import LocalCluster, Options, catalogues
+from trainyard.client import Api, ApiError
+from trainyard.node import NodeError
+from trainyard.objects import GVK, Json, is_true
+
+POD = GVK("", "v1", "Pod", "pods")
+TFJOB = GVK("tensorflow.org", "v1alpha1", "TfJob", "tfjobs")
+
+
+def options(folder: Path, said: list[str], **more: object) -> Options:
+    words = {"network": "shared", "cache": folder / "cache", "say": said.append, "state": folder, **more}
+    return Options(**words)  # type: ignore[arg-type]  # a mixture of types by design
+
+
+def left_in(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()} - {"cache"}
+
+
+def a_job(code: str) -> Json:
+    container = {"name": "tensorflow", "image": "example.invalid/x", "command": [sys.executable, "-uc", code]}
+    template = {"spec": {"restartPolicy": "OnFailure", "containers": [container]}}
+    spec = {"replicaSpecs": [{"replicas": 1, "tfReplicaType": "MASTER", "template": template}]}
+    return {"apiVersion": "tensorflow.org/v1alpha1", "kind": "TfJob", "metadata": {"name": "a"}, "spec": spec}
+
+
+async def test_a_job_succeeds_and_nothing_stays(tmp_path: Path) -> None:
+    async with LocalCluster(options(tmp_path, [])) as cluster:
+        await cluster.api.create(TFJOB, "default", a_job("print('hello')"))
+        async with asyncio.timeout(20):
+            listed = await cluster.api.list(TFJOB, "default")
+            async for _ in cluster.api.watch(TFJOB, "default", listed["metadata"]["resourceVersion"]):
+                job = await cluster.api.get(TFJOB, "default", "a")
+                if is_true(job["status"].get("conditions"), "Succeeded"):
+                    break
+        assert cluster.folder.stat().st_mode & 0o777 == 0o700
+    assert left_in(tmp_path) == set()
+
+
+async def test_nobody_is_let_in_without_the_token(tmp_path: Path) -> None:
+    async with LocalCluster(options(tmp_path, [])) as cluster:
+        assert cluster.server.url.startswith("http://127.0.0.1:")
+        for token in ("", "wrong"):
+            async with Api(cluster.server.url, token) as stranger:
+                with pytest.raises(ApiError) as refused:
+                    await stranger.list(POD)
+                assert refused.value.code == 401
+
+
+async def test_two_clusters_know_nothing_of_each_other(tmp_path: Path) -> None:
+    async with LocalCluster(options(tmp_path, [])) as one, LocalCluster(options(tmp_path, [])) as other:
+        await one.namespace("only-here")
+        assert one.token != other.token and one.folder != other.folder
+        names = {
+            item["metadata"]["name"]
+            for item in (await other.api.list(GVK("", "v1", "Namespace", "namespaces")))["items"]
+        }
+        assert "only-here" not in names
+
+
+async def test_a_network_that_does_not_exist_stops_the_start_and_nothing_stays(tmp_path: Path) -> None:
+    with pytest.raises(NodeError):
+        async with LocalCluster(options(tmp_path, [], network="carrier-pigeon")):
+            raise AssertionError("it started")
+    assert left_in(tmp_path) == set()
+
+
+async def test_stopping_twice_is_stopping_once(tmp_path: Path) -> None:
+    cluster = LocalCluster(options(tmp_path, []))
+    await cluster.start()
+    await cluster.stop()
+    await cluster.stop(kill=True)
+
+
+def test_a_persons_own_catalogue_is_found_in_the_configuration_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    assert catalogues((Path("named.yaml"),)) == [Path("named.yaml")]
+    own = tmp_path / "trainyard" / "images.yaml"
+    own.parent.mkdir()
+    own.write_text("images: []\n")
+    assert catalogues((Path("named.yaml"),)) == [Path("named.yaml"), own]

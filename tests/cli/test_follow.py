@@ -1,0 +1,168 @@
+"""The followers of logs, against a scripted log: which run is which, broken streams, pods that go."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncGenerator, Callable
+from typing import Any
+
+import pytest
+
+from trainyard.cli.follow import Logs, newest_run
+from trainyard.cli.screen import Places, Screen
+from trainyard.client import Api, NotFound, Unavailable
+from trainyard.objects import Json
+
+RUNNING: Json = {"running": {"startedAt": "2024-01-01T00:00:00Z"}}
+ENDED: Json = {"terminated": {"exitCode": 1}}
+PAUSING: Json = {"waiting": {"reason": "CrashLoopBackOff"}}
+STARTING: Json = {"waiting": {"reason": "ContainerCreating"}}
+
+
+class Script(Api):
+    """A log as the script says: `now` and `previous` are what is answered, chunk by chunk; an exception is raised."""
+
+    def __init__(self) -> None:
+        super().__init__("http://127.0.0.1:9")
+        self.now: list[bytes | Exception] = []
+        self.previous: list[bytes] = []
+        self.asked: list[str] = []
+        self.on_end: Callable[[], object] = lambda: None
+
+    async def logs(self, *where: str, **words: Any) -> AsyncGenerator[bytes]:  # type: ignore[override]  # fewer words are needed here
+        self.asked.append("previous" if words.get("previous") else "now")
+        for part in list(self.previous if words.get("previous") else self.now):
+            if isinstance(part, Exception):
+                self.now.remove(part)
+                raise part
+            yield part
+        self.on_end()
+
+
+def pod(state: Json, restarts: int = 0, phase: str = "Running") -> Json:
+    container = {"name": "tensorflow", "state": state, "restartCount": restarts}
+    meta = {"name": "p", "namespace": "n", "uid": "u"}
+    return {"metadata": meta, "status": {"phase": phase, "containerStatuses": [container]}}
+
+
+async def printed(script: Script, told: Callable[[Logs], object]) -> list[str]:
+    """What stands on the screen when the followers have finished."""
+    reader, writer = os.pipe()
+    screen = Screen(Places(writer, writer, writer), False, False, lambda: None)
+    logs = Logs(script, screen, lambda pod: "x-0")
+    told(logs)
+    await asyncio.wait_for(logs.finish(ended_only=False, seconds=5), 5)
+    await screen.close()
+    os.close(writer)
+    with os.fdopen(reader) as text:
+        return text.read().splitlines()
+
+
+@pytest.mark.parametrize(
+    ("state", "restarts", "run"),
+    [
+        (RUNNING, 0, 0),
+        (ENDED, 2, 2),
+        (PAUSING, 0, 0),
+        (PAUSING, 3, 3),
+        (STARTING, 0, -1),
+        (STARTING, 1, 0),
+        ({}, 0, -1),
+    ],
+)
+def test_the_newest_run_that_has_begun_is_read_from_the_status(state: Json, restarts: int, run: int) -> None:
+    assert newest_run({"state": state, "restartCount": restarts}) == run
+
+
+async def test_a_container_that_never_ran_is_not_asked_for() -> None:
+    script = Script()
+    assert await printed(script, lambda logs: logs.see(pod(STARTING, phase="Pending"))) == []
+    assert script.asked == []
+
+
+async def test_a_run_that_ended_before_it_was_seen_is_printed_whole() -> None:
+    script = Script()
+    script.now = [b"one\ntw", b"o\nthree"]
+    assert await printed(script, lambda logs: logs.see(pod(ENDED, phase="Failed"))) == [
+        "x-0 | one",
+        "x-0 | two",
+        "x-0 | three",
+    ]
+
+
+async def test_a_stream_that_breaks_goes_on_where_it_broke() -> None:
+    script = Script()
+    script.now = [b"one\ntw", Unavailable(0, "ConnectionLost", "gone"), b"o\n"]
+    found = await printed(script, lambda logs: logs.see(pod(RUNNING)) or script_ends(script, logs))
+    assert found == ["x-0 | one", "x-0 | two"]
+
+
+def script_ends(script: Script, logs: Logs) -> None:
+    """The container is over when the script is read to its end."""
+    script.on_end = lambda: logs.see(pod(ENDED, phase="Succeeded"))
+
+
+async def test_the_runs_of_a_container_follow_each_other() -> None:
+    script = Script()
+    script.now, script.previous = [b"run 0\n"], [b"run 0\n"]
+
+    def second() -> None:
+        script.now = [b"run 1\n"]
+        script.on_end = lambda: None
+        logs_of[0].see(pod(ENDED, 1, "Failed"))
+
+    logs_of: list[Logs] = []
+
+    def told(logs: Logs) -> None:
+        logs_of.append(logs)
+        logs.see(pod(RUNNING))
+        script.on_end = second
+
+    assert await printed(script, told) == ["x-0 | run 0", "x-0 | run 1"]
+
+
+async def test_a_run_whose_place_was_taken_while_we_asked_is_printed_from_previous() -> None:
+    """We ask for run 0, but it has ended and been restarted: the answer is run 1."""
+    script = Script()
+    script.now, script.previous = [b"run 1\n"], [b"run 0\n"]
+
+    def told(logs: Logs) -> None:
+        logs.see(pod(RUNNING))
+        script.on_end = lambda: logs.see(pod(ENDED, 1, "Failed"))
+
+    assert sorted(await printed(script, told)) == ["x-0 | run 0", "x-0 | run 1"]
+
+
+async def test_a_container_first_seen_in_its_second_run_has_its_first_run_printed_too() -> None:
+    script = Script()
+    script.now, script.previous = [b"run 1\n"], [b"run 0\n"]
+    found = await printed(script, lambda logs: logs.see(pod(ENDED, 1, "Failed")))
+    assert found == ["x-0 | run 0", "x-0 | run 1"] and script.asked == ["previous", "now"]
+
+
+async def test_runs_that_nobody_can_show_any_more_are_said() -> None:
+    script = Script()
+    script.now, script.previous = [b"run 3\n"], [b"run 2\n"]
+    found = await printed(script, lambda logs: logs.see(pod(ENDED, 3, "Failed")))
+    assert found == ["x-0: the output of 2 earlier runs is gone", "x-0 | run 2", "x-0 | run 3"]
+
+
+async def test_a_pod_that_is_gone_has_nothing_to_wait_for() -> None:
+    script = Script()
+    script.now = [b"bye\n", NotFound(404, "NotFound", "no such pod")]
+
+    def told(logs: Logs) -> None:
+        logs.see(pod(RUNNING))
+        logs.gone(pod(RUNNING))
+
+    assert await printed(script, told) == ["x-0 | bye"]
+
+
+async def test_of_several_containers_each_has_its_name_behind_the_replica() -> None:
+    script = Script()
+    script.now = [b"hi\n"]
+    one = pod(ENDED, phase="Succeeded")
+    one["status"]["containerStatuses"].append({"name": "side", "state": ENDED, "restartCount": 0})
+    found = await printed(script, lambda logs: logs.see(one))
+    assert {line.split(" ")[0] for line in found} == {"x-0/tensorflow", "x-0/side"}

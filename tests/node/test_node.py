@@ -1,13 +1,35 @@
-"""Pods on a real node, in both networks."""
+"""Pods on a real node, in both networks: what runs, how it ends, what its status says."""
 
 from __future__ import annotations
 
-from yards import Yard, terminated
+import asyncio
+import os
+import signal
+
+import pytest
+from yards import TOKEN, Yard, terminated, waiting
+
+from trainyard.client import Api, ApiError
+from trainyard.node.cluster import NODE, POD
+from trainyard.objects import GVK, is_true
+
+CONFIG_MAP = GVK("", "v1", "ConfigMap", "configmaps")
+STUBBORN = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); time.sleep(60)"
+POLITE = """
+import signal, sys, time
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))
+print('up', flush=True)
+time.sleep(60)
+"""
+
+
+def restarts(status: dict) -> int:  # type: ignore[type-arg]
+    return sum(one["restartCount"] for one in status.get("containerStatuses") or [])
 
 
 async def test_a_pod_runs_to_its_end_and_its_output_is_its_log(yard: Yard) -> None:
-    await yard.pod("hello", "print('hello from the pod')")
-    assert await yard.result("hello") == "hello from the pod\n"
+    await yard.pod("hello", "import sys; print('out'); print('err', file=sys.stderr)")
+    assert sorted((await yard.result("hello")).split()) == ["err", "out"]
 
 
 async def test_an_exit_code_is_the_containers(yard: Yard) -> None:
@@ -15,3 +37,240 @@ async def test_an_exit_code_is_the_containers(yard: Yard) -> None:
     seen = await yard.phase("three", "Failed")
     ended = terminated(seen["status"])
     assert ended is not None and (ended["exitCode"], ended["reason"]) == (3, "Error")
+    assert ended["startedAt"] and ended["finishedAt"] and ended["containerID"]
+    assert not is_true(seen["status"]["conditions"], "Ready")
+
+
+async def test_a_finished_pod_says_completed(yard: Yard) -> None:
+    await yard.pod("done", "pass")
+    seen = await yard.phase("done", "Succeeded")
+    ended = terminated(seen["status"])
+    assert ended is not None and (ended["exitCode"], ended["reason"]) == (0, "Completed")
+    assert is_true(seen["status"]["conditions"], "Initialized")
+
+
+async def test_a_running_pod_is_ready_and_has_an_address_of_its_own_or_the_machines(yard: Yard) -> None:
+    await yard.pod("up", POLITE)
+    seen = await yard.phase("up", "Running")
+    assert is_true(seen["status"]["conditions"], "Ready")
+    assert is_true(seen["status"]["conditions"], "PodScheduled")
+    assert seen["status"]["podIP"] and not seen["status"]["podIP"].startswith("127.")
+    assert seen["status"]["containerStatuses"][0]["ready"] is True
+    assert seen["status"]["startTime"]
+
+
+async def test_a_program_killed_by_a_signal_exits_with_128_and_its_number(yard: Yard) -> None:
+    await yard.pod("killed", "import os; os.kill(os.getpid(), 9)")
+    ended = terminated((await yard.phase("killed", "Failed"))["status"])
+    assert ended is not None and (ended["exitCode"], ended["reason"]) == (137, "Error")
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "says"),
+    [(["no-such-program"], 127, "executable file not found in $PATH"), (["/etc/passwd"], 126, "permission denied")],
+)
+async def test_a_program_that_cannot_be_started_is_named(yard: Yard, command: list[str], code: int, says: str) -> None:
+    await yard.pod("wrong", container={"command": command})
+    ended = terminated((await yard.phase("wrong", "Failed"))["status"])
+    assert ended is not None and (ended["exitCode"], ended["reason"]) == (code, "ContainerCannotRun"), ended["message"]
+    assert command[0] in ended["message"] and says in ended["message"]
+
+
+async def test_a_process_that_outlives_its_program_goes_with_it(yard: Yard) -> None:
+    script = "import subprocess; print(subprocess.Popen(['sleep', '98765'], start_new_session=True).pid)"
+    await yard.pod("orphan", script)
+    await yard.phase("orphan", "Succeeded")
+    left = [name for name in os.listdir("/proc") if name.isdigit() and "98765" in _command(name)]
+    assert left == []
+
+
+def _command(pid: str) -> str:
+    try:
+        with open(f"/proc/{pid}/cmdline") as file:
+            return file.read()
+    except OSError:
+        return ""
+
+
+async def test_init_containers_run_in_order_before_the_others(yard: Yard) -> None:
+    def one(name: str, code: str) -> dict[str, object]:
+        mounts = [{"name": "work", "mountPath": "/work-of-the-pod"}]
+        line = f"with open('/work-of-the-pod/log', 'a') as file: {code}"
+        return {"name": name, "image": "any", "command": ["python", "-c", line], "volumeMounts": mounts}
+
+    last = one("main", "print(open(file.name).read() + 'main')")
+    inits = [one("first", "file.write('first ')"), one("second", "file.write('second ')")]
+    await yard.pod("ordered", initContainers=inits, containers=[last], volumes=[{"name": "work", "emptyDir": {}}])
+    assert await yard.result("ordered") == "first second main\n"
+
+
+async def test_a_failed_init_container_fails_a_pod_that_never_restarts(yard: Yard) -> None:
+    init = {"name": "init", "image": "any", "command": ["python", "-c", "raise SystemExit(4)"]}
+    await yard.pod("stuck", "print('never')", initContainers=[init])
+    seen = await yard.phase("stuck", "Failed")
+    ended = terminated(seen["status"], "init")
+    assert ended is not None and ended["exitCode"] == 4
+    assert waiting(seen["status"])["reason"] == "PodInitializing"
+    with pytest.raises(ApiError, match="waiting to start"):
+        await yard.logs("stuck")
+
+
+async def test_a_failed_container_is_restarted_at_once_then_waits_and_its_former_log_stays(yard: Yard) -> None:
+    await yard.pod("again", "import os; print('run', flush=True); raise SystemExit(5)", restartPolicy="OnFailure")
+    seen = await yard.until("again", lambda status: waiting(status).get("reason") == "CrashLoopBackOff")
+    assert restarts(seen["status"]) == 1 and seen["status"]["phase"] == "Running"
+    assert "back-off 10s restarting failed container=main" in waiting(seen["status"])["message"]
+    assert seen["status"]["containerStatuses"][0]["lastState"]["terminated"]["exitCode"] == 5
+    assert await yard.logs("again") == await yard.logs("again", previous=True) == "run\n"
+
+
+async def test_deletion_sends_term_and_the_object_goes_when_the_program_has(yard: Yard) -> None:
+    await yard.pod("polite", POLITE)
+    await yard.until("polite", lambda status: status.get("phase") == "Running")
+    await _printed(yard, "polite")
+    watch = asyncio.create_task(yard.until("polite", lambda status: terminated(status)))
+    await asyncio.sleep(0)
+    await yard.api.delete(POD, "default", "polite", grace=20)
+    ended = terminated((await watch)["status"])
+    assert ended is not None and ended["exitCode"] == 7
+    await yard.gone("polite", 5)
+
+
+async def _printed(yard: Yard, name: str) -> None:
+    """Wait until the pod has printed something."""
+    async for _ in yard.api.logs("default", name, "main", follow=True):
+        return
+
+
+async def test_a_program_that_ignores_term_is_killed_after_the_grace_period(yard: Yard) -> None:
+    await yard.pod("stubborn", STUBBORN)
+    await yard.phase("stubborn", "Running")
+    await _printed(yard, "stubborn")
+    begin = asyncio.get_running_loop().time()
+    await yard.api.delete(POD, "default", "stubborn", grace=1)
+    await yard.gone("stubborn", 10)
+    assert 0.9 < asyncio.get_running_loop().time() - begin < 5
+
+
+async def test_a_forced_deletion_kills_at_once(yard: Yard) -> None:
+    await yard.pod("forced", f"{STUBBORN}  # 76543")
+    await yard.phase("forced", "Running")
+    await yard.api.delete(POD, "default", "forced", grace=0)
+    async with asyncio.timeout(5):
+        while any("76543" in _command(name) for name in os.listdir("/proc") if name.isdigit()):
+            await asyncio.sleep(0.02)
+
+
+async def test_a_pod_over_its_deadline_fails_and_says_so(yard: Yard) -> None:
+    await yard.pod("late", "import time; time.sleep(60)", activeDeadlineSeconds=1, terminationGracePeriodSeconds=1)
+    seen = await yard.phase("late", "Failed")
+    assert seen["status"]["reason"] == "DeadlineExceeded"
+
+
+async def test_a_missing_config_map_is_waited_for(yard: Yard) -> None:
+    env = [{"name": "WORD", "valueFrom": {"configMapKeyRef": {"name": "words", "key": "word"}}}]
+    await yard.pod("waits", "import os; print(os.environ['WORD'])", container={"env": env})
+    seen = await yard.until("waits", lambda status: waiting(status).get("reason") == "CreateContainerConfigError")
+    assert waiting(seen["status"])["message"] == 'configmap "words" not found'
+    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "words"}, "data": {"other": "x"}}
+    await yard.api.create(CONFIG_MAP, "default", body)
+    seen = await yard.until("waits", lambda status: "couldn't find key" in waiting(status).get("message", ""))
+    assert waiting(seen["status"])["message"] == "couldn't find key word in ConfigMap default/words"
+    await yard.api.patch(CONFIG_MAP, "default", "words", {"data": {"word": "here"}})
+    assert await yard.result("waits") == "here\n"
+
+
+async def test_an_image_that_cannot_be_had_is_a_waiting_reason_and_the_pod_can_be_deleted(yard: Yard) -> None:
+    await yard.pod("imageless", container={"image": "missing"})
+    seen = await yard.until("imageless", lambda status: waiting(status).get("reason") == "ErrImagePull")
+    assert waiting(seen["status"])["message"] == "no such image; write another"
+    assert seen["status"]["phase"] == "Pending"
+    await yard.api.delete(POD, "default", "imageless")
+    await yard.gone("imageless", 5)
+
+
+async def test_an_image_that_takes_long_is_shown_as_being_pulled(yard: Yard) -> None:
+    await yard.pod("slow", "print('at last')", container={"image": "slow"})
+    await yard.until("slow", lambda status: waiting(status).get("reason") == "PullingImage")
+    assert await yard.result("slow") == "at last\n"
+
+
+async def test_args_go_to_the_program_of_the_image(yard: Yard) -> None:
+    await yard.pod("default-args", containers=[{"name": "main", "image": "with-program"}])
+    assert await yard.result("default-args") == "default\n"
+    args = ["import os; print('$(WORD)', '$(NO)', '$$(WORD)', os.environ['FROM_IMAGE'])"]
+    one = {"name": "main", "image": "with-program", "args": args, "env": [{"name": "WORD", "value": "hi"}]}
+    await yard.pod("own-args", containers=[one])
+    assert await yard.result("own-args") == "hi $(NO) $(WORD) yes\n"
+
+
+async def test_the_runners_environment_stays_outside(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("A_SECRET_OF_THE_RUNNER", "x")
+    await yard.pod("clean", "import os; print('A_SECRET_OF_THE_RUNNER' in os.environ, os.getcwd(), os.getuid())")
+    assert await yard.result("clean") == f"False / {os.getuid()}\n"
+
+
+async def test_a_working_directory_is_where_the_program_starts(yard: Yard) -> None:
+    await yard.pod("elsewhere", "import os; print(os.getcwd())", container={"workingDir": "/usr/share"})
+    assert await yard.result("elsewhere") == "/usr/share\n"
+
+
+async def test_what_this_machine_does_not_have_is_said_once_and_ignored(yard: Yard) -> None:
+    limits = {"resources": {"limits": {"example.com/gpu": "1", "cpu": "1"}}, "securityContext": {"runAsUser": 1000}}
+    for name in ("gpu-1", "gpu-2"):
+        await yard.pod(name, "print('fine')", container=limits)
+        assert await yard.result(name) == "fine\n"
+    assert len([line for line in yard.lines if "example.com/gpu" in line]) == 1
+    assert len([line for line in yard.lines if "runAsUser" in line]) == 1
+
+
+async def test_the_node_says_what_it_is(yard: Yard) -> None:
+    status = (await yard.api.get(NODE, "", "local"))["status"]
+    assert is_true(status["conditions"], "Ready")
+    assert {"type": "InternalIP", "address": "127.0.0.1"} in status["addresses"]
+    assert int(status["capacity"]["cpu"]) >= 1 and status["daemonEndpoints"]["kubeletEndpoint"]["Port"] > 0
+
+
+async def test_containers_of_a_killed_helper_are_started_again(yard: Yard) -> None:
+    script = "import time; print('up', flush=True); time.sleep(60)"
+    await yard.pod("lasting", script, restartPolicy="Always")
+    await yard.pod("once", script)
+    await yard.phase("lasting", "Running")
+    await yard.phase("once", "Running")
+    sandbox = yard.node._house.sandbox  # type: ignore[union-attr]
+    os.kill(sandbox._program.pid, signal.SIGKILL)  # type: ignore[union-attr]
+    seen = await yard.until("lasting", lambda status: restarts(status) == 1 and status["phase"] == "Running")
+    assert seen["status"]["containerStatuses"][0]["lastState"]["terminated"]["exitCode"] == 137
+    ended = terminated((await yard.phase("once", "Failed"))["status"])
+    assert ended is not None and ended["exitCode"] == 137
+    await yard.pod("after", "print('goes on')")
+    assert await yard.result("after") == "goes on\n"
+
+
+async def test_a_stopping_node_lets_programs_end_by_themselves(yard: Yard) -> None:
+    await yard.pod("ends", POLITE)
+    await yard.phase("ends", "Running")
+    await _printed(yard, "ends")
+    async with asyncio.timeout(5):
+        await yard.node.stop()
+
+
+async def test_logs_are_for_those_who_hold_the_token(yard: Yard) -> None:
+    await yard.pod("secret", "print('x')")
+    await yard.phase("secret", "Succeeded")
+    port = (await yard.api.get(NODE, "", "local"))["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"]
+    path = "/containerLogs/default/secret/main"
+    async with Api(f"http://127.0.0.1:{port}", TOKEN) as known:
+        assert await known.request("GET", path) == b"x\n"
+    async with Api(f"http://127.0.0.1:{port}", "guess") as stranger:
+        with pytest.raises(ApiError) as refused:
+            await stranger.request("GET", path)
+        assert refused.value.code == 401
+
+
+async def test_a_followed_log_ends_with_its_container(yard: Yard) -> None:
+    script = "import sys, time\nfor n in range(3): print(n, flush=True); time.sleep(0.2)"
+    await yard.pod("counting", script)
+    await yard.phase("counting", "Running")
+    assert await yard.logs("counting", follow=True) == "0\n1\n2\n"
+    assert await yard.logs("counting", tail=1) == "2\n"

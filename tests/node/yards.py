@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from trainyard.client import Api, NotFound
+from trainyard.client import Api, ApiError, NotFound
 from trainyard.node import Node
 from trainyard.node.cluster import POD, SERVICE
 from trainyard.node.images import Image, ImageProblem, Images, Prepared
@@ -70,7 +70,10 @@ class Yard:
                         if true(last.get("status") or {}):
                             return last
         except TimeoutError:
-            raise AssertionError(f"pod {name} stays {last.get('status')}; said {self.lines}") from None
+            status = last.get("status") or {}
+            logs = [await self.printed(name, one["name"]) for one in (last.get("spec") or {}).get("containers") or []]
+            logs += [await self.printed(name, one["name"]) for one in last["spec"].get("initContainers") or []]
+            raise AssertionError(f"pod {name} stays {status}; printed {logs}; said {self.lines}") from None
         raise AssertionError("the watch ended")
 
     async def phase(self, name: str, phase: str, seconds: float = 20) -> Json:
@@ -90,6 +93,13 @@ class Yard:
 
     async def logs(self, name: str, container: str = "main", **options: Any) -> str:
         return b"".join([piece async for piece in self.api.logs("default", name, container, **options)]).decode()
+
+    async def printed(self, name: str, container: str) -> str:
+        """What it has printed so far, for the message of a test that fails."""
+        try:
+            return await self.logs(name, container)
+        except ApiError as error:
+            return str(error)
 
     async def result(self, name: str, phase: str = "Succeeded") -> str:
         """What a pod printed, once it has ended so."""

@@ -368,7 +368,7 @@ class Running:
                 if not source.exists() and not volume.readonly:
                     source.mkdir(parents=True)
             readonly = volume.readonly or bool(mount.get("readOnly"))
-            target = os.path.normpath("/" + str(mount.get("mountPath")))
+            target = os.path.normpath("/" + str(mount.get("mountPath")).lstrip("/"))
             found.append(Mount(str(source), target, readonly, volume.ours))
         return found
 

@@ -79,6 +79,7 @@ class Sandbox:
         with open(log, "ab") as errors:  # noqa: ASYNC230  (one small local file, at start)
             self._program = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-I", "-S", str(Path(__file__).parent / "hub"), str(theirs.fileno()), self.mode),
+                str(log.parent),  # not read by anyone but a person looking at `ps`
                 pass_fds=[theirs.fileno()],
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.DEVNULL,

@@ -114,8 +114,8 @@ def _state(pod: Pod, one: Container) -> Json:
         return {"terminated": _terminated(pod, one, one.last)}
     reason, message = one.reason, one.message
     if not reason:
-        running_inits = any(each.init and each.at not in OVER for each in pod.containers)
-        reason = "PodInitializing" if running_inits or one.init else "ContainerCreating"
+        unfinished = any(each.init and _code(each) != 0 for each in pod.containers)
+        reason = "PodInitializing" if unfinished or one.init else "ContainerCreating"
     return {"waiting": {"reason": reason, "message": message} if message else {"reason": reason}}
 
 

@@ -1,8 +1,8 @@
 """The helper program that owns the pods' processes and networks. Started by exec, never imported by the runner.
 
 Its one idea: **who owns the processes dies before they can outlive it.** The runner starts it with
-`python -I -S .../hub FD MODE`; from then on it is a zygote: small, single-threaded, stdlib only. It forks one *init*
-per container, and every init starts one program.
+`python -I -S .../hub FD MODE WHOSE`; from then on it is a zygote: small, single-threaded, stdlib only. It forks one
+*init* per container, and every init starts one program.
 
 Flow:       runner --fork+exec--> watcher --fork--> hub --fork--> init (one per container) --fork--> program
 Guarantees: - When the runner, the watcher or the hub dies, however it dies, every program dies.

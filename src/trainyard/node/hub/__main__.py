@@ -1,4 +1,4 @@
-"""`python -I -S hub/ FD MODE`: see the package's docstring."""
+"""`python -I -S hub/ FD MODE WHOSE`: see the package's docstring."""
 
 from __future__ import annotations
 

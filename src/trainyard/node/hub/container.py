@@ -104,11 +104,12 @@ def _become(spec: dict[str, Any], log: int, identity: tuple[int, int] | None) ->
     program = spec["argv"][0]
     try:
         os.execvpe(program, spec["argv"], spec["env"])  # noqa: S606  (no shell: that is the point)
-    except (FileNotFoundError, NotADirectoryError, PermissionError) as error:
+    except OSError as error:
         folders = spec["env"].get("PATH", os.defpath).split(":")
         if "/" not in program and not any(os.path.isfile(os.path.join(folder, program)) for folder in folders):
             why = "executable file not found in $PATH"  # an unreadable folder in PATH would else say EACCES
         else:
             why = (error.strerror or "").lower()
-        code = 126 if isinstance(error, PermissionError) and "not found" not in why else 127
+        found = "not found" not in why and not isinstance(error, FileNotFoundError | NotADirectoryError)
+        code = 126 if found else 127  # as shells have it: there, but cannot be run; not there
         raise Failed(code, "ContainerCannotRun", f'exec: "{program}": {why}') from None

@@ -1,0 +1,48 @@
+"""A runner to be killed: a server, a node and pods that are hard to get rid of. `runner.py NETWORK STATE`."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+
+from yards import TOKEN, CurrentInterpreter, Yard
+
+from trainyard.client import Api
+from trainyard.node import Node
+from trainyard.server import Server
+
+# A program with a child, and one that left its session and its parent; both ignore TERM.
+STUBBORN = """trap '' TERM
+(trap '' TERM; sleep 1000; : $MARK) &
+setsid sh -c "trap '' TERM; sleep 1000; : $MARK" &
+echo up; sleep 1000; : $MARK"""
+
+
+async def main(network: str, state: Path) -> None:
+    server = Server(token=TOKEN)
+    await server.start()
+    api = Api(server.url, TOKEN)
+    node = Node(api, state, CurrentInterpreter(), network=network, token=TOKEN, say=lambda _: None)
+    await node.start()
+    print("started", flush=True)
+    yard = Yard(api, node, [])
+    for number in range(1000):
+        command = ["sh", "-c", STUBBORN.replace("$MARK", str(state))]
+        await yard.pod(f"pod-{number}", restartPolicy="Always", container={"command": command})
+        if number < 2:
+            await yard.phase(f"pod-{number}", "Running")
+            print("running", flush=True)
+        elif number > 3:
+            await yard.api.delete(_pods(), "default", f"pod-{number - 3}", grace=0)
+            await asyncio.sleep(0.2)
+
+
+def _pods() -> object:
+    from trainyard.node.cluster import POD
+
+    return POD
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1], Path(sys.argv[2])))

@@ -302,14 +302,14 @@ async def test_too_little_space_is_told_before_anything_is_installed(
     make: Callable[..., Images], installer: Callable[[str], str], tmp_path: Path
 ) -> None:
     problem = await refused(make(WAY.replace("1 kB", "999999999 GB"), uv=installer("pass")), "x")
-    assert "Tiny One needs 999999999 GB in" in problem.message and "XDG_CACHE_HOME" in problem.message
+    assert "Tiny One needs 999999999 GB in" in problem.message and "--cache" in problem.message
     assert not (tmp_path / "log").exists()
 
 
 async def test_a_cache_that_cannot_be_written_is_told(make: Callable[..., Images], tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     problem = await refused(make(WAY, cache=tmp_path / "file" / "cache"), "x")
-    assert "cannot be written (Not a directory); make it writable, or choose another cache folder" in problem.message
+    assert "cannot be written (Not a directory); make it writable, or name another folder" in problem.message
 
 
 async def test_a_cancelled_build_ends_its_programs_and_is_not_used(

@@ -35,7 +35,7 @@ from trainyard.node.images.problems import ImageProblem
 _LAUNCH = str(Path(__file__).with_name("launch.py"))
 _TAIL = 4000  # bytes of a build's output that are kept for the message
 _FORMAT = 1  # part of every folder's name: change it when the way we build changes
-_ELSEWHERE = "or choose another cache folder with XDG_CACHE_HOME"
+_ELSEWHERE = "or name another folder with --cache"
 
 # What a build prints (a part, lower case) -> what it means. The first match counts.
 _MEANINGS = (

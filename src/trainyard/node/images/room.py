@@ -91,7 +91,7 @@ class Images:
             raise ImageProblem(
                 problems.FAILED,
                 f"the cache {self._cache} cannot be written ({error.strerror}); make it writable, "
-                "or choose another cache folder with XDG_CACHE_HOME",
+                "or name another folder with --cache",
             ) from None
 
     async def _satisfied(self, image: str, entry: Image) -> str:

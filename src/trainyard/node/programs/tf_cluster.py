@@ -82,9 +82,15 @@ def serve(task):
         signal.pause()
 
 
-def end_on_sigterm():
+def end_on_sigterm(before=None):
     """Also as process 1 of a container, where no signal has a default."""
-    signal.signal(signal.SIGTERM, lambda number, frame: os._exit(128 + number))
+
+    def end(number, frame):
+        if before:
+            before()
+        os._exit(128 + number)
+
+    signal.signal(signal.SIGTERM, end)
 
 
 def leave(code=0):

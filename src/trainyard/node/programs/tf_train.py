@@ -14,21 +14,12 @@ What holds when a process dies:
 
 import argparse
 import os
+import shutil
 import sys
 import tempfile
 import time
 
 import tf_cluster
-
-TASK = tf_cluster.Task(os.environ)
-tf_cluster.quietly()
-tf_cluster.end_on_sigterm()
-if TASK.role == "ps":  # it only serves, and needs nothing of what is imported below
-    tf_cluster.serve(TASK)
-
-import numpy as np  # noqa: E402
-import tensorflow.compat.v1 as tf  # noqa: E402
-import tf_digits  # noqa: E402
 
 HIDDEN, BATCH, PICTURES = 128, 64, 6000
 
@@ -45,6 +36,21 @@ def arguments():
     parser.add_argument("--log_dir", default="", help="where the master writes summaries for TensorBoard")
     parser.add_argument("--seed", type=int, default=1)
     return parser.parse_known_args()[0]
+
+
+# What needs no TensorFlow comes before the seconds that importing it takes.
+FLAGS = arguments()
+TASK = tf_cluster.Task(os.environ)
+if "worker" in TASK.cluster and "ps" not in TASK.cluster:
+    sys.exit("workers share their variables through a parameter server: give the job a PS with replicas: 1 or more")
+tf_cluster.quietly()
+tf_cluster.end_on_sigterm()
+if TASK.role == "ps":
+    tf_cluster.serve(TASK)
+
+import numpy as np  # noqa: E402
+import tensorflow.compat.v1 as tf  # noqa: E402
+import tf_digits  # noqa: E402
 
 
 class Model:
@@ -97,9 +103,7 @@ class Begin(tf.train.SessionCreator):
         filters = ["/job:ps", "/job:%s/task:%d" % (self.task.role, self.task.index)]
         config = tf.ConfigProto(device_filters=filters, allow_soft_placement=True)
         if not self.task.leads:
-            manager = tf.train.SessionManager(
-                ready_op=self.model.missing, recovery_wait_secs=1, local_init_run_options=None
-            )
+            manager = tf.train.SessionManager(ready_op=self.model.missing, recovery_wait_secs=1)
             return manager.wait_for_session(self.server.target, config=config, max_wait_secs=float("inf"))
         session = tf.Session(self.server.target, config=config)
         missing = [name.decode() for name in session.run(self.model.missing)]
@@ -125,7 +129,7 @@ def train(task, flags, model, session):
         feed = {model.pictures: pictures[some], model.labels: labels[some]}
         _, loss, accuracy, step = session.run([model.train, model.loss, model.accuracy, model.step], feed)
         mine += 1
-        if step - shown >= flags.print_every or step >= flags.steps:
+        if abs(step - shown) >= flags.print_every or step >= flags.steps:
             shown = step
             task.say("step %5d  loss %.4f  accuracy %.3f  (own step %d)" % (step, loss, accuracy, mine))
         if step >= flags.steps:
@@ -159,34 +163,43 @@ def hooks(flags, model, folder):
     wanted = [tf.train.CheckpointSaverHook(folder, save_secs=2, saver=model.saver)]
     if flags.log_dir:
         with tf.device(model.loss.device):
-            summary = tf.summary.merge([tf.summary.scalar("loss", model.loss), tf.summary.scalar("accuracy", model.accuracy)])
+            curves = [tf.summary.scalar("loss", model.loss), tf.summary.scalar("accuracy", model.accuracy)]
+            summary = tf.summary.merge(curves)
         wanted.append(tf.train.SummarySaverHook(save_steps=20, output_dir=flags.log_dir, summary_op=summary))
     return wanted
 
 
-def main():
-    task, flags = TASK, arguments()
-    if "worker" in task.cluster and "ps" not in task.cluster:
-        sys.exit("workers share their variables through a parameter server: give the job a PS with replicas: 1 or more")
-    tf.logging.set_verbosity(tf.logging.ERROR)
-    tf.disable_eager_execution()
+def learn(task, flags, folder):
+    """The whole training of one replica. The held-out accuracy, None for a worker."""
     threads = tf.ConfigProto(intra_op_parallelism_threads=1)
     server = tf.train.Server(tf.train.ClusterSpec(task.cluster), task.role, task.index, config=threads)
     task.say("TensorFlow %s serves at %s" % (tf.__version__, task.address))
-
     model = Model(task, flags)
-    folder = flags.checkpoint_dir or tempfile.mkdtemp(prefix="tf-train-")
     beside = hooks(flags, model, folder) if task.leads else []
     with tf.train.MonitoredSession(Begin(task, server, model, folder), hooks=beside) as session:
         task.say("training begins")
         train(task, flags, model, session)
         finish(task, session, model)
-        accuracy = judge(task, flags, model, session) if task.leads else 1.0
-    if accuracy < flags.target_accuracy:
+        return judge(task, flags, model, session) if task.leads else None
+
+
+def main(task, flags):
+    tf.logging.set_verbosity(tf.logging.ERROR)
+    tf.disable_eager_execution()
+    folder = flags.checkpoint_dir
+    if task.leads and not folder:
+        folder = tempfile.mkdtemp(prefix="tf-train-")
+        tf_cluster.end_on_sigterm(lambda: shutil.rmtree(folder, ignore_errors=True))
+    try:
+        accuracy = learn(task, flags, folder)
+    finally:
+        if folder and not flags.checkpoint_dir:
+            shutil.rmtree(folder, ignore_errors=True)
+    if accuracy is not None and accuracy < flags.target_accuracy:
         task.say("FAILED: held-out accuracy %.3f is below the target %.3f" % (accuracy, flags.target_accuracy))
         tf_cluster.leave(1)
     tf_cluster.leave()
 
 
 if __name__ == "__main__":
-    main()
+    main(TASK, FLAGS)

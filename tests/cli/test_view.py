@@ -104,6 +104,12 @@ def test_the_final_table_has_a_line_per_replica_and_a_sentence_per_job() -> None
     ]
 
 
+def test_a_job_that_did_not_come_to_its_end_says_why() -> None:
+    board = Board()
+    board.see_job(job(Running="x"))
+    assert table(board, NOW, "interrupted") == ["TfJob default/a: interrupted while Running after 1:15"]
+
+
 def test_a_board_has_ended_when_every_job_has() -> None:
     board = Board()
     board.see_job(job(Succeeded="x"))

@@ -21,7 +21,7 @@ from trainyard.cli.interrupts import Interrupts
 from trainyard.cli.screen import Screen
 from trainyard.cli.submission import NAMESPACE, Submission
 from trainyard.cli.view import Board, progress, replica, result, table
-from trainyard.client import AlreadyExists, ApiError, NotFound, Selection
+from trainyard.client import AlreadyExists, ApiError, Selection
 from trainyard.control import Feed, Source, Store, plain
 from trainyard.control.watch import Said
 from trainyard.node import NodeError
@@ -34,6 +34,12 @@ POD = GVK("", "v1", "Pod", "pods")
 EVENT = GVK("", "v1", "Event", "events")
 SUCCEEDED, FAILED, CANNOT, TIMEOUT, INTERRUPTED, READER_GONE = 0, 1, 3, 124, 130, 141
 CANNOT_RUN = (OSError, ApiError, NodeError)
+_CUT_SHORT = {
+    CANNOT: "given up",
+    TIMEOUT: "stopped by --timeout",
+    INTERRUPTED: "interrupted",
+    READER_GONE: "interrupted",
+}
 LAST_LINES = 10.0  # seconds for the last lines of what has ended
 SLACK = 10.0  # seconds beyond its grace until a pod that does not go is left to the cluster's own end
 
@@ -67,8 +73,10 @@ async def _to_the_end(session: Session, settings: Settings, screen: Screen, stop
     code = await _outcome(session, settings, stop)
     if not stop.once.is_set():
         await stop.unless(stop.once, session.logs.finish(True, LAST_LINES))
-    lines = table(session.board, time.time())
+    lines = table(session.board, time.time(), _CUT_SHORT.get(code, ""))
     screen.end_progress()
+    if stop.once.is_set():
+        screen.note("interrupted: the pods end within their grace period; once more kills them")
     if settings.keep and not stop.once.is_set():
         _report(session, settings, screen, lines)
         path = session.cluster.write_kubeconfig()
@@ -210,9 +218,10 @@ class Session:
             self._news.clear()
             live = progress(self.board, time.monotonic() - self._began)
             self.screen.progress(live, progress(self.board, None))
-            await asyncio.sleep(1.0)
-            if not self.screen.live:
-                await self._news.wait()
+            await asyncio.sleep(0.1 if self.screen.live else 1.0)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(1.0 if self.screen.live else None):
+                    await self._news.wait()
 
     async def ended(self) -> None:
         """Until every job has ended, or one never will."""
@@ -228,7 +237,7 @@ class Session:
         longest = 0.0
         for pod in self._pods:
             longest = max(longest, float(pod["spec"].get("terminationGracePeriodSeconds") or 30))
-            with contextlib.suppress(NotFound):
+            with contextlib.suppress(ApiError):
                 await self.cluster.api.delete(POD, namespace_of(pod), name_of(pod), uid_of(pod))
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(longest + SLACK):

@@ -206,8 +206,8 @@ def progress(board: Board, elapsed: float | None) -> str:
     return "  ".join(parts)
 
 
-def table(board: Board, now: float) -> list[str]:
-    """The final table: a line per replica, then a line per job."""
+def table(board: Board, now: float, cut_short: str = "") -> list[str]:
+    """The final table: a line per replica, then a line per job. `cut_short` says why jobs did not come to their end."""
     rows = [["JOB", "REPLICA", "STATE", "RESTARTS", "EXIT", "TIME"]]
     for uid, job in board.jobs.items():
         for one in board.slots(uid):
@@ -215,10 +215,10 @@ def table(board: Board, now: float) -> list[str]:
             rows.append([name_of(job), one.name, one.state, str(one.restarts), one.exit, took])
     widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    return [*(lines if len(rows) > 1 else []), *(verdict(job, now) for job in board.jobs.values())]
+    return [*(lines if len(rows) > 1 else []), *(verdict(job, now, cut_short) for job in board.jobs.values())]
 
 
-def verdict(job: Json, now: float) -> str:
+def verdict(job: Json, now: float, cut_short: str = "") -> str:
     """One sentence on how a job ended."""
     status = _dict(job.get("status"))
     start = parse_time(status.get("startTime")) or parse_time(_dict(job.get("metadata")).get("creationTimestamp"))
@@ -226,4 +226,5 @@ def verdict(job: Json, now: float) -> str:
     took = f" after {clock(end - start)}" if start is not None else ""
     text = why(job)
     name = f"{job.get('kind', 'Job')} {namespace_of(job)}/{name_of(job)}"
-    return f"{name}: {word(job)}{took}" + (f": {text}" if text else "")
+    said = f"{cut_short} while {word(job)}" if cut_short and not result(job) else word(job)
+    return f"{name}: {said}{took}" + (f": {text}" if text else "")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable
+from typing import cast
 from pathlib import Path
 
 from trainyard.node import dns
@@ -29,8 +30,8 @@ class _Resolver(asyncio.DatagramProtocol):
         self._transport: asyncio.DatagramTransport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        if isinstance(transport, asyncio.DatagramTransport):
-            self._transport = transport
+        # Not isinstance: before Python 3.12 asyncio's own datagram transport is not a DatagramTransport.
+        self._transport = cast(asyncio.DatagramTransport, transport)
 
     def datagram_received(self, data: bytes, addr: tuple[str, int]) -> None:
         said = dns.answer(data, self._lookup, dns.UDP_LIMIT)

@@ -8,8 +8,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable
-from typing import cast
 from pathlib import Path
+from typing import cast
 
 from trainyard.node import dns
 from trainyard.node.names import DOMAIN, Directory, Port, cluster_ip, hostname_of, ports_of

@@ -16,6 +16,7 @@ from trainyard.schema.checks import DEPTH, shown
 from trainyard.schema.compiled import too_deep
 from trainyard.server import errors, metadata
 from trainyard.server.resources import Check, Resource
+from trainyard.server.same import same
 from trainyard.server.site import Site
 
 Checks = Mapping[tuple[str, str], Check]
@@ -77,7 +78,7 @@ def update(resource: Resource, obj: Json, old: Json, site: Site, checks: Checks)
     found = metadata.problems(new["metadata"], resource.name_rule) + _changed_finalizers(new, old)
     found += [problem for path in resource.immutable for problem in _changed(new, old, path)]
     _refuse(resource, new, found + shape_problems)
-    if resource.generation and _spec(resource, new) != _spec(resource, old):
+    if resource.generation and not same(_spec(resource, new), _spec(resource, old)):
         new["metadata"]["generation"] = old["metadata"].get("generation", 1) + 1
     return new
 
@@ -138,7 +139,7 @@ def _changed_finalizers(new: Json, old: Json) -> list[Problem]:
 
 def _changed(new: Json, old: Json, path: str) -> list[Problem]:
     before, after = _at(old, path), _at(new, path)
-    if before == after:
+    if same(before, after):
         return []
     return [Problem(path, f"Invalid value: {shown(after)}: field is immutable")]
 

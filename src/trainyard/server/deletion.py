@@ -46,17 +46,19 @@ def delete(writes: Writes, resource: Resource, target: Target, request: Request,
     _must_be_meant(resource, old, options)
     if resource.place == NAMESPACES and key.name in KEPT_NAMESPACES:
         raise errors.forbidden(NAMESPACES, "", key.name, "this namespace may not be deleted")
+    form = lists.form(resource, request, lambda: site.now)
     body, gone = start(writes, resource, old, options, site)
     if gone and resource.grace is None:
         group = {"group": resource.group} if resource.group else {}
         details = {"name": key.name, **group, "kind": resource.plural, "uid": old["metadata"]["uid"]}
         return reply(errors.success(details))
-    return Response(lists.form(resource, request, site.now).one(body))
+    return Response(form.one(body))
 
 
 def delete_collection(writes: Writes, resource: Resource, target: Target, request: Request, site: Site) -> Response:
     """Deletes everything that a list with the same parameters shows, and answers with that list."""
     options = read_options(request)
+    form = lists.form(resource, request, lambda: site.now)
     revision = writes.log.revision
     chosen = lists.chosen(writes.log, resource, target, request)
     for key, _ in chosen:
@@ -65,7 +67,7 @@ def delete_collection(writes: Writes, resource: Resource, target: Target, reques
             continue
         start(writes, resource, decode(record.body), options, site)
     bodies = [record.body for _, record in chosen]
-    return Response(lists.form(resource, request, site.now).many(bodies, {"resourceVersion": str(revision)}))
+    return Response(form.many(bodies, {"resourceVersion": str(revision)}))
 
 
 def start(writes: Writes, resource: Resource, old: Json, options: Options, site: Site) -> tuple[bytes, bool]:

@@ -17,7 +17,7 @@ from aiohttp import ClientError, ClientSession, ClientTimeout, web
 from trainyard.server.errors import Refused
 from trainyard.server.requests import JSON, LARGEST, Answer, Elsewhere, Request, Response, Watch
 from trainyard.server.verbs import Verbs
-from trainyard.server.watching import Hub, Listener, bookmark, error_line, frame
+from trainyard.server.watching import Hub, Listener, bookmark
 
 log = logging.getLogger("trainyard.server")
 
@@ -71,7 +71,9 @@ class Http:
         transport = request.transport
         if transport is None:
             return response
-        listener = Listener(watch, transport.write, lambda: transport.get_write_buffer_size() > MOST_BUFFERED)
+        listener = Listener(
+            watch, lambda line: transport.write(_chunk(line)), lambda: transport.get_write_buffer_size() > MOST_BUFFERED
+        )
         try:
             async with asyncio.timeout(watch.seconds):
                 await self._catch_up(response, listener)
@@ -91,11 +93,11 @@ class Http:
         """What is there, what has been missed, then the present. The last look and the first hearing are one step."""
         watch = listener.watch
         for start in range(0, len(watch.initial), 200):
-            await _send(response, listener, [frame(line) for line in watch.initial[start : start + 200]])
+            await response.write(b"".join(watch.initial[start : start + 200]))
         if watch.initial_end:
-            await _send(response, listener, [bookmark(watch, watch.revision, initial_end=True)])
+            await response.write(bookmark(watch, watch.revision, initial_end=True))
         while lines := self._hub.past(listener):
-            await _send(response, listener, lines)
+            await response.write(b"".join(lines))
             if listener.ended.done():
                 return
 
@@ -121,10 +123,9 @@ class Http:
             raise Refused(500, "InternalError", text) from None
 
 
-async def _send(response: web.StreamResponse, listener: Listener, lines: list[bytes]) -> None:
-    """Sends now and waits until the socket has room again: the past may be large."""
-    listener.send(b"".join(lines))
-    await response.drain()
+def _chunk(line: bytes) -> bytes:
+    """What HTTP puts around a part of a body whose length nobody knows."""
+    return b"%x\r\n%b\r\n" % (len(line), line)
 
 
 async def _read(request: web.BaseRequest) -> Request:
@@ -157,6 +158,3 @@ def _status(refused: Refused) -> web.Response:
     if refused.code == 413:
         response.force_close()
     return response
-
-
-__all__ = ["Http", "error_line"]

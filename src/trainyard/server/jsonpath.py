@@ -9,7 +9,7 @@ from typing import Any
 Find = Callable[[Any], list[Any]]
 
 _STEP = re.compile(
-    r"\.(?P<name>[A-Za-z0-9_\-\\./]*?[A-Za-z0-9_\-/])(?=\.|\[|\Z)"
+    r"\.(?P<name>(?:[A-Za-z0-9_\-/]|\\.)+)"
     r"|\[(?P<index>-?\d+|\*)\]"
     r"|\[(?P<quote>['\"])(?P<key>.*?)(?P=quote)\]"
     r"|\[\?\(@\.(?P<left>[A-Za-z0-9_\-]+)\s*==\s*(?P<mark>['\"])(?P<right>.*?)(?P=mark)\)\]"

@@ -22,6 +22,8 @@ from trainyard.server.requests import Request, Response, Watch
 from trainyard.server.resources import Resource
 from trainyard.server.selection import Selection, select
 
+Clock = Callable[[], float]
+
 LONGEST_WATCH = 3600.0
 INITIAL_END = "k8s.io/initial-events-end"
 
@@ -38,7 +40,7 @@ class Form:
         return self.show(body) if self.show else body
 
 
-def form(resource: Resource, request: Request, now: float) -> Form:
+def form(resource: Resource, request: Request, clock: Clock) -> Form:
     """What the Accept header asks for: Tables (kubectl), metadata only, or the objects. Raises Refused 406."""
     name = f"{resource.group}/{resource.version}"
     for wanted in request.accept.split(",") if request.accept else ("application/json",):
@@ -51,7 +53,7 @@ def form(resource: Resource, request: Request, now: float) -> Form:
             continue
         if shape in ("Table",):
             include = request.query.get("includeObject", "Metadata")
-            table = tables.Table(resource, include, now)
+            table = tables.Table(resource, include, clock)
             return Form(f"{name} {shape} {include}", table.one, table.many)
         if shape in ("PartialObjectMetadata", "PartialObjectMetadataList"):
             return Form(f"{name} metadata", _metadata_only, _list_of(_metadata_only, _PARTIAL))
@@ -103,7 +105,7 @@ class _Page(NamedTuple):
     limit: int
 
 
-def list_(log: Log, resource: Resource, target: Target, request: Request, now: float) -> Response:
+def list_(log: Log, resource: Resource, target: Target, request: Request, clock: Clock) -> Response:
     wanted = selection(resource, target, request)
     page = _page(log, request)
     try:
@@ -114,7 +116,6 @@ def list_(log: Log, resource: Resource, target: Target, request: Request, now: f
     except Ahead:
         raise errors.too_new(page.revision, log.revision) from None
     revision = page.revision or log.revision
-    bodies: list[bytes] = []
     meta: Json = {"resourceVersion": str(revision)}
     found = [(key, record) for key, record in everything if wanted.wants(key, record)]
     if page.start:
@@ -125,7 +126,7 @@ def list_(log: Log, resource: Resource, target: Target, request: Request, now: f
             meta["remainingItemCount"] = len(found) - page.limit
         found = found[: page.limit]
     bodies = [record.body for _, record in found]
-    return Response(form(resource, request, now).many(bodies, meta))
+    return Response(form(resource, request, clock).many(bodies, meta))
 
 
 def _page(log: Log, request: Request) -> _Page:
@@ -169,12 +170,12 @@ def _read_token(token: str) -> tuple[int, Key]:
     return revision, Key(namespace, name)
 
 
-def watch(log: Log, resource: Resource, target: Target, request: Request, now: float) -> Watch:
+def watch(log: Log, resource: Resource, target: Target, request: Request, clock: Clock) -> Watch:
     wanted = selection(resource, target, request)
     asked = revision_of(request)
     if asked > log.revision:
         raise errors.too_new(asked, log.revision)
-    shown = form(resource, request, now)
+    shown = form(resource, request, clock)
     send, end = _initial(request, asked)
     initial: tuple[bytes, ...] = ()
     if send:

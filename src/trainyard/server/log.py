@@ -83,7 +83,10 @@ class Log:
         return self.floor + len(self._entries)
 
     def follow(self, follower: Callable[[Entry], None]) -> None:
-        """Calls `follower` with every entry from now on."""
+        """Calls `follower` with every object that is there, as if it had just been made, then with every entry."""
+        for store, objects in self._stores.items():
+            for key, record in objects.items():
+                follower(Entry(record.revision, store, key, record, None))
         self._followers.append(follower)
 
     def get(self, store: str, key: Key) -> Record | None:

@@ -36,7 +36,7 @@ def parse(path: str) -> Target | None:
     # `namespaces/x/status` is the namespace's own subresource, `namespaces/x/pods` is a place.
     if rest[0] == "namespaces" and len(rest) > 2 and not (not group and rest[2] in ("status", "finalize")):
         namespace, rest = rest[1], rest[2:]
-    if not all(rest) or len(rest) > 3:
+    if not all(parts) or not rest or len(rest) > 3:
         return None
     plural, name, subresource = (*rest, "", "")[:3]
     return Target(group, version, plural, namespace, name, subresource)

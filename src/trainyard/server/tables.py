@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from trainyard.objects import Json, decode, encode, parse_time
@@ -57,9 +57,9 @@ AGE = Column("Age", age, description="The time since it was created.")
 class Table:
     """A resource as a table. `include` says what goes along with each row: None, Metadata or Object."""
 
-    def __init__(self, resource: Resource, include: str, now: float) -> None:
+    def __init__(self, resource: Resource, include: str, clock: Callable[[], float]) -> None:
         self._columns = tuple(resource.columns) or (NAME, AGE)
-        self._include, self._now, self._read = include, now, resource.read
+        self._include, self._clock, self._read = include, clock, resource.read
         self._definitions = [
             {
                 "name": column.name,
@@ -86,7 +86,8 @@ class Table:
         return self._read(obj) if self._read else obj
 
     def _row(self, obj: Json) -> Json:
-        row: Json = {"cells": [_cell(column, obj, self._now) for column in self._columns]}
+        now = self._clock()  # a watch lives long, its rows tell the age of their moment
+        row: Json = {"cells": [_cell(column, obj, now) for column in self._columns]}
         if self._include == "Object":
             row["object"] = obj
         elif self._include != "None":

@@ -67,7 +67,7 @@ class Verbs:
             return self._get(resource, target, request)
         if verb in ("list", "watch"):
             answer = lists.watch if verb == "watch" else lists.list_
-            return answer(self._log, resource, target, request, self._now())
+            return answer(self._log, resource, target, request, self._now)
         if target.namespace == "" and resource.namespaced and verb != "deletecollection":
             raise errors.method_not_allowed()
         if verb == "create":
@@ -84,8 +84,7 @@ class Verbs:
         record = self._log.get(resource.place, Key(target.namespace, target.name))
         if record is None:
             raise errors.not_found(resource.plural, resource.group, target.name)
-        form = lists.form(resource, request, self._now())
-        return Response(form.one(record.body))
+        return Response(lists.form(resource, request, self._now).one(record.body))
 
     def _create(self, resource: Resource, target: Target, request: Request) -> Answer:
         if target.name:
@@ -107,15 +106,17 @@ class Verbs:
                 break
         else:
             raise errors.already_exists(resource.plural, resource.group, meta["name"])
+        form = lists.form(resource, request, self._now)
         new = admission.create(resource, obj, self.site(), self._checks)
         body = self.writes.put(resource, new, None, dry=dry_run(request))
-        return Response(lists.form(resource, request, self._now()).one(body), 201)
+        return Response(form.one(body), 201)
 
     def _update(self, resource: Resource, target: Target, request: Request, verb: str) -> Answer:
         key = Key(target.namespace, target.name)
         record = self._log.get(resource.place, key)
         if record is None:
             raise errors.not_found(resource.plural, resource.group, target.name)
+        form = lists.form(resource, request, self._now)
         old: Json = decode(record.body)
         sent = body_of(request) if verb == "update" else self._patched(resource, record.body, target, request)
         obj = admission.read_object(resource, sent, target.namespace, target.name)
@@ -125,7 +126,7 @@ class Verbs:
         else:
             new = admission.update(resource, obj, old, self.site(), self._checks)
         body = self.writes.put(resource, new, old, dry=dry_run(request))
-        return Response(lists.form(resource, request, self._now()).one(body))
+        return Response(form.one(body))
 
     def _patched(self, resource: Resource, stored: bytes, target: Target, request: Request) -> Any:
         current = decode(stored)

@@ -23,13 +23,8 @@ BOOKMARK_EVERY = 30.0
 CHUNK = 500  # entries of the past that are sent at a time
 
 
-def frame(line: bytes) -> bytes:
-    """A line as an HTTP chunk."""
-    return b"%x\r\n%b\r\n" % (len(line), line)
-
-
 def line_of(watch: Watch, entry: Entry) -> bytes:
-    """What a watch says of an entry, as an HTTP chunk; empty when it is none of its business."""
+    """What a watch says of an entry, as a line; empty when it is none of its business."""
     wanted = watch.selection
     if wanted.namespace and entry.key.namespace != wanted.namespace:
         return b""
@@ -44,7 +39,7 @@ def line_of(watch: Watch, entry: Entry) -> bytes:
     word = ("MODIFIED" if had else "ADDED") if has else "DELETED"
     cached = entry.frames.get((watch.view, word))
     if cached is None:
-        cached = entry.frames[watch.view, word] = frame(_line(word, _shown(watch, entry, word)))
+        cached = entry.frames[watch.view, word] = _line(word, _shown(watch, entry, word))
     return cached
 
 
@@ -70,15 +65,15 @@ def bookmark(watch: Watch, revision: int, initial_end: bool = False) -> bytes:
     if initial_end:
         meta["annotations"] = {INITIAL_END: "true"}
     obj = {"kind": watch.resource.kind, "apiVersion": watch.resource.api_version, "metadata": meta}
-    return frame(_line("BOOKMARK", encode(obj)))
+    return _line("BOOKMARK", encode(obj))
 
 
 def error_line(refused: Refused) -> bytes:
-    return frame(_line("ERROR", refused.body()))
+    return _line("ERROR", refused.body())
 
 
 class Listener:
-    """One open watch. `send` takes bytes for the socket; `behind` says that the socket does not take them away."""
+    """One open watch. `send` takes lines for the socket; `behind` says that the socket does not take them away."""
 
     def __init__(self, watch: Watch, send: Callable[[bytes], object], behind: Callable[[], bool]) -> None:
         self.watch, self.send, self.behind = watch, send, behind
@@ -98,13 +93,17 @@ class Hub:
         self._log = log
         self._listeners: dict[str, dict[Listener, None]] = {}
         self._dirty: list[Listener] = []
-        log.follow(self._heard)
+        log.follow(self._heard)  # nobody listens yet, so what is there already tells nobody
 
     def add(self, listener: Listener) -> None:
         self._listeners.setdefault(listener.watch.resource.place, {})[listener] = None
 
     def remove(self, listener: Listener) -> None:
         self._listeners.get(listener.watch.resource.place, {}).pop(listener, None)
+
+    def listening(self, store: str) -> int:
+        """How many listen to that store."""
+        return len(self._listeners.get(store, ()))
 
     def end_all(self, why: str) -> None:
         for listener in self._all():

@@ -6,12 +6,11 @@ deleted nothing new goes in, and when the last of its content has gone, it goes 
 
 from __future__ import annotations
 
-from typing import Any
-
 from trainyard.objects import Json, Key, decode, encode, labels_of
 from trainyard.server import errors
 from trainyard.server.log import Log, Record
 from trainyard.server.resources import Registry, Resource
+from trainyard.server.same import same
 
 NAMESPACES = "namespaces"
 DEFINITIONS = "customresourcedefinitions.apiextensions.k8s.io"
@@ -110,12 +109,3 @@ def held(resource: Resource, obj: Json) -> bool:
     if meta.get("finalizers") or meta.get("deletionGracePeriodSeconds"):
         return True
     return resource.place == NAMESPACES and bool((obj.get("spec") or {}).get("finalizers"))
-
-
-def same(a: Any, b: Any) -> bool:
-    """Equal as JSON: 1 is not true. The depth of objects has been checked when they were read."""
-    if isinstance(a, dict) and isinstance(b, dict):
-        return len(a) == len(b) and all(name in b and same(part, b[name]) for name, part in a.items())
-    if isinstance(a, list) and isinstance(b, list):
-        return len(a) == len(b) and all(same(x, y) for x, y in zip(a, b, strict=True))
-    return type(a) is type(b) and bool(a == b)

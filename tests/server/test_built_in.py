@@ -1,0 +1,315 @@
+"""What the built-in resources fill in and refuse, as the real server does."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import pytest
+from asking import CRDS, JOBS, MAPS, PODS, SERVICES, THINGS, Cluster, config_map, crd, job, pod, thing
+
+from trainyard.server.requests import Elsewhere
+
+MERGE = "application/merge-patch+json"
+DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"
+
+
+def causes(no: Any) -> list[tuple[str, str]]:
+    assert no.code == 422, no.message
+    return [(cause["field"], cause["message"]) for cause in no.details["causes"]]
+
+
+def test_a_pod_gets_what_others_rely_on(cluster: Cluster) -> None:
+    made = cluster.make(PODS, {**pod("a"), "status": {"phase": "Running"}})
+    spec = made["spec"]
+    assert made["status"] == {"phase": "Pending"}
+    assert (spec["restartPolicy"], spec["terminationGracePeriodSeconds"], spec["dnsPolicy"]) == (
+        "Always",
+        30,
+        "ClusterFirst",
+    )
+    assert spec["serviceAccountName"] == "default"
+    (container,) = spec["containers"]
+    assert container["terminationMessagePath"] == "/dev/termination-log"
+    assert container["imagePullPolicy"] == "IfNotPresent"
+
+
+@pytest.mark.parametrize(
+    ("image", "policy"),
+    [
+        ("busybox", "Always"),
+        ("busybox:latest", "Always"),
+        ("busybox:1", "IfNotPresent"),
+        ("host:5000/x", "Always"),
+        ("host:5000/x:1", "IfNotPresent"),
+        ("x@sha256:abc", "IfNotPresent"),
+    ],
+)
+def test_the_pull_policy_follows_the_tag(cluster: Cluster, image: str, policy: str) -> None:
+    made = cluster.make(PODS, pod("a", containers=[{"name": "c", "image": image}]))
+    assert made["spec"]["containers"][0]["imagePullPolicy"] == policy
+
+
+C = {"name": "c", "image": "i"}
+BAD_PODS: list[tuple[str, dict[str, Any], str, str]] = [
+    ("no containers", {"containers": []}, "spec.containers", "Invalid value: 0: must have at least 1 item"),
+    ("no image", {"containers": [{"name": "c"}]}, "spec.containers[0].image", "Required value"),
+    ("no name", {"containers": [{"image": "i"}]}, "spec.containers[0].name", "Required value"),
+    ("a bad name", {"containers": [{"name": "C", "image": "i"}]}, "spec.containers[0].name", "Invalid value"),
+    ("a name twice", {"containers": [C, C]}, "spec.containers[1]", "Duplicate value"),
+    ("a name twice over groups", {"containers": [C], "initContainers": [C]}, "spec.containers[0].name", "Duplicate"),
+    ("a policy", {"restartPolicy": "Sometimes"}, "spec.restartPolicy", 'Unsupported value: "Sometimes"'),
+    ("no volume", {"containers": [{**C, "volumeMounts": [{"name": "v", "mountPath": "/v"}]}]},
+     "spec.containers[0].volumeMounts[0].name", 'Not found: "v"'),
+    ("a number", {"terminationGracePeriodSeconds": "x"}, "spec.terminationGracePeriodSeconds", "Invalid value"),
+    ("an environment", {"containers": [{**C, "env": [{"name": "A=B"}]}]}, "spec.containers[0].env[0].name", "Invalid"),
+    ("env is a word", {"containers": [{**C, "env": [{"name": "A", "value": 5}]}]},
+     "spec.containers[0].env[0].value", "Invalid value: 5: must be a string"),
+    ("a host name", {"hostname": "a.b"}, "spec.hostname", "Invalid value"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("spec", "path", "text"), [pytest.param(*row[1:], id=row[0]) for row in BAD_PODS])
+def test_a_wrong_pod_is_refused_at_its_place(cluster: Cluster, spec: dict[str, Any], path: str, text: str) -> None:
+    found = causes(cluster.refused("POST", PODS, pod("a", **spec)))
+    assert any(field == path and message.startswith(text) for field, message in found), found
+
+
+def test_a_pods_spec_stays_but_for_its_images(cluster: Cluster) -> None:
+    cluster.make(PODS, pod("a"))
+    no = cluster.refused("PATCH", f"{PODS}/a", {"spec": {"nodeName": "n"}}, MERGE)
+    assert no.code == 422 and "pod updates may not change fields other than" in no.message
+    made = cluster.get(f"{PODS}/a")
+    made["spec"]["containers"][0]["image"] = "busybox:2"
+    assert cluster.ask("PUT", f"{PODS}/a", made)["spec"]["containers"][0]["image"] == "busybox:2"
+
+
+def binding(node: Any) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "a"}, "target": {"kind": "Node", "name": node}}
+
+
+def test_a_pod_is_bound_once(cluster: Cluster) -> None:
+    cluster.make(PODS, pod("a"))
+    assert cluster.make(f"{PODS}/a/binding", binding("n"))["status"] == "Success"
+    bound = cluster.get(f"{PODS}/a")
+    assert bound["spec"]["nodeName"] == "n"
+    assert bound["status"]["conditions"][0]["type"] == "PodScheduled"
+    no = cluster.refused("POST", f"{PODS}/a/binding", binding("m"))
+    assert no.code == 409 and 'pod a is already assigned to node "n"' in no.message
+    assert cluster.refused("POST", f"{PODS}/a/binding", binding(5)).code == 400
+    assert cluster.refused("POST", f"{PODS}/zzz/binding", binding("n")).code == 404
+
+
+def test_a_pods_log_is_at_its_nodes_kubelet(cluster: Cluster) -> None:
+    two = [{"name": "x", "image": "i"}, {"name": "y", "image": "i"}]
+    cluster.make(PODS, pod("a", containers=two))
+    assert "does not have a host assigned" in cluster.refused("GET", f"{PODS}/a/log").message
+    cluster.make(f"{PODS}/a/binding", binding("n"))
+    assert 'nodes "n" not found' in cluster.refused("GET", f"{PODS}/a/log").message
+    status = {
+        "addresses": [{"type": "Hostname", "address": "h"}, {"type": "InternalIP", "address": "127.0.0.1"}],
+        "daemonEndpoints": {"kubeletEndpoint": {"Port": 10250}},
+    }
+    node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}, "status": status}
+    assert cluster.make("/api/v1/nodes", node)["status"] == status
+    no = cluster.refused("GET", f"{PODS}/a/log")
+    assert no.code == 400 and "a container name must be specified for pod a, choose one of: [x y]" in no.message
+    assert "not valid for pod a" in cluster.refused("GET", f"{PODS}/a/log", container="z").message
+    found = cluster.raw("GET", f"{PODS}/a/log", container="y", follow="true", tailLines="5")
+    url = "http://127.0.0.1:10250/containerLogs/default/a/y?follow=true&tailLines=5"
+    assert found == Elsewhere(url)
+
+
+def test_a_job_gets_its_selector_and_labels(cluster: Cluster) -> None:
+    made = cluster.make(JOBS, job("j"))
+    uid, spec = made["metadata"]["uid"], made["spec"]
+    assert spec["selector"] == {"matchLabels": {"batch.kubernetes.io/controller-uid": uid}}
+    assert spec["template"]["metadata"]["labels"] == {
+        "batch.kubernetes.io/controller-uid": uid,
+        "batch.kubernetes.io/job-name": "j",
+        "controller-uid": uid,
+        "job-name": "j",
+    }
+    assert (spec["completions"], spec["parallelism"], spec["backoffLimit"], spec["suspend"]) == (1, 1, 6, False)
+    assert made["status"] == {}
+
+
+@pytest.mark.parametrize("policy", [None, "Always"])
+def test_a_job_never_restarts_always(cluster: Cluster, policy: str | None) -> None:
+    wrong = job("j")
+    wrong["spec"]["template"]["spec"]["restartPolicy"] = policy
+    if policy is None:
+        del wrong["spec"]["template"]["spec"]["restartPolicy"]
+    no = cluster.refused("POST", JOBS, wrong)
+    assert causes(no) == [("spec.template.spec.restartPolicy", 'Required value: valid values: "OnFailure", "Never"')]
+    assert no.message.startswith('Job.batch "j" is invalid: spec.template.spec.restartPolicy: Required value')
+
+
+def test_a_jobs_template_stays_and_suspend_does_not(cluster: Cluster) -> None:
+    cluster.make(JOBS, job("j"))
+    changed = cluster.merge(f"{JOBS}/j", {"spec": {"suspend": True}})
+    assert changed["spec"]["suspend"] is True and changed["metadata"]["generation"] == 2
+    template = {"spec": {"containers": [{"name": "main", "image": "other"}]}}
+    no = cluster.refused("PATCH", f"{JOBS}/j", {"spec": {"template": template}}, MERGE)
+    (found,) = causes(no)
+    assert found[0] == "spec.template" and found[1].endswith("field is immutable")
+
+
+def test_the_file_of_a_job_can_be_sent_again(cluster: Cluster) -> None:
+    cluster.make(JOBS, job("j"))
+    before = cluster.log.revision
+    cluster.ask("PUT", f"{JOBS}/j", job("j"))
+    assert cluster.log.revision == before
+
+
+def test_a_service_gets_an_address_of_its_own(cluster: Cluster) -> None:
+    def service(name: str, **spec: Any) -> dict[str, Any]:
+        more = {"ports": [{"port": 80}], **spec}
+        return {"apiVersion": "v1", "kind": "Service", "metadata": {"name": name}, "spec": more}
+
+    first, second = cluster.make(SERVICES, service("a")), cluster.make(SERVICES, service("b"))
+    assert first["spec"]["clusterIP"] != second["spec"]["clusterIP"]
+    assert all(one["spec"]["clusterIP"].startswith("10.96.") for one in (first, second))
+    assert first["spec"]["ports"] == [{"port": 80, "protocol": "TCP", "targetPort": 80}]
+    headless = cluster.make(SERVICES, service("c", clusterIP="None", ports=[]))
+    assert headless["spec"]["clusterIP"] == "None"
+    no = cluster.refused("POST", SERVICES, service("d", clusterIP=first["spec"]["clusterIP"]))
+    assert "provided IP is already allocated" in no.message
+    cluster.delete(f"{SERVICES}/a")
+    again = cluster.make(SERVICES, service("d", clusterIP=first["spec"]["clusterIP"]))
+    assert again["spec"]["clusterIP"] == first["spec"]["clusterIP"]
+    assert "spec.ports: Required value" in cluster.refused("POST", SERVICES, service("e", ports=[])).message
+    assert "valid range" in cluster.refused("POST", SERVICES, service("e", clusterIP="1.2.3.4")).message
+    assert "DNS-1035" in cluster.refused("POST", SERVICES, service("1a")).message
+    kept = cluster.merge(f"{SERVICES}/b", {"spec": {"ports": [{"port": 81}], "clusterIP": None}})
+    assert kept["spec"]["clusterIP"] == second["spec"]["clusterIP"]
+    assert cluster.refused("PATCH", f"{SERVICES}/b", {"spec": {"clusterIP": "None"}}, MERGE).code == 422
+
+
+def deployment(labels: dict[str, str], **template: Any) -> dict[str, Any]:
+    inner = {"metadata": {"labels": labels}, "spec": {"containers": [C], **template}}
+    spec = {"selector": {"matchLabels": {"a": "b"}}, "template": inner}
+    return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"}, "spec": spec}
+
+
+def test_a_deployments_selector_must_select_its_pods(cluster: Cluster) -> None:
+    no = cluster.refused("POST", DEPLOYMENTS, deployment({"a": "c"}))
+    assert "`selector` does not match template `labels`" in no.message
+    no = cluster.refused("POST", DEPLOYMENTS, deployment({"a": "b"}, restartPolicy="Never"))
+    assert 'spec.template.spec.restartPolicy: Unsupported value: "Never"' in no.message
+    made = cluster.make(DEPLOYMENTS, deployment({"a": "b"}))
+    assert made["spec"]["replicas"] == 1 and made["spec"]["strategy"]["type"] == "RollingUpdate"
+    no = cluster.refused("PATCH", f"{DEPLOYMENTS}/d", {"spec": {"selector": {"matchLabels": {"a": None}}}}, MERGE)
+    assert "spec.selector" in no.message
+
+
+def test_a_secret_is_base64_and_never_in_a_message(cluster: Cluster) -> None:
+    path = "/api/v1/namespaces/default/secrets"
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}}
+    made = cluster.make(path, {**secret, "stringData": {"k": "v"}})
+    assert made["data"] == {"k": base64.b64encode(b"v").decode()} and made["type"] == "Opaque"
+    assert "stringData" not in made
+    no = cluster.refused("POST", path, {**secret, "metadata": {"name": "t"}, "data": {"k": "canary!"}})
+    assert no.code == 422 and "canary" not in no.message
+
+
+def test_what_is_immutable_stays(cluster: Cluster) -> None:
+    cluster.make(MAPS, config_map("a", data={"k": "v"}, immutable=True))
+    no = cluster.refused("PATCH", f"{MAPS}/a", {"data": {"k": "w"}}, MERGE)
+    assert "field is immutable when `immutable` is set" in no.message
+
+
+def test_an_event_has_two_names(cluster: Cluster) -> None:
+    new = "/apis/events.k8s.io/v1/namespaces/default/events"
+    old = "/api/v1/namespaces/default/events"
+    event = {
+        "apiVersion": "events.k8s.io/v1",
+        "kind": "Event",
+        "metadata": {"name": "e"},
+        "regarding": {"kind": "Pod", "name": "p"},
+        "note": "hello",
+        "reason": "Why",
+    }
+    assert cluster.make(new, event)["note"] == "hello"
+    core = cluster.get(f"{old}/e")
+    assert (core["apiVersion"], core["message"], core["involvedObject"]["name"]) == ("v1", "hello", "p")
+    assert "note" not in core
+    patched = cluster.merge(f"{new}/e", {"note": "again"})
+    assert patched["note"] == "again" and patched["apiVersion"] == "events.k8s.io/v1"
+    assert cluster.get(f"{old}/e")["message"] == "again"
+    assert len(cluster.get(old, fieldSelector="involvedObject.name=p,reason=Why")["items"]) == 1
+    assert cluster.get(new)["items"][0]["apiVersion"] == "events.k8s.io/v1"
+
+
+def test_a_definition_is_established_when_it_is_answered(cluster: Cluster) -> None:
+    made = cluster.make(CRDS, crd())
+    assert {one["type"]: one["status"] for one in made["status"]["conditions"]} == {
+        "NamesAccepted": "True",
+        "Established": "True",
+    }
+    assert made["spec"]["names"]["listKind"] == "ThingList" and made["status"]["storedVersions"] == ["v1"]
+    assert cluster.get(THINGS)["kind"] == "ThingList"
+
+
+def test_a_custom_resource_is_pruned_defaulted_and_checked(cluster: Cluster) -> None:
+    cluster.make(CRDS, crd())
+    made = cluster.make(THINGS, {**thing("a", junk=1, template={"free": {"x": [1]}}), "more": 1})
+    assert made["spec"] == {"replicas": 1, "template": {"free": {"x": [1]}}, "mode": "fast"}
+    assert "more" not in made and made["metadata"]["generation"] == 1
+    no = cluster.refused("POST", THINGS, thing("b", replicas=-1, mode="odd"))
+    assert causes(no) == [
+        ("spec.replicas", "Invalid value: -1: must be greater than or equal to 0"),
+        ("spec.mode", 'Unsupported value: "odd": supported values: "fast", "slow"'),
+    ]
+    assert no.message.startswith('Thing.example.org "b" is invalid: [spec.replicas: Invalid value')
+
+
+BAD_CRDS: list[tuple[str, dict[str, Any], str]] = [
+    ("a name that does not fit", {**crd(), "metadata": {"name": "x"}}, 'must be spec.names.plural+"."+spec.group'),
+    ("a schema that cannot be", crd(schema={"openAPIV3Schema": {"type": "strng"}}), "unknown type 'strng'"),
+    ("a pattern that cannot be", crd(schema={"openAPIV3Schema": {"type": "string", "pattern": "("}}), "no regular"),
+    ("no storage version", crd(storage=False), "exactly one version marked as storage version"),
+    ("no schema", crd(schema={}), "schemas are required"),
+    ("a column that cannot be",
+     crd(additionalPrinterColumns=[{"name": "x", "type": "string", "jsonPath": "x"}]), "JSON path"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("definition", "text"), [pytest.param(*row[1:], id=row[0]) for row in BAD_CRDS])
+def test_a_wrong_definition_is_refused(cluster: Cluster, definition: dict[str, Any], text: str) -> None:
+    no = cluster.refused("POST", CRDS, definition)
+    assert no.code == 422 and text in no.message
+    assert cluster.refused("GET", THINGS).code == 404
+
+
+def test_a_definition_can_be_changed_while_it_serves(cluster: Cluster) -> None:
+    cluster.make(CRDS, crd())
+    cluster.make(THINGS, thing("a"))
+    made = cluster.get(f"{CRDS}/things.example.org")
+    properties = made["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
+    properties["mode"]["enum"].append("odd")
+    cluster.ask("PUT", f"{CRDS}/things.example.org", made)
+    assert cluster.merge(f"{THINGS}/a", {"spec": {"mode": "odd"}})["spec"]["mode"] == "odd"
+
+
+def test_two_versions_of_a_definition_are_one_object(cluster: Cluster) -> None:
+    both = crd()
+    first = both["spec"]["versions"][0]
+    both["spec"]["versions"].append({**first, "name": "v2", "storage": False})
+    cluster.make(CRDS, both)
+    cluster.make(THINGS, thing("a"))
+    newer = THINGS.replace("/v1/", "/v2/")
+    assert cluster.get(f"{newer}/a")["apiVersion"] == "example.org/v2"
+    changed = cluster.merge(f"{newer}/a", {"spec": {"replicas": 2}})
+    assert changed["apiVersion"] == "example.org/v2"
+    assert cluster.get(f"{THINGS}/a")["apiVersion"] == "example.org/v1"
+    assert cluster.get(f"{THINGS}/a")["spec"]["replicas"] == 2
+
+
+def test_cluster_scoped_custom_resources_have_no_namespace(cluster: Cluster) -> None:
+    wide = crd()
+    wide["spec"]["scope"] = "Cluster"
+    cluster.make(CRDS, wide)
+    made = cluster.make("/apis/example.org/v1/things", thing("a"))
+    assert "namespace" not in made["metadata"]
+    assert cluster.refused("POST", THINGS, thing("b")).code == 404

@@ -1,0 +1,158 @@
+"""Every way to go: at once, by the last finalizer, after a grace period, with a namespace, with a definition."""
+
+from __future__ import annotations
+
+import pytest
+from asking import CRDS, JOBS, MAPS, PODS, THINGS, Cluster, config_map, crd, job, pod, thing
+
+
+def test_a_plain_object_goes_at_once(cluster: Cluster) -> None:
+    made = cluster.make(MAPS, config_map("a"))
+    told = cluster.delete(f"{MAPS}/a")
+    assert told["status"] == "Success"
+    assert told["details"] == {"name": "a", "kind": "configmaps", "uid": made["metadata"]["uid"]}
+    assert cluster.refused("GET", f"{MAPS}/a").code == 404
+
+
+def test_only_the_object_that_is_meant_is_deleted(cluster: Cluster) -> None:
+    made = cluster.make(MAPS, config_map("a"))
+    no = cluster.refused("DELETE", f"{MAPS}/a", {"preconditions": {"uid": "other"}})
+    assert (no.code, no.reason) == (409, "Conflict")
+    assert f"UID in precondition: other, UID in object meta: {made['metadata']['uid']}" in no.message
+    no = cluster.refused("DELETE", f"{MAPS}/a", {"preconditions": {"resourceVersion": "1"}})
+    assert no.code == 409
+    meant = {"uid": made["metadata"]["uid"], "resourceVersion": made["metadata"]["resourceVersion"]}
+    cluster.delete(f"{MAPS}/a", {"preconditions": meant})
+
+
+def test_a_finalizer_holds_an_object_until_it_is_taken_away(cluster: Cluster) -> None:
+    cluster.make(MAPS, config_map("a", metadata={"finalizers": ["x.io/a", "x.io/b"]}))
+    held = cluster.delete(f"{MAPS}/a")
+    assert held["metadata"]["deletionTimestamp"] == "2027-01-15T08:00:00Z"
+    before = cluster.log.revision
+    cluster.now += 100
+    assert cluster.delete(f"{MAPS}/a") == held and cluster.log.revision == before
+    no = cluster.refused("PATCH", f"{MAPS}/a", {"metadata": {"finalizers": ["x.io/c"]}}, "application/merge-patch+json")
+    assert "no new finalizers can be added if the object is being deleted" in no.message
+    cluster.merge(f"{MAPS}/a", {"metadata": {"finalizers": ["x.io/b"]}})
+    assert cluster.get(f"{MAPS}/a")["metadata"]["finalizers"] == ["x.io/b"]
+    cluster.merge(f"{MAPS}/a", {"metadata": {"finalizers": None}})
+    assert cluster.refused("GET", f"{MAPS}/a").code == 404
+
+
+@pytest.mark.parametrize(
+    ("options", "finalizers"),
+    [
+        ({}, ["orphan"]),
+        ({"propagationPolicy": "Background"}, None),
+        ({"propagationPolicy": "Orphan"}, ["orphan"]),
+        ({"propagationPolicy": "Foreground"}, ["foregroundDeletion"]),
+        ({"orphanDependents": False}, None),
+    ],
+)
+def test_propagation_becomes_a_finalizer_and_a_job_orphans_by_default(
+    cluster: Cluster, options: dict[str, object], finalizers: list[str] | None
+) -> None:
+    cluster.make(JOBS, job("j"))
+    cluster.delete(f"{JOBS}/j", options)
+    if finalizers is None:
+        assert cluster.refused("GET", f"{JOBS}/j").code == 404
+    else:
+        assert cluster.get(f"{JOBS}/j")["metadata"]["finalizers"] == finalizers
+
+
+def test_a_pod_that_no_node_has_goes_at_once(cluster: Cluster) -> None:
+    cluster.make(PODS, pod("a"))
+    assert cluster.delete(f"{PODS}/a")["kind"] == "Pod"
+    assert cluster.refused("GET", f"{PODS}/a").code == 404
+
+
+def test_a_pod_on_a_node_gets_its_grace(cluster: Cluster) -> None:
+    cluster.make(PODS, pod("a", nodeName="n"))
+    marked = cluster.delete(f"{PODS}/a")["metadata"]
+    assert marked["deletionTimestamp"] == "2027-01-15T08:00:30Z" and marked["deletionGracePeriodSeconds"] == 30
+    assert marked["generation"] == 2
+    shorter = cluster.delete(f"{PODS}/a", {"gracePeriodSeconds": 5})["metadata"]
+    assert shorter["deletionTimestamp"] == "2027-01-15T08:00:05Z" and shorter["deletionGracePeriodSeconds"] == 5
+    assert cluster.delete(f"{PODS}/a", {"gracePeriodSeconds": 60})["metadata"] == shorter
+    cluster.delete(f"{PODS}/a", {"gracePeriodSeconds": 0, "preconditions": {"uid": shorter["uid"]}})
+    assert cluster.refused("GET", f"{PODS}/a").code == 404
+
+
+def test_a_pod_that_has_ended_goes_at_once(cluster: Cluster) -> None:
+    cluster.make(PODS, pod("a", nodeName="n"))
+    cluster.merge(f"{PODS}/a/status", {"status": {"phase": "Succeeded"}})
+    cluster.delete(f"{PODS}/a")
+    assert cluster.refused("GET", f"{PODS}/a").code == 404
+
+
+def test_a_pod_with_grace_and_finalizer_needs_both_to_end(cluster: Cluster) -> None:
+    cluster.make(PODS, pod("a", nodeName="n", metadata={"finalizers": ["x.io/a"]}))
+    cluster.delete(f"{PODS}/a")
+    cluster.delete(f"{PODS}/a", gracePeriodSeconds="0")
+    assert cluster.get(f"{PODS}/a")["metadata"]["deletionGracePeriodSeconds"] == 0
+    cluster.merge(f"{PODS}/a", {"metadata": {"finalizers": []}})
+    assert cluster.refused("GET", f"{PODS}/a").code == 404
+
+
+def test_a_finalizer_taken_away_does_not_cut_the_grace(cluster: Cluster) -> None:
+    cluster.make(PODS, pod("a", nodeName="n", metadata={"finalizers": ["x.io/a"]}))
+    cluster.delete(f"{PODS}/a")
+    cluster.merge(f"{PODS}/a", {"metadata": {"finalizers": []}})
+    assert cluster.get(f"{PODS}/a")["metadata"]["deletionGracePeriodSeconds"] == 30
+
+
+def test_a_collection_is_deleted_by_selector(cluster: Cluster) -> None:
+    for name in "abc":
+        cluster.make(MAPS, config_map(name, metadata={"labels": {"x": "1" if name < "c" else "2"}}))
+    gone = cluster.delete(MAPS, labelSelector="x=1")
+    assert [one["metadata"]["name"] for one in gone["items"]] == ["a", "b"]
+    assert [one["metadata"]["name"] for one in cluster.get(MAPS)["items"]] == ["c"]
+
+
+def test_options_that_make_no_sense_are_refused(cluster: Cluster) -> None:
+    cluster.make(MAPS, config_map("a"))
+    for options in (
+        [],
+        {"propagationPolicy": "Sideways"},
+        {"gracePeriodSeconds": -1},
+        {"gracePeriodSeconds": "x"},
+        {"preconditions": 5},
+        {"preconditions": {"uid": 5}},
+    ):
+        assert cluster.refused("DELETE", f"{MAPS}/a", options).code == 400, options
+    assert cluster.get(f"{MAPS}/a")
+
+
+def test_a_namespace_takes_its_content_along(cluster: Cluster) -> None:
+    cluster.make("/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "x"}})
+    maps = "/api/v1/namespaces/x/configmaps"
+    cluster.make(maps, config_map("free"))
+    cluster.make(maps, config_map("held", metadata={"finalizers": ["x.io/a"]}))
+    cluster.delete("/api/v1/namespaces/x")
+    assert cluster.get("/api/v1/namespaces/x")["status"]["phase"] == "Terminating"
+    assert [one["metadata"]["name"] for one in cluster.get(maps)["items"]] == ["held"]
+    no = cluster.refused("POST", maps, config_map("late"))
+    assert (no.code, no.reason) == (403, "Forbidden") and "because it is being terminated" in no.message
+    cluster.merge(f"{maps}/held", {"metadata": {"finalizers": None}})
+    assert cluster.refused("GET", "/api/v1/namespaces/x").code == 404
+
+
+def test_an_empty_namespace_goes_at_once_and_default_never(cluster: Cluster) -> None:
+    cluster.make("/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "x"}})
+    cluster.delete("/api/v1/namespaces/x")
+    assert cluster.refused("GET", "/api/v1/namespaces/x").code == 404
+    assert cluster.refused("DELETE", "/api/v1/namespaces/default").code == 403
+
+
+def test_a_definition_takes_its_instances_along(cluster: Cluster) -> None:
+    cluster.make(CRDS, crd())
+    cluster.make(THINGS, thing("free"))
+    cluster.make(THINGS, {**thing("held"), "metadata": {"name": "held", "finalizers": ["x.io/a"]}})
+    cluster.delete(f"{CRDS}/things.example.org")
+    assert [one["metadata"]["name"] for one in cluster.get(THINGS)["items"]] == ["held"]
+    cluster.merge(f"{THINGS}/held", {"metadata": {"finalizers": None}})
+    assert cluster.refused("GET", THINGS).code == 404
+    assert cluster.refused("GET", f"{CRDS}/things.example.org").code == 404
+    cluster.make(CRDS, crd())
+    assert cluster.get(THINGS)["items"] == []

@@ -1,0 +1,154 @@
+"""The HTTP face: who may come in, what is too much, and what garbage gets."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import aiohttp
+import pytest
+from aiohttp import web
+from asking import MAPS, PODS, Client, config_map, pod
+
+from trainyard.objects import decode
+from trainyard.server import Server
+from trainyard.server.requests import LARGEST
+
+
+@pytest.fixture
+async def locked() -> AsyncIterator[Server]:
+    server = Server(token="canary")
+    await server.start()
+    yield server
+    await server.stop()
+
+
+async def test_only_the_token_opens_the_door(locked: Server) -> None:
+    url = f"{locked.url}{MAPS}"
+    async with aiohttp.ClientSession() as session:
+        for header in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": "Basic canary"}):
+            async with session.get(url, headers=header) as got:
+                said = decode(await got.read())
+                assert got.status == 401 and said["reason"] == "Unauthorized" and "canary" not in str(said)
+        async with session.get(url, headers={"Authorization": "Bearer canary"}) as got:
+            assert got.status == 200
+        async with session.get(f"{locked.url}/readyz") as got:
+            assert (got.status, await got.text()) == (200, "ok")
+
+
+async def test_only_loopback_is_served() -> None:
+    for host in ("0.0.0.0", "192.168.1.1"):
+        with pytest.raises(ValueError, match="loopback only"):
+            await Server().start(host=host)
+
+
+async def test_the_namespaces_of_a_cluster_are_there_and_nothing_has_been_counted(
+    client: Client, server: Server
+) -> None:
+    assert not server.verbs
+    _, listed = await client.ask("GET", "/api/v1/namespaces")
+    assert {"default", "kube-system"} <= {one["metadata"]["name"] for one in listed["items"]}
+    assert dict(server.verbs) == {("list", "namespaces"): 1}
+
+
+async def test_a_body_that_is_too_large_is_refused_before_it_is_read(client: Client) -> None:
+    async with client.session.post(
+        client.url + MAPS, data=b" " * (LARGEST + 10), headers={"Content-Type": "application/json"}
+    ) as got:
+        said = decode(await got.read())
+        assert got.status == 413 and said["reason"] == "RequestEntityTooLarge"
+    code, _ = await client.ask("GET", MAPS)
+    assert code == 200
+
+
+async def test_a_refusal_travels_with_its_code(client: Client) -> None:
+    code, said = await client.ask("GET", f"{MAPS}/a")
+    assert code == 404
+    assert said == {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": {},
+        "status": "Failure",
+        "message": 'configmaps "a" not found',
+        "reason": "NotFound",
+        "details": {"name": "a", "kind": "configmaps"},
+        "code": 404,
+    }
+    for body in (b"{", b"\xff\xfe", b"[" * 100_000, b'{"a": NaN}', b""):
+        headers = {"Content-Type": "application/json; charset=utf-8"}
+        async with client.session.post(client.url + MAPS, data=body, headers=headers) as got:
+            assert (got.status, decode(await got.read())["reason"]) == (400, "BadRequest"), body[:20]
+
+
+async def test_a_name_in_a_url_may_be_quoted(client: Client) -> None:
+    code, said = await client.ask("GET", f"{MAPS}/a%2Fb%22%0a")
+    assert code == 404 and said["reason"] == "NotFound"
+
+
+async def test_many_writers_of_one_object_lose_nothing(client: Client) -> None:
+    await client.make(MAPS, config_map("a", data={"count": "0"}))
+
+    async def add() -> None:
+        while True:
+            _, now = await client.ask("GET", f"{MAPS}/a")
+            count = str(int(now["data"]["count"]) + 1)
+            fence = {"resourceVersion": now["metadata"]["resourceVersion"]}
+            code, said = await client.ask("PATCH", f"{MAPS}/a", {"metadata": fence, "data": {"count": count}})
+            if code == 200:
+                return
+            assert said["reason"] == "Conflict"
+
+    await asyncio.gather(*(add() for _ in range(20)))
+    _, end = await client.ask("GET", f"{MAPS}/a")
+    assert end["data"]["count"] == "20"
+
+
+async def _kubelet(request: web.BaseRequest) -> web.StreamResponse:
+    if request.path.endswith("/waiting"):
+        return web.Response(status=400, text="container is waiting to start")
+    response = web.StreamResponse()
+    await response.prepare(request)
+    await response.write(f"{request.headers.get('Authorization')} {request.path_qs}\n".encode())
+    if request.query.get("follow") == "true":
+        await asyncio.Event().wait()
+    return response
+
+
+@pytest.fixture
+async def kubelet() -> AsyncIterator[int]:
+    runner = web.ServerRunner(web.Server(_kubelet, handler_cancellation=True), shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    yield runner.addresses[0][1]
+    await runner.cleanup()
+
+
+async def test_a_log_comes_from_the_kubelet_line_by_line(locked: Server, kubelet: int) -> None:
+    headers = {"Authorization": "Bearer canary"}
+    async with aiohttp.ClientSession(headers=headers) as session:
+        client = Client(session, locked.url)
+        address = [{"type": "InternalIP", "address": "127.0.0.1"}]
+        status = {"addresses": address, "daemonEndpoints": {"kubeletEndpoint": {"Port": kubelet}}}
+        node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}, "status": status}
+        await client.make("/api/v1/nodes", node)
+        two = [{"name": "main", "image": "i"}, {"name": "waiting", "image": "i"}]
+        await client.make(PODS, pod("a", nodeName="n", containers=two))
+        url = f"{locked.url}{PODS}/a/log"
+        async with session.get(url, params={"container": "main"}) as got:
+            assert await got.text() == "Bearer canary /containerLogs/default/a/main\n"
+        async with session.get(url, params={"container": "waiting"}) as got:
+            assert (got.status, await got.text()) == (400, "container is waiting to start")
+        async with session.get(url, params={"container": "main", "follow": "true"}) as got, asyncio.timeout(10):
+            assert (await got.content.readline()).endswith(b"main?follow=true\n")
+    assert locked.verbs["get", "pods/log"] == 3
+
+
+async def test_a_kubelet_that_is_not_there_is_a_clear_error(client: Client) -> None:
+    address = [{"type": "InternalIP", "address": "127.0.0.1"}]
+    status = {"addresses": address, "daemonEndpoints": {"kubeletEndpoint": {"Port": 1}}}
+    await client.make(
+        "/api/v1/nodes", {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}, "status": status}
+    )
+    await client.make(PODS, pod("a", nodeName="n"))
+    code, said = await client.ask("GET", f"{PODS}/a/log")
+    assert code == 500 and "kubelet of the pod's node does not answer" in said["message"]

@@ -1,0 +1,116 @@
+"""The log against a model that anybody can check: a dict for each revision."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trainyard.objects import Key
+from trainyard.server.log import Ahead, Compacted, Entry, Log, Record, Stale
+
+KEYS = [Key("a", "x"), Key("a", "y"), Key("b", "x")]
+STEPS = st.lists(
+    st.tuples(st.sampled_from(["put", "delete", "stale", "compact"]), st.sampled_from("pq"), st.sampled_from(KEYS)),
+    max_size=40,
+)
+
+
+def put(log: Log, store: str, key: Key, text: bytes = b"") -> Entry:
+    before = log.get(store, key)
+    record = Record(log.revision + 1, text or b"%d" % (log.revision + 1), {}, {})
+    return log.append(store, key, record, before.revision if before else 0)
+
+
+def delete(log: Log, store: str, key: Key) -> Entry:
+    before = log.get(store, key)
+    assert before is not None
+    return log.append(store, key, None, before.revision, b"last")
+
+
+@given(STEPS)
+def test_every_revision_can_be_read_as_it_was(steps: list[tuple[str, str, Key]]) -> None:
+    log = Log()
+    now: dict[tuple[str, Key], bytes] = {}
+    past = [dict(now)]
+    for step, store, key in steps:
+        if step == "put":
+            now[store, key] = b"%d" % put(log, store, key).revision
+        elif step == "delete" and (store, key) in now:
+            delete(log, store, key)
+            del now[store, key]
+        elif step == "stale":
+            with pytest.raises(Stale):
+                log.append(store, key, None, log.revision + 5)
+            continue
+        elif step == "compact":
+            log.compact(log.revision // 2)
+            continue
+        else:
+            continue
+        past.append(dict(now))
+    assert log.revision == len(past) - 1
+    for revision, state in enumerate(past):
+        for store in "pq":
+            if revision < log.floor:
+                with pytest.raises(Compacted):
+                    log.list(store, revision or -1)
+            elif revision:
+                expected = sorted((key, body) for (place, key), body in state.items() if place == store)
+                assert [(key, record.body) for key, record in log.list(store, revision)] == expected
+    assert [(key, record.body) for key, record in log.list("p")] == sorted(
+        (key, body) for (place, key), body in now.items() if place == "p"
+    )
+    assert [entry.revision for entry in log.after(log.floor)] == list(range(log.floor + 1, log.revision + 1))
+
+
+@given(STEPS)
+def test_reading_on_from_any_revision_gives_the_present(steps: list[tuple[str, str, Key]]) -> None:
+    log = Log()
+    states = [{}]
+    now: dict[Key, bytes] = {}
+    for step, _, key in steps:
+        if step == "put":
+            now[key] = b"%d" % put(log, "p", key).revision
+        elif step == "delete" and key in now:
+            delete(log, "p", key)
+            del now[key]
+        else:
+            continue
+        states.append(dict(now))
+    for revision, state in enumerate(states):
+        for entry in log.after(revision):
+            if entry.now is None:
+                assert entry.before is not None and entry.before.body == state.pop(entry.key)
+            else:
+                assert (entry.before.body if entry.before else None) == state.get(entry.key)
+                state[entry.key] = entry.now.body
+        assert state == now
+
+
+def test_the_past_is_bounded_and_the_present_is_not() -> None:
+    log = Log(keep=10)
+    for index in range(100):
+        put(log, "p", Key("a", str(index)))
+    assert log.floor >= 80 and log.revision == 100
+    assert len(log.list("p")) == 100
+    with pytest.raises(Compacted):
+        log.after(log.floor - 1)
+    with pytest.raises(Ahead):
+        log.after(101)
+
+
+def test_a_follower_hears_every_entry_once_and_in_order() -> None:
+    log, heard = Log(), []
+    log.follow(lambda entry: heard.append((entry.revision, entry.now is None)))
+    put(log, "p", KEYS[0])
+    put(log, "p", KEYS[0])
+    delete(log, "p", KEYS[0])
+    assert heard == [(1, False), (2, False), (3, True)]
+
+
+def test_a_record_with_the_wrong_number_is_not_written() -> None:
+    log = Log()
+    with pytest.raises(Stale):
+        log.append("p", KEYS[0], Record(7, b"", {}, {}), 0)
+    assert log.revision == 0 and log.get("p", KEYS[0]) is None

@@ -1,0 +1,229 @@
+"""Watches, over real sockets: from a revision, from now, from the past that is gone; with selectors; and the slow."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import Any
+
+import aiohttp
+import pytest
+from asking import CRDS, MAPS, PODS, THINGS, Client, Cluster, config_map, crd, following, pod, thing, until
+
+from trainyard.objects import decode
+from trainyard.server import Log, Server
+from trainyard.server import http as http_module
+
+
+async def test_a_watch_from_a_list_sees_what_comes_after_it(client: Client) -> None:
+    await client.make(MAPS, config_map("old"))
+    _, listed = await client.ask("GET", MAPS)
+    async with client.watch(MAPS, resourceVersion=listed["metadata"]["resourceVersion"]) as lines:
+        await client.make(MAPS, config_map("a"))
+        await client.ask("PATCH", f"{MAPS}/a", {"data": {"x": "1"}})
+        await client.ask("PATCH", f"{MAPS}/a", {"data": {"x": "1"}})
+        _, gone = await client.ask("DELETE", f"{MAPS}/a")
+        assert await following(lines, 3) == [("ADDED", "a"), ("MODIFIED", "a"), ("DELETED", "a")]
+        assert gone["status"] == "Success"
+
+
+async def test_a_watch_without_a_revision_starts_with_what_is_there(client: Client) -> None:
+    await client.make(MAPS, config_map("a"))
+    for start in ({}, {"resourceVersion": "0"}):
+        async with client.watch(MAPS, **start) as lines:
+            assert await following(lines, 1) == [("ADDED", "a")]
+
+
+async def test_a_watch_can_say_where_the_beginning_ends(client: Client) -> None:
+    await client.make(MAPS, config_map("a"))
+    query = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan", "allowWatchBookmarks": "true"}
+    async with client.watch(MAPS, **query) as lines:
+        first, end = await anext(lines), await anext(lines)
+        assert first["type"] == "ADDED"
+        assert end["type"] == "BOOKMARK"
+        assert end["object"]["metadata"]["annotations"] == {"k8s.io/initial-events-end": "true"}
+        assert end["object"]["metadata"]["resourceVersion"] == first["object"]["metadata"]["resourceVersion"]
+    code, said = await client.ask("GET", MAPS, watch="true", sendInitialEvents="true")
+    assert code == 422 and "resourceVersionMatch" in said["message"]
+
+
+async def test_every_line_carries_its_own_number_in_order(client: Client) -> None:
+    async with client.watch("/api/v1/configmaps", resourceVersion="1") as lines:
+        await asyncio.gather(*(client.make(MAPS, config_map(f"a{index}")) for index in range(50)))
+        seen = []
+        async with asyncio.timeout(10):
+            while len(seen) < 50:
+                seen.append(int((await anext(lines))["object"]["metadata"]["resourceVersion"]))
+    assert seen == sorted(set(seen))
+
+
+async def test_a_deletion_carries_the_number_of_the_deletion(client: Client, server: Server) -> None:
+    made = await client.make(MAPS, config_map("a"))
+    async with client.watch(MAPS, resourceVersion=made["metadata"]["resourceVersion"]) as lines:
+        await client.ask("DELETE", f"{MAPS}/a")
+        async with asyncio.timeout(10):
+            line = await anext(lines)
+    assert line["type"] == "DELETED"
+    assert line["object"]["metadata"]["resourceVersion"] == str(server.log.revision)
+    assert line["object"]["metadata"]["uid"] == made["metadata"]["uid"]
+
+
+async def test_a_selector_turns_changes_into_comings_and_goings(client: Client) -> None:
+    start = {"resourceVersion": "1", "labelSelector": "app=x"}
+    async with client.watch(MAPS, **start) as lines:
+        await client.make(MAPS, config_map("a", metadata={"labels": {"app": "y"}}))
+        await client.ask("PATCH", f"{MAPS}/a", {"metadata": {"labels": {"app": "x"}}})
+        await client.ask("PATCH", f"{MAPS}/a", {"data": {"k": "v"}})
+        _, changed = await client.ask("PATCH", f"{MAPS}/a", {"metadata": {"labels": {"app": "y"}}})
+        await client.ask("DELETE", f"{MAPS}/a")
+        await client.make(MAPS, config_map("b", metadata={"labels": {"app": "x"}}))
+        found = []
+        async with asyncio.timeout(10):
+            while len(found) < 4:
+                found.append(await anext(lines))
+    assert [(one["type"], one["object"]["metadata"]["name"]) for one in found] == [
+        ("ADDED", "a"),
+        ("MODIFIED", "a"),
+        ("DELETED", "a"),
+        ("ADDED", "b"),
+    ]
+    left = found[2]["object"]["metadata"]
+    assert left["labels"] == {"app": "x"} and left["resourceVersion"] == changed["metadata"]["resourceVersion"]
+
+
+async def test_a_node_sees_the_pods_that_are_bound_to_it(client: Client) -> None:
+    async with client.watch("/api/v1/pods", fieldSelector="spec.nodeName=n1", resourceVersion="1") as lines:
+        for name, node in (("a", "n1"), ("b", "n2")):
+            await client.make(PODS, pod(name))
+            binding = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name}, "target": {"name": node}}
+            await client.ask("POST", f"{PODS}/{name}/binding", binding)
+        await client.make(PODS, pod("c", nodeName="n1"))
+        assert await following(lines, 2) == [("ADDED", "a"), ("ADDED", "c")]
+
+
+async def test_a_watch_from_a_past_that_is_gone_ends_with_an_error_line(client: Client, server: Server) -> None:
+    await client.make(MAPS, config_map("a"))
+    server.log.compact(server.log.revision)
+    async with client.watch(MAPS, resourceVersion="1") as lines:
+        line = await anext(lines)
+        assert line["type"] == "ERROR"
+        assert (line["object"]["code"], line["object"]["reason"]) == (410, "Expired")
+        with pytest.raises(StopAsyncIteration):
+            await anext(lines)
+
+
+async def test_a_watch_of_the_future_is_refused(client: Client) -> None:
+    code, said = await client.ask("GET", MAPS, watch="true", resourceVersion="999")
+    assert code == 504 and "Too large resource version" in said["message"]
+
+
+async def test_bookmarks_tell_those_who_asked_how_far_the_log_is(client: Client, server: Server) -> None:
+    async with (
+        client.watch(MAPS, resourceVersion="1", allowWatchBookmarks="true") as lines,
+        client.watch(MAPS, resourceVersion="1") as others,
+    ):
+        await client.make(PODS, pod("elsewhere"))
+        await until(lambda: server.hub.listening("configmaps") == 2)
+        server.hub.bookmarks()
+        async with asyncio.timeout(10):
+            line = await anext(lines)
+        assert line["type"] == "BOOKMARK" and line["object"]["kind"] == "ConfigMap"
+        assert line["object"]["metadata"]["resourceVersion"] == str(server.log.revision)
+        await client.make(MAPS, config_map("a"))
+        assert await following(others, 1) == [("ADDED", "a")]
+
+
+async def test_a_watch_ends_when_its_time_is_up(client: Client) -> None:
+    async with client.watch(MAPS, resourceVersion="1", timeoutSeconds="1") as lines, asyncio.timeout(10):
+        with pytest.raises(StopAsyncIteration):
+            await anext(lines)
+
+
+async def test_a_client_that_goes_away_is_forgotten(client: Client, server: Server) -> None:
+    async with client.watch(MAPS, resourceVersion="1"):
+        await until(lambda: server.hub.listening("configmaps") == 1)
+    await until(lambda: server.hub.listening("configmaps") == 0)
+
+
+async def test_who_does_not_read_is_dropped_and_nobody_waits_for_him(
+    client: Client, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_module, "MOST_BUFFERED", 100_000)
+    host, port = server.url.removeprefix("http://").split(":")
+    _, writer = await asyncio.open_connection(host, int(port), limit=1024)
+    writer.write(f"GET {MAPS}?watch=true&resourceVersion=1 HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+    await writer.drain()
+    await until(lambda: server.hub.listening("configmaps") == 1)
+    async with asyncio.timeout(30):
+        index = 0
+        while server.hub.listening("configmaps"):  # each object is large, the reader takes nothing
+            await client.make(MAPS, config_map(f"a{index}", data={"x": "y" * 200_000}))
+            index += 1
+    writer.close()
+    assert index > 1
+
+
+async def test_a_watch_that_starts_far_behind_catches_up_and_misses_nothing(client: Client) -> None:
+    for index in range(30):
+        await client.make(PODS, pod(f"p{index}"))
+    for index in range(1200):
+        await client.ask("PATCH", f"{PODS}/p0/status", {"status": {"n": index}})
+    await client.make(MAPS, config_map("a"))
+    async with client.watch(MAPS, resourceVersion="1") as maps, client.watch(PODS, resourceVersion="1") as pods:
+        assert await following(maps, 1) == [("ADDED", "a")]
+        writing = asyncio.create_task(client.ask("PATCH", f"{PODS}/p0/status", {"status": {"n": "last"}}))
+        found: list[Any] = []
+        async with asyncio.timeout(20):
+            while not found or found[-1]["object"]["status"].get("n") != "last":
+                found.append(await anext(pods))
+        await writing
+    assert len(found) == 30 + 1200 + 1
+
+
+async def test_kubectl_can_watch_tables(client: Client) -> None:
+    accept = {"Accept": "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"}
+    url = f"{client.url}{MAPS}?watch=true&resourceVersion=1"
+    async with client.session.get(url, headers=accept) as got, asyncio.timeout(10):
+        await client.make(MAPS, config_map("a", data={"x": "1"}))
+        line = decode(await got.content.readline())
+    assert line["type"] == "ADDED" and line["object"]["kind"] == "Table"
+    assert line["object"]["rows"][0]["cells"] == ["a", 1, "0s"]
+
+
+async def test_watches_end_when_the_server_stops() -> None:
+    server = Server()
+    await server.start()
+    async with aiohttp.ClientSession() as session:
+        client = Client(session, server.url)
+        async with client.watch(MAPS, resourceVersion="1") as lines:
+            stopping = asyncio.create_task(server.stop())
+            async with asyncio.timeout(10):
+                with contextlib.suppress(StopAsyncIteration, aiohttp.ClientError):
+                    await anext(lines)
+                await stopping
+    await server.stop()
+
+
+async def test_a_restart_over_the_same_log_serves_the_same_world() -> None:
+    log = Log()
+    for count in (1, 2):
+        server = Server(log=log)
+        await server.start()
+        async with aiohttp.ClientSession() as session:
+            client = Client(session, server.url)
+            if count == 1:
+                await client.make(CRDS, crd())
+                await client.make(THINGS, thing("a"))
+            code, listed = await client.ask("GET", THINGS)
+            assert code == 200 and [one["metadata"]["name"] for one in listed["items"]] == ["a"]
+        await server.stop()
+
+
+def test_an_entry_is_encoded_once_for_all_who_see_the_same(cluster: Cluster) -> None:
+    from trainyard.server.watching import line_of
+
+    cluster.make(MAPS, config_map("a", metadata={"labels": {"x": "y"}}))
+    entry = cluster.log.after(cluster.log.revision - 1)[0]
+    all_of_it, by_label = cluster.watch(MAPS), cluster.watch(MAPS, labelSelector="x=y")
+    assert line_of(all_of_it, entry) is line_of(by_label, entry)
+    assert line_of(cluster.watch(MAPS, labelSelector="x=z"), entry) == b""

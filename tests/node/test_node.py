@@ -157,7 +157,7 @@ async def test_a_forced_deletion_kills_at_once(yard: Yard) -> None:
     await yard.phase("forced", "Running")
     await yard.api.delete(POD, "default", "forced", grace=0)
     async with asyncio.timeout(5):
-        while any("76543" in _command(name) for name in os.listdir("/proc") if name.isdigit()):
+        while any("76543" in _command(name) for name in os.listdir("/proc") if name.isdigit()):  # noqa: ASYNC110
             await asyncio.sleep(0.02)
 
 

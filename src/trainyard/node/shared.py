@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 import random
 import re
@@ -85,7 +86,7 @@ def _nobody_listens(port: int) -> bool:
             try:
                 probe.bind((address, port))
             except OSError as error:
-                if error.errno != 97 and error.errno != 99:  # no IPv6 here at all
+                if error.errno not in (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL):  # no IPv6 here at all
                     return False
     return True
 

@@ -189,6 +189,8 @@ def _listen(address: str, port: int, udp: bool) -> int:
 def _enter_namespaces() -> None:
     # UTS and IPC too: from a pod's one can only come back to one that belongs to the same user namespace.
     flags = calls.NEWNET | calls.NEWNS | calls.NEWPID | calls.NEWUTS | calls.NEWIPC
+    if not calls.LINUX:
+        raise OSError("it needs Linux")
     uid, gid = os.getuid(), os.getgid()
     if uid == 0:
         with contextlib.suppress(PermissionError):

@@ -1,0 +1,233 @@
+"""How pods find each other and the world, in both networks."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+
+import pytest
+from yards import Yard
+
+from trainyard.objects.labels import HOSTS
+
+# A server that answers with its name. It listens where its own address says, on every interface, as TensorFlow does.
+SERVER = """
+import os, socket
+host, port = os.environ['ADDRESS'].rsplit(':', 1)
+server = socket.create_server(('', int(port)), backlog=8)
+while True:
+    there, _ = server.accept()
+    with there:
+        there.sendall(os.environ['NAME'].encode())
+"""
+CLIENT = """
+import os, socket, time
+said = []
+for address in os.environ['PEERS'].split(','):
+    host, port = address.rsplit(':', 1)
+    for attempt in range(100):
+        try:
+            with socket.create_connection((host, int(port)), timeout=5) as there:
+                said.append(there.makefile().read())
+            break
+        except OSError as error:
+            time.sleep(0.05)
+    else:
+        raise error
+print(' '.join(said))
+"""
+ASK_ADDRESS = "import socket; print(socket.gethostbyname('{}'))"
+
+
+def env(**values: str) -> list[dict[str, str]]:
+    return [{"name": name, "value": value} for name, value in values.items()]
+
+
+def member(hosts: str = "srv-[0-1],client-[0-0]") -> dict[str, object]:
+    """What the operator gives every pod of a job."""
+    return {"labels": {"job": "one"}, "annotations": {HOSTS: hosts}}
+
+
+NAMED = {"subdomain": "job", "dnsConfig": {"searches": ["job.default.svc.cluster.local"]}}
+
+
+async def headless(yard: Yard) -> None:
+    await yard.service("job", clusterIP="None", selector={"job": "one"}, publishNotReadyAddresses=True)
+
+
+async def test_two_servers_on_one_port_are_reached_by_their_names(yard: Yard) -> None:
+    await headless(yard)
+    await yard.pod(
+        "client",
+        CLIENT,
+        container={"env": env(PEERS="srv-0:2222,srv-1.job:2222,srv-0.job.default.svc.cluster.local:2222")},
+        metadata=member(),
+        **NAMED,
+    )
+    for name in ("srv-0", "srv-1"):
+        container = {"env": env(ADDRESS=f"{name}:2222", NAME=f"I am {name}")}
+        await yard.pod(name, SERVER, container=container, metadata=member(), hostname=name, **NAMED)
+    assert await yard.result("client") == "I am srv-0 I am srv-1 I am srv-0\n"
+
+
+async def test_a_service_leads_to_ready_pods_and_translates_the_port(yard: Yard) -> None:
+    await yard.service("web", selector={"app": "web"}, ports=[{"port": 80, "targetPort": "http"}])
+    ports = [{"name": "http", "containerPort": 18080}]
+    container = {"env": env(ADDRESS=":18080", NAME="behind the service"), "ports": ports}
+    await yard.pod("backend", SERVER, container=container, metadata={"labels": {"app": "web"}})
+    await yard.phase("backend", "Running")
+    for name in ("web:80", "web.default:80"):
+        await yard.pod("caller", CLIENT, container={"env": env(PEERS=name)})
+        assert await yard.result("caller") == "behind the service\n"
+        await yard.api.delete(_pod_kind(), "default", "caller", grace=0)
+        await yard.gone("caller")
+
+
+def _pod_kind() -> object:
+    from trainyard.node.cluster import POD
+
+    return POD
+
+
+async def test_texts_of_config_maps_lead_to_the_same_pod(yard: Yard) -> None:
+    await headless(yard)
+    cluster = {"server": ["srv-0:2222"]}
+    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "cluster"}}
+    from test_node import CONFIG_MAP
+
+    await yard.api.create(CONFIG_MAP, "default", {**body, "data": {"cluster.json": json.dumps(cluster)}})
+    await yard.pod(
+        "srv-0",
+        SERVER,
+        container={"env": env(ADDRESS="srv-0:2222", NAME="I am srv-0")},
+        metadata=member(),
+        hostname="srv-0",
+        **NAMED,
+    )
+    script = "import json, os; os.environ['PEERS'] = json.load(open('/config/cluster.json'))['server'][0]\n" + CLIENT
+    mounts = {"volumeMounts": [{"name": "config", "mountPath": "/config"}]}
+    volumes = [{"name": "config", "configMap": {"name": "cluster"}}]
+    await yard.pod("client", script, container=mounts, volumes=volumes, metadata=member(), **NAMED)
+    assert await yard.result("client") == "I am srv-0\n"
+
+
+# What only the network of namespaces has.
+
+only_namespace = pytest.mark.parametrize("yard", ["namespace"], indirect=True)
+
+
+@only_namespace
+async def test_a_pod_has_a_hostname_an_address_and_names_of_its_own(yard: Yard) -> None:
+    await headless(yard)
+    script = "import socket; n = socket.gethostname(); print(n, socket.gethostbyname(n), socket.getfqdn())"
+    await yard.pod("me", script, hostname="srv-0", metadata=member(), **NAMED)
+    seen = await yard.phase("me", "Succeeded")
+    address = seen["status"]["podIP"]
+    assert address.startswith("10.244.")
+    assert await yard.logs("me") == f"srv-0 {address} srv-0.job.default.svc.cluster.local\n"
+
+
+@only_namespace
+async def test_a_name_that_nobody_has_is_refused_at_once(yard: Yard) -> None:
+    script = """
+import socket, time
+begin = time.monotonic()
+for name in ('nobody', 'example.invalid', 'nobody.job.default.svc.cluster.local'):
+    try:
+        print(socket.getaddrinfo(name, 80))
+    except socket.gaierror as error:
+        print(error.errno == socket.EAI_NONAME)
+print(time.monotonic() - begin < 2)
+"""
+    await yard.pod("asks", script)
+    assert await yard.result("asks") == "True\nTrue\nTrue\nTrue\n"
+
+
+@only_namespace
+async def test_a_pod_that_comes_back_keeps_its_address(yard: Yard) -> None:
+    addresses = []
+    for _ in range(2):
+        await yard.pod("again", "pass", hostname="srv-0")
+        addresses.append((await yard.phase("again", "Succeeded"))["status"]["podIP"])
+        await yard.pod("between", "pass")
+        await yard.phase("between", "Succeeded")
+        for name in ("again", "between"):
+            await yard.api.delete(_pod_kind(), "default", name, grace=0)
+            await yard.gone(name)
+    assert addresses[0] == addresses[1]
+
+
+@only_namespace
+async def test_any_user_may_listen_on_port_80_of_a_pod(yard: Yard) -> None:
+    await yard.pod("low", "import socket; socket.create_server(('', 80)); print('listens')")
+    assert await yard.result("low") == "listens\n"
+
+
+@pytest.fixture
+async def outside() -> AsyncIterator[int]:
+    """A server of this machine, which is the outside world to a pod."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        body = head.split(b"\r\n")[0]
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    yield server.sockets[0].getsockname()[1]
+    server.close()
+
+
+@only_namespace
+async def test_the_outside_world_is_reached_through_the_proxy(
+    yard: Yard, outside: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    script = f"""
+import http.client, os, urllib.request
+del os.environ['no_proxy'], os.environ['NO_PROXY']
+print(urllib.request.urlopen('http://127.0.0.1:{outside}/plain?x=1').read().decode())
+proxy = os.environ['https_proxy'].removeprefix('http://')
+tunnel = http.client.HTTPConnection(proxy)
+tunnel.set_tunnel('127.0.0.1', {outside})
+tunnel.request('GET', '/tunnel')
+print(tunnel.getresponse().read().decode())
+try:
+    urllib.request.urlopen('http://127.0.0.1:1/')
+except urllib.error.HTTPError as error:
+    print(error.code)
+"""
+    await yard.pod("downloads", script)
+    assert await yard.result("downloads") == "GET /plain?x=1 HTTP/1.1\nGET /tunnel HTTP/1.1\n502\n"
+
+
+@only_namespace
+async def test_the_proxy_is_not_for_neighbours_and_the_pod_may_set_its_own(yard: Yard) -> None:
+    script = "import os; print(os.environ['no_proxy'], os.environ['http_proxy'], repr(os.environ['grpc_proxy']))"
+    await yard.pod("sees", script, container={"env": env(http_proxy="http://mine:1")}, metadata=member("ps-[0-1]"))
+    around, own, grpc = (await yard.result("sees")).split()
+    assert {"localhost", "10.244.0.0/16", "ps-0", "ps-1"} <= set(around.split(","))
+    assert (own, grpc) == ("http://mine:1", "''")
+
+
+# What only the shared network does.
+
+
+@pytest.mark.parametrize("yard", ["shared"], indirect=True)
+async def test_a_name_alone_becomes_loopback_and_other_words_stay(yard: Yard) -> None:
+    values = env(HOST="srv-0", TEXT="srv-0 is a server", OTHER="xsrv-0:2222", PAIR="tcp://srv-0:2222/x")
+    script = "import os; print([os.environ[name] for name in ('HOST', 'TEXT', 'OTHER', 'PAIR')])"
+    await yard.pod("reads", script, container={"env": values}, metadata=member())
+    host, text, other, pair = json.loads((await yard.result("reads")).replace("'", '"'))
+    assert (host, text, other) == ("127.0.0.1", "srv-0 is a server", "xsrv-0:2222")
+    assert pair.startswith("tcp://127.0.0.1:") and pair.endswith("/x") and ":2222" not in pair
+
+
+@pytest.mark.parametrize("yard", ["shared"], indirect=True)
+async def test_a_mount_that_would_hide_the_system_fails_the_pod_with_a_message(yard: Yard) -> None:
+    mounts = {"volumeMounts": [{"name": "x", "mountPath": "/etc"}]}
+    await yard.pod("hides", "pass", container=mounts, volumes=[{"name": "x", "emptyDir": {}}])
+    seen = await yard.phase("hides", "Failed")
+    assert "--network namespace" in seen["status"]["message"]

@@ -24,14 +24,17 @@ def lint(files: tuple[str, ...]) -> None:
         sys.exit(2)
     problems, warnings = [], 0
     for document, kind in jobs:
-        problems += manifests.admitted(document, kind)[1]
-        for warning in kinds.warnings(kind, document.obj):
+        found = manifests.admitted(document, kind)[1]
+        problems += found
+        for warning in () if found else kinds.warnings(kind, document.obj):
             click.echo(f"{document.where}: warning: {warning}", err=True)
             warnings += 1
     for problem in problems:
         click.echo(str(problem), err=True)
     if problems:
         sys.exit(2)
-    click.echo(
-        f"{len(jobs)} {'job' if len(jobs) == 1 else 'jobs'}, no problem" + (f", {warnings} warnings" * bool(warnings))
-    )
+    click.echo(f"{_count(len(jobs), 'job')}, no problem, {_count(warnings, 'warning')}")
+
+
+def _count(number: int, word: str) -> str:
+    return f"{number} {word}" if number == 1 else f"{number} {word}s"

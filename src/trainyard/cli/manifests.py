@@ -11,7 +11,7 @@ from pathlib import Path
 
 from trainyard import kinds
 from trainyard.core import Kind
-from trainyard.core.names import is_dns_label
+from trainyard.core.names import LABEL_MAX, is_dns_label
 from trainyard.objects import Json, Problem, name_of
 from trainyard.objects.manifest import Document, ManifestError, read
 
@@ -58,7 +58,7 @@ def _near(obj: Json) -> Kind | None:
     """The kind that was probably meant: the same word, or the same group."""
     word, group = str(obj["kind"]).lower(), str(obj["apiVersion"]).split("/")[0]
     for kind in kinds.ALL:
-        if kind.gvk.kind.lower() == word or (kind.gvk.group == group and word.endswith("job")):
+        if kind.gvk.kind.lower() == word or kind.gvk.group == group:
             return kind
     return None
 
@@ -75,8 +75,8 @@ def _name_problems(obj: Json) -> list[Problem]:
     name = name_of(obj)
     if not isinstance(meta, dict) or not (name or meta.get("generateName")):
         return [Problem("metadata.name", "the job has no name; write one")]
-    if name and not all(is_dns_label(part) for part in name.split(".")):
-        text = f"{name!r} is not a legal name: write lower case letters, digits and '-', at most 63 characters"
+    if name and not all(is_dns_label(part[:LABEL_MAX]) for part in name.split(".")):  # a rule speaks of the length
+        text = f"{name!r} is not a legal name: write lower case letters, digits and '-', and begin and end with no '-'"
         return [Problem("metadata.name", text)]
     namespace = meta.get("namespace")
     if namespace is not None and not (isinstance(namespace, str) and is_dns_label(namespace)):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from trainyard.core import Kind, Rule, broken, spelled
+from trainyard.core import Config, Kind, Rule, broken, read, spelled
 from trainyard.objects import GVK, Json, Problem
 from trainyard.schema import Schema, from_struct
 
@@ -78,18 +78,19 @@ def admit(kind: Kind, wire: Json) -> tuple[Json, list[Problem]]:
 
 def warnings(kind: Kind, wire: Json) -> list[Problem]:
     """What is accepted and still probably not meant (S30, S31)."""
-    wanted = kind.read(wire.get("spec") or {}, "")
+    job = read(kind, wire, Config())
+    deciding = {slot.role for slot in job.kind.decides(job)}
+    wanted = job.wanted
     found = [
-        Problem(path, "is not known here and will not be looked at; see docs for the fields") for path in wanted.unknown
+        Problem(path, "is not known here and will not be looked at; is it spelled right?") for path in wanted.unknown
     ]
     for role in wanted.roles:
         spec = (role.template or {}).get("spec")
         policy = spec.get("restartPolicy") if isinstance(spec, dict) else None
         if policy in (None, "", "Always"):
-            text = (
-                f"{role.name}: a batch Job cannot restart {policy or 'by an unset policy'}; OnFailure is used instead"
-            )
-            found.append(Problem("restartPolicy", text))
+            instead = "Never is used, and the operator tries again" if role.name in deciding else "OnFailure is used"
+            text = f"restartPolicy is {policy or 'not set'}, which a batch Job does not take; {instead}"
+            found.append(Problem(f"spec ({role.name})", text))
     return found
 
 

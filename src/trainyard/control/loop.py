@@ -41,7 +41,7 @@ Wakes: TypeAlias = Callable[[T | None, T | None], Iterable[K]]
 """The keys that deserve a look when an object changes from the first to the second; None is "not there"."""
 
 CONFLICT, CONFLICT_LONGEST = 0.05, 5.0
-WORLD, WORLD_LONGEST = 0.5, 30.0
+WORLD, WORLD_LONGEST = 0.5, 8.0  # all is well ten seconds after the API server is back
 OURS, OURS_LONGEST = 1.0, 300.0
 
 
@@ -143,6 +143,10 @@ class Loop(Generic[K]):
         for feed in self.feeds:
             if feed.source == source:
                 feed.relist()
+
+    def forgive(self, key: K) -> None:
+        """This key has got on in spite of its failures: the next pause is a short one again."""
+        self._failures.pop(key, None)
 
     async def _work(self) -> None:
         await self.synced

@@ -18,7 +18,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from trainyard import core
-from trainyard.client import Api, Selection
+from trainyard.client import Api, Selection, Unavailable
 from trainyard.control.events import Recorder
 from trainyard.control.loop import Loop, Once
 from trainyard.control.reconcile import Memory, Pass, Shell
@@ -66,9 +66,9 @@ class Operator:
         self._memories: dict[str, Memory] = {}  # by uid of the job
         self._watch_all(namespace)
         stores: dict[GVK, Store[Any]] = {**self._jobs, **self._children}
-        self._writes: Writes[GVK] = Writes(stores)
+        self.writes: Writes[GVK] = Writes(stores)
         self._recorder = Recorder(api, now)
-        self._shell = Shell(api, config, self._writes, self._recorder, now)
+        self._shell = Shell(api, config, self.writes, self._recorder, now)
         self._talking: asyncio.Task[None] | None = None
 
     @property
@@ -124,7 +124,7 @@ class Operator:
     def _forget(self, job: Json) -> None:
         uid = uid_of(job)
         self._memories.pop(uid, None)
-        self._writes.forget(uid)
+        self.writes.forget(uid)
         ids = self._runtime_ids.get(namespace_of(job), {})
         ids.pop(uid, None)
         if not ids:
@@ -135,7 +135,7 @@ class Operator:
         if job is None:
             return None
         uid = uid_of(job)
-        if self._writes.waits(uid):
+        if self.writes.waits(uid):
             return self._hold(item, uid)
         memory = self._memories.setdefault(uid, Memory())
         seen = self._seen(job, memory)
@@ -143,16 +143,20 @@ class Operator:
         plan = core.plan(kind, job, seen, self._now())
         try:
             return await self._shell.obey(Pass(kind, job, plan, memory))
+        except Unavailable:
+            if memory.advanced:
+                self._loop.forgive(item)
+            raise
         finally:
             if self._jobs[item.gvk].with_uid(uid) is None:
                 self._forget(job)  # it went while we wrote
 
     def _hold(self, item: Item, uid: str) -> float | None:
         """Our own writes are still on their way. Their arrival wakes this job; if they are late, we list again."""
-        for gvk in self._writes.overdue(uid, time.monotonic()):
+        for gvk in self.writes.overdue(uid, time.monotonic()):
             log.warning("a write has not shown up job=%s resource=%s", item, gvk.plural)
             self._loop.relist(self._sources[gvk])
-        deadline = self._writes.deadline(uid)
+        deadline = self.writes.deadline(uid)
         return None if deadline is None else self._now() + deadline - time.monotonic()
 
     def _seen(self, job: Json, memory: Memory) -> Seen:

@@ -45,6 +45,7 @@ class Memory:
 
     refused: dict[Ref, Refusal] = field(default_factory=dict)
     last_status: float = float("-inf")  # on the monotonic clock
+    advanced: bool = False  # the last pass has made or deleted at least one child, whatever came after
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +90,7 @@ class Shell:
     async def obey(self, this: Pass) -> float | None:
         """Carry out one plan; return when to look again. Raises ApiError when it could not be carried out whole."""
         plan = this.plan
+        this.memory.advanced = False
         if plan.idle:
             return plan.after
         if plan.spec_patch:
@@ -140,6 +142,7 @@ class Shell:
         gvk = delete.gvk
         with suppress(NotFound, Conflict):  # it has gone already, or what has its name now is not it
             await self._api.delete(gvk, this.namespace, delete.name, delete.uid, "Background")
+        this.memory.advanced = True
         self._writes.note(this.uid, Write(gvk, delete.uid, gone=True), time.monotonic())
         log.debug("deleted %s=%s/%s reason=%s", gvk.kind, this.namespace, delete.name, delete.reason)
 
@@ -181,6 +184,7 @@ class Shell:
             self._refuse(this, create, error, error.message)
             return
         this.memory.refused.pop(create.ref, None)
+        this.memory.advanced = True
         self._note(this, create.gvk, made)
 
     def _refuse(self, this: Pass, create: Create, error: ApiError, message: str) -> None:

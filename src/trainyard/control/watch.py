@@ -34,7 +34,8 @@ T = TypeVar("T")
 PAGE = 500
 BREATH = 200  # events between two looks at what else the loop has to do
 PATIENCE = 3  # refusals at one revision before it is given up and listed again
-LONGEST_PAUSE = 30.0
+LONGEST_PAUSE = 8.0  # so that all is well ten seconds after the API server is back
+PARKED_PAUSE = 30.0  # for a resource that is not there
 
 
 # What a watch can be.
@@ -294,7 +295,7 @@ class Feed(Generic[T]):
         self.failures += 1
         level = logging.WARNING if self.failures in (1, 10) else logging.DEBUG
         log.log(level, "watch failed resource=%s tries=%d why=%s", self.source.gvk.plural, self.failures, why)
-        return pause_after(self.failures, 0.25, LONGEST_PAUSE)
+        return pause_after(self.failures, 0.25, PARKED_PAUSE if isinstance(got, Missing) else LONGEST_PAUSE)
 
 
 async def follow(api: Api, source: Source, view: View[T], apply: Callable[[Said[T]], None]) -> None:

@@ -46,7 +46,7 @@ class Writes(Generic[R]):
 
     def __init__(self, stores: Mapping[R, Store[Any]], timeout: float = TIMEOUT) -> None:
         self._stores = stores
-        self._timeout = timeout
+        self.timeout = timeout
         self._waiting: dict[str, list[_Waiting[R]]] = {}
 
     def note(self, job: str, write: Write[R], now: float) -> None:
@@ -68,13 +68,13 @@ class Writes(Generic[R]):
     def deadline(self, job: str) -> float | None:
         """When the first of this job's writes is overdue."""
         since = [one.since for one in self._waiting.get(job, ())]
-        return min(since) + self._timeout if since else None
+        return min(since) + self.timeout if since else None
 
     def overdue(self, job: str, now: float) -> set[R]:
         """The resources that must be listed again, because a write has not shown up. The wait then starts anew."""
         late: set[R] = set()
         for at, one in enumerate(self._waiting.get(job, ())):
-            if now >= one.since + self._timeout:
+            if now >= one.since + self.timeout:
                 late.add(one.write.resource)
                 lists = self._stores[one.write.resource].lists
                 self._waiting[job][at] = replace(one, since=now, lists=lists)

@@ -1,0 +1,188 @@
+"""Killed at any request, before or after it was carried out, and started again: the end is always the same.
+
+The life in question has everything in it: default PS and its ConfigMap, a retryable failure of the master (counted
+once), success, cleanPodPolicy All, and the TTL. The clock is moved by hand where the life has to wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from yard import TFJOB, Troubled, Yard, replica, running_yard, tf_job
+
+from trainyard import kinds
+from trainyard.client import Api, Request, Unavailable
+from trainyard.control import Operator
+from trainyard.core import CHILDREN, Config
+from trainyard.objects import Json, is_true, name_of
+from trainyard.objects.labels import OWNER
+
+MOST_CALLS = 36
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.shift = 0.0
+
+    def __call__(self) -> float:
+        return time.time() + self.shift
+
+
+class Line:
+    """A line of operators: when one is killed, the next takes over."""
+
+    def __init__(self, yard: Yard, api: Troubled) -> None:
+        self.yard = yard
+        self.api: Api = api
+        self.killed = asyncio.Event()
+        self.operator = self._new()
+        self._watching: asyncio.Task[None] | None = None
+
+    def _new(self) -> Operator:
+        return Operator(self.api, kinds.ALL, Config(), now=self.yard.clock)
+
+    async def run(self) -> None:
+        await self.operator.start()
+        await self.killed.wait()
+        await self.operator.stop()
+        await self.api.close()
+        self.api = Api(self.yard.server.url)
+        self.operator = self._new()
+        await self.operator.start()
+
+
+@asynccontextmanager
+async def line_of_operators(yard: Yard, api: Troubled) -> AsyncIterator[Line]:
+    line = Line(yard, api)
+    running = asyncio.create_task(line.run())
+    try:
+        yield line
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        await line.operator.stop()
+        await line.api.close()
+
+
+async def live(yard: Yard, clock: Clock, line: Line) -> Json:
+    """One whole life. Returns what was there before the TTL, without what differs from life to life."""
+
+    async def later(seconds: float, true: Callable[[Json], bool]) -> None:
+        """Move the clock and wait, looking again whenever an operator has taken over."""
+        clock.shift += seconds
+        waiting = asyncio.create_task(yard.until(true))
+        while not waiting.done():
+            line.operator.look()
+            await asyncio.wait((waiting,), timeout=0.1)
+        await waiting
+
+    roles = [replica("MASTER"), replica("WORKER", 2), {"replicas": 1, "tfReplicaType": "PS"}]
+    await yard.submit(tf_job(cleanPodPolicy="All", ttlSecondsAfterFinished=1000, replicaSpecs=roles, RuntimeId=None))
+    await yard.condition("Running")
+    yard.end("MASTER", 137)
+    await later(5, lambda job: bool(job["status"].get("restarts")))
+    yard.node.ends.clear()
+    await later(60, lambda job: job["status"]["roles"]["MASTER"]["attempt"] == 1)
+    await later(1, lambda job: is_true(job["status"]["conditions"], "Running"))
+    yard.end("MASTER", 0)
+    await later(5, lambda job: is_true(job["status"]["conditions"], "Succeeded"))
+    for gvk in CHILDREN:
+        for obj in (await yard.api.list(gvk, "default", OWNER))["items"]:
+            await yard.gone(gvk, name_of(obj))
+    left = await remains(yard)
+    clock.shift += 2000
+    gone = asyncio.create_task(yard.gone(TFJOB, "mnist"))
+    while not gone.done():
+        line.operator.look()
+        await asyncio.wait((gone,), timeout=0.1)
+    await gone
+    return left
+
+
+async def remains(yard: Yard) -> Json:
+    found: Json = {}
+    for gvk in CHILDREN:
+        listed = await yard.api.list(gvk, "default", OWNER)
+        found[gvk.kind] = len(listed["items"])
+    found["status"] = timeless((await yard.job())["status"])
+    return found
+
+
+def timeless(value: Any) -> Any:
+    """Without times, uids, and what depends on how far the others were at the moment the master ended."""
+    if isinstance(value, dict):
+        drop = ("Time", "runtimeId", "message", "replicaStatuses")
+        return {key: timeless(inner) for key, inner in value.items() if not key.endswith(drop)}
+    return [timeless(inner) for inner in value] if isinstance(value, list) else value
+
+
+async def one_life(prepare: Callable[[Troubled, asyncio.Event], None]) -> tuple[Json, int]:
+    """What is left after a life with an operator that is troubled as `prepare` says, and how many requests it sent."""
+    clock = Clock()
+    async with running_yard(clock) as yard:
+        api = Troubled(yard.server.url)
+        async with line_of_operators(yard, api) as line:
+            prepare(api, line.killed)
+            left = await asyncio.wait_for(live(yard, clock, line), 60)
+            return left, len(api.sent)
+
+
+@pytest.fixture(scope="module")
+def undisturbed() -> tuple[Json, int]:
+    left, calls = asyncio.run(one_life(lambda api, killed: None))
+    assert left["status"]["restarts"] == 1
+    assert left["Job"] == left["Pod"] == left["Service"] == 0
+    assert calls <= MOST_CALLS, "the life has more requests than are tried below: raise MOST_CALLS"
+    return left, calls
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("applied", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("call", range(1, MOST_CALLS + 1))
+async def test_killed_at_that_request_the_life_ends_the_same(
+    call: int, applied: bool, undisturbed: tuple[Json, int]
+) -> None:
+
+    def prepare(api: Troubled, killed: asyncio.Event) -> None:
+        def die(request: Request) -> None:
+            if killed.is_set() or len(api.sent) + (0 if applied else 1) >= call:
+                killed.set()
+                raise asyncio.CancelledError
+
+        def dead(request: Request) -> None:
+            if killed.is_set():
+                raise asyncio.CancelledError
+
+        api.before, api.after = (dead, die) if applied else (die, dead)
+
+    left, _ = await one_life(prepare)
+    assert left == undisturbed[0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("applied", [False, True], ids=["refused", "answer lost"])
+@pytest.mark.parametrize("every", [3, 5, 7])
+async def test_an_api_server_that_fails_again_and_again_changes_nothing_in_the_end(
+    every: int, applied: bool, undisturbed: tuple[Json, int]
+) -> None:
+    def prepare(api: Troubled, killed: asyncio.Event) -> None:
+        count = 0
+
+        def fail(request: Request) -> None:
+            nonlocal count
+            count += 1
+            if count % every == 0:
+                raise Unavailable(500, "InternalError", "the disk hiccups")
+
+        if applied:
+            api.after = fail
+        else:
+            api.before = fail
+
+    left, _ = await one_life(prepare)
+    assert left == undisturbed[0]

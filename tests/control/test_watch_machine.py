@@ -1,0 +1,101 @@
+"""The watch, stepped by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from trainyard.control.watch import (
+    PATIENCE,
+    Bookmark,
+    Changed,
+    Empty,
+    Expired,
+    Line,
+    Lost,
+    Missing,
+    Moved,
+    Page,
+    Paging,
+    Refused,
+    Replaced,
+    Watching,
+    newer,
+    pause_after,
+    step,
+)
+
+ONE, TWO = "one", "two"
+HALF = Paging((("one",),), "7", "next")
+
+STEPS: list[tuple[str, Any, Any, Any, Any]] = [
+    ("a list in one page", Empty(), Page((ONE,), "7"), Replaced((ONE,), "7"), Watching("7")),
+    ("an empty list", Empty(), Page((), "7"), Replaced((), "7"), Watching("7")),
+    ("a first page tells nobody", Empty(), Page((ONE,), "7", "next"), None, HALF),
+    (
+        "a page in the middle neither",
+        HALF,
+        Page((TWO,), "7", "more"),
+        None,
+        Paging(((ONE,), (TWO,)), "7", "more"),
+    ),
+    ("the last page tells all", HALF, Page((TWO,), "7"), Replaced((ONE, TWO), "7"), Watching("7")),
+    (
+        "three pages are three pages",
+        Paging(((ONE,), (TWO,)), "7", "more"),
+        Page(("three",), "7"),
+        Replaced((ONE, TWO, "three"), "7"),
+        Watching("7"),
+    ),
+    ("the first page's revision counts", HALF, Page((TWO,), "9"), Replaced((ONE, TWO), "7"), Watching("7")),
+    ("410 on page two starts over", HALF, Expired(), None, Empty()),
+    ("a page that is lost is asked for again", HALF, Lost(), None, HALF),
+    ("a new object", Watching("7"), Line("ADDED", ONE, "8"), Changed("ADDED", ONE, "8"), Watching("8")),
+    ("a change", Watching("7"), Line("MODIFIED", ONE, "9"), Changed("MODIFIED", ONE, "9"), Watching("9")),
+    ("an end", Watching("9"), Line("DELETED", ONE, "10"), Changed("DELETED", ONE, "10"), Watching("10")),
+    ("a line we have had", Watching("9"), Line("ADDED", ONE, "9"), None, Watching("9")),
+    ("a line from before", Watching("10"), Line("ADDED", ONE, "9"), None, Watching("10")),
+    ("a bookmark", Watching("7"), Bookmark("9"), Moved("9"), Watching("9")),
+    ("a bookmark of the past", Watching("10"), Bookmark("9"), None, Watching("10")),
+    ("an unknown verb", Watching("7"), Line("SHOUTED", ONE, "8"), None, Watching("7")),
+    ("410 while watching", Watching("7"), Expired(), None, Empty()),
+    ("a lost connection resumes where it was", Watching("7"), Lost(), None, Watching("7")),
+    ("a refusal is borne", Watching("7"), Refused(), None, Watching("7", 1)),
+    ("but not for ever", Watching("7", PATIENCE - 1), Refused(), None, Empty()),
+    ("a sign of life forgives", Watching("7", 2), Bookmark("8"), Moved("8"), Watching("8")),
+    ("a page may be refused too", HALF, Refused(), None, Paging(HALF.pages, "7", "next", 1)),
+    ("a list that is refused is asked for again", Empty(), Refused(), None, Empty()),
+    ("no such resource means no objects", Empty(), Missing(), Replaced((), ""), Empty()),
+    ("a resource that goes is listed again", Watching("7"), Missing(), None, Empty()),
+]
+
+
+@pytest.mark.parametrize(
+    ("state", "got", "said", "following"), [row[1:] for row in STEPS], ids=[row[0] for row in STEPS]
+)
+def test_one_step(state: Any, got: Any, said: Any, following: Any) -> None:
+    assert step(state, got) == (said, following)
+
+
+@pytest.mark.parametrize(
+    ("revision", "known", "expected"),
+    [
+        ("10", "9", True),
+        ("9", "10", False),
+        ("9", "9", False),
+        ("b", "a", True),
+        ("a", "b", True),
+        ("a", "a", False),
+        ("1", "", True),
+    ],
+)
+def test_a_revision_is_newer_unless_we_can_tell_that_it_is_not(revision: str, known: str, expected: bool) -> None:
+    assert newer(revision, known) is expected
+
+
+def test_pauses_double_never_agree_and_never_grow_past_their_limit() -> None:
+    for failures in range(1, 200):
+        pauses = {pause_after(failures, 0.25, 30.0) for _ in range(20)}
+        longest = min(30.0, 0.25 * 2 ** (failures - 1))
+        assert all(longest / 2 <= pause <= longest for pause in pauses) and len(pauses) > 1

@@ -1,0 +1,196 @@
+"""A whole control plane for stories: our real server, the real batch Job controller, and a node that follows a script.
+
+`Yard` is the world that outlives operators; an operator is started and stopped within it, with an Api of its own that
+may be told to fail.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import aclosing, asynccontextmanager, suppress
+from typing import Any
+
+from trainyard import kinds
+from trainyard.client import Api, NotFound, Request
+from trainyard.control import Loop, Operator, Source, itself
+from trainyard.core import Config
+from trainyard.objects import GVK, Json, Key, format_time, is_true, labels_of, name_of, uid_of
+from trainyard.server import Server
+from trainyard.workloads import Workloads
+
+TFJOB = kinds.TFJOB.gvk
+JOB = GVK("batch", "v1", "Job", "jobs")
+POD = GVK("", "v1", "Pod", "pods")
+NODE = GVK("", "v1", "Node", "nodes")
+SERVICE = GVK("", "v1", "Service", "services")
+EVENT = GVK("", "v1", "Event", "events")
+NAMESPACE = GVK("", "v1", "Namespace", "namespaces")
+CRD = GVK("apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions")
+
+
+def replica(role: str, count: int = 1) -> Json:
+    container = {"name": "tensorflow", "image": "example/train", "command": ["train"]}
+    template = {"spec": {"containers": [container], "restartPolicy": "OnFailure"}}
+    return {"replicas": count, "tfReplicaType": role, "template": template}
+
+
+def tf_job(name: str = "mnist", namespace: str = "default", workers: int = 1, **spec: Any) -> Json:
+    roles = [replica("MASTER"), replica("WORKER", workers), replica("PS")]
+    return {
+        "apiVersion": TFJOB.api_version,
+        "kind": TFJOB.kind,
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"RuntimeId": name[:4], "replicaSpecs": roles, **spec},
+    }
+
+
+class ScriptedNode:
+    """Starts every pod that is bound to it, ends those it is told to end, and lets go of those that are deleted."""
+
+    def __init__(self, api: Api, now: Callable[[], float]) -> None:
+        self.ends: dict[str, int] = {}  # role -> exit code of its pods from now on
+        self.holds = False  # starts nothing while true
+        self._api = api
+        self._now = now
+        self.loop: Loop[Key] = Loop(api, self._reconcile, workers=4)
+        self.pods = self.loop.watch(Source(POD), itself)
+
+    def look(self) -> None:
+        for pod in self.pods:
+            self.loop.queue.add(Key(pod["metadata"]["namespace"], name_of(pod)))
+
+    async def _reconcile(self, key: Key) -> float | None:
+        pod = self.pods.get(key)
+        if pod is None or not pod["spec"].get("nodeName"):
+            return None
+        with suppress(NotFound):
+            await self._advance(pod, key)
+        return None
+
+    async def _advance(self, pod: Json, key: Key) -> None:
+        if pod["metadata"].get("deletionTimestamp"):
+            await self._api.delete(POD, *key, uid=uid_of(pod), grace=0)
+            return
+        phase = pod.get("status", {}).get("phase", "Pending")
+        code = self.ends.get(labels_of(pod).get("trainyard.dev/role", "").upper())
+        if phase == "Pending" and not self.holds:
+            await self._say(pod, key, "Running", {"running": {"startedAt": format_time(self._now())}})
+        elif phase == "Running" and code is not None:
+            end = {"exitCode": code, "finishedAt": format_time(self._now()), "reason": "Error" if code else "Completed"}
+            await self._say(pod, key, "Failed" if code else "Succeeded", {"terminated": end})
+
+    async def _say(self, pod: Json, key: Key, phase: str, state: Json) -> None:
+        names = [container["name"] for container in pod["spec"]["containers"]]
+        status = {
+            "phase": phase,
+            "conditions": [{"type": "Ready", "status": "True" if phase == "Running" else "False"}],
+            "containerStatuses": [{"name": name, "state": state, "restartCount": 0} for name in names],
+        }
+        await self._api.patch(POD, *key, {"status": status}, "status")
+
+
+class Yard:
+    def __init__(self, server: Server, api: Api, node: ScriptedNode, clock: Callable[[], float]) -> None:
+        self.server = server
+        self.api = api
+        self.node = node
+        self.clock = clock
+
+    async def submit(self, job: Json) -> Json:
+        return await self.api.create(TFJOB, job["metadata"]["namespace"], job)
+
+    async def job(self, name: str = "mnist", namespace: str = "default") -> Json:
+        return await self.api.get(TFJOB, namespace, name)
+
+    async def until(self, true: Callable[[Json], bool], name: str = "mnist", namespace: str = "default") -> Json:
+        """Wait until that holds of the job."""
+        field = f"metadata.name={name}"
+        async with asyncio.timeout(20):
+            while True:
+                listed = await self.api.list(TFJOB, namespace, field_selector=field)
+                for job in listed["items"]:
+                    if true(job):
+                        return dict(job)
+                revision = listed["metadata"]["resourceVersion"]
+                await self._something(TFJOB, namespace, revision, field)
+
+    async def gone(self, gvk: GVK, name: str, namespace: str = "default") -> None:
+        """Wait until there is no such object."""
+        field = f"metadata.name={name}"
+        async with asyncio.timeout(20):
+            while (listed := await self.api.list(gvk, namespace, field_selector=field))["items"]:
+                await self._something(gvk, namespace, listed["metadata"]["resourceVersion"], field)
+
+    async def _something(self, gvk: GVK, namespace: str, revision: str, field: str) -> None:
+        """Wait until something happens after that revision."""
+        async with aclosing(self.api.watch(gvk, namespace, revision, field_selector=field)) as lines:
+            await anext(lines)
+
+    async def condition(self, kind: str, name: str = "mnist", namespace: str = "default") -> Json:
+        """Wait until that condition of the job is true."""
+        return await self.until(lambda job: is_true(job.get("status", {}).get("conditions"), kind), name, namespace)
+
+    def end(self, role: str, code: int = 0) -> None:
+        """From now on the pods of this role end with that code."""
+        self.node.ends[role] = code
+        self.node.look()
+
+    @asynccontextmanager
+    async def operator(self, api: Api | None = None) -> AsyncIterator[Operator]:
+        """An operator that runs within the block."""
+        own = api or Api(self.server.url)
+        operator = Operator(own, kinds.ALL, Config(), now=self.clock)
+        await operator.start()
+        try:
+            yield operator
+        finally:
+            await operator.stop()
+            await own.close()
+
+
+@asynccontextmanager
+async def running_yard(clock: Callable[[], float], install: bool = True) -> AsyncIterator[Yard]:
+    server = Server(now=clock)
+    await server.start()
+    async with Api(server.url) as api, Api(server.url) as node_api, Api(server.url) as workloads_api:
+        if install:
+            for kind in kinds.ALL:
+                await api.create(CRD, "", kinds.crd(kind))
+        await api.create(NODE, "", {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "scripted"}})
+        ready = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
+        await api.patch(NODE, "", "scripted", ready, "status")
+        workloads, node = Workloads(workloads_api, clock), ScriptedNode(node_api, clock)
+        await workloads.start()
+        await node.loop.start()
+        try:
+            yield Yard(server, api, node, clock)
+        finally:
+            await node.loop.stop()
+            await workloads.stop()
+    await server.stop()
+
+
+class Troubled(Api):
+    """An Api that says `before(request)` before each short request and `after(request)` after it; either may raise."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        self.sent: list[Request] = []
+        self.before: Callable[[Request], None] = lambda request: None
+        self.after: Callable[[Request], None] = lambda request: None
+
+    async def send(self, request: Request) -> bytes:
+        self.before(request)
+        self.sent.append(request)
+        body = await super().send(request)
+        self.after(request)
+        return body
+
+    async def stream(self, request: Request, seconds: float | None) -> AsyncGenerator[bytes, None]:
+        async for chunk in super().stream(request, seconds):
+            yield chunk
+
+    @property
+    def writes(self) -> list[Request]:
+        return [request for request in self.sent if request.method != "GET" and "/events" not in request.path]

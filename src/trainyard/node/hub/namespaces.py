@@ -28,7 +28,7 @@ class Pods:
         self._count = 0
         self._net = netlink.Netlink()
         self._net.up("lo")
-        self._net.bridge(BRIDGE)
+        self._net.bridge(BRIDGE, GATEWAY)
         self._net.address(socket.if_nametoindex(BRIDGE), GATEWAY, POD_BITS)
         self._net.up(BRIDGE)
         self._net.local_route(SERVICES, SERVICE_BITS, socket.if_nametoindex("lo"))
@@ -49,7 +49,7 @@ class Pods:
             for kind, fd in self._home.items():
                 calls.setns(fd, kind)
         link = f"pod{self._count}"
-        self._net.veth(link, BRIDGE, "eth0", fds[calls.NEWNET])
+        self._net.veth(link, BRIDGE, address, fds[calls.NEWNET])
         # The pair is made one after the other in a fresh namespace: its eth0 is always the same number, but ask anyway.
         calls.setns(fds[calls.NEWNET], calls.NEWNET)
         try:

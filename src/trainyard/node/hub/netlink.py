@@ -11,7 +11,7 @@ import struct
 _NEWLINK, _DELLINK, _NEWADDR, _NEWROUTE, _ERROR = 16, 17, 20, 24, 2
 _REQUEST, _ACK, _EXCL, _CREATE = 1, 4, 0x200, 0x400
 _IFF_UP = 1
-_IFLA_IFNAME, _IFLA_MASTER, _IFLA_LINKINFO, _IFLA_NET_NS_FD = 3, 10, 18, 28
+_IFLA_ADDRESS, _IFLA_IFNAME, _IFLA_MASTER, _IFLA_LINKINFO, _IFLA_NET_NS_FD = 1, 3, 10, 18, 28
 _INFO_KIND, _INFO_DATA, _VETH_PEER = 1, 2, 1
 _IFA_ADDRESS, _IFA_LOCAL = 1, 2
 _RTA_DST, _RTA_OIF, _RTA_GATEWAY = 1, 4, 5
@@ -34,6 +34,11 @@ def _text(kind: int, value: str) -> bytes:
 
 def _number(kind: int, value: int) -> bytes:
     return _field(kind, struct.pack("=I", value))
+
+
+def _hardware(address: str) -> bytes:
+    """A hardware address made of the IP address: who comes back under an address is the one its neighbours remember."""
+    return _field(_IFLA_ADDRESS, b"\x0a\x58" + socket.inet_aton(address))
 
 
 class Netlink:
@@ -62,13 +67,15 @@ class Netlink:
         body = _LINK.pack(0, 0, 0, _IFF_UP, _IFF_UP) + _text(_IFLA_IFNAME, name)
         self._ask(_NEWLINK, 0, body)
 
-    def bridge(self, name: str) -> None:
-        body = _LINK.pack(0, 0, 0, 0, 0) + _text(_IFLA_IFNAME, name)
+    def bridge(self, name: str, address: str) -> None:
+        """A bridge for that address. Without a hardware address of its own it would change it with its members."""
+        body = _LINK.pack(0, 0, 0, 0, 0) + _text(_IFLA_IFNAME, name) + _hardware(address)
         self._ask(_NEWLINK, _CREATE | _EXCL, body + _field(_IFLA_LINKINFO, _text(_INFO_KIND, "bridge")))
 
-    def veth(self, name: str, master: str, peer: str, namespace: int) -> None:
-        """A pair of links: one end here, in the bridge and up; the other, named `peer`, in the given namespace."""
-        other = _LINK.pack(0, 0, 0, 0, 0) + _text(_IFLA_IFNAME, peer) + _number(_IFLA_NET_NS_FD, namespace)
+    def veth(self, name: str, master: str, address: str, namespace: int) -> None:
+        """A pair of links: one end here, in the bridge and up; the other, eth0 of that address, in the namespace."""
+        other = _LINK.pack(0, 0, 0, 0, 0) + _text(_IFLA_IFNAME, "eth0") + _hardware(address)
+        other += _number(_IFLA_NET_NS_FD, namespace)
         info = _text(_INFO_KIND, "veth") + _field(_INFO_DATA, _field(_VETH_PEER, other))
         body = _LINK.pack(0, 0, 0, _IFF_UP, _IFF_UP) + _text(_IFLA_IFNAME, name)
         body += _number(_IFLA_MASTER, socket.if_nametoindex(master)) + _field(_IFLA_LINKINFO, info)

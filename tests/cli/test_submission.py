@@ -59,6 +59,7 @@ def test_a_namespace_is_only_filled_in_where_the_file_names_none(tmp_path: Path)
         ((job() + "---\nkind: ConfigMap\napiVersion: v1\n",), "", "metadata.name is missing"),
         ((job().replace("MASTER", "BOSS"),), "", "BOSS"),
         (("a: [",), "", "0.yaml:"),
+        ((job() + "  managedBy: example.com/other\n",), "", "spec.managedBy: 'example.com/other' does not run here"),
     ],
 )
 def test_what_is_wrong_is_said_with_its_place_before_anything_starts(

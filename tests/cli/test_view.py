@@ -44,15 +44,27 @@ def test_a_replica_without_its_image_is_blocked_and_says_what_to_do() -> None:
     waiting = {"state": {"waiting": {"reason": "ErrImageNeverPull", "message": "name a file with --images"}}}
     board = Board()
     board.see_job(job())
-    board.see_pod(pod("worker-0", "Pending", waiting))
-    assert board.blocked() == "worker-0: ErrImageNeverPull: name a file with --images"
+    board.see_pod(pod("worker-0", "Pending", waiting), NOW)
+    assert board.blocked(NOW) == "worker-0: ErrImageNeverPull: name a file with --images"
+
+
+def test_what_a_replica_refers_to_may_come_for_a_while() -> None:
+    waiting = {"state": {"waiting": {"reason": "CreateContainerConfigError", "message": 'configmap "c" not found'}}}
+    board = Board()
+    board.see_job(job())
+    board.see_pod(pod("ps-0", "Pending", waiting), NOW)
+    assert board.blocked(NOW + 9) == "" and "configmap" in board.blocked(NOW + 10)
+    board.see_pod(pod("ps-0"), NOW + 5)
+    assert board.blocked(NOW + 10) == ""
 
 
 def test_the_newest_pod_of_a_slot_speaks_for_it_and_all_restarts_count() -> None:
     board = Board()
     board.see_job(job())
-    board.see_pod(pod("master-0", "Failed", {**terminated(137, "Error"), "restartCount": 2}, uid="old"))
-    board.see_pod(pod("master-0", "Running", {"restartCount": 1}, uid="new", creationTimestamp="2024-01-01T00:01:00Z"))
+    board.see_pod(pod("master-0", "Failed", {**terminated(137, "Error"), "restartCount": 2}, uid="old"), NOW)
+    board.see_pod(
+        pod("master-0", "Running", {"restartCount": 1}, uid="new", creationTimestamp="2024-01-01T00:01:00Z"), NOW
+    )
     (one,) = board.slots("u")
     assert (one.uid, one.state, one.restarts) == ("new", "Running", 4)
 
@@ -60,7 +72,7 @@ def test_the_newest_pod_of_a_slot_speaks_for_it_and_all_restarts_count() -> None
 def test_pods_of_other_jobs_are_not_shown() -> None:
     board = Board()
     board.see_job(job("somebody-else"))
-    board.see_pod(pod("master-0"))
+    board.see_pod(pod("master-0"), NOW)
     assert not board.slots("u") and not board.replicas
 
 
@@ -68,16 +80,16 @@ def test_ten_workers_are_in_order() -> None:
     board = Board()
     board.see_job(job())
     for index in (10, 2, 1):
-        board.see_pod(pod(f"worker-{index}"))
+        board.see_pod(pod(f"worker-{index}"), NOW)
     assert [one.name for one in board.slots("u")] == ["worker-1", "worker-2", "worker-10"]
 
 
 def test_the_progress_line_counts_replicas_by_role_and_state() -> None:
     board = Board()
     board.see_job(job(Running="x"))
-    board.see_pod(pod("master-0"))
-    board.see_pod(pod("worker-0", "Pending"))
-    board.see_pod(pod("worker-1", container={"restartCount": 1}))
+    board.see_pod(pod("master-0"), NOW)
+    board.see_pod(pod("worker-0", "Pending"), NOW)
+    board.see_pod(pod("worker-1", container={"restartCount": 1}), NOW)
     line = "a Running · master: 1 Running · worker: 1 Pending, 1 Running · restarts: 1"
     assert progress(board, 67.9) == f"1:07  {line}" and progress(board, None) == line
 
@@ -94,8 +106,8 @@ def test_labels_name_the_job_only_when_there_are_several() -> None:
 def test_the_final_table_has_a_line_per_replica_and_a_sentence_per_job() -> None:
     board = Board()
     board.see_job(job(Failed="the container exited with 1"))
-    board.see_pod(pod("master-0", "Failed", terminated(1, "Error")))
-    board.see_pod(pod("ps-0"))
+    board.see_pod(pod("master-0", "Failed", terminated(1, "Error")), NOW)
+    board.see_pod(pod("ps-0"), NOW)
     assert table(board, NOW) == [
         "JOB  REPLICA   STATE    RESTARTS  EXIT  TIME",
         "a    master-0  Failed   0         1     0:42",

@@ -146,7 +146,8 @@ class Follower:
                     break
                 await asyncio.sleep(AGAIN)
             except ApiError as error:
-                self._screen.note(f"{self._prefix}: its output cannot be shown: {error}")
+                if error.code != 400:  # 400: it never started, so there is nothing to show
+                    self._screen.note(f"{self._prefix}: its output cannot be shown: {error}")
                 break
         self._say(cut.end())
         return printed

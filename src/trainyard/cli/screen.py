@@ -47,6 +47,7 @@ class Screen:
         self._bar = b""
         self._shown = b""
         self._last = ""
+        self._quiet = False
         self._closing = False
         self._space: list[asyncio.Future[None]] = []
         self._done = asyncio.Event()
@@ -73,6 +74,8 @@ class Screen:
 
     def progress(self, live: str, plain: str) -> None:
         """The progress line, with elapsed time for a terminal, without for anything else."""
+        if self._quiet:
+            return
         if self.live:
             columns = shutil.get_terminal_size().columns
             with self._lock:
@@ -83,9 +86,9 @@ class Screen:
             self.note(plain)
 
     def end_progress(self) -> None:
+        self._quiet = True
         with self._lock:
             self._bar = b""
-            self.live = False
             self._lock.notify()
 
     async def space(self) -> None:

@@ -20,7 +20,7 @@ from trainyard.cli.follow import Logs
 from trainyard.cli.interrupts import Interrupts
 from trainyard.cli.screen import Screen
 from trainyard.cli.submission import NAMESPACE, Submission
-from trainyard.cli.view import Board, progress, replica, result, table
+from trainyard.cli.view import PATIENCE, Board, progress, replica, result, table
 from trainyard.client import AlreadyExists, ApiError, Selection
 from trainyard.control import Feed, Source, Store, plain
 from trainyard.control.watch import Said
@@ -97,7 +97,7 @@ async def _outcome(session: Session, settings: Settings, stop: Interrupts) -> in
     except TimeoutError:
         session.screen.note(f"the time is over (--timeout {settings.timeout:g})")
         return TIMEOUT
-    if blocked := session.board.blocked():
+    if blocked := session.board.blocked(time.time()):
         session.screen.note(f"cannot run here: {blocked}")
         return CANNOT
     ends = [result(job) for job in session.board.jobs.values()]
@@ -196,7 +196,7 @@ class Session:
         pod = after or before
         if pod is None or pod["metadata"]["labels"].get(OWNER) not in self.board.jobs:
             return
-        self.board.see_pod(pod)
+        self.board.see_pod(pod, time.time())
         if after is not None:
             self.logs.see(after)
         else:
@@ -225,9 +225,11 @@ class Session:
 
     async def ended(self) -> None:
         """Until every job has ended, or one never will."""
-        while not (self.board.ended() or self.board.blocked()):
+        while not (self.board.ended() or self.board.blocked(time.time())):
             self._changed.clear()
-            await self._changed.wait()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(PATIENCE if self.board.waiting else None):
+                    await self._changed.wait()
 
     # --- the end
 

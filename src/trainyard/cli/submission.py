@@ -17,6 +17,7 @@ from trainyard.core.names import is_dns_label
 from trainyard.objects import GVK, Json, Problem, name_of
 from trainyard.objects.manifest import Document, ManifestError
 
+OPERATOR = "trainyard.dev/operator"
 NAMESPACE = GVK("", "v1", "Namespace", "namespaces")
 # What else a file may hold, and the order in which it is made.
 OTHERS = (
@@ -60,7 +61,7 @@ def read(files: Iterable[str], namespace: str = "") -> Submission:
         if kind is not None:
             submission.jobs.append((kind, document.obj))
             submission.warnings += [f"{document.where}: {text}" for text in kinds.warnings(kind, document.obj)]
-            problems += manifests.admitted(document, kind)[1]
+            problems += manifests.admitted(document, kind)[1] or _managed_by_others(document)
         else:
             problems += _take_other(document, submission)
         problems += _set_namespace(document, namespace)
@@ -68,6 +69,15 @@ def read(files: Iterable[str], namespace: str = "") -> Submission:
         raise ManifestError(problems)
     submission.others.sort(key=lambda one: OTHERS.index(one[0]))
     return submission
+
+
+def _managed_by_others(document: Document) -> list[Problem]:
+    """Nobody else is here: such a job would wait for ever."""
+    managed_by = (document.obj.get("spec") or {}).get("managedBy")
+    if managed_by in (None, "", OPERATOR):
+        return []
+    text = f"spec.managedBy: {managed_by!r} does not run here; leave the field out, or write {OPERATOR}"
+    return [Problem(document.where, text)]
 
 
 def _take_other(document: Document, submission: Submission) -> list[Problem]:

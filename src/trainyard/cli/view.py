@@ -13,6 +13,9 @@ from trainyard.objects import Json, condition, is_true, labels_of, name_of, name
 from trainyard.objects.labels import INDEX, OWNER, ROLE
 
 # A container that waits for one of these will wait for ever: nobody else can put it right in a private cluster.
+# What it refers to may be on its way, so that is given some time.
+PATIENCE = 10.0
+REFERENCE = "CreateContainerConfigError"
 BLOCKED = frozenset(
     {
         "ErrImagePull",
@@ -21,7 +24,7 @@ BLOCKED = frozenset(
         "InvalidImageName",
         "ImageInspectError",
         "CreateContainerError",
-        "CreateContainerConfigError",
+        REFERENCE,
     }
 )
 
@@ -135,14 +138,20 @@ class Board:
     jobs: dict[str, Json] = field(default_factory=dict)  # by uid
     replicas: dict[str, Replica] = field(default_factory=dict)  # by the pod's uid
     deleted: set[str] = field(default_factory=set)  # uids of jobs that went before they ended
+    waiting: dict[str, float] = field(default_factory=dict)  # since when a pod waits for what it refers to
 
     def see_job(self, job: Json) -> None:
         self.jobs[uid_of(job)] = job
 
-    def see_pod(self, pod: Json) -> None:
+    def see_pod(self, pod: Json, now: float) -> None:
         one = replica(pod)
-        if one.job in self.jobs:
-            self.replicas[one.uid] = one
+        if one.job not in self.jobs:
+            return
+        self.replicas[one.uid] = one
+        if one.blocked.startswith(REFERENCE):
+            self.waiting.setdefault(one.uid, now)
+        else:
+            self.waiting.pop(one.uid, None)
 
     def slots(self, job: str) -> list[Replica]:
         """The replicas of a job, each by its newest pod, restarts of all its pods together, in order of name."""
@@ -158,9 +167,12 @@ class Board:
             return one.name
         return f"{name_of(self.jobs[one.job])}/{one.name}"
 
-    def blocked(self) -> str:
+    def blocked(self, now: float) -> str:
         """The first replica that will never start, and why."""
-        return next((f"{self.label(one)}: {one.blocked}" for one in self.replicas.values() if one.blocked), "")
+        for one in self.replicas.values():
+            if one.blocked and now >= self.waiting.get(one.uid, now - PATIENCE) + PATIENCE:
+                return f"{self.label(one)}: {one.blocked}"
+        return ""
 
     def ended(self) -> bool:
         return bool(self.jobs) and all(result(job) or uid in self.deleted for uid, job in self.jobs.items())

@@ -24,13 +24,14 @@ def observe_job(job: Job, slot: Slot, family: Family) -> Replica:
         return Replica(slot, None, "Unknown")
     pods = family.pods.get(child.uid, ())
     pod = max(pods, key=lambda one: (one.created, one.started, one.uid), default=None)
-    if child.phase == "Complete" or (pod and _succeeded(job, slot, pod)):
-        return Replica(slot, child, "Succeeded")
-    if child.deleting or child.attempt < job.memory.role(slot.role).attempt:
-        return Replica(slot, child, "Unknown", why="is being replaced")
     restarts = sum(container.restarts for one in pods if not one.deleting for container in containers(one))
     failed = tuple(sorted(one.uid for one in pods if one.phase == "Failed" and not _disrupted(one)))
-    if slot in job.kind.decides(job):
+    decides = slot in job.kind.decides(job)
+    if child.phase == "Complete" or (pod and _succeeded(job, slot, pod)):
+        return Replica(slot, child, "Succeeded", None, () if decides else failed, restarts)
+    if child.deleting or child.attempt < job.memory.role(slot.role).attempt:
+        return Replica(slot, child, "Unknown", why="is being replaced")
+    if decides:
         return _deciding(job, Replica(slot, child, "", None, (), restarts), child, pod)
     if child.phase == "Failed":
         return Replica(slot, child, "Failed", None, failed, restarts, child.message or child.reason)

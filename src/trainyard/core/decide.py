@@ -263,7 +263,10 @@ def sweep(job: Job, family: Family, clean: str, reason: str) -> list[Delete | Pa
         if clean == "All" and not child.deleting:
             writes.append(Delete(carrier.gvk, child.name, child.uid, reason))
         elif clean == "Running":
-            write = carrier.stop(Replica(Slot(child.role, child.index), child, ""), reason)
+            slot = Slot(child.role, child.index)
+            if carrier.observe(job, slot, family).state == "Succeeded":
+                continue  # its pod has ended well, its own controller has not said so yet: nothing of it runs
+            write = carrier.stop(Replica(slot, child, ""), reason)
             writes += [write] if write else []
     if clean == "All":
         others = (child for child in family.by_ref.values() if child.kind not in (carrier.gvk.kind, "Pod"))

@@ -241,6 +241,34 @@ def test_an_event_has_two_names(cluster: Cluster) -> None:
     assert cluster.get(new)["items"][0]["apiVersion"] == "events.k8s.io/v1"
 
 
+def test_an_event_is_forgotten_after_an_hour(cluster: Cluster) -> None:
+    path = "/api/v1/namespaces/default/events"
+    for name in ("old", "new"):
+        event = {"apiVersion": "v1", "kind": "Event", "metadata": {"name": name}, "involvedObject": {"kind": "Pod"}}
+        cluster.make(path, event)
+        cluster.now += 1801
+    cluster.verbs.expire()
+    assert [one["metadata"]["name"] for one in cluster.get(path)["items"]] == ["new"]
+
+
+def test_a_spec_that_an_older_definition_let_in_can_still_be_told_about_and_mended(cluster: Cluster) -> None:
+    cluster.make(CRDS, crd())
+    cluster.make(THINGS, thing("a", replicas=5))
+    tighter = cluster.get(f"{CRDS}/things.example.org")
+    properties = tighter["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]
+    properties["spec"]["properties"]["replicas"]["maximum"] = 3
+    properties["status"]["properties"] = {"count": {"type": "integer"}}
+    cluster.ask("PUT", f"{CRDS}/things.example.org", tighter)
+    assert cluster.merge(f"{THINGS}/a/status", {"status": {"count": 1}})["status"] == {"count": 1}
+    assert cluster.merge(f"{THINGS}/a", {"metadata": {"labels": {"x": "y"}}})["metadata"]["labels"] == {"x": "y"}
+    assert (
+        causes(cluster.refused("PATCH", f"{THINGS}/a/status", {"status": {"count": "x"}}, MERGE))[0][0]
+        == "status.count"
+    )
+    assert causes(cluster.refused("PATCH", f"{THINGS}/a", {"spec": {"replicas": 6}}, MERGE))[0][0] == "spec.replicas"
+    assert cluster.merge(f"{THINGS}/a", {"spec": {"replicas": 2}})["spec"]["replicas"] == 2
+
+
 def test_a_definition_is_established_when_it_is_answered(cluster: Cluster) -> None:
     made = cluster.make(CRDS, crd())
     assert {one["type"]: one["status"] for one in made["status"]["conditions"]} == {

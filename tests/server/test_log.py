@@ -100,6 +100,23 @@ def test_the_past_is_bounded_and_the_present_is_not() -> None:
         log.after(101)
 
 
+def test_large_entries_are_kept_for_a_shorter_time() -> None:
+    log = Log(keep_bytes=10_000)
+    for _ in range(100):
+        put(log, "p", KEYS[0], b"x" * 1000)
+    assert 90 <= log.floor < 100 and log.revision == 100
+    assert log.list("p")[0][1].revision == 100
+
+
+def test_a_latecomer_hears_of_what_is_there() -> None:
+    log, heard = Log(), []
+    put(log, "p", KEYS[0])
+    put(log, "p", KEYS[1])
+    delete(log, "p", KEYS[0])
+    log.follow(lambda entry: heard.append((entry.revision, entry.key)))
+    assert heard == [(2, KEYS[1])]
+
+
 def test_a_follower_hears_every_entry_once_and_in_order() -> None:
     log, heard = Log(), []
     log.follow(lambda entry: heard.append((entry.revision, entry.now is None)))

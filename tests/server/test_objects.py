@@ -28,6 +28,17 @@ def test_a_client_cannot_choose_what_the_server_gives(cluster: Cluster) -> None:
     assert made["creationTimestamp"] == "2027-01-15T08:00:00Z" and "deletionTimestamp" not in made
 
 
+def test_an_object_that_names_a_version_is_not_new(cluster: Cluster) -> None:
+    no = cluster.refused("POST", MAPS, config_map("a", metadata={"resourceVersion": "5"}))
+    assert no.code == 400 and "resourceVersion should not be set" in no.message
+
+
+def test_a_status_must_be_an_object(cluster: Cluster) -> None:
+    cluster.make(PODS, pod("a"))
+    no = cluster.refused("PATCH", f"{PODS}/a/status", {"status": 5}, "application/merge-patch+json")
+    assert no.code == 422 and "status: Invalid value: 5: must be an object" in no.message
+
+
 def test_a_taken_name_is_refused(cluster: Cluster) -> None:
     cluster.make(MAPS, config_map("a"))
     no = cluster.refused("POST", MAPS, config_map("a"))

@@ -101,6 +101,25 @@ async def test_a_node_sees_the_pods_that_are_bound_to_it(client: Client) -> None
         assert await following(lines, 2) == [("ADDED", "a"), ("ADDED", "c")]
 
 
+async def test_one_object_can_be_watched(client: Client) -> None:
+    async with client.watch(f"{MAPS}/b", resourceVersion="1") as lines:
+        await client.make(MAPS, config_map("a"))
+        await client.make(MAPS, config_map("b"))
+        assert await following(lines, 1) == [("ADDED", "b")]
+
+
+async def test_the_watches_of_a_resource_end_with_it(client: Client) -> None:
+    await client.make(CRDS, crd())
+    await client.make(THINGS, thing("a"))
+    async with client.watch(THINGS) as lines:
+        assert await following(lines, 1) == [("ADDED", "a")]
+        await client.ask("DELETE", f"{CRDS}/things.example.org")
+        assert await following(lines, 1) == [("DELETED", "a")]
+        async with asyncio.timeout(10):
+            with pytest.raises(StopAsyncIteration):
+                await anext(lines)
+
+
 async def test_a_watch_from_a_past_that_is_gone_ends_with_an_error_line(client: Client, server: Server) -> None:
     await client.make(MAPS, config_map("a"))
     server.log.compact(server.log.revision)

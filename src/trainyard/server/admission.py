@@ -2,7 +2,8 @@
 
 Order, the same for every resource: identity (apiVersion, kind, name, namespace) -> metadata -> prune -> default ->
 `prepare` of the strategy -> schema, then the strategy's check, then the checks that the server was given -> generation.
-A problem of the schema hides the cross-field checks: those may trust the types.
+A problem of the schema hides the cross-field checks: those may trust the types. A write is not refused for a problem
+that the stored object has already.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from trainyard.objects import Json, Problem
-from trainyard.schema.checks import DEPTH, shown
+from trainyard.schema import Schema
+from trainyard.schema.checks import DEPTH, WORDS, shown
 from trainyard.schema.compiled import too_deep
 from trainyard.server import errors, metadata
 from trainyard.server.resources import Check, Resource
@@ -95,11 +97,19 @@ def update_status(resource: Resource, obj: Json, old: Json) -> Json:
             new["metadata"].pop(name, None)
             if name in old["metadata"]:
                 new["metadata"][name] = old["metadata"][name]
-    if obj.get("status") is not None:
-        new["status"] = obj["status"]
-    if resource.schema is not None:
+    status = obj.get("status")
+    if status is not None:
+        new["status"] = status
+    if resource.custom and resource.schema is not None:
         new = _stored_shape(resource, new)
-        _refuse(resource, new, resource.schema.validate(new))
+        # A spec that an older definition let in must not keep its status from being told.
+        about_status = [one for one in resource.schema.validate(new) if one.path.startswith("status")]
+        _refuse(resource, new, about_status)
+    elif not isinstance(status, dict | None):
+        text = f"Invalid value: {shown(status)}: must be {WORDS['object']}"
+        _refuse(resource, new, [Problem("status", text)])
+    if not resource.custom:
+        _refuse(resource, new, metadata.problems(new["metadata"], resource.name_rule))
     return new
 
 
@@ -113,12 +123,18 @@ def _stored_shape(resource: Resource, obj: Json) -> Json:
 def _shape(resource: Resource, new: Json, old: Json | None, site: Site, checks: Checks) -> tuple[Json, list[Problem]]:
     new = _stored_shape(resource, new)
     if resource.schema is not None and (found := resource.schema.validate(new)):
-        return new, found
+        return new, _made_worse(resource.schema, found, old)
     resource.prepare(new, old, site)
     found = list(resource.check(new, old))
     if check := checks.get((resource.group, resource.kind)):
         found += check(new, old)
     return new, found
+
+
+def _made_worse(schema: Schema, found: list[Problem], old: Json | None) -> list[Problem]:
+    """The problems that this write brings. Those of an object that an older definition let in are not its fault."""
+    known = set() if old is None else set(schema.validate(old))
+    return [problem for problem in found if problem not in known]
 
 
 def _refuse(resource: Resource, obj: Json, problems: list[Problem]) -> None:

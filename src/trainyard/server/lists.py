@@ -90,7 +90,8 @@ def _list_of(show: Callable[[bytes], bytes] | None, kinds: Json) -> Callable[[Se
 def selection(resource: Resource, target: Target, request: Request) -> Selection:
     """What the URL and its selectors choose. A watch of one object by name is a selection, too."""
     query = request.query
-    return select(resource, target.namespace, query.get("labelSelector", ""), query.get("fieldSelector", ""))
+    fields = query.get("fieldSelector", "")
+    return select(resource, target.namespace, query.get("labelSelector", ""), fields, target.name)
 
 
 def chosen(log: Log, resource: Resource, target: Target, request: Request) -> list[tuple[Key, Record]]:

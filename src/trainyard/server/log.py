@@ -7,7 +7,8 @@ Guarantees:
 - Numbers grow by one with every write. An append succeeds only on top of the revision the writer has seen.
 - What is stored is bytes, so nobody can edit it. What an entry replaced is kept with it, so that a watch can say
   "this left your selection" and a list can be read as it was at an older number.
-- The past is kept for the last `keep` entries. Below the floor the answer is `Compacted`, never half an answer.
+- The past is kept for the last `keep` entries, fewer when they are large. Below the floor the answer is `Compacted`,
+  never half an answer.
 
 Assumption: one thread. An append is not interrupted; a follower must not append.
 
@@ -22,7 +23,8 @@ from itertools import islice
 
 from trainyard.objects import Key
 
-KEEP = 20_000
+KEEP = 10_000
+KEEP_BYTES = 256 * 1024 * 1024
 
 
 class Stale(Exception):
@@ -68,11 +70,12 @@ Keys = list[Key]
 class Log:
     """Entries in memory. `store` names a resource ("pods", "jobs.batch"); a key is unique in its store."""
 
-    def __init__(self, keep: int = KEEP) -> None:
+    def __init__(self, keep: int = KEEP, keep_bytes: int = KEEP_BYTES) -> None:
         self._entries: Entries = []
         self._stores: dict[str, dict[Key, Record]] = {}
         self._sorted: dict[str, Keys] = {}
-        self._keep = keep
+        self._keep, self._keep_bytes = keep, keep_bytes
+        self._bytes = 0  # of the bodies in the entries
         self._followers: list[Callable[[Entry], None]] = []
         self.floor = 0
         """The oldest number that `after` and `list` still know."""
@@ -110,8 +113,11 @@ class Log:
         self._entries.append(entry)
         for follower in self._followers:
             follower(entry)
+        self._bytes += _weight(entry)
         if len(self._entries) >= 2 * self._keep:
             self.compact(self.revision - self._keep)
+        elif self._bytes > self._keep_bytes and len(self._entries) > 1:
+            self.compact(self.floor + len(self._entries) // 2)
         return entry
 
     def after(self, revision: int, most: int | None = None) -> Entries:
@@ -137,6 +143,7 @@ class Log:
         """Forgets the entries up to that number. The objects themselves stay."""
         if floor > self.floor:
             floor = min(floor, self.revision)
+            self._bytes -= sum(_weight(entry) for entry in self._entries[: floor - self.floor])
             del self._entries[: floor - self.floor]
             self.floor = floor
 
@@ -151,3 +158,7 @@ class Log:
         if store not in self._sorted:
             self._sorted[store] = sorted(self._stores.get(store, ()))
         return self._sorted[store]
+
+
+def _weight(entry: Entry) -> int:
+    return len(entry.last) + (len(entry.now.body) if entry.now else 0)

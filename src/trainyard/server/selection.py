@@ -37,13 +37,16 @@ class Selection:
         return all(test(key, record) for test in self.fields)
 
 
-def select(resource: Resource, namespace: str, labels: str, fields: str) -> Selection:
+def select(resource: Resource, namespace: str, labels: str, fields: str, name: str = "") -> Selection:
     """Raises Refused 400 when a selector is malformed or asks for a field the resource does not offer."""
     try:
         chosen = selector(labels) if labels.strip() else None
     except ValueError as error:
         raise errors.bad_request(f"unable to parse requirement: {error}") from None
-    return Selection(namespace, chosen, tuple(_field_tests(resource, fields)))
+    tests = _field_tests(resource, fields)
+    if name:
+        tests.append(_test(resource, "metadata.name", name, equal=True))
+    return Selection(namespace, chosen, tuple(tests))
 
 
 def _field_tests(resource: Resource, text: str) -> list[FieldTest]:

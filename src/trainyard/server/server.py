@@ -80,6 +80,7 @@ class Server:
     async def _tick(self) -> None:
         while True:
             await asyncio.sleep(BOOKMARK_EVERY)
+            self._verbs.expire()
             self.hub.bookmarks()
 
     def _make_namespaces(self) -> None:

@@ -24,6 +24,7 @@ from trainyard.server.writes import Writes
 
 MERGE = "application/merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
+EVENT_SECONDS = 3600.0
 _TRIES = 8  # names to try for a generateName
 
 
@@ -41,6 +42,14 @@ class Verbs:
     def site(self) -> Site:
         now = self._now()
         return Site(now, format_time(now), self._addresses)
+
+    def expire(self) -> None:
+        """Events are forgotten after an hour, as in a real cluster."""
+        eldest = format_time(self._now() - EVENT_SECONDS)
+        resource = self._registry.find("", "v1", "events")
+        for _, record in self._log.list("events"):
+            if resource and record.fields.get("created", eldest) < eldest:
+                self.writes.remove(resource, decode(record.body))
 
     def answer(self, request: Request) -> Answer:
         target = parse(request.path)
@@ -90,6 +99,8 @@ class Verbs:
         if target.name:
             raise errors.method_not_allowed()
         obj = admission.read_object(resource, body_of(request), target.namespace, "")
+        if obj["metadata"].get("resourceVersion"):
+            raise errors.bad_request("resourceVersion should not be set on objects to be created")
         self.writes.must_accept(target.namespace)
         meta = obj["metadata"]
         prefix = meta.get("generateName") or ""
@@ -163,9 +174,9 @@ class Verbs:
 
 def _verb(request: Request, target: Target) -> str:
     if request.method in ("GET", "HEAD"):
-        if target.name:
-            return "get"
-        return "watch" if request.flag("watch") else "list"
+        if request.flag("watch") and not target.subresource:
+            return "watch"
+        return "get" if target.name else "list"
     if request.method == "DELETE":
         return "delete" if target.name else "deletecollection"
     verb = {"POST": "create", "PUT": "update", "PATCH": "patch"}.get(request.method)

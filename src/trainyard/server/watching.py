@@ -18,6 +18,7 @@ from trainyard.server.errors import Refused, too_old
 from trainyard.server.lists import INITIAL_END
 from trainyard.server.log import Compacted, Entry, Log
 from trainyard.server.requests import Watch
+from trainyard.server.writes import DEFINITIONS
 
 BOOKMARK_EVERY = 30.0
 CHUNK = 500  # entries of the past that are sent at a time
@@ -109,11 +110,6 @@ class Hub:
         for listener in self._all():
             listener.end(why)
 
-    def end_store(self, store: str) -> None:
-        """A resource is gone: its watches end."""
-        for listener in list(self._listeners.get(store, ())):
-            listener.end("gone")
-
     def past(self, listener: Listener) -> list[bytes]:
         """The next lines of what has been missed; empty when there is none and the listener hears everything itself.
 
@@ -132,6 +128,8 @@ class Hub:
             place = listener.watch.resource.place
             lines = [line for entry in entries if entry.store == place and (line := line_of(listener.watch, entry))]
             listener.revision = entries[-1].revision
+            for entry in entries:
+                entry.frames.clear()
         return lines
 
     def bookmarks(self) -> None:
@@ -155,6 +153,11 @@ class Hub:
                     self._dirty.append(listener)
                 listener.waiting.append(line)
                 listener.revision = entry.revision
+        entry.frames.clear()  # everybody has it; a latecomer makes his own
+        if entry.store == DEFINITIONS and entry.now is None:
+            for listener in self._listeners.get(entry.key.name, ()):
+                # Soon, not now: its last lines are waiting to be sent.
+                asyncio.get_running_loop().call_soon(listener.end, "the resource is gone")
 
     def _flush(self) -> None:
         dirty, self._dirty = self._dirty, []

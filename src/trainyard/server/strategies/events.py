@@ -40,6 +40,7 @@ def fields(event: Json) -> Mapping[str, str]:
     found.update({f"regarding.{name}": text(involved.get(name)) for name in _OBJECT})
     found["reason"], found["type"] = text(event.get("reason")), text(event.get("type"))
     found["reportingController"] = found["reportingComponent"] = text(event.get("reportingComponent"))
+    found["created"] = text(event["metadata"].get("creationTimestamp"))
     found["source"] = text((event.get("source") or {}).get("component"))
     return found
 

@@ -60,7 +60,8 @@ class LocalCluster:
         self._options = options
         self._now = now
         self._folder: Folder | None = None
-        self._controllers: list[Operator | Workloads] = []
+        self._operator: Operator | None = None
+        self._workloads: Workloads | None = None
         self._images: Images | None = None
         self._node: Node | None = None
         self.token = secrets.token_urlsafe(32)
@@ -108,9 +109,10 @@ class LocalCluster:
             mounts=options.mounts,
             say=options.say,
             token=self.token,
+            now=self._now,
         )
-        self._controllers = [Operator(api, kinds.ALL, options.config, now=self._now), Workloads(api, self._now)]
-        await asyncio.gather(self._node.start(), *(one.start() for one in self._controllers))
+        self._workloads = Workloads(api, self._now)
+        await asyncio.gather(self._node.start(), self._workloads.start(), self.start_operator())
 
     async def _install(self) -> None:
         """What a cluster has from the beginning: our kinds."""
@@ -122,10 +124,29 @@ class LocalCluster:
         with contextlib.suppress(AlreadyExists):
             await self.api.create(NAMESPACE, "", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
 
+    async def start_operator(self, api: Api | None = None) -> Operator:
+        """Start an operator, with an Api of its own if one is given. It goes on where the one before it stopped."""
+        await self.stop_operator()
+        self._operator = Operator(api or self.api, kinds.ALL, self._options.config, now=self._now)
+        await self._operator.start()
+        return self._operator
+
+    async def stop_operator(self) -> None:
+        """Stop the operator where it is. Jobs run on; nobody decides anything until the next one is started."""
+        operator, self._operator = self._operator, None
+        if operator is not None:
+            await operator.stop()
+
     async def stop_controllers(self) -> None:
         """From now on nobody makes pods: what is stopped stays stopped."""
-        controllers, self._controllers = self._controllers, []
-        await asyncio.gather(*(one.stop() for one in controllers))
+        workloads, self._workloads = self._workloads, None
+        await asyncio.gather(self.stop_operator(), *([workloads.stop()] if workloads else []))
+
+    def look(self) -> None:
+        """Let everybody look at everything now: for whoever has moved the clock."""
+        for one in (self._node, self._workloads, self._operator):
+            if one is not None:
+                one.look()
 
     async def stop(self, kill: bool = False, keep: bool = False) -> None:
         """End every pod within its grace period (or at once), then everything else. May be called again to kill."""

@@ -81,6 +81,12 @@ class Workloads:
         await asyncio.gather(*self._watching.values(), return_exceptions=True)
         await self._loop.stop()
 
+    def look(self) -> None:
+        """Look at every Job and Deployment now: for whoever has moved the clock."""
+        for gvk in CONTROLLERS:
+            for obj in self._graph.all(gvk):
+                self._loop.queue.add(Look("owner", gvk, key_of(obj)))
+
     # --- seeing
 
     async def _discover(self) -> float | None:

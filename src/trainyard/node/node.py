@@ -42,7 +42,9 @@ class Node:
         mounts: Mapping[str, Path] | None = None,
         say: Callable[[str], object] = print,
         token: str = "",
+        now: Callable[[], float] = time.time,
     ) -> None:
+        self._now = now
         self.name, self.wanted = name, network
         self.network = ""  # the one that was chosen, once started
         self._state, self._images, self._mounts, self._say = state, images, dict(mounts or {}), say
@@ -61,9 +63,9 @@ class Node:
         sandbox, network = await self._choose()
         self.network = network.name
         cluster = self._cluster
-        self._house = House(cluster, sandbox, network, self._images, self._state, self._mounts, self._say)
+        self._house = House(cluster, sandbox, network, self._images, self._state, self._mounts, self._say, self._now)
         await self._kubelet.start()
-        await cluster.register(self._kubelet.port, time.time())
+        await cluster.register(self._kubelet.port, self._now())
         self._watches = [
             asyncio.create_task(cluster.follow_services(self._services, self._service)),
             asyncio.create_task(cluster.follow_pods(self._pods, self._pod)),
@@ -88,6 +90,11 @@ class Node:
             await house.sandbox.close()
             await asyncio.gather(*self._watches, *self._chores, return_exceptions=True)
             self._house = None
+
+    def look(self) -> None:
+        """Look at every pod now: for whoever has moved the clock."""
+        for one in self._running.values():
+            one.look()
 
     # The network.
 

@@ -50,6 +50,7 @@ class House:
     state: Path
     mounts: Mapping[str, Path]
     say: Callable[[str], object]
+    now: Callable[[], float] = time.time
     said: set[str] = field(default_factory=set)
     closing: bool = False
 
@@ -83,7 +84,7 @@ class Running:
     def begin(self) -> None:
         self.address = self.house.network.allot(self.pod)
         self._announce()
-        self.feed(Tick(time.time()))
+        self.feed(Tick(self.house.now()))
 
     def seen(self, pod: Json) -> None:
         """The object has changed. Of its changes only deletion concerns a pod that is placed."""
@@ -98,13 +99,18 @@ class Running:
         self._vanished = True
         self._stop(0.0)
 
+    def look(self) -> None:
+        """The clock may have been moved."""
+        if not self.over.is_set():
+            self.feed(Tick(self.house.now()))
+
     def stop(self, kill: bool) -> None:
-        self.feed(Stop(time.time(), 0.0 if kill else self.life.grace, deleting=False))
+        self.feed(Stop(self.house.now(), 0.0 if kill else self.life.grace, deleting=False))
 
     def exited(self, container: str, run: int, code: int) -> None:
         one = self.life.named(container)
         if one.run == run and one.at is lifecycle.At.RUNNING:
-            self.feed(Ended(time.time(), container, code))
+            self.feed(Ended(self.house.now(), container, code))
 
     def lost(self) -> None:
         """The helper died, and every process with it."""
@@ -112,13 +118,13 @@ class Running:
         for one in self.life.containers:
             if one.at is lifecycle.At.RUNNING:
                 message = "the process that holds this node's pods was killed"
-                self.feed(Ended(time.time(), one.name, 137, "Error", message))
+                self.feed(Ended(self.house.now(), one.name, 137, "Error", message))
 
     def _stop(self, grace: float) -> None:
         if self.life.over:
             self._finish(deleting=True)
         else:
-            self.feed(Stop(time.time(), grace))
+            self.feed(Stop(self.house.now(), grace))
 
     # The lifecycle and its actions.
 
@@ -145,8 +151,8 @@ class Running:
             case Wake(at):
                 if self._timer:
                     self._timer.cancel()
-                delay = max(0.0, at - time.time())
-                self._timer = asyncio.get_running_loop().call_later(delay, lambda: self.feed(Tick(time.time())))
+                delay = max(0.0, at - self.house.now())
+                self._timer = asyncio.get_running_loop().call_later(delay, lambda: self.feed(Tick(self.house.now())))
             case Over():
                 self._finish(self.life.deleting)
 
@@ -165,7 +171,7 @@ class Running:
     async def _dropped(self, container: str) -> None:
         with contextlib.suppress(asyncio.CancelledError):
             await self._starts[container]
-        self.feed(Dropped(time.time(), container))
+        self.feed(Dropped(self.house.now(), container))
 
     def _announce(self) -> None:
         """Tell the neighbours: a name is there from the moment the pod has an address until it is over."""
@@ -209,7 +215,7 @@ class Running:
     async def _keep_writing(self) -> None:
         while not self.house.closing:
             known = (self.pod.get("status") or {}).get("conditions") or []
-            wanted = status.status(self.life, self.place(), self._written.get("conditions") or known, time.time())
+            wanted = status.status(self.life, self.place(), self._written.get("conditions") or known, self.house.now())
             if wanted == self._written:
                 return
             self._written = wanted
@@ -226,12 +232,12 @@ class Running:
         try:
             await self._try_start(name, run)
         except Failed as failed:
-            self.feed(Ended(time.time(), name, failed.code, failed.reason, failed.message))
+            self.feed(Ended(self.house.now(), name, failed.code, failed.reason, failed.message))
         except Hopeless as hopeless:
-            self.feed(Stop(time.time(), 0.0, deleting=False, failure=("StartError", str(hopeless))))
-            self.feed(Ended(time.time(), name, 128, "StartError", str(hopeless)))
+            self.feed(Stop(self.house.now(), 0.0, deleting=False, failure=("StartError", str(hopeless))))
+            self.feed(Ended(self.house.now(), name, 128, "StartError", str(hopeless)))
         except (OSError, SandboxError) as error:
-            self.feed(Ended(time.time(), name, 128, "StartError", str(error)))
+            self.feed(Ended(self.house.now(), name, 128, "StartError", str(error)))
         finally:
             self._spawning.discard(name)
 
@@ -249,7 +255,7 @@ class Running:
             await self.house.sandbox.spawn(process, fd)
         finally:
             os.close(fd)
-        self.feed(Started(time.time(), name))
+        self.feed(Started(self.house.now(), name))
 
     def _ignored(self, container: Json) -> None:
         """Say once what cannot be honoured here."""
@@ -272,10 +278,10 @@ class Running:
             try:
                 done, _ = await asyncio.wait([work], timeout=_PULL_SHOWN_AFTER)
                 if not done:
-                    self.feed(Blocked(time.time(), name, "PullingImage", f'Pulling image "{image}"'))
+                    self.feed(Blocked(self.house.now(), name, "PullingImage", f'Pulling image "{image}"'))
                 return await work
             except ImageProblem as problem:
-                self.feed(Blocked(time.time(), name, problem.reason, problem.message))
+                self.feed(Blocked(self.house.now(), name, problem.reason, problem.message))
             except asyncio.CancelledError:
                 work.cancel()
                 raise
@@ -292,7 +298,7 @@ class Running:
                 await self._house(given)
                 return self._process(container, run, prepared, given)
             except Missing as missing:
-                self.feed(Blocked(time.time(), str(container["name"]), missing.reason, missing.message))
+                self.feed(Blocked(self.house.now(), str(container["name"]), missing.reason, missing.message))
                 if missing.ref is None:
                     await asyncio.Event().wait()  # no change of another object can help; a deletion ends this
                 else:

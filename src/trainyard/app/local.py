@@ -174,11 +174,12 @@ class LocalCluster:
 
 
 def kubeconfig(url: str, token: str) -> Json:
+    """The token is in the address: kubectl sends no credentials over plain HTTP (server/http.py)."""
     name = "trainyard"
     return {
         "apiVersion": "v1",
         "kind": "Config",
-        "clusters": [{"name": name, "cluster": {"server": url}}],
+        "clusters": [{"name": name, "cluster": {"server": f"{url}/{token}"}}],
         "users": [{"name": name, "user": {"token": token}}],
         "contexts": [{"name": name, "context": {"cluster": name, "user": name, "namespace": "default"}}],
         "current-context": name,

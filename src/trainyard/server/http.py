@@ -2,6 +2,8 @@
 
 Rules for this file:
 - Nothing here knows what is asked for. Token and size are checked before a verb sees the request.
+- The token comes as a bearer token, or as the first part of the path: kubectl sends no credentials over plain HTTP,
+  whatever its kubeconfig says, but it keeps the path of the server's address. Loopback only, in a file of mode 0600.
 - Watches are written straight to the transport; one that does not take its lines away is cut off.
 - An exception that nobody foresaw is logged and answered with a Status 500; the next request is served as ever.
 """
@@ -40,9 +42,10 @@ class Http:
             self._kubelet = None
 
     async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
+        path = request.rel_url.raw_path
         try:
-            self._authenticate(request)
-            asked = await _read(request)
+            path = self._authenticated(request, path)
+            asked = await _read(request, path)
             answer: Answer = self._verbs.answer(asked)
             if isinstance(answer, Response):
                 return web.Response(body=answer.body, status=answer.code, content_type=answer.content_type)
@@ -54,15 +57,20 @@ class Http:
         except (ConnectionError, asyncio.CancelledError):
             raise
         except Exception:
-            log.exception("a request failed: method=%s path=%r", request.method, request.path)
+            log.exception("a request failed: method=%s path=%r", request.method, path)
             return _status(Refused(500, "InternalError", "Internal error occurred: see the log of the API server"))
 
-    def _authenticate(self, request: web.BaseRequest) -> None:
-        if not self._token or request.path in OPEN_PATHS:
-            return
+    def _authenticated(self, request: web.BaseRequest, path: str) -> str:
+        """The path that is asked for, without a token in front."""
+        if not self._token or path in OPEN_PATHS:
+            return path
         sent = request.headers.get("Authorization", "").encode("utf-8", "surrogateescape")
-        if not hmac.compare_digest(sent, self._token):
-            raise Refused(401, "Unauthorized", "Unauthorized")
+        if hmac.compare_digest(sent, self._token):
+            return path
+        first, _, rest = path.removeprefix("/").partition("/")
+        if hmac.compare_digest(b"Bearer " + first.encode("utf-8", "surrogateescape"), self._token):
+            return f"/{rest}"
+        raise Refused(401, "Unauthorized", "Unauthorized")
 
     async def _watch(self, request: web.BaseRequest, watch: Watch) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": JSON, "Cache-Control": "no-cache, private"})
@@ -128,7 +136,7 @@ def _chunk(line: bytes) -> bytes:
     return b"%x\r\n%b\r\n" % (len(line), line)
 
 
-async def _read(request: web.BaseRequest) -> Request:
+async def _read(request: web.BaseRequest, path: str) -> Request:
     body = b""
     if request.body_exists:
         parts: list[bytes] = []
@@ -142,7 +150,7 @@ async def _read(request: web.BaseRequest) -> Request:
         body = b"".join(parts)
     return Request(
         method=request.method,
-        path=request.rel_url.raw_path,
+        path=path,
         query={name: request.query[name] for name in request.query},
         body=body,
         content_type=request.content_type if "Content-Type" in request.headers else "",

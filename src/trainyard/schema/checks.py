@@ -57,7 +57,7 @@ def below(path: str, name: object) -> str:
 
 
 def is_type(value: Any, kind: str) -> bool:
-    """Whether a JSON value is of that OpenAPI type. true is no integer; 2.0 is one; NaN and infinity are nothing."""
+    """Whether a JSON value is of that OpenAPI type. true is no integer; 2.0 is one; it has 64 bits; NaN is nothing."""
     if kind == "object":
         return isinstance(value, dict)
     if kind == "array":
@@ -68,9 +68,9 @@ def is_type(value: Any, kind: str) -> bool:
         return isinstance(value, bool)
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
-    if isinstance(value, int):
-        return True
-    return value.is_integer() if kind == "integer" else math.isfinite(value)
+    if kind == "number":
+        return isinstance(value, int) or math.isfinite(value)
+    return (isinstance(value, int) or value.is_integer()) and -(2**63) <= value < 2**63
 
 
 def compile_check(schema: Json, where: str = "", level: int = 0) -> Check:

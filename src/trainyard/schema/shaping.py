@@ -59,6 +59,8 @@ def compile_prune(schema: Json, resource: bool = False) -> Shape | None:
 
 def compile_default(schema: Json) -> Shape | None:
     """Fills what is missing below this schema. A default of the schema itself is its parent's business."""
+    if schema.get("type") == "integer":
+        return _whole
     if "items" in schema:
         return _each_item(compile_default(schema["items"]))
     if isinstance(schema.get("additionalProperties"), dict):
@@ -91,6 +93,13 @@ def compile_default(schema: Json) -> Shape | None:
         return value if made is None else made
 
     return default
+
+
+def _whole(value: Any) -> Any:
+    """A whole number that was written as 2.0 is 2 from here on, as in the real server's storage."""
+    if isinstance(value, float) and value.is_integer() and -(2**63) <= value < 2**63:
+        return int(value)
+    return value
 
 
 def _any(schema: Json) -> bool:

@@ -40,7 +40,6 @@ class Refused(Exception):
         }
 
     def body(self) -> bytes:
-        # A message may quote what somebody sent; half a surrogate in it must not stop the answer.
         return encode(self.status())
 
 

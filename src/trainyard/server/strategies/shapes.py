@@ -10,7 +10,7 @@ from trainyard.schema import Schema
 STRING: Json = {"type": "string", "nullable": True}
 BOOLEAN: Json = {"type": "boolean", "nullable": True}
 INTEGER: Json = {"type": "integer", "nullable": True}
-COUNT: Json = {"type": "integer", "minimum": 0, "nullable": True}
+COUNT: Json = {"type": "integer", "minimum": 0, "maximum": 2**31 - 1, "nullable": True}
 MIXED: Json = {"x-kubernetes-int-or-string": True, "nullable": True}
 FREE: Json = {"type": "object", "x-kubernetes-preserve-unknown-fields": True, "nullable": True}
 STRINGS: Json = {"type": "array", "items": {"type": "string"}, "nullable": True}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import replace
 
@@ -102,36 +102,40 @@ async def test_counts_are_written_at_most_once_a_second_and_never_lost(yard: Yar
         assert len(counts) <= took + 1
 
 
+class Meddled(Troubled):
+    """Once, just before the first status write, somebody else does something."""
+
+    def __init__(self, url: str, meddle: Callable[[], Awaitable[object]]) -> None:
+        super().__init__(url)
+        self.meddle: Callable[[], Awaitable[object]] | None = meddle
+
+    async def send(self, request: Request) -> bytes:
+        if request.path.endswith("/status") and self.meddle is not None:
+            meddle, self.meddle = self.meddle, None
+            await meddle()
+        return await super().send(request)
+
+
 async def test_a_changed_job_ends_the_pass_before_anything_else_is_written(yard: Yard) -> None:
     """The fence: somebody writes to the job between our decision and our first write."""
-    api = Troubled(yard.server.url)
-    meddled = asyncio.Event()
-
-    def meddle(request: Request) -> None:
-        if request.path.endswith("/status") and not meddled.is_set():
-            meddled.set()
-            raise Meddle
-
-    class Meddle(Exception):
-        pass
-
-    class Meddled(Troubled):
-        async def send(self, request: Request) -> bytes:
-            try:
-                return await super().send(request)
-            except Meddle:
-                await yard.api.patch(TFJOB, "default", "mnist", {"metadata": {"labels": {"by": "somebody"}}})
-                return await super().send(request)
-
-    api = Meddled(yard.server.url)
-    api.before = meddle
+    label = {"metadata": {"labels": {"by": "somebody"}}}
+    api = Meddled(yard.server.url, lambda: yard.api.patch(TFJOB, "default", "mnist", label))
     async with yard.operator(api) as operator:
         await yard.submit(tf_job())
         await yard.condition("Running")
-        fences = [at for at, r in enumerate(api.writes) if r.path.endswith("/status")]
-        creates = [at for at, r in enumerate(api.writes) if r.method == "POST"]
+        writes = [request.method for request in api.writes]
         assert operator.counts["conflicts"] == 1
-        assert len([at for at in fences if at < creates[0]]) == 2  # the refused one and the next pass's
+        assert writes[:3] == ["PATCH", "PATCH", "POST"]  # refused, the next pass's, and only now a child
+
+
+async def test_a_job_that_goes_between_decision_and_write_gets_no_children(yard: Yard) -> None:
+    api = Meddled(yard.server.url, lambda: yard.api.delete(TFJOB, "default", "mnist"))
+    async with yard.operator(api) as operator:
+        await yard.submit(tf_job())
+        await yard.gone(TFJOB, "mnist")
+        await settle(api)
+        assert [request.method for request in api.writes] == ["PATCH"]
+        assert not {"faults", "refused", "unavailable"} & operator.counts.keys()
 
 
 async def test_a_foreign_object_with_a_childs_name_is_left_alone_and_said(yard: Yard, clock: Clock) -> None:
@@ -161,6 +165,19 @@ async def test_a_foreign_object_with_a_childs_name_is_left_alone_and_said(yard: 
         assert await names(yard, SERVICE) == ["tfjob-mnis"]
 
 
+async def test_a_foreign_object_that_bears_our_label_is_foreign_all_the_same(yard: Yard) -> None:
+    job = await yard.submit(tf_job())
+    meta: Json = {"name": "tfjob-mnis", "labels": {OWNER: uid_of(job)}}
+    service = {"apiVersion": "v1", "kind": "Service", "metadata": meta, "spec": {"ports": [{"port": 1}]}}
+    await yard.api.create(SERVICE, "default", service)
+    api = Troubled(yard.server.url)
+    async with yard.operator(api):
+        await yard.condition("NameConflict")
+        await yard.condition("Running")
+        await settle(api, 1.5)
+        assert len([r for r in api.writes if r.method == "POST" and r.path.endswith("/services")]) <= 3
+
+
 async def test_our_own_child_from_an_earlier_life_is_taken_as_made(yard: Yard) -> None:
     """The answer to every create is lost once: it was made, but we do not know."""
     api = Troubled(yard.server.url)
@@ -183,14 +200,10 @@ async def test_our_own_child_from_an_earlier_life_is_taken_as_made(yard: Yard) -
 
 async def test_a_missing_kind_is_parked_and_served_as_soon_as_it_is_there(clock: Clock) -> None:
     async with running_yard(clock, install=False) as yard, yard.operator() as operator:
-        await asyncio.wait_for(_true(operator), 10)
+        await asyncio.wait_for(operator.synced, 10)
         await yard.api.create(CRD, "", kinds.crd(kinds.TFJOB))
         await yard.submit(tf_job())
         await yard.condition("Running")
-
-
-async def _true(operator: Operator) -> None:
-    await operator.synced
 
 
 async def test_a_poisoned_job_hurts_nobody_else(yard: Yard, caplog: pytest.LogCaptureFixture) -> None:

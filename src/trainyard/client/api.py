@@ -11,7 +11,6 @@ Rules for this file:
 
 from __future__ import annotations
 
-import asyncio
 import random
 import socket
 import ssl
@@ -205,7 +204,6 @@ class Api:
             headers=self._headers,
             cookie_jar=aiohttp.DummyCookieJar(),
             read_bufsize=BUFFER,
-            loop=asyncio.get_running_loop(),
         )
 
 

@@ -158,10 +158,11 @@ class Loop(Generic[K]):
                 self.queue.done(key)
 
     async def _pass(self, key: K) -> None:
-        if (peace := self._not_before.pop(key, 0.0) - time.monotonic()) > 0:
-            self._not_before[key] = time.monotonic() + peace
+        peace = self._not_before.get(key, 0.0) - time.monotonic()
+        if peace > 0:
             self.queue.add(key, peace)
             return
+        self._not_before.pop(key, None)
         self.counts["passes"] += 1
         try:
             after = await self._reconcile(key)

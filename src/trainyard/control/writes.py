@@ -8,6 +8,7 @@ Rules for this file:
 - No expectations and no counters: uids and revisions only, compared with the stores.
 - Nothing hangs for ever: what has not arrived after a while makes its resource list again, and a whole list that was
   begun after the write answers every question.
+- Only what has been seen is deleted, so "not in the store" means that it has gone.
 - Losing this memory (a crash) is harmless: a new operator lists first.
 """
 

@@ -1,0 +1,152 @@
+"""Merge patches that remove what vanished; a pace that halves once and comes back."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trainyard.client import Unavailable
+from trainyard.control.pace import LEAST, MOST, START, Pace
+from trainyard.control.patches import merge_patch
+
+SCALARS = st.none() | st.booleans() | st.integers(0, 2) | st.sampled_from(["", "a"])
+KEYS = st.sampled_from("abc")
+VALUES = st.recursive(SCALARS, lambda inner: st.lists(inner, max_size=2) | st.dictionaries(KEYS, inner, max_size=3))
+OBJECTS = st.dictionaries(KEYS, VALUES, max_size=3)
+
+
+def merged(target: Any, patch: Any) -> Any:
+    """RFC 7386, section 2."""
+    if not isinstance(patch, dict):
+        return patch
+    result = dict(target) if isinstance(target, dict) else {}
+    for key, value in patch.items():
+        if value is None:
+            result.pop(key, None)
+        else:
+            result[key] = merged(result.get(key), value)
+    return result
+
+
+@given(OBJECTS, OBJECTS)
+def test_a_patch_makes_the_new_out_of_the_old(old: dict[str, Any], new: dict[str, Any]) -> None:
+    old = merged({}, old)  # as a server stores it: without nulls outside of lists
+    assert repr(sort(merged(old, merge_patch(old, new)))) == repr(sort(merged({}, new)))
+
+
+@given(OBJECTS)
+def test_nothing_changed_is_an_empty_patch(value: dict[str, Any]) -> None:
+    value = merged({}, value)
+    assert merge_patch(value, value) == {}
+
+
+def sort(value: Any) -> Any:
+    """Comparable by repr, in which True is not 1."""
+    if isinstance(value, dict):
+        return sorted((key, sort(inner)) for key, inner in value.items())
+    return [sort(one) for one in value] if isinstance(value, list) else value
+
+
+def test_a_vanished_key_is_named_with_null_at_every_depth() -> None:
+    old = {"phase": "Running", "roles": {"PS": {"failures": 1, "port": 1}, "WORKER": {}}, "list": [{"a": 1, "b": 2}]}
+    new = {"phase": "Running", "roles": {"PS": {"port": 1}}, "list": [{"a": 1}]}
+    assert merge_patch(old, new) == {"roles": {"PS": {"failures": None}, "WORKER": None}, "list": [{"a": 1}]}
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+async def call(pace: Pace, clock: Clock, seconds: float, fails: bool = False) -> None:
+    async with pace.turn():
+        clock.now += seconds
+        if fails:
+            raise Unavailable(429, "TooManyRequests", "not now")
+
+
+async def test_a_groan_halves_the_pace_and_answers_bring_it_back() -> None:
+    clock = Clock()
+    pace = Pace(clock)
+    for _ in range(10):
+        with pytest.raises(Unavailable):
+            await call(pace, clock, 0.01, fails=True)
+    assert pace.limit == LEAST
+    for _ in range(3000):
+        await call(pace, clock, 0.01)
+    assert pace.limit == MOST
+
+
+async def test_a_burst_of_refusals_to_what_was_under_way_cuts_once() -> None:
+    clock = Clock()
+    pace = Pace(clock)
+    everyone_in = asyncio.Barrier(10)
+
+    async def refused() -> None:
+        async with pace.turn():
+            await everyone_in.wait()
+            clock.now += 0.001
+            raise Unavailable(429, "TooManyRequests", "not now")
+
+    await asyncio.gather(*(refused() for _ in range(10)), return_exceptions=True)
+    assert pace.limit == START / 2
+
+
+async def test_a_server_that_turns_slow_is_given_air_but_one_that_is_slow_for_good_is_not_strangled() -> None:
+    clock = Clock()
+    pace = Pace(clock)
+    for _ in range(50):
+        await call(pace, clock, 0.01)
+    before = pace.limit
+    await call(pace, clock, 5.0)
+    assert pace.limit == before / 2
+    for _ in range(400):
+        await call(pace, clock, 5.0)
+    assert pace.limit > LEAST * 2
+
+
+async def test_never_more_at_once_than_the_limit_and_in_order() -> None:
+    pace = Pace()
+    running = most = 0
+    order: list[int] = []
+
+    async def one(number: int) -> None:
+        nonlocal running, most
+        async with pace.turn():
+            order.append(number)
+            running += 1
+            most = max(most, running)
+            await asyncio.sleep(0)
+            running -= 1
+
+    await asyncio.gather(*(one(number) for number in range(500)))
+    assert most <= MOST and most >= START - 1
+    assert order == sorted(order)
+    assert pace.running == 0
+
+
+async def test_a_turn_that_is_given_up_goes_to_the_next_in_line() -> None:
+    pace = Pace()
+    pace.limit = 1.0
+    leave = asyncio.Event()
+
+    async def hold() -> None:
+        async with pace.turn():
+            await leave.wait()
+
+    holder = asyncio.create_task(hold())
+    waiters = [asyncio.create_task(hold()) for _ in range(3)]
+    await asyncio.sleep(0)
+    waiters[0].cancel()
+    leave.set()
+    await asyncio.sleep(0)  # the holder leaves; its turn is somebody's now
+    waiters[1].cancel()
+    await asyncio.wait_for(asyncio.gather(holder, waiters[2]), 5)
+    await asyncio.gather(*waiters, return_exceptions=True)
+    assert pace.running == 0

@@ -1,0 +1,93 @@
+"""Events for people: said once, never in the way."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from trainyard.client import Api, Forbidden, Request
+from trainyard.control.events import LINE, SILENCE, Recorder
+from trainyard.core import Event
+from trainyard.objects import Json, decode
+
+JOB: Json = {
+    "apiVersion": "tensorflow.org/v1alpha1",
+    "kind": "TfJob",
+    "metadata": {"namespace": "n", "name": "mnist", "uid": "u1"},
+}
+RUNNING = Event("Normal", "JobRunning", "at least one replica runs")
+FAILED = Event("Warning", "JobFailed", "x" * 5000)
+
+
+class Listening(Api):
+    def __init__(self, answers: list[Any]) -> None:
+        super().__init__("http://listening")
+        self.answers = answers
+        self.heard: list[Json] = []
+        self.done = asyncio.Event()
+
+    async def send(self, request: Request) -> bytes:
+        self.heard.append(decode(request.body or b"{}"))
+        answer = self.answers.pop(0)
+        if not self.answers:
+            self.done.set()
+        if isinstance(answer, Exception):
+            raise answer
+        return b"{}"
+
+
+class Clock:
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+async def said(recorder: Recorder, api: Listening) -> list[Json]:
+    running = asyncio.create_task(recorder.run())
+    await asyncio.wait_for(api.done.wait(), 10)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    return api.heard
+
+
+async def test_the_same_words_are_said_again_only_after_a_while() -> None:
+    clock, api = Clock(), Listening([None, None])
+    recorder = Recorder(api, lambda: 0.0, clock)
+    for _ in range(5):
+        recorder.say(JOB, (RUNNING,))
+    clock.now += SILENCE + 1
+    recorder.say(JOB, (RUNNING, RUNNING))
+    assert [event["reason"] for event in await said(recorder, api)] == ["JobRunning", "JobRunning"]
+
+
+async def test_an_event_names_the_job_and_fits_the_api() -> None:
+    api = Listening([None])
+    recorder = Recorder(api, lambda: 0.0)
+    recorder.say(JOB, (FAILED,))
+    (event,) = await said(recorder, api)
+    assert event["involvedObject"] == {
+        "apiVersion": "tensorflow.org/v1alpha1",
+        "kind": "TfJob",
+        "namespace": "n",
+        "name": "mnist",
+        "uid": "u1",
+    }
+    assert event["metadata"]["namespace"] == "n" and event["metadata"]["name"].startswith("mnist.")
+    assert (event["type"], event["reason"], len(event["message"])) == ("Warning", "JobFailed", 1024)
+
+
+async def test_a_refused_event_does_not_silence_the_next() -> None:
+    api = Listening([Forbidden(403, "Forbidden", "no"), RuntimeError("a bug"), None])
+    recorder = Recorder(api, lambda: 0.0)
+    for number in range(3):
+        recorder.say(JOB, (Event("Normal", f"Reason{number}", ""),))
+    assert [event["reason"] for event in await said(recorder, api)] == ["Reason0", "Reason1", "Reason2"]
+
+
+async def test_a_thousand_and_one_events_forget_the_oldest_and_block_nobody() -> None:
+    api = Listening([None] * LINE)
+    recorder = Recorder(api, lambda: 0.0)
+    recorder.say(JOB, tuple(Event("Normal", f"Reason{number}", "") for number in range(LINE + 1)))
+    heard = await said(recorder, api)
+    assert len(heard) == LINE and heard[0]["reason"] == "Reason1"

@@ -1,0 +1,159 @@
+"""Our own writes on their way: when we stop waiting, the store really holds them; and we do stop."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from trainyard.control import Store, View
+from trainyard.control.watch import Changed, Moved, Replaced
+from trainyard.control.writes import Write, Writes
+from trainyard.objects import Key
+
+JOB = "job-uid"
+PODS = "pods"
+
+
+class Pod(NamedTuple):
+    name: str
+    uid: str
+    revision: int
+    going: bool = False
+
+
+PODS_VIEW: View[Pod] = View(
+    decode=lambda raw: Pod(raw.decode(), "", 0),
+    key=lambda pod: Key("n", pod.name),
+    uid=lambda pod: pod.uid,
+    revision=lambda pod: str(pod.revision),
+    index=lambda pod: JOB,
+    deleting=lambda pod: pod.going,
+)
+NAMES = st.sampled_from("abc")
+
+
+class OwnWrites(RuleBasedStateMachine):
+    """We write, others write, and a watch brings it all later, or a relist skips what was in between."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.revision = 1
+        self.world: dict[str, Pod] = {}
+        self.log: list[tuple[str, Pod]] = []
+        self.told = 0
+        self.store: Store[Pod] = Store(PODS_VIEW)
+        self.store.apply(Replaced((), "1"))
+        self.writes: Writes[str] = Writes({PODS: self.store}, timeout=20.0)
+        self.noted: list[Write[str]] = []
+
+    def happen(self, verb: str, pod: Pod) -> None:
+        if verb == "DELETED":
+            self.world.pop(pod.name, None)
+        else:
+            self.world[pod.name] = pod
+        self.log.append((verb, pod))
+
+    def note(self, write: Write[str]) -> None:
+        self.noted.append(write)
+        self.writes.note(JOB, write, 0.0)
+
+    @rule(name=NAMES, ours=st.booleans())
+    def create(self, name: str, ours: bool) -> None:
+        if name not in self.world:
+            self.revision += 1
+            pod = Pod(name, f"u{self.revision}", self.revision)
+            self.happen("ADDED", pod)
+            if ours:
+                self.note(Write(PODS, pod.uid, str(pod.revision)))
+
+    @rule(name=NAMES, ours=st.booleans())
+    def patch(self, name: str, ours: bool) -> None:
+        if name in self.world:
+            self.revision += 1
+            pod = self.world[name]._replace(revision=self.revision)
+            self.happen("MODIFIED", pod)
+            if ours:
+                self.note(Write(PODS, pod.uid, str(pod.revision)))
+
+    @rule(name=NAMES, ours=st.booleans(), gracefully=st.booleans())
+    def delete(self, name: str, ours: bool, gracefully: bool) -> None:
+        if name in self.world:
+            self.revision += 1
+            pod = self.world[name]._replace(revision=self.revision, going=True)
+            self.happen("MODIFIED" if gracefully else "DELETED", pod)
+            if ours and self.store.with_uid(pod.uid):  # we delete only what we have seen
+                self.note(Write(PODS, pod.uid, gone=True))
+
+    @precondition(lambda self: self.told < len(self.log))
+    @rule()
+    def line(self) -> None:
+        verb, pod = self.log[self.told]
+        self.told += 1
+        self.store.apply(Changed(verb, pod, str(pod.revision)))
+
+    @rule()
+    def relist(self) -> None:
+        self.told = len(self.log)
+        self.store.apply(Replaced(tuple(self.world.values()), str(self.revision)))
+
+    @precondition(lambda self: self.told == len(self.log))
+    @rule()
+    def bookmark(self) -> None:
+        self.store.apply(Moved(str(self.revision)))
+
+    @invariant()
+    def not_waiting_means_that_every_write_has_been_seen(self) -> None:
+        if self.writes.waits(JOB):
+            assert self.told < len(self.log), "everything has been told, and still we wait"
+            return
+        seen = self.log[: self.told]
+        for write in self.noted:
+            of_it = [pod for _, pod in seen if pod.uid == write.uid]
+            if write.gone:
+                assert of_it[-1].going or self.store.with_uid(write.uid) is None
+            else:
+                assert of_it and int(write.revision) <= max(pod.revision for pod in of_it)
+
+
+TestOwnWrites = OwnWrites.TestCase
+TestOwnWrites.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+
+
+@pytest.fixture
+def store() -> Store[Pod]:
+    made: Store[Pod] = Store(PODS_VIEW)
+    made.apply(Replaced((), "5"))
+    return made
+
+
+def test_what_does_not_arrive_is_listed_again_and_a_list_ends_the_wait(store: Store[Pod]) -> None:
+    writes: Writes[str] = Writes({PODS: store}, timeout=20.0)
+    writes.note(JOB, Write(PODS, "lost", "9"), 100.0)
+    assert writes.waits(JOB) and writes.deadline(JOB) == 120.0
+    assert writes.overdue(JOB, 119.9) == set()
+    assert writes.overdue(JOB, 120.0) == {PODS}
+    assert writes.deadline(JOB) == 140.0  # it is not listed again at once
+    assert writes.waits(JOB)
+    store.apply(Replaced((), "opaque-revision"))
+    assert not writes.waits(JOB) and writes.deadline(JOB) is None
+
+
+def test_a_list_before_the_time_out_proves_nothing_when_revisions_are_opaque(store: Store[Pod]) -> None:
+    writes: Writes[str] = Writes({PODS: store}, timeout=20.0)
+    writes.note(JOB, Write(PODS, "new", "opaque-b"), 100.0)
+    store.apply(Replaced((), "opaque-a"))
+    assert writes.waits(JOB)
+    store.apply(Changed("ADDED", Pod("a", "new", 0)._replace(), "opaque-c"))
+    assert writes.waits(JOB)  # there, but with another revision than the one we made
+
+
+def test_jobs_wait_for_their_own_writes_only(store: Store[Pod]) -> None:
+    writes: Writes[str] = Writes({PODS: store})
+    writes.note(JOB, Write(PODS, "one", "9"), 0.0)
+    assert writes.waits(JOB) and not writes.waits("another")
+    writes.forget(JOB)
+    assert not writes.waits(JOB)

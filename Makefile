@@ -42,6 +42,9 @@ test: $(VENV)/dev ## every test, real TensorFlow included
 test-fast: $(VENV)/dev ## what takes less than 90 seconds
 	@$(BIN)/python -m pytest -q -n 2 -m "not frameworks and not slow and not network"
 
+bench: $(VENV)/runtime ## times and ratios of `trainyard run`
+	@$(BIN)/python bench/run.py --training
+
 lint: $(VENV)/dev ## style, types, and who may import whom
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .

@@ -24,11 +24,11 @@ class Folder:
         place = parent or Path(tempfile.gettempdir())
         sweep(place)
         self.path = Path(tempfile.mkdtemp(prefix=PREFIX, dir=place))  # 0700
-        # Held before it has the name that `sweep` looks for.
-        early = self.path / f"{_LOCK}.new"
-        self._lock = os.open(early, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        fcntl.flock(self._lock, fcntl.LOCK_EX)
-        early.rename(self.path / _LOCK)
+        try:
+            self._lock = _locked(self.path)
+        except OSError:
+            shutil.rmtree(self.path, ignore_errors=True)
+            raise
 
     def close(self, keep: bool = False) -> None:
         """Remove the folder. A kept one loses its lock file, so that no sweep takes it."""
@@ -37,6 +37,15 @@ class Folder:
         else:
             shutil.rmtree(self.path, ignore_errors=True)
         os.close(self._lock)
+
+
+def _locked(path: Path) -> int:
+    """Held before it has the name that `sweep` looks for."""
+    early = path / f"{_LOCK}.new"
+    lock = os.open(early, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    early.rename(path / _LOCK)
+    return lock
 
 
 def sweep(place: Path) -> None:

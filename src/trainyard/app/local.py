@@ -150,19 +150,18 @@ class LocalCluster:
 
     async def stop(self, kill: bool = False, keep: bool = False) -> None:
         """End every pod within its grace period (or at once), then everything else. May be called again to kill."""
-        try:
-            await self.stop_controllers()
-            if self._images is not None:
-                await self._images.close()
-            if self._node is not None:
-                await self._node.stop(kill)
-            if self._api is not None:
-                await self._api.close()
-            await self.server.stop()
-        finally:
+        async with contextlib.AsyncExitStack() as end:  # the last is done first, and each whatever became of the others
             if self._folder is not None:
-                self._folder.close(keep)
+                end.callback(self._folder.close, keep)
                 self._folder = None
+            end.push_async_callback(self.server.stop)
+            if self._api is not None:
+                end.push_async_callback(self._api.close)
+            if self._node is not None:
+                end.push_async_callback(self._node.stop, kill)
+            if self._images is not None:
+                end.push_async_callback(self._images.close)
+            end.push_async_callback(self.stop_controllers)
 
     def write_kubeconfig(self) -> Path:
         """A file that kubectl takes, for this user only."""
@@ -180,7 +179,7 @@ def kubeconfig(url: str, token: str) -> Json:
         "apiVersion": "v1",
         "kind": "Config",
         "clusters": [{"name": name, "cluster": {"server": f"{url}/{token}"}}],
-        "users": [{"name": name, "user": {"token": token}}],
+        "users": [{"name": name, "user": {}}],
         "contexts": [{"name": name, "context": {"cluster": name, "user": name, "namespace": "default"}}],
         "current-context": name,
     }

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import click
 
@@ -37,6 +38,13 @@ class Commands(click.Group):
         if not isinstance(command, click.Command):
             raise TypeError(f"trainyard.cli.{COMMANDS[name].module}.{name} is not a command")
         return command
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Ctrl-C before (or after) a command deals with it itself: the exit code that shells expect, and no words."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            sys.exit(130)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

@@ -95,7 +95,9 @@ def server_library():
 
 def start(flags, cluster):
     """The running server. It serves from threads of its own."""
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "0" if flags.verbose else "1")
+    if not flags.verbose:
+        os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
+        os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")  # a server that only keeps variables gains nothing from it
     server, spec, config, gpus = server_library()
     wanted = config(gpu_options=gpus(per_process_gpu_memory_fraction=flags.gpu_memory_fraction))
     return server(spec(cluster), job_name=flags.job_name, task_index=flags.task_id, config=wanted)

@@ -1,0 +1,49 @@
+"""What our TensorFlow programs say before they import anything heavy."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from trainyard.node.images.catalogue import PROGRAMS
+
+
+def run(program: str, config: str, *words: str) -> subprocess.CompletedProcess[str]:
+    env = {**os.environ, "TF_CONFIG": config}
+    argv = [sys.executable, str(PROGRAMS / program), *words]
+    return subprocess.run(argv, env=env, capture_output=True, text=True, timeout=30, check=False)
+
+
+@pytest.mark.parametrize("program", ["tf_sample.py", "tf_train.py"])
+@pytest.mark.parametrize(
+    "config",
+    [
+        "no json",
+        "[]",
+        "{}",
+        '{"cluster": {"ps": ["a:1"]}}',
+        '{"cluster": {"ps": ["a:1"]}, "task": {"type": "worker", "index": 0}}',
+        '{"cluster": {"ps": ["a:1"]}, "task": {"type": "ps", "index": 1}}',
+        '{"cluster": {"ps": ["a:1"]}, "task": {"type": "ps", "index": "x"}}',
+    ],
+)
+def test_a_tf_config_that_does_not_say_who_i_am_is_one_sentence(program: str, config: str) -> None:
+    done = run(program, config)
+    assert done.returncode == 1
+    assert done.stderr.startswith("TF_CONFIG does not say who I am") and done.stderr.count("\n") == 1
+
+
+def test_workers_without_a_parameter_server_are_told_so_at_once() -> None:
+    cluster = {"master": ["a:1"], "worker": ["b:1"]}
+    done = run("tf_train.py", json.dumps({"cluster": cluster, "task": {"type": "worker", "index": 0}}))
+    assert done.returncode == 1 and "give the job a PS" in done.stderr
+
+
+@pytest.mark.parametrize("program", ["tf_sample.py", "tf_train.py"])
+def test_help_needs_no_tensorflow(program: str) -> None:
+    done = run(program, "", "--help")
+    assert done.returncode == 0 and "--log_dir" in done.stdout

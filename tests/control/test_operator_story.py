@@ -128,6 +128,23 @@ async def test_a_changed_job_ends_the_pass_before_anything_else_is_written(yard:
         assert writes[:3] == ["PATCH", "PATCH", "POST"]  # refused, the next pass's, and only now a child
 
 
+async def test_a_spec_patch_that_changes_nothing_does_not_hold_the_job_up(yard: Yard) -> None:
+    """A server with an older CRD prunes what we store: there is no change, so no watch event either."""
+
+    class Pruning(Troubled):
+        async def send(self, request: Request) -> bytes:
+            if request.method == "PATCH" and request.path.endswith("/tfjobs/mnist"):
+                return await super().send(replace(request, method="GET", body=None, content_type=""))
+            return await super().send(request)
+
+    job = tf_job()
+    del job["spec"]["RuntimeId"]
+    async with yard.operator(Pruning(yard.server.url)):
+        await yard.submit(job)
+        running = await yard.condition("Running")
+        assert "RuntimeId" not in running["spec"]
+
+
 async def test_a_job_that_goes_between_decision_and_write_gets_no_children(yard: Yard) -> None:
     api = Meddled(yard.server.url, lambda: yard.api.delete(TFJOB, "default", "mnist"))
     async with yard.operator(api) as operator:

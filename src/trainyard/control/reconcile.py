@@ -1,7 +1,7 @@
 """The shell obeys one plan, always in the same order. It has no opinions.
 
-Flow: a spec patch goes alone and ends the pass; else the status, then deletes, then patches, then creates (what is not
-a replica first), then events, then the plan's `after`. A plan with nothing to write sends nothing.
+Flow: a spec patch goes alone and ends the pass; else the status, then deletes, then patches, then creates, then events,
+then the plan's `after`. A plan with nothing to write sends nothing.
 
 Guarantees:
 - The status names the resourceVersion we decided on, and is sent even if unchanged whenever something else is to be
@@ -23,6 +23,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import groupby
 
 from trainyard import core
 from trainyard.client import AlreadyExists, Api, ApiError, Conflict, NotFound, Unavailable
@@ -30,7 +31,7 @@ from trainyard.control.events import Recorder
 from trainyard.control.pace import Pace
 from trainyard.control.patches import merge_patch
 from trainyard.control.writes import Write, Writes
-from trainyard.core import Config, Create, Delete, Kind, Patch, Plan, Ref, Refusal
+from trainyard.core import Config, Create, Delete, Job, Kind, Patch, Plan, Ref, Refusal
 from trainyard.objects import GVK, Json, controller_of, key_of, revision_of, uid_of
 
 log = logging.getLogger(__name__)
@@ -93,8 +94,7 @@ class Shell:
         this.memory.advanced = False
         if plan.idle:
             return plan.after
-        if plan.spec_patch:
-            await self._patch_spec(this, plan.spec_patch)
+        if plan.spec_patch and await self._patch_spec(this, plan.spec_patch):
             return None
         if not (plan.urgent or plan.writes_world):
             wait = this.memory.last_status + COUNTS_PAUSE - time.monotonic()
@@ -114,12 +114,16 @@ class Shell:
         )
         return again if again is not None else plan.after
 
-    async def _patch_spec(self, this: Pass, spec: Json) -> None:
+    async def _patch_spec(self, this: Pass, spec: Json) -> bool:
+        """True when the pass ends here. Not so when the server made nothing of the patch: no watch will tell of it."""
         body = {"metadata": {"resourceVersion": revision_of(this.job)}, "spec": spec}
         try:
-            self._note(this, this.gvk, await self._api.patch(this.gvk, this.namespace, this.name, body))
+            answer = await self._api.patch(this.gvk, this.namespace, this.name, body)
         except NotFound:
             log.debug("job has gone kind=%s job=%s/%s", this.gvk.kind, this.namespace, this.name)
+            return True
+        self._note(this, this.gvk, answer)
+        return revision_of(answer) != revision_of(this.job)
 
     async def _patch_status(self, this: Pass) -> bool:
         """The fence. False when the job has gone; Conflict when it is not as it was when we decided."""
@@ -155,20 +159,21 @@ class Shell:
 
     async def _create_all(self, this: Pass) -> float | None:
         """Make everything the plan wants. Returns when to look again if something was refused."""
-        job = {**this.job, "status": this.plan.status}  # children are made for what the status says now
+        if not this.plan.creates:
+            return None
+        # Children are made for what the status says now. The job is read once, however many there are.
+        job = core.read(this.kind, {**this.job, "status": this.plan.status}, self._config)
         refused_before = dict(this.memory.refused)
-        for wave in (
-            [create for create in this.plan.creates if create.slot is None],
-            [create for create in this.plan.creates if create.slot is not None],
-        ):
+        # In the plan's order: what replicas need (a ConfigMap, the Service), the replicas, what comes after them.
+        for _, wave in groupby(this.plan.creates, key=lambda create: create.slot is None):
             await self._together([partial(self._create, this, job, create) for create in wave])
         news = {ref: one for ref, one in this.memory.refused.items() if refused_before.get(ref) is not one}
         if not news:
             return None
         return self._now() + (0.0 if any(one.tries == 1 for one in news.values()) else TRY_AGAIN)
 
-    async def _create(self, this: Pass, job: Json, create: Create) -> None:
-        obj = core.render(this.kind, job, create, self._config)
+    async def _create(self, this: Pass, job: Job, create: Create) -> None:
+        obj = core.render_for(job, create)
         try:
             made = await self._api.create(create.gvk, this.namespace, obj)
         except AlreadyExists as error:

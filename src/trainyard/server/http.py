@@ -64,12 +64,12 @@ class Http:
         """The path that is asked for, without a token in front."""
         if not self._token or path in OPEN_PATHS:
             return path
-        sent = request.headers.get("Authorization", "").encode("utf-8", "surrogateescape")
-        if hmac.compare_digest(sent, self._token):
-            return path
         first, _, rest = path.removeprefix("/").partition("/")
         if hmac.compare_digest(b"Bearer " + first.encode("utf-8", "surrogateescape"), self._token):
             return f"/{rest}"
+        sent = request.headers.get("Authorization", "").encode("utf-8", "surrogateescape")
+        if hmac.compare_digest(sent, self._token):
+            return path
         raise Refused(401, "Unauthorized", "Unauthorized")
 
     async def _watch(self, request: web.BaseRequest, watch: Watch) -> web.StreamResponse:

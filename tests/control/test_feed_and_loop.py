@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from trainyard.client import Api, Conflict, Gone, NotFound, Request, Unavailable
-from trainyard.control import Feed, Loop, Source, Store, itself, plain
+from trainyard.control import Feed, Loop, Source, Store, itself, plain, watch
 from trainyard.control.watch import Said
 from trainyard.objects import GVK, Json, Key, encode
+from trainyard.server import Server
 
 POD = GVK("", "v1", "Pod", "pods")
 
@@ -269,3 +270,29 @@ async def test_no_pass_before_everything_is_known() -> None:
     await asyncio.wait_for(passes.api.used_up.wait(), 10)
     assert not unsynced.synced and not passes.loop.synced and passes.keys == []
     await passes.loop.stop()
+
+
+async def test_pages_of_our_real_server_are_one_list(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch, "PAGE", 2)
+    server = Server()
+    await server.start()
+    maps = GVK("", "v1", "ConfigMap", "configmaps")
+    kind = {"apiVersion": "v1", "kind": "ConfigMap"}
+    heard = asyncio.Event()
+    store: Store[Json] = Store(plain())
+
+    def apply(said: Said[Json]) -> None:
+        store.apply(said)
+        if len(store) == 6:
+            heard.set()
+
+    async with Api(server.url) as api:
+        for at in range(5):
+            await api.create(maps, "default", {**kind, "metadata": {"name": f"m{at}"}})
+        running = asyncio.create_task(Feed(api, Source(maps, "default"), store.view, apply).run())
+        await api.create(maps, "default", {**kind, "metadata": {"name": "later"}})
+        await asyncio.wait_for(heard.wait(), 10)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+    await server.stop()
+    assert names(store) == ["later", "m0", "m1", "m2", "m3", "m4"] and store.lists == 1

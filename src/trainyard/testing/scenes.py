@@ -1,0 +1,94 @@
+"""The scenes that are explored: which job, which moves, how much trouble. The small ones are for every test run.
+
+python -m trainyard.testing.scenes          the small scenes, one line each
+python -m trainyard.testing.scenes --big    more trouble, several minutes
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from trainyard.kinds import TFJOB
+from trainyard.testing.moves import Bounds
+from trainyard.testing.world import RUNTIME_ID
+from trainyard.testing.worlds import EVERY, Scene, explore
+
+ALWAYS = ("pass", "dying pass", "unasked", "succeed")
+VIEWS = ("remember", "restart", "mixed pass", "stale pass")
+LIVING = ("pass", "unasked", *VIEWS)
+"""With views, but the operator dies between passes only."""
+SMALL = Bounds(trouble=1, time=1)
+
+
+class Case(NamedTuple):
+    """A scene and the moves allowed in it."""
+
+    name: str
+    scene: Scene
+    moves: frozenset[str]
+
+
+def small() -> Iterator[Case]:
+    """What every test run visits."""
+    troubles = ("fail", "drain", "delete pod", "delete job", "suspend", "edit", "edit early", "delete", "time")
+    yield Case("every trouble", Scene(bounds=SMALL), frozenset([*ALWAYS, *troubles]))
+    yield Case("old views, failures", Scene(bounds=SMALL), frozenset([*LIVING, "succeed", "fail"]))
+    yield Case("old views, suspend", Scene(bounds=SMALL), frozenset([*LIVING, "suspend"]))
+    rest = ("drain", "delete job", "edit", "edit early", "delete")
+    yield Case("old views, the rest", Scene(bounds=SMALL), frozenset([*LIVING, *rest]))
+    yield from policies()
+    yield Case("born suspended", _scene(suspend=True), frozenset([*ALWAYS, "suspend"]))
+    in_place = Scene({"backoffLimit": 1}, worker_restarts="OnFailure", bounds=Bounds(trouble=2, time=1))
+    yield Case("restarts in place", in_place, frozenset([*ALWAYS, "fail"]))
+    yield Case("a default PS", Scene(default_ps=True, bounds=SMALL), frozenset(["pass", "unasked", "succeed", "fail"]))
+    yield Case("TensorBoard", _scene(tensorboard={"logDir": "/l"}), frozenset(["pass", "unasked", "fail", "suspend"]))
+    yield Case("a foreign name", foreign(), frozenset(["pass", "dying pass", "unasked", "fail", "time"]))
+
+
+def policies() -> Iterator[Case]:
+    """The table of policies."""
+    moves = frozenset(["pass", "unasked", "succeed", "fail", "time"])
+    for clean in ("", "None", "Running", "All"):
+        for limit in (None, 0, 1):
+            for ends in ({}, {"ttlSecondsAfterFinished": 5}, {"activeDeadlineSeconds": 30}):
+                spec: dict[str, object] = {"cleanPodPolicy": clean, "backoffLimit": limit, **ends}
+                given = {name: value for name, value in spec.items() if value not in ("", None)}
+                said = ", ".join(f"{name} {value}" for name, value in given.items()) or "no policy"
+                yield Case(said, Scene(given, bounds=Bounds(trouble=1, time=2)), moves)
+    stopped = _scene(activeDeadlineSeconds=30, cleanPodPolicy="All")
+    yield Case("a deadline and suspend", stopped, frozenset(["pass", "unasked", "suspend", "time"]))
+
+
+def big() -> Iterator[Case]:
+    """More trouble in one history, and views in which the operator also dies in the middle of a pass."""
+    yield Case("two troubles", Scene(bounds=Bounds(trouble=2, time=2)), EVERY - {"remember"})
+    for name in ("fail", "drain", "delete pod", "delete job", "suspend", "edit", "edit early", "delete"):
+        moves = frozenset([*ALWAYS, *VIEWS, "time", name])
+        yield Case(f"old views, {name}", Scene(bounds=SMALL), moves)
+    yield Case("two failures of two", _scene(backoffLimit=1, trouble=3), frozenset([*ALWAYS, "fail", "drain", "time"]))
+    yield Case("a default PS, all else", Scene(default_ps=True, bounds=SMALL), EVERY - {"remember"})
+
+
+def foreign() -> Scene:
+    return Scene(foreign=f"worker-{RUNTIME_ID}-0", bounds=SMALL)
+
+
+def _scene(trouble: int = 1, **policies: object) -> Scene:
+    return Scene(policies, bounds=Bounds(trouble=trouble, time=1))
+
+
+def main() -> None:
+    total, began = 0, time.monotonic()
+    for case in big() if "--big" in sys.argv else small():
+        start = time.monotonic()
+        found = explore(TFJOB, case.scene, moves=case.moves)
+        total += found.worlds
+        print(f"{found.worlds:8} worlds  {time.monotonic() - start:6.1f} s  {case.name}", flush=True)
+    print(f"{total:8} worlds  {time.monotonic() - began:6.1f} s  every rule holds")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,169 @@
+"""Every world that a small job can reach, visited breadth first; the shortest story that breaks a rule is told.
+
+The decision is the real one (`core.decide`); the shell's order is modelled in `obeying`, all else in `moves`.
+
+Moves: a pass, whole or dying after its 1st, 2nd, 3rd write; a pass on a remembered old view; a pass on a fresh job and
+old children; the operator's restart; Job controller, node, garbage collector; containers ending with 0, 1, 137,
+OOMKilled or drained; a pod or a child Job deleted by a person; suspend, resume, edit, delete; time passing to the
+plan's `after`. `Bounds` says how often each may happen in one history.
+
+Old children, exactly: the real shell waits until its own child writes have arrived in its stores, so old children
+always contain them, unless the operator was restarted. What others did may be missing from any resource (`obeying`).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from trainyard.core import Kind
+from trainyard.objects import Json
+from trainyard.testing.book import Book, Sight
+from trainyard.testing.moves import MOVES, PASSES, Bounds, settled_step, sights
+from trainyard.testing.obeying import ALL, Shell, obey
+from trainyard.testing.rules import after_step, at_rest
+from trainyard.testing.world import Kid, Thing, World
+
+ROUNDS = 40
+REAL = Shell()
+LOOKS = 3  # a name that somebody else holds is tried again for ever; after so many times we have seen enough
+EVERY = frozenset([*MOVES, *PASSES])
+
+
+class Broken(Exception):
+    """A rule does not hold."""
+
+    def __init__(self, rule: str, story: list[str]) -> None:
+        super().__init__("\n  ".join([rule, *story]))
+        self.rule, self.story = rule, story
+
+
+@dataclass(frozen=True)
+class Scene:
+    """Where the exploration starts: a job that nobody has seen yet."""
+
+    policies: Json = field(default_factory=dict)
+    default_ps: bool = False
+    worker_restarts: str = "Never"  # the WORKER's restartPolicy
+    foreign: str = ""  # a Job of that name exists and is not ours
+    bounds: Bounds = field(default_factory=Bounds)
+
+    def spec(self) -> Json:
+        def template(policy: str) -> Json:
+            return {"spec": {"containers": [{"name": "tensorflow", "image": "i"}], "restartPolicy": policy}}
+
+        items: list[Json] = [
+            {"tfReplicaType": "MASTER", "template": template("Never")},
+            {"tfReplicaType": "WORKER", "template": template(self.worker_restarts)},
+        ]
+        if self.default_ps:
+            items.append({"tfReplicaType": "PS"})
+        return {"replicaSpecs": items, **self.policies}
+
+    def world(self, book: Book) -> World:
+        kids: tuple[Kid, ...] = (Thing("Job", self.foreign, 0, True),) if self.foreign else ()
+        return World(book.number(self.spec()), book.number({}), kids, left=self.bounds.start())
+
+
+@dataclass
+class Found:
+    """What an exploration came to."""
+
+    worlds: int
+    plans: int
+
+
+def explore(kind: Kind, scene: Scene, shell: Shell = REAL, moves: frozenset[str] = EVERY) -> Found:
+    """Visit every world. Raises Broken."""
+    book = Book(kind)
+    first = scene.world(book)
+    came: dict[World, tuple[World | None, str]] = {first: (None, "")}
+    rested: set[World] = set()
+    todo = deque([first])
+    try:
+        while todo:
+            world = todo.popleft()
+            if rule := _settles(book, world, shell, rested):
+                raise _Stop(rule, world, "from here on nothing goes wrong")
+            for told, after in _next(book, world, shell, moves):
+                after = _needed(after, shell)
+                if after not in came:
+                    if rule := after_step(book, world, after):
+                        raise _Stop(rule, world, told)
+                    came[after] = (world, told)
+                    todo.append(after)
+    except _Stop as stop:
+        raise Broken(stop.rule, _story(came, stop.world, stop.told)) from None
+    return Found(len(came), book.plans)
+
+
+class _Stop(Exception):
+    def __init__(self, rule: str, world: World, told: str) -> None:
+        super().__init__(rule)
+        self.rule, self.world, self.told = rule, world, told
+
+
+def _next(book: Book, world: World, shell: Shell, moves: frozenset[str]) -> Iterator[tuple[str, World]]:
+    for told, sight in sights(world, moves):
+        limits = [ALL, 1, 2, 3] if "dying pass" in moves else [ALL]
+        for limit in limits:
+            done = obey(book, world, sight, limit, shell)
+            if limit != ALL and done.writes >= done.wanted:
+                break
+            text = told if limit == ALL else f"{told}, dying after {limit}"
+            if done.broken:
+                raise _Stop(done.broken[0], world, text)
+            yield text, done.world
+    for name, move in MOVES.items():
+        if name in moves:
+            yield from move(book, world)
+
+
+def _needed(world: World, shell: Shell) -> World:
+    """What nobody can act on any more is forgotten, so that more histories meet: the fence stops every old view."""
+    view = world.view
+    if view is None or view.fresh or shell.fence != "always" or not shell.versioned:
+        return world
+    return world._replace(view=view._replace(spec=-1, status=-1))
+
+
+def _settles(book: Book, world: World, shell: Shell, rested: set[World]) -> str:
+    """From here on nothing goes wrong. Does it come to rest, in the right place?"""
+    world = world._replace(left=(), view=None)
+    way: list[World] = []
+    looks = 0
+    for _ in range(ROUNDS):
+        if world in rested:
+            rested.update(way)
+            return ""
+        way.append(world)
+        after, broken = settled_step(book, world, shell)
+        if rule := (broken or [after_step(book, world, after)])[0]:
+            return rule
+        if after == world:
+            later = _later(book, world)
+            looks += 1
+            if later is None or (world.refused and looks > LOOKS):
+                rule = at_rest(book, world)
+                if not rule:
+                    rested.update(way)
+                return rule
+            after = world._replace(now=later)
+        world = after
+    return "it never settles"
+
+
+def _later(book: Book, world: World) -> int | None:
+    """When the operator looks again."""
+    after = book.act(world, Sight.of(world)).after
+    return None if after is None else max(-int(-after // 1), world.now + 1)
+
+
+def _story(came: dict[World, tuple[World | None, str]], world: World, last: str) -> list[str]:
+    steps = [last]
+    at: World | None = world
+    while at is not None:
+        at, told = came[at]
+        steps.append(told)
+    return [step for step in reversed(steps) if step]

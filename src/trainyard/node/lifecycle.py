@@ -83,7 +83,7 @@ class Pod:
     policy: str
     containers: tuple[Container, ...]
     grace: float = 30.0
-    began: float = 0.0
+    began: float = -1.0  # before the first event
     deadline: float | None = None
     deleting: bool = False
     kill_at: float | None = None
@@ -217,7 +217,7 @@ def step(pod: Pod, event: Event) -> tuple[Pod, list[Action]]:
             pod = _stop(pod, event, actions)
         case Tick():
             pass
-    if not pod.began:
+    if pod.began < 0:
         pod = replace(pod, began=event.now)
     if pod.kill_at is None and pod.deadline is not None and event.now >= pod.began + pod.deadline:
         text = "Pod was active on the node longer than the specified deadline"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import cast
@@ -21,6 +22,7 @@ from trainyard.objects.labels import HOSTS, spread
 
 GATEWAY = "10.244.0.1"
 PROXY_PORT = 3128
+_OURS = re.compile(r"10\.(244|96)\.\d+\.\d+$")  # addresses of pods and Services
 _HIGHEST = 65534  # addresses of 10.244.0.0/16 that a pod may have: 2 to this
 
 
@@ -58,7 +60,7 @@ class NamespaceNetwork(Network):
         loop = asyncio.get_running_loop()
         udp = await self.sandbox.listen(GATEWAY, 53, udp=True)
         self._resolver, _ = await loop.create_datagram_endpoint(lambda: _Resolver(self.directory.lookup), sock=udp)
-        for port, serve in ((53, self._resolve), (PROXY_PORT, proxy)):
+        for port, serve in ((53, self._resolve), (PROXY_PORT, self._proxy)):
             sock = await self.sandbox.listen(GATEWAY, port)
             self._servers.append(await asyncio.start_server(serve, sock=sock))
 
@@ -79,6 +81,13 @@ class NamespaceNetwork(Network):
                 writer.write(len(said).to_bytes(2) + said)
                 await writer.drain()
         writer.close()
+
+    async def _proxy(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await proxy(reader, writer, self._inside)
+
+    async def _inside(self, host: str, port: int) -> Streams | None:
+        addresses = [host] if _OURS.match(host) else self.directory.lookup(host)
+        return await self.dial("", addresses[0], port) if addresses else None
 
     def allot(self, pod: Json) -> str:
         """A pod that comes back under its name gets its old address back if it can: neighbours that remember it win."""

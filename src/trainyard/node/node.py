@@ -23,6 +23,7 @@ from trainyard.node.sandbox import Failed, Process, Sandbox, SandboxError
 from trainyard.node.shared import SharedNetwork
 from trainyard.objects import Json, key_of, name_of, namespace_of, uid_of
 
+_SLACK = 5.0  # seconds for the dying of what was killed
 _NETWORKS: dict[str, type[Network]] = {"namespace": NamespaceNetwork, "shared": SharedNetwork}
 
 
@@ -83,7 +84,12 @@ class Node:
             if not one.over.is_set():
                 one.stop(kill)
         try:
-            await asyncio.gather(*(one.over.wait() for one in self._running.values()))
+            # Bounded: closing the sandbox ends whatever did not end in time.
+            patience = _SLACK + (0.0 if kill else max((one.life.grace for one in self._running.values()), default=0.0))
+            async with asyncio.timeout(patience):
+                await asyncio.gather(*(one.over.wait() for one in self._running.values()))
+        except TimeoutError:
+            self._say("node: some containers did not end in time; killing them")
         finally:
             await self._kubelet.stop()
             await house.network.stop()
@@ -144,6 +150,9 @@ class Node:
         """The helper was killed. Everything below it is dead; start another and go on."""
         if self._house and not self._house.closing:
             self._chore(self._recover(self._house))
+        else:
+            for one in list(self._running.values()):
+                one.lost()
 
     async def _recover(self, house: House) -> None:
         self._say("node: the helper process was killed, and all containers with it; starting another")

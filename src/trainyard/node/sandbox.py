@@ -197,7 +197,7 @@ class Sandbox:
         await self._ask("pod", pod=pod, hostname=hostname, address=address, memory=memory)
 
     async def remove_pod(self, pod: str) -> None:
-        with contextlib.suppress(SandboxError):
+        with contextlib.suppress(SandboxError, Failed):
             await self._ask("unpod", pod=pod)
 
     async def spawn(self, process: Process, log: int) -> None:

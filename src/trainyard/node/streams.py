@@ -15,6 +15,8 @@ from urllib.request import getproxies, proxy_bypass
 _PIECE = 1 << 16
 _PATIENCE = 30.0
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+Inside = Callable[[str, int], Awaitable[Streams | None]]
+"""A connection to a host and port of the cluster; None for a host that is not in it."""
 
 
 async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -54,12 +56,12 @@ async def forward(
     await splice((reader, writer), other)
 
 
-async def proxy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Serve one connection to the proxy."""
+async def proxy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, inside: Inside) -> None:
+    """Serve one connection to the proxy. Programs whose no_proxy knows no networks ask it for the cluster too."""
     try:
         async with asyncio.timeout(_PATIENCE):
             head = await reader.readuntil(b"\r\n\r\n")
-            other, first, reply = await _open(head)
+            other, first, reply = await _open(head, inside)
     except (asyncio.IncompleteReadError, asyncio.LimitOverrunError, ValueError):
         await _refuse(writer, "400 Bad Request", "the proxy understands CONNECT and http:// requests")
         return
@@ -82,7 +84,7 @@ async def _refuse(writer: asyncio.StreamWriter, status: str, why: str) -> None:
     hang_up(writer)
 
 
-async def _open(head: bytes) -> tuple[Streams, bytes, bytes]:
+async def _open(head: bytes, inside: Inside) -> tuple[Streams, bytes, bytes]:
     """The connection that a request asks for, what to send on it first, and what to answer at once."""
     line, _, rest = head.decode("latin-1").partition("\r\n")
     method, target, _ = line.split(" ", 2)
@@ -91,13 +93,14 @@ async def _open(head: bytes) -> tuple[Streams, bytes, bytes]:
     if not url.hostname or not (tunnel or url.scheme == "http"):
         raise ValueError(target)
     port = url.port or (443 if tunnel else 80)
-    upstream = _upstream("https" if tunnel else "http", url.hostname)
+    near = await inside(url.hostname, port)
+    upstream = None if near else _upstream("https" if tunnel else "http", url.hostname)
     if upstream:
         address, credentials = upstream
         extra = f"Proxy-Authorization: Basic {credentials}\r\n" if credentials else ""
         streams = await asyncio.open_connection(*address)
         return streams, f"{line}\r\n{extra}{_without_hops(rest, tunnel)}".encode("latin-1"), b""
-    streams = await asyncio.open_connection(url.hostname, port)
+    streams = near or await asyncio.open_connection(url.hostname, port)
     if tunnel:
         return streams, b"", b"HTTP/1.1 200 Connection established\r\n\r\n"
     path = url.path or "/"

@@ -1,0 +1,282 @@
+"""The table of a container, and the rules of a pod, stepped by hand."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trainyard.node.lifecycle import (
+    NEXT,
+    OVER,
+    Action,
+    At,
+    Blocked,
+    Cancel,
+    Container,
+    Dropped,
+    Ended,
+    Over,
+    Pod,
+    Signal,
+    Start,
+    Started,
+    Stop,
+    Tick,
+    Wake,
+    pause,
+    step,
+)
+from trainyard.node.status import Place, phase, status
+
+PLACE = Place("10.0.0.1", "10.0.0.2", {})
+
+
+def pod(policy: str = "Never", *names: str, inits: tuple[str, ...] = (), deadline: float | None = None) -> Pod:
+    containers = [*(Container(name, init=True) for name in inits), *(Container(name) for name in names or ("main",))]
+    return Pod("pod", "uid", policy, tuple(containers), deadline=deadline)
+
+
+def play(one: Pod, *events: object) -> tuple[Pod, list[Action]]:
+    """Step through all events; the actions of the last one."""
+    actions: list[Action] = []
+    for event in events:
+        one, actions = step(one, event)  # type: ignore[arg-type]
+    return one, actions
+
+
+def test_a_pod_starts_all_its_containers_when_there_is_nothing_before_them() -> None:
+    after, actions = play(pod("Never", "a", "b"), Tick(1))
+    assert actions == [Start("a", 1), Start("b", 1)]
+    assert phase(after) == "Pending"
+
+
+def test_init_containers_come_one_after_the_other() -> None:
+    one = pod("Never", "main", inits=("first", "second"))
+    one, actions = play(one, Tick(1))
+    assert actions == [Start("first", 1)]
+    one, actions = play(one, Started(2, "first"), Ended(3, "first", 0))
+    assert actions == [Start("second", 1)] and phase(one) == "Pending"
+    one, actions = play(one, Started(4, "second"), Ended(5, "second", 0))
+    assert actions == [Start("main", 1)]
+    assert phase(play(one, Started(6, "main"))[0]) == "Running"
+
+
+@pytest.mark.parametrize(
+    ("policy", "code", "expected", "again"),
+    [
+        ("Never", 0, "Succeeded", False),
+        ("Never", 1, "Failed", False),
+        ("OnFailure", 0, "Succeeded", False),
+        ("OnFailure", 1, "Running", True),
+        ("Always", 0, "Running", True),
+        ("Always", 1, "Running", True),
+    ],
+)
+def test_the_policy_decides_what_an_end_means(policy: str, code: int, expected: str, again: bool) -> None:
+    one, actions = play(pod(policy), Tick(1), Started(2, "main"), Ended(3, "main", code))
+    assert phase(one) == expected
+    assert (Start("main", 2) in actions) is again
+    assert (Over() in actions) is not again
+
+
+@pytest.mark.parametrize(("policy", "expected"), [("Never", "Failed"), ("OnFailure", "Pending"), ("Always", "Pending")])
+def test_a_failed_init_container_is_repeated_unless_the_policy_is_never(policy: str, expected: str) -> None:
+    one = pod(policy, "main", inits=("init",))
+    one, actions = play(one, Tick(1), Started(2, "init"), Ended(3, "init", 1))
+    assert phase(one) == expected
+    assert (Start("init", 2) in actions) is (policy != "Never")
+
+
+def test_a_pod_ends_when_its_last_container_has() -> None:
+    one, _ = play(pod("Never", "a", "b"), Tick(1), Started(1, "a"), Started(1, "b"), Ended(2, "a", 1))
+    assert phase(one) == "Running" and not one.over
+    one, actions = play(one, Ended(3, "b", 0))
+    assert phase(one) == "Failed" and actions == [Over()]
+
+
+def test_the_pauses_are_the_kubelets() -> None:
+    assert [pause(failures) for failures in range(1, 9)] == [0, 10, 20, 40, 80, 160, 300, 300]
+
+
+def test_a_pause_is_counted_from_the_end_and_shown_with_its_length() -> None:
+    one, now = play(pod("Always"), Tick(0))[0], 0.0
+    waits = []
+    for _ in range(5):
+        one, actions = play(one, Started(now, "main"), Ended(now + 1, "main", 1))
+        if Start("main", one.containers[0].run) not in actions:
+            (wake,) = [action for action in actions if isinstance(action, Wake)]
+            waits.append(wake.at - (now + 1))
+            shown = status(one, PLACE, [], now)["containerStatuses"][0]["state"]["waiting"]
+            assert shown["reason"] == "CrashLoopBackOff" and shown["message"].startswith("back-off ")
+            one, early = play(one, Tick(wake.at - 0.1))
+            assert not [action for action in early if isinstance(action, Start)]
+            now = wake.at
+            one, actions = play(one, Tick(now))
+        assert Start("main", one.containers[0].run) in actions
+    assert waits == [10, 20, 40, 80]
+
+
+def test_ten_minutes_of_running_forgive_what_was_before() -> None:
+    one, _ = play(pod("Always"), Tick(0), Started(0, "main"), Ended(1, "main", 1), Started(2, "main"))
+    one, actions = play(one, Ended(602, "main", 1))
+    assert Start("main", 3) in actions
+
+
+def test_stop_sends_term_then_kill_when_the_grace_period_is_over() -> None:
+    one, actions = play(pod(), Tick(0), Started(1, "main"), Stop(10, 30))
+    assert actions == [Signal("main", False), Wake(40)]
+    one, actions = play(one, Tick(40))
+    assert actions == [Signal("main", True)]
+    one, actions = play(one, Ended(41, "main", 137))
+    assert actions == [Over()] and phase(one) == "Failed"
+
+
+def test_a_second_stop_can_only_bring_the_end_nearer() -> None:
+    one, actions = play(pod(), Tick(0), Started(1, "main"), Stop(10, 30), Stop(11, 60))
+    assert actions == [Wake(40)]
+    one, actions = play(one, Stop(12, 0))
+    assert actions == [Signal("main", True)]
+
+
+def test_a_stopped_pod_drops_what_has_not_started() -> None:
+    one, actions = play(pod("Always", "main", inits=("init",)), Tick(0), Stop(1, 30))
+    assert Cancel("init") in actions and not one.over
+    one, actions = play(one, Dropped(2, "init"))
+    assert one.over and actions == [Over()]
+
+
+def test_a_container_that_started_too_late_is_stopped_like_the_others() -> None:
+    _, actions = play(pod(), Tick(0), Stop(1, 30), Started(2, "main"))
+    assert Signal("main", False) in actions
+    _, actions = play(pod(), Tick(0), Stop(1, 0), Started(2, "main"))
+    assert Signal("main", True) in actions
+
+
+def test_nothing_is_started_again_while_the_pod_is_stopped() -> None:
+    one, actions = play(pod("Always"), Tick(0), Started(1, "main"), Stop(2, 30), Ended(3, "main", 0))
+    assert one.over and actions == [Over()]
+
+
+def test_a_deadline_stops_the_pod_and_gives_it_a_reason() -> None:
+    one, actions = play(pod("Always", deadline=100), Tick(0), Started(1, "main"))
+    assert Wake(100) in actions
+    one, actions = play(one, Tick(100))
+    assert Signal("main", False) in actions
+    one, _ = play(one, Ended(101, "main", 143))
+    said = status(one, PLACE, [], 101)
+    assert (said["phase"], said["reason"]) == ("Failed", "DeadlineExceeded") and not one.deleting
+
+
+def test_a_blocked_container_waits_with_its_reason() -> None:
+    one, _ = play(pod(), Tick(0), Blocked(1, "main", "ErrImagePull", "no such image"))
+    shown = status(one, PLACE, [], 1)["containerStatuses"][0]["state"]
+    assert shown == {"waiting": {"reason": "ErrImagePull", "message": "no such image"}}
+
+
+def test_a_restarted_container_remembers_its_last_end() -> None:
+    one, _ = play(pod("Always"), Tick(0), Started(1, "main"), Ended(2, "main", 3), Started(3, "main"))
+    shown = status(one, PLACE, [], 3)["containerStatuses"][0]
+    assert shown["restartCount"] == 1 and "running" in shown["state"]
+    assert shown["lastState"]["terminated"]["exitCode"] == 3
+    assert shown["lastState"]["terminated"]["containerID"] != shown["containerID"]
+
+
+def test_a_condition_keeps_its_time_until_it_changes() -> None:
+    one, _ = play(pod(), Tick(0), Started(1, "main"))
+    first = status(one, PLACE, [], 1)["conditions"]
+    assert status(one, PLACE, first, 500)["conditions"] == first
+
+
+def test_conditions_of_others_are_kept() -> None:
+    other = {"type": "DisruptionTarget", "status": "True", "reason": "x", "message": "", "lastTransitionTime": None}
+    assert other in status(play(pod(), Tick(0))[0], PLACE, [other], 1)["conditions"]
+
+
+def test_every_move_in_the_table_is_between_places_that_exist() -> None:
+    assert {start for start, _ in NEXT} | set(NEXT.values()) == set(At)
+    assert not [move for move in NEXT if move[0] is At.DROPPED]
+
+
+class Machine:
+    """What carries the actions out, in every order that can happen: a start ends in one of three ways, and so on."""
+
+    def __init__(self, policy: str, inits: int) -> None:
+        self.pod = pod(policy, "a", "b", inits=tuple(f"init-{number}" for number in range(inits)))
+        self.now = 0.0
+        self.starting: set[str] = set()
+        self.running: set[str] = set()
+        self.overs = 0
+
+    def feed(self, event: object) -> None:
+        self.pod, actions = step(self.pod, event)  # type: ignore[arg-type]
+        for action in actions:
+            match action:
+                case Start(name, _):
+                    assert name not in self.starting | self.running, "started twice"
+                    self.starting.add(name)
+                case Cancel(name):
+                    assert name in self.starting
+                case Signal(name, _):
+                    assert name in self.running
+                case Over():
+                    self.overs += 1
+        inits = {one.name for one in self.pod.containers if one.init}
+        assert not (self.running & inits and self.running - inits), "init containers run alone"
+        assert self.overs == (1 if self.pod.over else 0)
+
+    def choices(self) -> list[object]:
+        self.now += 7
+        found: list[object] = [Tick(self.now)]
+        for name in sorted(self.starting):
+            found += [Started(self.now, name), Ended(self.now, name, 127), Blocked(self.now, name, "Waits")]
+            if self.pod.kill_at is not None:
+                found.append(Dropped(self.now, name))
+        for name in sorted(self.running):
+            found += [Ended(self.now, name, 0), Ended(self.now, name, 1)]
+        if not self.pod.over:
+            found += [Stop(self.now, 30), Stop(self.now, 0)]
+        return found
+
+    def happen(self, event: object) -> None:
+        match event:
+            case Started(_, name):
+                self.starting.discard(name)
+                self.running.add(name)
+            case Ended(_, name) | Dropped(_, name):
+                self.starting.discard(name)
+                self.running.discard(name)
+        self.feed(event)
+
+
+@given(
+    policy=st.sampled_from(["Always", "OnFailure", "Never"]),
+    inits=st.integers(0, 2),
+    picks=st.lists(st.integers(0, 99), max_size=40),
+)
+def test_whatever_happens_in_whatever_order_the_rules_hold(policy: str, inits: int, picks: list[int]) -> None:
+    machine = Machine(policy, inits)
+    machine.feed(Tick(0.5))
+    for pick in picks:
+        choices = machine.choices()
+        machine.happen(choices[pick % len(choices)])
+        said = status(machine.pod, PLACE, [], machine.now)
+        assert (said["phase"] in ("Succeeded", "Failed")) == machine.pod.over
+        assert all(len(one["state"]) == 1 for one in said["containerStatuses"])
+
+
+def test_a_stopped_pod_ends_whatever_its_containers_were_doing() -> None:
+    for policy, moves in itertools.product(("Always", "Never"), itertools.product(range(4), repeat=3)):
+        machine = Machine(policy, 1)
+        machine.feed(Tick(0.5))
+        for move in moves:
+            choices = [one for one in machine.choices() if not isinstance(one, Stop)]
+            machine.happen(choices[move % len(choices)])
+        machine.happen(Stop(machine.now + 1, 0)) if not machine.pod.over else None
+        for name in sorted(machine.starting):
+            machine.happen(Dropped(machine.now, name))
+        for name in sorted(machine.running):
+            machine.happen(Ended(machine.now, name, 137))
+        assert machine.pod.over and all(one.at in OVER for one in machine.pod.containers)

@@ -1,0 +1,201 @@
+"""Names, DNS messages, the NAT by text, mount paths: all pure."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+
+from trainyard.node import dns, paths
+from trainyard.node.names import Directory, Peer, Port, ports_of
+from trainyard.node.namespaced import resolv_conf
+from trainyard.node.sandbox import Mount
+from trainyard.node.shared import Ports, own_address, rewriter
+from trainyard.objects import Json
+
+
+def peer(name: str, address: str, ready: bool = True, subdomain: str = "job", **labels: str) -> Peer:
+    return Peer(
+        f"uid-{name}", "default", name, name, subdomain, address, ready, {"job": "one", **labels}, {"http": 8080}
+    )
+
+
+def service(name: str, **spec: object) -> Json:
+    return {"metadata": {"name": name, "namespace": "default"}, "spec": spec}
+
+
+def directory(publish: bool) -> Directory:
+    found = Directory()
+    selector = {"job": "one"}
+    found.replace_services(
+        [
+            service("job", clusterIP="None", selector=selector, publishNotReadyAddresses=publish),
+            service("web", clusterIP="10.96.0.7", selector=selector, ports=[{"port": 80, "targetPort": "http"}]),
+            service("bare", clusterIP="None"),
+        ]
+    )
+    for one in (peer("a", "10.244.0.2"), peer("b", "10.244.0.3", ready=False), peer("c", "10.244.0.4", job="two")):
+        found.peers[one.uid] = one
+    return found
+
+
+@pytest.mark.parametrize(
+    ("name", "publish", "expected"),
+    [
+        ("job.default.svc.cluster.local", False, ["10.244.0.2"]),
+        ("job.default.svc.cluster.local.", True, ["10.244.0.2", "10.244.0.3"]),
+        ("A.Job.default.svc.cluster.local", False, ["10.244.0.2"]),
+        ("b.job.default.svc.cluster.local", False, None),
+        ("b.job.default.svc.cluster.local", True, ["10.244.0.3"]),
+        ("c.job.default.svc.cluster.local", True, None),
+        ("web.default.svc.cluster.local", False, ["10.96.0.7"]),
+        ("a.web.default.svc.cluster.local", False, None),
+        ("bare.default.svc.cluster.local", True, []),
+        ("web.other.svc.cluster.local", False, None),
+        ("web", False, None),
+        ("example.com", False, None),
+        ("x.y.z.default.svc.cluster.local", False, None),
+    ],
+)
+def test_who_has_which_name(name: str, publish: bool, expected: list[str] | None) -> None:
+    assert directory(publish).lookup(name) == expected
+
+
+def test_a_service_leads_to_ready_pods_by_the_name_of_their_port() -> None:
+    known = directory(publish=False)
+    web = known.services[next(key for key in known.services if key.name == "web")]
+    (port,) = ports_of(web)
+    assert port == Port(80, "http")
+    assert [(one.name, number) for one, number in known.backends(web, port)] == [("a", 8080)]
+
+
+def question(name: str, kind: int = 1, flags: int = 0x0100) -> bytes:
+    labels = b"".join(bytes([len(part)]) + part.encode() for part in name.split("."))
+    return struct.pack("!6H", 77, flags, 1, 0, 0, 0) + labels + b"\0" + struct.pack("!HH", kind, 1)
+
+
+def asked(query: bytes, addresses: list[str] | None, limit: int = 65535) -> tuple[int, int, bytes]:
+    said = dns.answer(query, lambda name: addresses if name == "a.b" else None, limit)
+    assert said is not None
+    ident, flags, _, answers, _, _ = struct.unpack_from("!6H", said)
+    assert ident == 77 and flags & 0x8000
+    return flags, answers, said
+
+
+def test_an_address_is_answered_with_no_time_to_live() -> None:
+    flags, answers, said = asked(question("a.b"), ["10.244.0.2"])
+    assert (flags & 0xF, answers) == (0, 1)
+    assert said.endswith(struct.pack("!HHIH", 1, 1, 0, 4) + bytes([10, 244, 0, 2]))
+
+
+@pytest.mark.parametrize(
+    ("query", "addresses", "code", "answers"),
+    [
+        (question("nobody"), ["10.244.0.2"], 3, 0),
+        (question("a.b", kind=28), ["10.244.0.2"], 0, 0),
+        (question("nobody", kind=28), None, 3, 0),
+        (question("a.b"), [], 0, 0),
+        (question("a.b")[:-3], ["10.244.0.2"], 1, 0),
+        (question("a.b", flags=0x2800), ["10.244.0.2"], 4, 0),
+    ],
+)
+def test_what_is_answered_to_what(query: bytes, addresses: list[str] | None, code: int, answers: int) -> None:
+    flags, found, _ = asked(query, addresses)
+    assert (flags & 0xF, found) == (code, answers)
+
+
+def test_an_answer_too_long_for_udp_says_so() -> None:
+    many = [f"10.244.1.{number}" for number in range(100)]
+    flags, answers, said = asked(question("a.b"), many, dns.UDP_LIMIT)
+    assert flags & 0x0200 and answers == 0 and len(said) <= dns.UDP_LIMIT
+    assert asked(question("a.b"), many)[1] == 100
+
+
+@pytest.mark.parametrize("noise", [b"", b"x" * 11, question("a.b", flags=0x8100)])
+def test_what_is_no_question_gets_no_answer(noise: bytes) -> None:
+    assert dns.answer(noise, lambda _: None) is None
+
+
+def test_the_resolver_file_has_the_pods_own_searches_after_the_clusters() -> None:
+    config = {"searches": ["job.here.svc.cluster.local"], "options": [{"name": "timeout", "value": "1"}]}
+    lines = resolv_conf({"dnsConfig": config}, "here").split("\n")
+    searches = "here.svc.cluster.local svc.cluster.local cluster.local job.here.svc.cluster.local"
+    assert lines == ["nameserver 10.244.0.1", f"search {searches}", "options ndots:5 timeout:1"]
+    alone = resolv_conf({"dnsPolicy": "None", "dnsConfig": {"nameservers": ["1.2.3.4"]}}, "here")
+    assert alone == "nameserver 1.2.3.4"
+
+
+NAMES = {"ps-0", "ps-1", "ps-10", "web"}
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("ps-0:2222", [("ps-0", 2222)]),
+        ('{"ps": ["ps-0:2222", "ps-1:2222"]}', [("ps-0", 2222), ("ps-1", 2222)]),
+        ("grpc://ps-10:2222/path", [("ps-10", 2222)]),
+        ("ps-0.job:80,ps-0.job.here:80", [("ps-0", 80), ("ps-0", 80)]),
+        ("ps-0.job.here.svc.cluster.local:80", [("ps-0", 80)]),
+        ("web.here.svc:80", [("web", 80)]),
+        ("--ps_hosts=ps-0:1,ps-1:2", [("ps-0", 1), ("ps-1", 2)]),
+        ("ps-2:2222", []),
+        ("xps-0:2222", []),
+        ("my.ps-0:2222", []),
+        ("ps-0.other.com:80", []),
+        ("ps-0 is up", []),
+        ("ps-0:99999999", []),
+        ("ps-0:0", []),
+    ],
+)
+def test_addresses_in_texts_become_ports_of_their_own(text: str, names: list[tuple[str, int]]) -> None:
+    ports = Ports()
+    try:
+        written = rewriter("here", NAMES, {"job"}, ports)(text)
+        assert (written == text) is not bool(names)
+        for name, number in names:
+            assert f"127.0.0.1:{ports.known('here', name, number)}" in written
+    finally:
+        ports.close()
+
+
+def test_a_port_is_given_once_and_to_one_only() -> None:
+    one, other = Ports(), Ports()
+    try:
+        first = one.of("here", "a", 80)
+        assert one.of("here", "a", 80) == first
+        found = {first, one.of("here", "a", 81), one.of("here", "b", 80), one.of("there", "a", 80)}
+        found |= {other.of("here", "a", number) for number in range(20)}
+        assert len(found) == 24
+    finally:
+        one.close()
+        other.close()
+
+
+def test_a_text_that_is_only_a_name_becomes_loopback() -> None:
+    rewrite = rewriter("here", NAMES, {"job"}, Ports())
+    assert [rewrite(text) for text in ("ps-0", "ps-0.job", "web.here.svc.cluster.local", "ps", "ps-0 ")] == [
+        *("127.0.0.1", "127.0.0.1", "127.0.0.1", "ps", "ps-0 ")
+    ]
+
+
+def test_this_machines_address_is_never_loopback() -> None:
+    assert not own_address().startswith("127.")
+
+
+MOUNTS = [Mount("/state/v/data", "/data"), Mount("/state/v/inner", "/data/inner"), Mount("/same", "/same")]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("/data", "/state/v/data"),
+        ("/data/x.txt", "/state/v/data/x.txt"),
+        ("/data/inner/y", "/state/v/inner/y"),
+        ("--dir=/data --out=/data/inner", "--dir=/state/v/data --out=/state/v/inner"),
+        ("'/data':\"/data/\"", "'/state/v/data':\"/state/v/data/\""),
+        ("/database /my/data /data-2 /data.old", "/database /my/data /data-2 /data.old"),
+        ("/same/x", "/same/x"),
+    ],
+)
+def test_mount_paths_in_texts_become_where_the_volume_is(text: str, expected: str) -> None:
+    assert paths.rewriter(MOUNTS)(text) == expected

@@ -1,0 +1,222 @@
+"""Volumes: what each type puts where, and what pods see of them."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+import pytest
+from yards import Yard
+
+from trainyard.node.pods import Given, Missing
+from trainyard.node.volumes import Hopeless, Room, build
+from trainyard.objects import Json
+
+POD: Json = {
+    "metadata": {"name": "pod", "namespace": "here", "labels": {"app": "x"}},
+    "spec": {"containers": [{"name": "main", "resources": {"limits": {"memory": "1Gi"}}}]},
+}
+REFS = {
+    ("configmap", "map"): {"data": {"a": "1", "b": "ps-0"}, "binaryData": {"raw": "AP8="}},
+    ("secret", "secret"): {"data": {"key": "dmFsdWU="}},
+    ("configmap", "gone"): None,
+}
+
+
+@pytest.fixture
+def room(tmp_path: Path) -> Room:
+    given = Given(POD, REFS, {"cpu": "2", "memory": "4Gi"})
+    said: list[str] = []
+    made = tmp_path / "claimed"
+    made.mkdir()
+    claimed = {"mine": made, "lost": tmp_path / "lost"}
+    return Room(
+        given, tmp_path / "v", tmp_path / "claims", claimed, lambda text: text.replace("ps-0", "X"), said.append
+    )
+
+
+def tree(folder: Path) -> dict[str, str]:
+    return {
+        str(path.relative_to(folder)): path.read_bytes().decode("latin-1")
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+@pytest.mark.parametrize(
+    ("source", "files"),
+    [
+        ({"emptyDir": {}}, {}),
+        ({"configMap": {"name": "map"}}, {"a": "1", "b": "X", "raw": "\x00\xff"}),
+        ({"configMap": {"name": "map", "items": [{"key": "a", "path": "deep/er"}]}}, {"deep/er": "1"}),
+        ({"configMap": {"name": "gone", "optional": True}}, {}),
+        ({"configMap": {"name": "map", "optional": True, "items": [{"key": "no", "path": "x"}]}}, {}),
+        ({"secret": {"secretName": "secret"}}, {"key": "value"}),
+        ({"downwardAPI": {"items": [{"path": "n", "fieldRef": {"fieldPath": "metadata.name"}}]}}, {"n": "pod"}),
+        (
+            {
+                "projected": {
+                    "sources": [
+                        {"configMap": {"name": "map", "items": [{"key": "a", "path": "a"}]}},
+                        {"secret": {"name": "secret"}},
+                        {
+                            "downwardAPI": {
+                                "items": [
+                                    {
+                                        "path": "mem",
+                                        "resourceFieldRef": {
+                                            "containerName": "main",
+                                            "resource": "limits.memory",
+                                            "divisor": "1Mi",
+                                        },
+                                    }
+                                ]
+                            }
+                        },
+                        {"serviceAccountToken": {"path": "token"}},
+                    ]
+                }
+            },
+            {"a": "1", "key": "value", "mem": "1024"},
+        ),
+        ({"persistentVolumeClaim": {"claimName": "new"}}, {}),
+        ({"persistentVolumeClaim": {"claimName": "mine"}}, {}),
+        ({"hostPath": {"path": "/no/such/folder"}}, {}),
+    ],
+)
+def test_what_a_volume_holds(source: Json, files: dict[str, str], room: Room) -> None:
+    assert tree(build({"name": "vol", **source}, room).path) == files
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ({"configMap": {"name": "gone"}}, 'configmap "gone" not found'),
+        ({"secret": {"secretName": "none"}}, 'secret "none" not found'),
+        (
+            {"configMap": {"name": "map", "items": [{"key": "no", "path": "x"}]}},
+            "references non-existent config key: no",
+        ),
+    ],
+)
+def test_what_is_missing_is_waited_for_with_the_kubelets_words(source: Json, message: str, room: Room) -> None:
+    with pytest.raises(Missing) as missing:
+        build({"name": "vol", **source}, room)
+    assert missing.value.message == f'MountVolume.SetUp failed for volume "vol" : {message}'
+    assert missing.value.reason == "ContainerCreating" and missing.value.ref
+
+
+@pytest.mark.parametrize(
+    ("source", "says"),
+    [
+        ({"nfs": {"server": "x"}}, "type nfs is not available"),
+        ({}, "type nothing"),
+        ({"hostPath": {"path": "/no/such", "type": "Directory"}}, "/no/such is not a directory"),
+        ({"hostPath": {"path": "/etc/passwd", "type": "Directory"}}, "is not a directory"),
+        ({"hostPath": {"path": "/etc", "type": "Socket"}}, "is not a socket"),
+        ({"persistentVolumeClaim": {"claimName": "lost"}}, "--mount lost="),
+        ({"configMap": {"name": "map", "items": [{"key": "a", "path": "../up"}]}}, 'without ".."'),
+    ],
+)
+def test_what_will_never_work_is_said(source: Json, says: str, room: Room) -> None:
+    with pytest.raises(Hopeless) as hopeless:
+        build({"name": "vol", **source}, room)
+    assert says in str(hopeless.value)
+
+
+def test_modes_are_the_items_or_the_default(room: Room) -> None:
+    items = [{"key": "a", "path": "a", "mode": 0o700}, {"key": "b", "path": "b"}]
+    folder = build({"name": "v", "configMap": {"name": "map", "items": items, "defaultMode": 0o400}}, room).path
+    assert [stat.S_IMODE((folder / name).stat().st_mode) for name in ("a", "b")] == [0o700, 0o400]
+
+
+def test_a_claim_is_one_folder_for_all_and_a_mount_overrides_it(room: Room) -> None:
+    new = build({"name": "a", "persistentVolumeClaim": {"claimName": "new"}}, room)
+    assert build({"name": "b", "persistentVolumeClaim": {"claimName": "new"}}, room).path == new.path
+    mine = build({"name": "c", "persistentVolumeClaim": {"claimName": "mine"}}, room)
+    assert mine.path.name == "claimed" and not mine.ours
+
+
+def test_a_host_path_may_be_made_when_its_type_says_so(room: Room, tmp_path: Path) -> None:
+    volume = {"name": "v", "hostPath": {"path": str(tmp_path / "new"), "type": "DirectoryOrCreate"}}
+    assert build(volume, room).path.is_dir()
+    volume = {"name": "v", "hostPath": {"path": str(tmp_path / "file"), "type": "FileOrCreate"}}
+    assert build(volume, room).path.is_file()
+
+
+def test_memory_is_asked_for(room: Room) -> None:
+    folder = build({"name": "v", "emptyDir": {"medium": "Memory"}}, room).path
+    assert room.memory == [str(folder)]
+
+
+# In real pods.
+
+
+def there(*paths: str) -> list[str]:
+    return [path for path in paths if Path(path).exists()]
+
+
+def owner(path: Path) -> int:
+    return path.stat().st_uid
+
+
+async def test_containers_share_a_volume_and_a_claim_outlives_the_pod(yard: Yard) -> None:
+    mounts = [{"name": "both", "mountPath": "/both/of/us"}, {"name": "kept", "mountPath": "/kept"}]
+    volumes = [{"name": "both", "emptyDir": {}}, {"name": "kept", "persistentVolumeClaim": {"claimName": "c"}}]
+    write = {"command": ["sh", "-c", "echo shared > /both/of/us/x; echo kept > /kept/y"], "volumeMounts": mounts}
+    read = {
+        "name": "main",
+        "image": "any",
+        "command": ["sh", "-c", "cat /both/of/us/x /kept/y"],
+        "volumeMounts": mounts,
+    }
+    await yard.pod("one", initContainers=[{"name": "w", "image": "any", **write}], containers=[read], volumes=volumes)
+    assert await yard.result("one") == "shared\nkept\n"
+    again = {**read, "command": ["sh", "-c", "cat /kept/y; ls /both/of/us"]}
+    await yard.pod("two", containers=[again], volumes=volumes)
+    assert await yard.result("two") == "kept\n"
+
+
+only_namespace = pytest.mark.parametrize("yard", ["namespace"], indirect=True)
+
+
+@only_namespace
+async def test_a_pod_has_folders_of_its_own_and_nothing_is_made_on_the_machine(yard: Yard) -> None:
+    script = """
+import os
+open('/tmp/of-the-pod', 'w').close()
+open('/dev/shm/of-the-pod', 'w').close()
+print(os.path.exists('/opt-of-the-pod/deep/file'), os.path.exists('/usr/lib/of-the-pod/x'), os.path.isdir('/usr/bin'))
+print(sorted(os.listdir('/usr/share/doc-of-the-pod')), len(os.listdir('/usr/share')) > 3)
+try:
+    open('/usr/lib/of-the-pod/x', 'w')
+except OSError as error:
+    print(error.strerror)
+"""
+    mounts = [
+        {"name": "empty", "mountPath": "/opt-of-the-pod/deep"},
+        {"name": "made", "mountPath": "/opt-of-the-pod/deep/file", "subPath": "file"},
+        {"name": "read", "mountPath": "/usr/lib/of-the-pod/x", "subPath": "a", "readOnly": True},
+        {"name": "read", "mountPath": "/usr/share/doc-of-the-pod"},
+    ]
+    facts = {"items": [{"path": "a", "fieldRef": {"fieldPath": "metadata.name"}}]}
+    volumes = [{"name": name, "emptyDir": {}} for name in ("empty", "made")] + [{"name": "read", "downwardAPI": facts}]
+    await yard.pod("own", script, container={"volumeMounts": mounts}, volumes=volumes)
+    assert await yard.result("own") == "True True True\n['a'] True\nRead-only file system\n"
+    assert there("/tmp/of-the-pod", "/dev/shm/of-the-pod", "/opt-of-the-pod", "/usr/lib/of-the-pod") == []
+
+
+@only_namespace
+async def test_a_pod_sees_only_its_own_processes(yard: Yard) -> None:
+    script = "import os; print(sorted(int(name) for name in os.listdir('/proc') if name.isdigit()) == [1, os.getpid()])"
+    await yard.pod("alone", script)
+    assert await yard.result("alone") == "True\n"
+
+
+@only_namespace
+async def test_files_of_a_pod_belong_to_the_person_who_started_it(yard: Yard, state: Path) -> None:
+    mounts = {"volumeMounts": [{"name": "kept", "mountPath": "/kept"}]}
+    volumes = [{"name": "kept", "persistentVolumeClaim": {"claimName": "c"}}]
+    await yard.pod("makes", "open('/kept/made', 'w').close()", container=mounts, volumes=volumes)
+    await yard.phase("makes", "Succeeded")
+    assert owner(state / "claims/default/c/made") == owner(state)

@@ -1,0 +1,188 @@
+"""Environment, command lines, references: tables."""
+
+from __future__ import annotations
+
+import pytest
+
+from trainyard.node.pods import Given, Missing, command_line, containers, environment, references
+from trainyard.node.words import expand, field, quantity, resource
+from trainyard.objects import Json
+
+POD: Json = {
+    "metadata": {
+        "name": "pod",
+        "namespace": "here",
+        "uid": "u-1",
+        "labels": {"app": "x", "b": 'q"q'},
+        "annotations": {"example.com/a": "note"},
+    },
+    "spec": {"nodeName": "local"},
+    "status": {"podIP": "10.1.1.1", "podIPs": [{"ip": "10.1.1.1"}], "hostIP": "10.0.0.1"},
+}
+MAP: Json = {"data": {"one": "1", "two": "2", "not a name": "x"}}
+SECRET: Json = {"data": {"password": "cGFzcw==", "broken": "%%%"}}
+REFS = {("configmap", "map"): MAP, ("secret", "secret"): SECRET, ("configmap", "gone"): None}
+GIVEN = Given(POD, REFS, {"cpu": "4", "memory": "1024Ki"})
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("$(A)", "1"),
+        ("x$(A)y$(B)", "x1y2"),
+        ("$(MISSING)", "$(MISSING)"),
+        ("$$(A)", "$(A)"),
+        ("$$$(A)", "$1"),
+        ("$A ${A} $(", "$A ${A} $("),
+        ("cost: $5", "cost: $5"),
+        ("", ""),
+    ],
+)
+def test_references_in_texts(text: str, expected: str) -> None:
+    assert expand(text, {"A": "1", "B": "2"}) == expected
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("metadata.name", "pod"),
+        ("metadata.namespace", "here"),
+        ("metadata.uid", "u-1"),
+        ("metadata.labels['app']", "x"),
+        ("metadata.labels['none']", ""),
+        ("metadata.annotations['example.com/a']", "note"),
+        ("metadata.labels", 'app="x"\nb="q\\"q"'),
+        ("spec.nodeName", "local"),
+        ("spec.serviceAccountName", "default"),
+        ("status.podIP", "10.1.1.1"),
+        ("status.podIPs", "10.1.1.1"),
+        ("status.hostIP", "10.0.0.1"),
+        ("spec.nonsense", None),
+    ],
+)
+def test_fields_of_the_pod(path: str, expected: str | None) -> None:
+    assert field(POD, path) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("1", 1),
+        ("500m", 0.5),
+        ("1Ki", 1024),
+        ("2Gi", 2 * 2**30),
+        ("1e3", 1000),
+        ("1.5G", 1.5e9),
+        ("x", None),
+        ("", None),
+    ],
+)
+def test_quantities(text: str, expected: float | None) -> None:
+    found = quantity(text)
+    assert (None if found is None else float(found)) == expected
+
+
+@pytest.mark.parametrize(
+    ("reference", "expected"),
+    [
+        ({"resource": "limits.cpu"}, "2"),
+        ({"resource": "limits.cpu", "divisor": "1m"}, "1500"),
+        ({"resource": "requests.cpu"}, "2"),
+        ({"resource": "limits.memory", "divisor": "1Ki"}, "1024"),
+    ],
+)
+def test_resources_are_in_units_of_the_divisor_rounded_up(reference: Json, expected: str) -> None:
+    container = {"resources": {"limits": {"cpu": "1500m"}}}
+    assert resource(container, reference, GIVEN.capacity) == expected
+
+
+def test_variables_see_those_before_them_and_win_over_env_from() -> None:
+    container = {
+        "envFrom": [{"configMapRef": {"name": "map"}, "prefix": "P_"}, {"secretRef": {"name": "secret"}}],
+        "env": [
+            {"name": "EARLY", "value": "$(LATE)"},
+            {"name": "LATE", "value": "$(P_one)-$(password)"},
+            {"name": "AFTER", "value": "$(LATE)!"},
+            {"name": "P_two", "value": "own"},
+            {"name": "EMPTY"},
+            {"name": "UID", "valueFrom": {"fieldRef": {"fieldPath": "metadata.uid"}}},
+        ],
+    }
+    found = environment(container, GIVEN, {"PATH": "/bin", "P_one": "of the base"})
+    assert found == {
+        "PATH": "/bin",
+        "P_one": "1",
+        "P_two": "own",
+        "password": "pass",
+        "broken": "",
+        "EARLY": "$(LATE)",
+        "LATE": "1-pass",
+        "AFTER": "1-pass!",
+        "EMPTY": "",
+        "UID": "u-1",
+    }
+
+
+def test_the_base_is_not_seen_by_references() -> None:
+    container = {"env": [{"name": "MINE", "value": "$(PATH)"}]}
+    assert environment(container, GIVEN, {"PATH": "/bin"})["MINE"] == "$(PATH)"
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ({"configMapKeyRef": {"name": "gone", "key": "k"}}, 'configmap "gone" not found'),
+        ({"secretKeyRef": {"name": "none", "key": "k"}}, 'secret "none" not found'),
+        ({"configMapKeyRef": {"name": "map", "key": "k"}}, "couldn't find key k in ConfigMap here/map"),
+        ({"secretKeyRef": {"name": "secret", "key": "k"}}, "couldn't find key k in Secret here/secret"),
+        ({"fieldRef": {"fieldPath": "spec.nonsense"}}, "unsupported fieldPath: spec.nonsense"),
+    ],
+)
+def test_what_cannot_be_found_is_said_in_the_kubelets_words(source: Json, message: str) -> None:
+    with pytest.raises(Missing) as missing:
+        environment({"env": [{"name": "X", "valueFrom": source}]}, GIVEN, {})
+    assert (missing.value.reason, missing.value.message) == ("CreateContainerConfigError", message)
+
+
+def test_what_is_optional_may_be_missing() -> None:
+    container = {
+        "envFrom": [{"configMapRef": {"name": "gone", "optional": True}}],
+        "env": [{"name": "X", "valueFrom": {"secretKeyRef": {"name": "secret", "key": "k", "optional": True}}}],
+    }
+    assert environment(container, GIVEN, {}) == {}
+
+
+@pytest.mark.parametrize(
+    ("container", "expected"),
+    [
+        ({}, ["entry", "default"]),
+        ({"args": ["own"]}, ["entry", "own"]),
+        ({"command": ["c"]}, ["c"]),
+        ({"command": ["c"], "args": ["$(A)"]}, ["c", "1"]),
+        ({"command": ["c", "$$(A)", "$(B)"]}, ["c", "$(A)", "$(B)"]),
+    ],
+)
+def test_a_command_replaces_entrypoint_and_arguments_of_the_image(container: Json, expected: list[str]) -> None:
+    assert command_line(container, ["entry"], ["default"], {"A": "1"}) == expected
+
+
+def test_every_reference_of_a_pod_is_found() -> None:
+    spec = {
+        "initContainers": [{"name": "i", "env": [{"valueFrom": {"secretKeyRef": {"name": "a"}}}]}],
+        "containers": [{"name": "c", "envFrom": [{"configMapRef": {"name": "b"}}]}],
+        "volumes": [
+            {"configMap": {"name": "c"}},
+            {"secret": {"secretName": "d"}},
+            {"projected": {"sources": [{"configMap": {"name": "e"}}, {"secret": {"name": "f"}}]}},
+        ],
+    }
+    found = {
+        ("secret", "a"),
+        ("configmap", "b"),
+        ("configmap", "c"),
+        ("secret", "d"),
+        ("configmap", "e"),
+        ("secret", "f"),
+    }
+    assert references({"spec": spec}) == found
+    assert [(one["name"], init) for one, init in containers({"spec": spec})] == [("i", True), ("c", False)]

@@ -38,3 +38,10 @@ def test_restarts_in_place_still_count_when_the_replica_has_succeeded() -> None:
     master, worker = batch_job("MASTER"), batch_job("WORKER", complete=True)
     found = look(started(), master, worker, pod_of(master), pod_of(worker, "Succeeded", code=0, restarts=2))
     assert found.status["restarts"] == 2
+
+
+def test_a_master_that_is_not_tried_again_is_shown_as_failed_at_the_end() -> None:
+    master = batch_job("MASTER", failed="BackoffLimitExceeded")
+    found = look(started(backoffLimit=0), master, pod_of(master, "Failed", code=137))
+    assert found.status["state"] == "Failed"
+    assert found.status["replicaStatuses"][0]["ReplicasStates"] == {"Failed": 1}

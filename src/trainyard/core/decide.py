@@ -159,7 +159,7 @@ class _Pass:
         if verdict.over:
             memory = replace(memory, completion=self.now, counted=())
         deletes, patches, creates = self._changes(verdict, after)
-        new = status.written(job, memory, verdict, _tally(job, self.replicas), self._restarts(memory))
+        new = status.written(job, memory, verdict, _tally(job, self.replicas, verdict), self._restarts(memory))
         if not verdict.over:
             self.whens.append(policy.deadline_at(job, memory.start))
         else:
@@ -319,11 +319,14 @@ def _spec_patch(job: Job) -> Json | None:
     return {key: value for key, value in job.wanted.spec.items() if stored.get(key) != value} or None
 
 
-def _tally(job: Job, replicas: list[Replica]) -> dict[str, dict[str, int]]:
+def _tally(job: Job, replicas: list[Replica], verdict: Verdict) -> dict[str, dict[str, int]]:
     tally: dict[str, dict[str, int]] = {role.name: {} for role in job.roles}
     for replica in replicas:
         states = tally[replica.slot.role]
-        states[replica.state] = states.get(replica.state, 0) + 1
+        # What was to be tried again is not any more once the job is over: it has failed.
+        lost = verdict.over and replica.end is not None and not replica.end.disrupted
+        state = "Failed" if lost and replica.state != "Succeeded" else replica.state
+        states[state] = states.get(state, 0) + 1
     return tally
 
 

@@ -6,6 +6,8 @@ It serves a PS without a template, a PS marked `IsDefaultPS`, and a PS whose tem
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from trainyard.core import Extra, Job, Role, Slot
 from trainyard.core.model import CONFIG_MAP
 from trainyard.kinds.templates import append_volume, containers_of, has_container
@@ -53,7 +55,7 @@ def map_name(job: Job) -> str:
     return f"cm-ps-{job.runtime_id}"
 
 
-def serve(template: Json, job: Job, slot: Slot, cluster: dict[str, list[str]]) -> None:
+def serve(template: Json, job: Job, slot: Slot, cluster: Mapping[str, tuple[str, ...]]) -> None:
     """Makes the container `tensorflow` of this template run our server for this slot."""
     if not has_container(template, "tensorflow"):
         template["spec"]["containers"] = [*containers_of(template), _container(job.wanted.spec["tfImage"])]

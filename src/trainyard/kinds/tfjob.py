@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from trainyard.core import JOB_CARRIER, Extra, Job, Kind, Slot, Verdict, Wanted, broken, spelled
@@ -68,27 +70,40 @@ def child_labels(job: Job, slot: Slot) -> dict[str, str]:
     return {**job_labels(job), "job_type": slot.role, "task_index": str(slot.index)}
 
 
-def cluster(job: Job) -> dict[str, list[str]]:
+@dataclass(frozen=True, slots=True)
+class Cluster:
     """The addresses of all replicas by lower-case type, alphabetical as the old operator sorted them."""
-    roles = sorted(job.roles, key=lambda role: role.name)
-    return {
-        role.name.lower(): [f"{child_name(job, Slot(role.name, index))}:{role.port}" for index in range(role.replicas)]
-        for role in roles
+
+    addresses: Mapping[str, tuple[str, ...]]
+    text: str  # the same as JSON, for TF_CONFIG
+
+
+def cluster(job: Job) -> Cluster:
+    return _cluster(job.runtime_id, tuple(sorted((role.name.lower(), role.replicas, role.port) for role in job.roles)))
+
+
+@lru_cache(maxsize=256)
+def _cluster(runtime_id: str, shape: tuple[tuple[str, int, int], ...]) -> Cluster:
+    """Remembered, because every child of a job holds the addresses of all."""
+    found = {
+        name: tuple(f"{name}-{runtime_id}-{index}:{port}" for index in range(replicas))
+        for name, replicas, port in shape
     }
+    return Cluster(found, json.dumps(found, separators=(",", ":")))
 
 
 def dress(template: Json, job: Job, slot: Slot) -> Json:
     """The template with the default server, accelerators and TF_CONFIG. A user's own TF_CONFIG stays, before ours."""
     fresh = copied(template)
-    addresses = cluster(job)
+    whole = cluster(job)
     role = job.role(slot.role)
     if role and default_ps.is_served(job, role):
-        default_ps.serve(fresh, job, slot, addresses)
+        default_ps.serve(fresh, job, slot, whole.addresses)
     named = [one for one in containers_of(fresh) if one.get("name") == CONTAINER]
     if named:
         accelerate(fresh, named[0], job.config.accelerators)
-    task = {"type": slot.role.lower(), "index": slot.index}
-    config = json.dumps({"cluster": addresses, "task": task, "environment": "cloud"}, separators=(",", ":"))
+    task = f'{{"type":"{slot.role.lower()}","index":{slot.index}}}'
+    config = f'{{"cluster":{whole.text},"task":{task},"environment":"cloud"}}'
     for container in named:
         append_env(container, ("TF_CONFIG", config))
     return fresh

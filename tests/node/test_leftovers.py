@@ -13,6 +13,7 @@ import pytest
 HERE = Path(__file__).parent
 SOURCES = HERE.parents[1] / "src"
 ORDINARY = 12345
+USABLE = "import subprocess, sys, yards; subprocess.run([sys.executable, '-c', ''], check=True)"
 
 
 def command(ordinary: bool) -> tuple[list[str], dict[str, str]]:
@@ -24,10 +25,10 @@ def command(ordinary: bool) -> tuple[list[str], dict[str, str]]:
     ids = (f"--reuid={ORDINARY}", f"--regid={ORDINARY}", "--clear-groups")
     for python in (sys.executable, f"/usr/bin/python3.{sys.version_info.minor}"):
         become = ["setpriv", *ids, python]
-        if (
-            Path(python).exists()
-            and subprocess.run([*become, "-c", "import yards"], env=env, check=False).returncode == 0
-        ):
+        if not Path(python).exists():
+            continue
+        # Asked to start itself once more: the first start may still have been done with root's rights.
+        if subprocess.run([*become, "-c", USABLE], env=env, capture_output=True, check=False).returncode == 0:
             return become, env
     raise AssertionError(
         f"run as root, these tests also run as uid {ORDINARY}, who needs a Python {sys.version_info.minor} "

@@ -15,14 +15,15 @@ from trainyard.node.images import Image, ImageProblem, Images, Prepared
 from trainyard.objects import Json, decode
 
 TOKEN = "secret-of-this-test"
-PYTHON = Path(sys.executable)
 
 
 class CurrentInterpreter(Images):
     """Every image is the interpreter that runs the tests; "missing" cannot be had, "with-program" has an entrypoint."""
 
-    def __init__(self) -> None:
-        self.tries = 0
+    def __init__(self, state: Path) -> None:
+        self._bin = state / "bin"
+        self._bin.mkdir()
+        (self._bin / "python").symlink_to(sys.executable)
 
     def find(self, image: str) -> Image | None:
         return None
@@ -33,7 +34,7 @@ class CurrentInterpreter(Images):
         if image == "slow":
             await asyncio.sleep(1)
         entrypoint = ["python", "-c"] if image == "with-program" else []
-        return Prepared([str(PYTHON.parent)], {"FROM_IMAGE": "yes"}, entrypoint, ["print('default')"], "")
+        return Prepared([str(self._bin)], {"FROM_IMAGE": "yes"}, entrypoint, ["print('default')"], "")
 
 
 class Yard:

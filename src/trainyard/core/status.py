@@ -135,6 +135,7 @@ def is_urgent(old: Json, new: Json) -> bool:
 
 def _headline(status: Json) -> object:
     listed = status.get("conditions")
-    words = [(c.get("type"), c.get("status"), c.get("reason")) for c in listed] if isinstance(listed, list) else []
+    given = listed if isinstance(listed, list) else []
+    words = [(c.get("type"), c.get("status"), c.get("reason")) for c in given if isinstance(c, dict)]
     rest = {key: value for key, value in status.items() if key not in ("conditions", "restarts", "replicaStatuses")}
     return words, rest

@@ -1,0 +1,130 @@
+"""Whatever is stored as spec or status, whatever children look like: `plan` answers, and says the same again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from trainyard import kinds
+from trainyard.core import Child, Seen, child_of, plan, render
+from trainyard.core.model import Config
+from trainyard.kinds import TFJOB
+from trainyard.objects import Json, encode
+from trainyard.testing.builders import NOW, batch_job, pod_of, replicas, template, tfjob
+
+WORDS = st.sampled_from(
+    ["", "MASTER", "WORKER", "PS", "True", "False", "Succeeded", "Failed", "Suspended", "Running", "Done", "tensorflow"]
+) | st.text(max_size=5)
+SCALARS = st.none() | st.booleans() | st.integers(-(2**63), 2**63) | st.floats(allow_nan=False) | WORDS
+ANY = st.recursive(
+    SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(WORDS, inner, max_size=3), max_leaves=8
+)
+NAMES = st.sampled_from(
+    ["replicaSpecs", "replica_specs", "tensorboard", "tensorBoard", "tfImage", "RuntimeId", "backoffLimit", "suspend",
+     "cleanPodPolicy", "ttlSecondsAfterFinished", "activeDeadlineSeconds", "managedBy", "tfPort"]
+)  # fmt: skip
+ITEMS = st.fixed_dictionaries(
+    {},
+    optional={
+        "tfReplicaType": WORDS | SCALARS,
+        "replicas": st.integers(-3, 5) | SCALARS,
+        "tfPort": SCALARS,
+        "template": st.just(template()) | ANY,
+        "IsDefaultPS": SCALARS,
+    },
+)
+SPECS = st.dictionaries(NAMES, ANY, max_size=4) | st.fixed_dictionaries(
+    {"replicaSpecs": st.lists(ITEMS | ANY, max_size=4)}, optional={"suspend": st.booleans(), "tensorboard": ANY}
+)
+CONDITIONS = st.lists(
+    st.fixed_dictionaries({"type": WORDS, "status": WORDS | SCALARS}, optional={"reason": ANY, "lastTransitionTime": ANY})
+    | ANY,
+    max_size=4,
+)
+ROLES = st.dictionaries(
+    WORDS,
+    st.fixed_dictionaries({}, optional={name: ANY for name in ("attempt", "failures", "replicas", "port", "template")}),
+    max_size=3,
+)
+STATUSES = st.dictionaries(WORDS, ANY, max_size=3) | st.fixed_dictionaries(
+    {},
+    optional={
+        "conditions": CONDITIONS | ANY,
+        "roles": ROLES | ANY,
+        "counted": st.lists(ANY, max_size=3) | ANY,
+        "startTime": WORDS | ANY,
+        "completionTime": st.just("2017-10-20T22:27:38Z") | ANY,
+        "runtimeId": ANY,
+        "resumes": ANY,
+        "phase": ANY,
+    },
+)
+
+
+def children() -> tuple[Child, ...]:
+    master, worker = batch_job("MASTER"), batch_job("WORKER")
+    objects = [master, worker, pod_of(master, "Failed", code=137), pod_of(worker)]
+    return tuple(child_of(one) for one in objects)
+
+
+def settled(job: Json, seen: Seen) -> None:
+    """The plan is made, its children can be rendered, and the status it writes is not written again."""
+    first = plan(TFJOB, job, seen, NOW)
+    for create in first.creates:
+        encode(render(TFJOB, {**job, "status": first.status}, create, Config()))
+    encode(first.status)
+    again = plan(TFJOB, {**job, "status": first.status}, seen, NOW)
+    if not first.spec_patch and not again.urgent:
+        third = plan(TFJOB, {**job, "status": again.status}, seen, NOW)
+        assert not third.status_changed
+
+
+@settings(max_examples=300, deadline=None)
+@given(spec=SPECS | ANY, seen=st.booleans())
+def test_any_json_as_spec_gives_a_plan(spec: Any, seen: bool) -> None:
+    job = {**tfjob(), "spec": spec}
+    settled(job, Seen(children() if seen else ()))
+
+
+@settings(max_examples=300, deadline=None)
+@given(status=STATUSES | ANY, seen=st.booleans())
+def test_any_json_as_status_gives_a_plan(status: Any, seen: bool) -> None:
+    settled({**tfjob(), "status": status}, Seen(children() if seen else ()))
+
+
+@settings(max_examples=200, deadline=None)
+@given(spec=SPECS, status=STATUSES)
+def test_any_json_as_both_gives_a_plan(spec: Json, status: Json) -> None:
+    settled({**tfjob(), "spec": spec, "status": status}, Seen(children()))
+
+
+@settings(max_examples=200, deadline=None)
+@given(spec=SPECS | ANY)
+def test_any_json_as_spec_is_admitted_or_refused_with_texts(spec: Any) -> None:
+    _, problems = kinds.admit(TFJOB, {**tfjob(), "spec": spec})
+    assert all(problem.text for problem in problems)
+    if isinstance(spec, dict):
+        kinds.warnings(TFJOB, {**tfjob(), "spec": spec})
+
+
+@settings(max_examples=200, deadline=None)
+@given(new=SPECS, old=SPECS, status=STATUSES)
+def test_any_two_specs_can_be_compared(new: Json, old: Json, status: Json) -> None:
+    kinds.check(TFJOB)({**tfjob(), "spec": new}, {**tfjob(), "spec": old, "status": status})
+
+
+@pytest.mark.parametrize("status", [None, [], "x", {"conditions": None, "roles": None}, {"roles": {"MASTER": None}}])
+def test_a_status_that_was_wiped_counts_as_never_written(status: Any) -> None:
+    found = plan(TFJOB, {**tfjob(), "status": status}, Seen(), NOW)
+    assert found.status["phase"] == "Creating"
+
+
+def test_a_forged_count_is_no_reason_to_fail_and_a_forged_end_is_kept() -> None:
+    forged: Json = {"restarts": 10**6, "roles": {"MASTER": {"failures": -5, "attempt": True, "replicas": 1}}}
+    job = tfjob(replicas("MASTER"), status=forged, backoffLimit=3)
+    assert plan(TFJOB, job, Seen(), NOW).status["state"] != "Failed"
+    ended = tfjob(status={"conditions": [{"type": "Succeeded", "status": "True"}]})
+    assert plan(TFJOB, ended, Seen(), NOW).idle

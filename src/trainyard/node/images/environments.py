@@ -112,14 +112,14 @@ class Builder:
         self.say(f"images: installing {_called(way)} with {tool}{about}, once, into {folder}")
         started = time.monotonic()
         try:
-            await self._install(way, python, beside)
+            await self._install(way, python, beside, started)
             _settle(beside / "env", folder)
             (beside / "env").rename(folder)
         finally:
             shutil.rmtree(beside, ignore_errors=True)
         self.say(f"images: {_called(way)} is ready after {time.monotonic() - started:.0f} s")
 
-    async def _install(self, way: Way, python: Python, beside: Path) -> None:
+    async def _install(self, way: Way, python: Python, beside: Path, started: float) -> None:
         pins, env = beside / "requirements.txt", beside / "env"
         pins.write_text("\n".join(way.requirements or ()) + "\n")
         inside = str(env / "bin" / "python")
@@ -129,26 +129,24 @@ class Builder:
                 [self.uv, "pip", "install", "-q", "--python", inside, "-r", str(pins)],
             ]
         else:
-            pip = [inside, "-m", "pip", "install", "-q", "--disable-pip-version-check", "--no-input", "-r", str(pins)]
-            steps = [[python.path, "-m", "venv", str(env)], pip]
+            # Compiling all of a large package takes longer than installing it; the check compiles what is used.
+            pip = [inside, "-m", "pip", "install", "-q", "--no-compile", "--disable-pip-version-check", "--no-input"]
+            steps = [[python.path, "-m", "venv", str(env)], [*pip, "-r", str(pins)]]
         if way.check:
             steps.append([inside, "-c", f"import {way.check}"])
-        for step in steps:
-            await self._step(step, way, python, beside)
-
-    async def _step(self, argv: list[str], way: Way, python: Python, beside: Path) -> None:
-        running = asyncio.ensure_future(_run(argv, beside))
-        started = time.monotonic()
+        telling = asyncio.create_task(self._tell(way, started))
         try:
-            while not (await asyncio.wait([running], timeout=10))[0]:
-                self.say(f"images: still installing {_called(way)} ({time.monotonic() - started:.0f} s)")
+            for step in steps:
+                code, tail = await _run(step, beside)
+                if code != 0:
+                    raise self._failed(code, tail, way, python)
         finally:
-            if not running.done():
-                running.cancel()
-                await asyncio.wait([running])
-        code, tail = running.result()
-        if code != 0:
-            raise self._failed(code, tail, way, python)
+            telling.cancel()
+
+    async def _tell(self, way: Way, started: float) -> None:
+        while True:
+            await asyncio.sleep(10)
+            self.say(f"images: still installing {_called(way)} ({time.monotonic() - started:.0f} s)")
 
     def _room(self, way: Way) -> None:
         free = shutil.disk_usage(self.cache).free

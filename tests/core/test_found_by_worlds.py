@@ -2,22 +2,7 @@
 
 from __future__ import annotations
 
-from trainyard.core import Plan, Seen, child_of, plan
-from trainyard.kinds import TFJOB
-from trainyard.objects import Json
-from trainyard.testing.builders import NOW, batch_job, pod_of, replicas, template, tfjob
-
-
-def started(**spec: object) -> Json:
-    """A job whose first pass was carried out."""
-    worker = template(restartPolicy="Never")
-    job = tfjob(replicas("MASTER"), replicas("WORKER", template=worker))
-    first = plan(TFJOB, job, Seen(), NOW - 60)
-    return {**job, "spec": {**job["spec"], **spec}, "status": first.status}
-
-
-def look(job: Json, *children: Json, now: float = NOW) -> Plan:
-    return plan(TFJOB, job, Seen(tuple(map(child_of, children))), now)
+from trainyard.testing.builders import batch_job, look, pod_of, started
 
 
 def test_suspending_keeps_a_replica_whose_pod_has_ended_well_and_whose_job_does_not_say_so_yet() -> None:

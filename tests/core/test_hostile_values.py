@@ -40,13 +40,15 @@ SPECS = st.dictionaries(NAMES, ANY, max_size=4) | st.fixed_dictionaries(
     {"replicaSpecs": st.lists(ITEMS | ANY, max_size=4)}, optional={"suspend": st.booleans(), "tensorboard": ANY}
 )
 CONDITIONS = st.lists(
-    st.fixed_dictionaries({"type": WORDS, "status": WORDS | SCALARS}, optional={"reason": ANY, "lastTransitionTime": ANY})
+    st.fixed_dictionaries(
+        {"type": WORDS, "status": WORDS | SCALARS}, optional={"reason": ANY, "lastTransitionTime": ANY}
+    )
     | ANY,
     max_size=4,
 )
 ROLES = st.dictionaries(
     WORDS,
-    st.fixed_dictionaries({}, optional={name: ANY for name in ("attempt", "failures", "replicas", "port", "template")}),
+    st.fixed_dictionaries({}, optional=dict.fromkeys(("attempt", "failures", "replicas", "port", "template"), ANY)),
     max_size=3,
 )
 STATUSES = st.dictionaries(WORDS, ANY, max_size=3) | st.fixed_dictionaries(
@@ -82,26 +84,26 @@ def settled(job: Json, seen: Seen) -> None:
         assert not third.status_changed
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(spec=SPECS | ANY, seen=st.booleans())
 def test_any_json_as_spec_gives_a_plan(spec: Any, seen: bool) -> None:
     job = {**tfjob(), "spec": spec}
     settled(job, Seen(children() if seen else ()))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(status=STATUSES | ANY, seen=st.booleans())
 def test_any_json_as_status_gives_a_plan(status: Any, seen: bool) -> None:
     settled({**tfjob(), "status": status}, Seen(children() if seen else ()))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(spec=SPECS, status=STATUSES)
 def test_any_json_as_both_gives_a_plan(spec: Json, status: Json) -> None:
     settled({**tfjob(), "spec": spec, "status": status}, Seen(children()))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(spec=SPECS | ANY)
 def test_any_json_as_spec_is_admitted_or_refused_with_texts(spec: Any) -> None:
     _, problems = kinds.admit(TFJOB, {**tfjob(), "spec": spec})
@@ -110,7 +112,7 @@ def test_any_json_as_spec_is_admitted_or_refused_with_texts(spec: Any) -> None:
         kinds.warnings(TFJOB, {**tfjob(), "spec": spec})
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(new=SPECS, old=SPECS, status=STATUSES)
 def test_any_two_specs_can_be_compared(new: Json, old: Json, status: Json) -> None:
     kinds.check(TFJOB)({**tfjob(), "spec": new}, {**tfjob(), "spec": old, "status": status})

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from trainyard.core import Plan, Seen, child_of, plan
+from trainyard.kinds import TFJOB
 from trainyard.objects import Json, format_time, owner_reference
 from trainyard.objects.labels import ATTEMPT, INDEX, OWNER, ROLE
 
@@ -94,3 +96,22 @@ def pod_of(job: Json, phase: str = "Running", number: int = 0, **fields: Any) ->
             **fields,
         },
     }
+
+
+def service() -> Json:
+    """The headless Service of the job, as observed."""
+    owner = owner_reference("tensorflow.org/v1alpha1", "TfJob", "example-job", UID)
+    meta = {"name": f"tfjob-{RUNTIME_ID}", "namespace": "default", "uid": "uid-service", "labels": {OWNER: UID}}
+    return {"apiVersion": "v1", "kind": "Service", "metadata": {**meta, "ownerReferences": [owner]}}
+
+
+def started(*items: Json, at: float = NOW - 60, **spec: Any) -> Json:
+    """A TfJob whose first pass was carried out; without items its WORKER has restartPolicy Never."""
+    worker = replicas("WORKER", template=template(restartPolicy="Never"))
+    job = tfjob(*(items or (replicas("MASTER"), worker)), **spec)
+    return {**job, "status": plan(TFJOB, job, Seen(), at).status}
+
+
+def look(job: Json, *children: Json, now: float = NOW) -> Plan:
+    """The plan for a job with these children and its Service."""
+    return plan(TFJOB, job, Seen(tuple(map(child_of, (service(), *children)))), now)

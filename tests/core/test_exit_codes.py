@@ -1,0 +1,177 @@
+"""Exit codes x reasons x roles, and when what ended is tried again (contract I.11.3; settled.md S14, S27)."""
+
+from __future__ import annotations
+
+import pytest
+
+from trainyard.objects import Json, format_time
+from trainyard.testing.builders import NOW, batch_job, look, pod_of, replicas, started, template
+
+
+def master_ended(code: int, reason: str = "", **status: object) -> tuple[Json, ...]:
+    master, worker = batch_job("MASTER", failed="Stopped" if code else "", complete=not code), batch_job("WORKER")
+    pod = pod_of(master, "Failed" if code else "Succeeded", code=code, reason=reason, **status)
+    return master, worker, pod, pod_of(worker)
+
+
+PERMANENT = [(1, ""), (2, ""), (126, ""), (127, ""), (1, "OOMKilled"), (137, "OOMKilled"), (255, "OOMKilled")]
+RETRYABLE = [(128, ""), (129, ""), (130, ""), (137, ""), (139, ""), (143, ""), (255, "")]
+
+
+def test_the_master_ends_with_0_and_the_job_has_succeeded() -> None:
+    found = look(started(), *master_ended(0))
+    assert (found.status["phase"], found.status["state"], found.status["reason"]) == ("Done", "Succeeded", "")
+    assert not found.deletes and not found.creates
+
+
+@pytest.mark.parametrize(("code", "reason"), PERMANENT)
+def test_a_permanent_end_of_the_master_fails_the_job_and_leaves_everything(code: int, reason: str) -> None:
+    found = look(started(), *master_ended(code, reason))
+    assert (found.status["phase"], found.status["state"]) == ("Done", "Failed")
+    assert "container tensorflow" in found.status["reason"] and f"code {code}" in found.status["reason"]
+    assert not found.deletes and not found.creates
+
+
+@pytest.mark.parametrize(("code", "reason"), RETRYABLE)
+def test_a_retryable_end_of_the_master_is_counted_and_waits(code: int, reason: str) -> None:
+    found = look(started(), *master_ended(code, reason))
+    assert found.status["state"] == "Running"  # the worker runs
+    assert found.status["roles"]["MASTER"]["failures"] == 1 and found.status["restarts"] == 1
+    assert found.after == NOW - 1 + 10
+    assert not found.deletes
+
+
+@pytest.mark.parametrize(("code", "reason"), PERMANENT + RETRYABLE)
+@pytest.mark.parametrize("role", ["WORKER", "PS"])
+def test_no_end_of_another_replica_ends_the_job(role: str, code: int, reason: str) -> None:
+    job = started(replicas("MASTER"), replicas(role, template=template(restartPolicy="Never")))
+    master, other = batch_job("MASTER"), batch_job(role)
+    found = look(job, master, other, pod_of(master), pod_of(other, "Failed", code=code, reason=reason))
+    assert found.status["state"] == "Running"
+    assert found.status["roles"][role]["failures"] == 1
+    assert not found.deletes and not found.creates
+
+
+DISRUPTIONS: list[Json] = [
+    {"conditions": [{"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}]},
+    {"podReason": "Evicted"},
+    {"podReason": "Preempted"},
+    {"podReason": "Shutdown"},
+    {"podReason": "NodeLost"},
+    {"deleting": True},
+]
+
+
+@pytest.mark.parametrize("code", [1, 137])
+@pytest.mark.parametrize("sign", DISRUPTIONS, ids=str)
+def test_a_disrupted_master_is_replaced_at_once_and_not_counted(sign: Json, code: int) -> None:
+    master, worker = batch_job("MASTER", failed="BackoffLimitExceeded"), batch_job("WORKER")
+    pod = pod_of(master, "Failed", code=code, deleting=sign.get("deleting", False))
+    pod["status"] |= {"conditions": sign.get("conditions", []), "reason": sign.get("podReason", "")}
+    found = look(started(backoffLimit=0), master, worker, pod, pod_of(worker))
+    assert found.status["roles"]["MASTER"]["attempt"] == 1 and found.status["roles"]["MASTER"]["failures"] == 0
+    assert [delete.name for delete in found.deletes] == ["master-76no-0"]
+    assert "restarts" not in found.status
+
+
+def test_a_disruption_condition_that_is_false_means_nothing() -> None:
+    children = list(master_ended(1))
+    children[2]["status"]["conditions"] = [{"type": "DisruptionTarget", "status": "False"}]
+    assert look(started(), *children).status["state"] == "Failed"
+
+
+def test_a_failed_job_without_a_pod_is_believed_after_five_seconds_and_counts_as_retryable() -> None:
+    master, worker = batch_job("MASTER", failed="BackoffLimitExceeded"), batch_job("WORKER")
+    early = look(started(), master, worker, pod_of(worker), now=NOW + 1)
+    assert early.status["roles"]["MASTER"]["failures"] == 0 and early.after == NOW + 5
+    late = look(started(), master, worker, pod_of(worker), now=NOW + 5)
+    assert late.status["roles"]["MASTER"]["failures"] == 1 and late.after == NOW + 10
+
+
+def test_only_the_container_tensorflow_decides() -> None:
+    master, worker = batch_job("MASTER"), batch_job("WORKER")
+    pod = pod_of(master, "Running", code=0)
+    pod["status"]["containerStatuses"].append({"name": "sidecar", "state": {"running": {}}})
+    assert look(started(), master, worker, pod).status["state"] == "Succeeded"
+
+
+def test_a_sidecar_that_fails_while_tensorflow_runs_decides_nothing() -> None:
+    master, worker = batch_job("MASTER"), batch_job("WORKER")
+    pod = pod_of(master, "Running")
+    pod["status"]["containerStatuses"].append({"name": "sidecar", "state": {"terminated": {"exitCode": 1}}})
+    assert look(started(), master, worker, pod).status["state"] == "Running"
+
+
+def test_an_init_container_that_fails_for_good_fails_the_job_and_is_named() -> None:
+    master, worker = batch_job("MASTER", failed="BackoffLimitExceeded"), batch_job("WORKER")
+    pod = pod_of(master, "Failed")
+    pod["status"]["containerStatuses"][0]["state"] = {"waiting": {"reason": "PodInitializing"}}
+    pod["status"]["initContainerStatuses"] = [{"name": "fetch", "state": {"terminated": {"exitCode": 2}}}]
+    found = look(started(), master, worker, pod)
+    assert found.status["state"] == "Failed" and "container fetch exited with code 2" in found.status["reason"]
+
+
+@pytest.mark.parametrize(
+    ("failures", "seconds"), [(1, 10), (2, 20), (3, 40), (4, 80), (5, 160), (6, 320), (7, 360), (8, 360), (60, 360)]
+)
+def test_the_back_off_doubles_from_ten_seconds_to_six_minutes(failures: int, seconds: int) -> None:
+    job = started(backoffLimit=1000)
+    job["status"]["roles"]["MASTER"] |= {"failures": failures - 1, "attempt": failures - 1}
+    master = batch_job("MASTER", attempt=failures - 1, failed="BackoffLimitExceeded")
+    found = look(job, master, pod_of(master, "Failed", code=137))
+    assert found.after == NOW - 1 + seconds
+    due = look({**job, "status": found.status}, master, pod_of(master, "Failed", code=137), now=NOW - 1 + seconds)
+    assert due.status["roles"]["MASTER"]["attempt"] == failures and len(due.deletes) == 1
+
+
+def test_six_retries_without_a_limit_and_no_seventh() -> None:
+    job = started()
+    job["status"]["roles"]["MASTER"] |= {"failures": 5, "attempt": 5}
+    master = batch_job("MASTER", attempt=5, failed="BackoffLimitExceeded")
+    assert look(job, master, pod_of(master, "Failed", code=137)).status["phase"] != "Done"
+    job["status"]["roles"]["MASTER"] |= {"failures": 6, "attempt": 6}
+    master = batch_job("MASTER", attempt=6, failed="BackoffLimitExceeded")
+    found = look(job, master, pod_of(master, "Failed", code=137))
+    assert found.status["phase"] == "Done" and "backoffLimit is 6 by default" in found.status["reason"]
+
+
+@pytest.mark.parametrize("policy", ["Never", "OnFailure"])
+def test_workers_do_not_count_against_the_default_limit_but_against_the_jobs_own(policy: str) -> None:
+    items = replicas("MASTER"), replicas("WORKER", template=template(restartPolicy=policy))
+    master, worker = batch_job("MASTER"), batch_job("WORKER")
+    failed = [pod_of(worker, "Failed", number, code=1) for number in range(9)]
+    running = pod_of(worker, "Running", 10, restarts=9 if policy == "OnFailure" else 0)
+    children = [master, worker, pod_of(master), running, *(failed if policy == "Never" else [])]
+    assert look(started(*items), *children).status["state"] == "Running"
+    assert look(started(*items, backoffLimit=9), *children).status["state"] == "Running"
+    ended = look(started(*items, backoffLimit=8), *children)
+    assert ended.status["state"] == "Failed" and ended.status["conditions"][-1]["reason"] == "BackoffLimitExceeded"
+    assert {delete.name for delete in ended.deletes} == {"master-76no-0", "worker-76no-0"}
+
+
+@pytest.mark.parametrize("hours", [-24, -1, 1, 24])
+def test_a_clock_that_jumps_never_stops_a_retry_for_ever(hours: int) -> None:
+    """F48: the end of a pod lies in the future or far in the past of our clock."""
+    now = NOW + hours * 3600
+    children = master_ended(137)
+    found = look(started(), *children, now=now)
+    again = look({**started(), "status": found.status}, *children, now=found.after or now)
+    assert again.status["roles"]["MASTER"]["attempt"] == 1
+    assert found.after is None or now <= found.after <= now + 10
+
+
+@pytest.mark.parametrize("hours", [-24, 24])
+def test_a_clock_that_jumps_moves_the_deadline_and_never_plans_the_past(hours: int) -> None:
+    job = started(activeDeadlineSeconds=600)
+    found = look(job, now=NOW + hours * 3600)
+    assert (found.status["state"] == "Failed") == (hours > 0)
+    assert found.after is None or found.after >= NOW + hours * 3600
+
+
+def test_completion_in_the_future_keeps_the_time_to_live_finite() -> None:
+    job = started(ttlSecondsAfterFinished=60)
+    job["status"]["conditions"].append({"type": "Succeeded", "status": "True", "reason": "JobSucceeded"})
+    job["status"]["completionTime"] = format_time(NOW + 3600)
+    found = look(job)
+    assert found.after == NOW + 3660 and not found.deletes
+    assert [one.name for one in look(job, now=NOW + 3660).deletes] == ["example-job"]

@@ -1,0 +1,209 @@
+"""Policies x carriers, one table: what goes and what stays when a job ends, is stopped or suspended (S3, S4, S5)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import NamedTuple
+
+import pytest
+
+from trainyard import kinds
+from trainyard.core import JOB_CARRIER, Seen, child_of, plan
+from trainyard.core.model import Carrier
+from trainyard.objects import Json, format_time
+from trainyard.testing.builders import NOW, batch_job, look, pod_of, replicas, service, started, template
+
+Made = tuple[Json, ...]
+"""What carries a slot, and its pods."""
+
+
+class Carried(NamedTuple):
+    """How the objects of one carrier look in the three states of a replica."""
+
+    running: Callable[[str], Made]
+    succeeded: Callable[[str], Made]
+    failed: Callable[[str], Made]
+
+
+def job_and(role: str, phase: str, code: int | None = None, **status: object) -> Made:
+    job = batch_job(role, **status)
+    return job, pod_of(job, phase, code=code)
+
+
+CARRIERS: dict[str, tuple[Carrier, Carried]] = {
+    "batch Job": (
+        JOB_CARRIER,
+        Carried(
+            running=lambda role: job_and(role, "Running"),
+            succeeded=lambda role: job_and(role, "Succeeded", 0, complete=True),
+            failed=lambda role: job_and(role, "Failed", 1, failed="BackoffLimitExceeded"),
+        ),
+    )
+}
+ENDS = ("succeeded", "failed for good", "stopped by its limit", "stopped by its deadline", "suspended")
+# What is left of: a MASTER as the end has it, a running WORKER, a WORKER that ended with 0, the Service.
+TABLE = [
+    (clean, end, left)
+    for clean, ends in {
+        "": ("all", "all", "ended", "ended", "ended"),
+        "None": ("all", "all", "ended", "ended", "ended"),
+        "Running": ("ended", "ended", "ended", "ended", "ended"),
+        "All": ("nothing", "nothing", "nothing", "nothing", "ended"),
+    }.items()
+    for end, left in zip(ENDS, ends, strict=True)
+]
+
+
+def ended(end: str, carried: Carried) -> tuple[Json, Made]:
+    """The policy that brings the end about, and the MASTER that goes with it."""
+    if end == "succeeded":
+        return {}, carried.succeeded("MASTER")
+    if end == "failed for good":
+        return {}, carried.failed("MASTER")
+    if end == "suspended":
+        return {"suspend": True}, carried.running("MASTER")
+    return {"backoffLimit": 0} if "limit" in end else {"activeDeadlineSeconds": 30}, carried.running("MASTER")
+
+
+def test_every_carrier_of_a_kind_is_in_the_table() -> None:
+    assert {id(kind.carrier) for kind in kinds.ALL} <= {id(carrier) for carrier, _ in CARRIERS.values()}
+
+
+@pytest.mark.parametrize("name", CARRIERS)
+@pytest.mark.parametrize(("clean", "end", "left"), TABLE)
+def test_what_is_left(name: str, clean: str, end: str, left: str) -> None:
+    _, carried = CARRIERS[name]
+    policy, master = ended(end, carried)
+    spec = {**policy, **({"cleanPodPolicy": clean} if clean else {})}
+    job = started(replicas("MASTER"), replicas("WORKER", 2, template=template(restartPolicy="Never")), **spec)
+    running, done = list(carried.running("WORKER")), [rename(one) for one in carried.succeeded("WORKER")]
+    if "limit" in end:
+        running.append(pod_of(running[0], "Failed", 7, code=137))
+    if end == "suspended":
+        job["status"]["conditions"].append({"type": "Running", "status": "True", "reason": "JobRunning"})
+    found = look(job, *master, *running, *done)
+    gone = {delete.uid for delete in found.deletes}
+    whole = [master[0], running[0], done[0], service()]
+    live = [one for one in (master[0], running[0]) if not is_over(one)]
+    expected = {"all": [], "ended": live, "nothing": whole}[left]
+    assert gone == {one["metadata"]["uid"] for one in expected}
+    assert not found.creates and not found.patches
+
+
+def rename(one: Json) -> Json:
+    """The same object for slot 1."""
+    text = json.dumps(one).replace("worker-76no-0", "worker-76no-1")
+    new: Json = json.loads(text.replace('"trainyard.dev/index": "0"', '"trainyard.dev/index": "1"'))
+    return new
+
+
+def is_over(job: Json) -> bool:
+    return bool(job["status"]["conditions"])
+
+
+def test_a_finished_job_is_left_alone_by_every_policy_once_it_is_swept() -> None:
+    for clean in ("", "None", "Running", "All"):
+        job = started(**({"cleanPodPolicy": clean} if clean else {}))
+        first = look(job, *job_and("MASTER", "Succeeded", 0, complete=True), *job_and("WORKER", "Running"))
+        gone = {delete.uid for delete in first.deletes}
+        rest = [*job_and("MASTER", "Succeeded", 0, complete=True), *job_and("WORKER", "Running")]
+        kept = [one for one in rest if one["metadata"]["uid"] not in gone and owner(one) not in gone]
+        again = plan(kinds.TFJOB, {**job, "status": first.status}, Seen(tuple(map(child_of, kept))), NOW + 10**6)
+        assert again.idle and again.after is None, clean
+
+
+def owner(one: Json) -> str:
+    return str(one["metadata"]["ownerReferences"][0]["uid"])
+
+
+@pytest.mark.parametrize(("ttl", "after", "gone"), [(0, 0, True), (60, 59, False), (60, 60, True), (60, 10**6, True)])
+def test_the_job_is_deleted_when_its_time_to_live_is_over(ttl: int, after: int, gone: bool) -> None:
+    job = started(ttlSecondsAfterFinished=ttl)
+    ended_job = {**job, "status": look(job, *job_and("MASTER", "Succeeded", 0, complete=True)).status}
+    found = look(ended_job, *job_and("MASTER", "Succeeded", 0, complete=True), now=NOW + after)
+    assert [(d.gvk.kind, d.name) for d in found.deletes] == ([("TfJob", "example-job")] if gone else [])
+    assert found.after == (None if gone else NOW + ttl)
+
+
+def test_the_deadline_counts_from_the_start_and_is_scheduled() -> None:
+    job = started(at=NOW, activeDeadlineSeconds=30)
+    assert look(job, now=NOW + 10).after == NOW + 30
+    found = look(job, *job_and("MASTER", "Running"), now=NOW + 30)
+    assert found.status["conditions"][-1]["reason"] == "DeadlineExceeded"
+    assert found.status["phase"] == "Done" and found.status["state"] == "Failed"
+
+
+def test_a_resume_starts_the_clock_of_the_deadline_anew() -> None:
+    job = started(at=NOW, activeDeadlineSeconds=30, suspend=True)
+    job["status"] = started(at=NOW, activeDeadlineSeconds=30)["status"]
+    paused = {**job, "status": look(job, now=NOW + 20).status}
+    assert "startTime" not in paused["status"]
+    assert look(paused, now=NOW + 1000).after is None
+    resumed = {**paused, "spec": {**paused["spec"], "suspend": False}}
+    found = look(resumed, now=NOW + 1000)
+    assert found.status["startTime"] == format_time(NOW + 1000) and found.after == NOW + 1030
+    assert {create.attempt for create in found.creates} == {1} and found.status["resumes"] == 1
+
+
+def test_a_replica_that_ended_with_0_is_not_made_again_by_a_resume() -> None:
+    job = started(suspend=True)
+    job["status"] = started()["status"]
+    done = job_and("WORKER", "Succeeded", 0, complete=True)
+    paused = look(job, *job_and("MASTER", "Running"), *done)
+    assert [delete.name for delete in paused.deletes] == ["master-76no-0"]
+    resumed = {**job, "status": paused.status, "spec": {**job["spec"], "suspend": False}}
+    found = look(resumed, *done)
+    assert [create.name for create in found.creates] == ["master-76no-0"] and not found.deletes
+
+
+def test_a_job_that_is_born_suspended_has_not_been_resumed_when_it_starts() -> None:
+    born = started(suspend=True)
+    assert born["status"]["phase"] == "Creating" and "startTime" not in born["status"]
+    found = look({**born, "spec": {**born["spec"], "suspend": False}})
+    assert {create.attempt for create in found.creates} == {0}
+    assert "resumes" not in found.status
+
+
+@pytest.mark.parametrize("manager", ["", "trainyard.dev/operator"])
+def test_a_job_managed_by_us_is_served(manager: str) -> None:
+    job = started(managedBy=manager)
+    assert look(job).creates
+
+
+@pytest.mark.parametrize("spec", [{"managedBy": "example.com/other"}, {"managedBy": "x", "suspend": True}])
+def test_a_job_managed_by_another_is_left_alone(spec: Json) -> None:
+    assert look({**started(), "spec": {**started()["spec"], **spec}}).idle
+
+
+def test_an_edit_after_the_start_changes_nothing_and_is_said_and_unsaid() -> None:
+    job = started()
+    children = *job_and("MASTER", "Running"), *job_and("WORKER", "Running")
+    running = {**job, "status": look(job, *children).status}
+    spec = running["spec"]
+    master, worker = spec["replicaSpecs"]
+    edited = {**running, "spec": {**spec, "replicaSpecs": [master, {**worker, "replicas": 3}]}}
+    found = look(edited, *children)
+    assert not found.creates and not found.deletes
+    assert found.status["conditions"][-1]["type"] == "SpecChangeIgnored"
+    assert "WORKER has 1 replicas, the spec now says 3" in found.status["conditions"][-1]["message"]
+    back = look({**running, "status": found.status}, *children)
+    assert back.status["conditions"][-1]["status"] == "False"
+
+
+def test_a_lost_replica_of_an_edited_role_is_not_made_from_the_edit() -> None:
+    job = started()
+    spec = job["spec"]
+    worker = {**spec["replicaSpecs"][1], "template": template(restartPolicy="Never", hostNetwork=True)}
+    found = look({**job, "spec": {**spec, "replicaSpecs": [spec["replicaSpecs"][0], worker]}})
+    assert [create.name for create in found.creates] == ["master-76no-0"]
+
+
+def test_while_suspended_the_spec_may_change() -> None:
+    job = started()
+    paused = {**job, "spec": {**job["spec"], "suspend": True}}
+    paused["status"] = look(paused).status
+    more = {**paused["spec"], "suspend": False, "replicaSpecs": [replicas("MASTER"), replicas("WORKER", 3)]}
+    found = look({**paused, "spec": more})
+    assert len([create for create in found.creates if create.slot]) == 4
+    assert all(condition["type"] != "SpecChangeIgnored" for condition in found.status["conditions"])

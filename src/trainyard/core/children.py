@@ -150,7 +150,17 @@ def containers(pod: Child) -> list[Container]:
 
 def pod_lines(*given: Container) -> str:
     """The text that `containers` reads back."""
-    return "\n".join(f"{c.name}|{c.state}|{c.code}|{c.reason}|{c.restarts}|{'i' if c.init else ''}" for c in given)
+    return "\n".join(
+        f"{_word(c.name)}|{c.state}|{c.code}|{_word(c.reason)}|{c.restarts}|{'i' if c.init else ''}" for c in given
+    )
+
+
+def _word(text: str) -> str:
+    """A text that anybody may have written, without what separates the fields of a line."""
+    return text.translate(_SEPARATORS) if "|" in text or "\n" in text else text
+
+
+_SEPARATORS = str.maketrans("|\n", "  ")
 
 
 def _pod_fields(status: _Status) -> dict[str, Any]:

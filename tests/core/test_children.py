@@ -1,0 +1,137 @@
+"""What a child is remembered as, and that odd objects never fail a whole list."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from trainyard.core import Child, child_of
+from trainyard.core.children import Container, containers, pod_lines
+from trainyard.objects import Json, decode, encode
+from trainyard.testing.builders import NOW, UID, batch_job, pod_of, service
+
+
+def test_a_batch_job_is_remembered_by_slot_attempt_owner_and_end() -> None:
+    child = child_of(batch_job("WORKER", 3, attempt=2, failed="DeadlineExceeded"))
+    assert (child.kind, child.role, child.index, child.attempt) == ("Job", "WORKER", 3, 2)
+    assert (child.job, child.owner, child.owner_text) == (UID, UID, "TfJob/example-job")
+    assert (child.phase, child.reason, child.ended) == ("Failed", "DeadlineExceeded", NOW)
+
+
+def test_bytes_and_dicts_give_the_same_record() -> None:
+    for obj in (batch_job("MASTER", complete=True), pod_of(batch_job("MASTER"), "Failed", code=137), service()):
+        assert child_of(encode(obj)) == child_of(obj)
+
+
+@pytest.mark.parametrize(
+    ("status", "phase"),
+    [
+        ({}, ""),
+        ({"active": 1}, ""),
+        ({"succeeded": 1}, "Complete"),
+        ({"succeeded": 0}, ""),
+        ({"conditions": [{"type": "Complete", "status": "False"}]}, ""),
+        ({"conditions": [{"type": "FailureTarget", "status": "True"}]}, ""),
+        ({"conditions": [{"type": "SuccessCriteriaMet", "status": "True"}]}, ""),
+        ({"conditions": [{"type": "Suspended", "status": "True"}, {"type": "Failed", "status": "True"}]}, "Failed"),
+        ({"conditions": None}, ""),
+    ],
+)
+def test_when_a_batch_job_is_over(status: Json, phase: str) -> None:
+    assert child_of({"kind": "Job", "metadata": {"name": "x"}, "status": status}).phase == phase
+
+
+@pytest.mark.parametrize(
+    ("status", "disrupted"),
+    [
+        ({}, False),
+        ({"reason": "Evicted"}, True),
+        ({"reason": "Preempting"}, True),
+        ({"reason": "NodeLost"}, True),
+        ({"reason": "Error"}, False),
+        ({"conditions": [{"type": "DisruptionTarget", "status": "True"}]}, True),
+        ({"conditions": [{"type": "DisruptionTarget", "status": "False"}]}, False),
+        ({"conditions": [{"type": "DisruptionTarget", "status": "Unknown"}]}, False),
+    ],
+)
+def test_when_a_pod_is_disrupted(status: Json, disrupted: bool) -> None:
+    assert child_of({"kind": "Pod", "metadata": {"name": "x"}, "status": status}).disrupted is disrupted
+
+
+def test_a_pod_says_why_it_waits() -> None:
+    unschedulable = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/1 nodes"}
+    pod = child_of({"kind": "Pod", "status": {"phase": "Pending", "conditions": [unschedulable]}})
+    assert (pod.reason, pod.message) == ("Unschedulable", "0/1 nodes")
+
+
+def test_init_containers_come_first_and_are_told_apart() -> None:
+    state = {"terminated": {"exitCode": 3, "reason": "Error"}}
+    pod = child_of(
+        {
+            "kind": "Pod",
+            "status": {
+                "containerStatuses": [{"name": "tensorflow", "state": {"waiting": {"reason": "PodInitializing"}}}],
+                "initContainerStatuses": [{"name": "fetch", "state": state, "restartCount": 4}],
+            },
+        }
+    )
+    assert containers(pod) == [
+        Container("fetch", "terminated", 3, "Error", 4, True),
+        Container("tensorflow", "waiting", 0, "PodInitializing", 0, False),
+    ]
+
+
+NAME = st.from_regex(r"[a-z0-9]([-a-z0-9]{0,20}[a-z0-9])?", fullmatch=True)
+WORD = st.from_regex(r"[A-Za-z]{0,20}", fullmatch=True)
+
+
+@given(
+    st.lists(
+        st.builds(
+            Container, NAME, st.sampled_from(["waiting", "running", "terminated"]), st.integers(-1, 255), WORD,
+            st.integers(0, 10**6), st.booleans(),
+        ),
+        max_size=4,
+    )
+)  # fmt: skip
+def test_lines_of_containers_are_read_back(given_containers: list[Container]) -> None:
+    pod = Child(kind="Pod", namespace="", name="", uid="", containers=pod_lines(*given_containers))
+    assert containers(pod) == given_containers
+
+
+@pytest.mark.parametrize("reason", ["a|b", "a\nb", "a|b\nc|d", "\n", "|"])
+def test_a_reason_that_holds_our_separators_breaks_nothing(reason: str) -> None:
+    pod = pod_of(batch_job("MASTER"), "Failed", code=1, reason=reason)
+    found = containers(child_of(pod))
+    assert [(one.name, one.code) for one in found] == [("tensorflow", 1)]
+
+
+@pytest.mark.parametrize("labels", [{"trainyard.dev/index": "x"}, {"trainyard.dev/attempt": "-1"}, None, {}])
+def test_odd_labels_count_as_missing(labels: Json | None) -> None:
+    child = child_of({"kind": "Job", "metadata": {"name": "x", "labels": labels}})
+    assert child.index == -1 and child.attempt == 0
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**40), 2**40) | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=10,
+)
+PARTS = st.fixed_dictionaries(
+    {}, optional={"metadata": JSON, "status": JSON, "kind": st.sampled_from(["Pod", "Job", "Service"]), "spec": JSON}
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(PARTS | JSON)
+def test_any_json_is_a_record_or_a_value_error(value: Any) -> None:
+    for given_value in [encode(value), *([value] if isinstance(value, dict) else [])]:
+        try:
+            child = child_of(given_value, "Pod")
+        except ValueError:
+            continue
+        containers(child)
+        assert decode(encode(child))["name"] == child.name

@@ -1,0 +1,65 @@
+"""Names that can be computed again."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trainyard.core import names, read, runtime_id_of
+from trainyard.core.model import Config
+from trainyard.kinds import TFJOB
+from trainyard.testing.builders import UID, tfjob
+
+
+@given(st.text(max_size=40), st.sets(st.from_regex(r"[a-z0-9]{4}", fullmatch=True), max_size=5))
+def test_a_runtime_id_is_four_characters_that_nobody_uses_and_always_the_same(uid: str, in_use: set[str]) -> None:
+    found = names.runtime_id(uid, in_use)
+    assert re.fullmatch(r"[a-z0-9]{4}", found) and found not in in_use
+    assert found == names.runtime_id(uid, set(in_use))
+
+
+def test_the_candidates_are_tried_in_order() -> None:
+    first = names.runtime_id(UID, ())
+    second = names.runtime_id(UID, {first})
+    assert first != second == names.runtime_id(UID, {first, "zzzz"})
+    assert names.runtime_id(UID, {second}) == first
+
+
+def test_runtime_ids_spread_over_the_whole_alphabet() -> None:
+    found = {names.runtime_id(str(number), ()) for number in range(2000)}
+    assert len(found) > 1990
+    assert {letter for one in found for letter in one} == set(names.ALPHABET)
+
+
+@pytest.mark.parametrize(
+    ("name", "legal"),
+    [("a", True), ("a-b", True), ("0", True), ("a" * 63, True), ("a" * 64, False), ("", False), ("-a", False),
+     ("a-", False), ("A", False), ("a.b", False), ("a_b", False), ("ä", False), ("a\n", False), ("a\0", False)],
+)  # fmt: skip
+def test_what_a_dns_label_is(name: str, legal: bool) -> None:
+    assert names.is_dns_label(name) is legal
+
+
+@given(st.dictionaries(st.text(max_size=3), st.integers() | st.none()))
+def test_a_digest_does_not_see_the_order_of_keys(value: dict[str, int | None]) -> None:
+    assert names.digest(value) == names.digest(dict(reversed(value.items())))
+
+
+def test_a_digest_sees_every_difference_of_json() -> None:
+    values = [{"a": 1}, {"a": "1"}, {"a": True}, {"a": None}, {}, {"a": [1]}, {"b": 1}]
+    assert len({names.digest(value) for value in values}) == len(values)
+
+
+def test_what_status_remembers_wins_over_an_edit_and_over_nothing() -> None:
+    """S29: kubectl apply of the user's file takes RuntimeId away again; it is write-once."""
+    job = tfjob(status={"runtimeId": "76no", "roles": {"MASTER": {"replicas": 1}}})
+    for spec in ({**job["spec"], "RuntimeId": "zzzz"}, {"replicaSpecs": job["spec"]["replicaSpecs"]}):
+        assert read(TFJOB, {**job, "spec": spec}, Config()).runtime_id == "76no"
+
+
+@pytest.mark.parametrize("spec", [None, {}, {"RuntimeId": 5}, {"RuntimeId": ""}, []])
+def test_a_job_without_a_runtime_id_has_none(spec: object) -> None:
+    assert runtime_id_of({"spec": spec}) == ""

@@ -55,7 +55,6 @@ format: $(VENV)/dev ## put the code into its usual shape
 	@$(BIN)/ruff check --fix -q . ; $(BIN)/ruff format -q .
 
 lock: $(VENV)/dev ## write the lock files anew from pyproject.toml
-	@$(BIN)/python -m pip install -q uv
 	@$(BIN)/uv pip compile $(COMPILE) pyproject.toml -o requirements/runtime.lock
 	@$(BIN)/uv pip compile $(COMPILE) pyproject.toml --group dev -o requirements/dev.lock
 	@$(BIN)/uv pip compile $(COMPILE) --group build -o requirements/build.lock

@@ -73,11 +73,13 @@ class Running:
         self._volumes: dict[str, Volume] = {}
         self._starts: dict[str, asyncio.Task[None]] = {}
         self._spawning: set[str] = set()
+        self._early: dict[str, int] = {}  # exit codes of runs whose start has not been told yet
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._written: Json = {}
         self._writing: asyncio.Task[None] | None = None
         self._vanished = False
+        self._leaving = False
 
     # What the node tells.
 
@@ -109,8 +111,12 @@ class Running:
 
     def exited(self, container: str, run: int, code: int) -> None:
         one = self.life.named(container)
-        if one.run == run and one.at is lifecycle.At.RUNNING:
+        if one.run != run:
+            return
+        if one.at is lifecycle.At.RUNNING:
             self.feed(Ended(self.house.now(), container, code))
+        else:
+            self._early[container] = code  # heard in one breath with its start, which is told a moment later
 
     def lost(self) -> None:
         """The helper died, and every process with it."""
@@ -121,10 +127,10 @@ class Running:
                 self.feed(Ended(self.house.now(), one.name, 137, "Error", message))
 
     def _stop(self, grace: float) -> None:
-        if self.life.over:
-            self._finish(deleting=True)
-        else:
+        if not self.life.over:
             self.feed(Stop(self.house.now(), grace))
+        elif not self._leaving:
+            self._finish(deleting=True)
 
     # The lifecycle and its actions.
 
@@ -182,6 +188,7 @@ class Running:
             peers[self.uid] = peer_of(self.pod, self.address, status.is_ready(self.life))
 
     def _finish(self, deleting: bool) -> None:
+        self._leaving = self._leaving or deleting
         if self._timer:
             self._timer.cancel()
         self._later(self._clean(deleting))
@@ -256,6 +263,8 @@ class Running:
         finally:
             os.close(fd)
         self.feed(Started(self.house.now(), name))
+        if name in self._early:
+            self.feed(Ended(self.house.now(), name, self._early.pop(name)))
 
     def _ignored(self, container: Json) -> None:
         """Say once what cannot be honoured here."""
@@ -264,6 +273,10 @@ class Running:
             if resource not in ("cpu", "memory") and not resource.startswith(("hugepages-", "ephemeral-")):
                 self.house.once(f"node: this machine has no {resource}; pods that ask for it run without")
         contexts = (container.get("securityContext") or {}, (self.pod.get("spec") or {}).get("securityContext") or {})
+        if (self.pod.get("spec") or {}).get("hostNetwork") and self.house.network.name == "namespace":
+            self.house.once(
+                "node: hostNetwork is ignored; with --network shared all pods are on this machine's network"
+            )
         if any("runAsUser" in one for one in contexts):
             self.house.once("node: runAsUser is ignored; every pod runs as the user who started trainyard")
 

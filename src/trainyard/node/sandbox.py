@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import resource
 import socket
 import sys
 from collections.abc import Callable
@@ -202,7 +203,8 @@ class Sandbox:
 
     async def spawn(self, process: Process, log: int) -> None:
         """Returns when the program runs; raises Failed when it cannot. `log` stays the caller's to close."""
-        await self._ask("spawn", (log,), uid=os.getuid(), gid=os.getgid(), **asdict(process))
+        files = resource.getrlimit(resource.RLIMIT_NOFILE)
+        await self._ask("spawn", (log,), uid=os.getuid(), gid=os.getgid(), files=files, **asdict(process))
 
     async def signal(self, container: str, kill: bool) -> None:
         with contextlib.suppress(SandboxError, Failed):

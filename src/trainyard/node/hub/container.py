@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 from typing import Any, NoReturn
 
@@ -91,6 +92,7 @@ def _become(spec: dict[str, Any], log: int, identity: tuple[int, int] | None) ->
     os.setsid()
     calls.die_with_parent(signal.SIGKILL)
     os.umask(0o022)
+    resource.setrlimit(resource.RLIMIT_NOFILE, tuple(spec["files"]))
     for fd in (1, 2):
         os.dup2(log, fd)
     try:

@@ -16,7 +16,9 @@ Rule: whatever fails in one request is its answer; the hub itself ends only when
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+import resource
 import selectors
 import signal
 import socket
@@ -199,6 +201,15 @@ def _enter_namespaces() -> None:
     calls.become_root_of_a_namespace(flags, uid, gid)
 
 
+def _words(error: OSError) -> str:
+    """Why it does not work here, for a person who has never heard of namespaces."""
+    if error.errno == errno.ENOSPC:
+        return "the kernel's limit of namespaces is reached or nought, see user.max_*_namespaces in sysctl"
+    if error.errno in (errno.EPERM, errno.EACCES):
+        return f"the kernel does not let this user make namespaces ({error.strerror})"
+    return error.strerror or str(error)
+
+
 def _hub(channel: Channel, namespaces: bool, watcher: int) -> None:
     """The hub proper, in its own process. Returns when everything should end."""
     try:
@@ -211,7 +222,7 @@ def _hub(channel: Channel, namespaces: bool, watcher: int) -> None:
             calls.subreaper()
         hub = Hub(channel, Pods() if namespaces else None)
     except OSError as error:
-        channel.send({"event": "failed", "why": str(error)})
+        channel.send({"event": "failed", "why": _words(error)})
         return
     with contextlib.suppress(ConnectionError):
         hub.run(watcher)
@@ -222,6 +233,11 @@ def main(fd: int, mode: str) -> NoReturn:
     os.set_inheritable(fd, False)
     channel = Channel(socket.socket(fileno=fd))
     namespaces = mode == "namespace"
+    with contextlib.suppress(
+        OSError, ValueError
+    ):  # a few descriptors per pod; programs get the runner's own limit back
+        most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     try:
         if namespaces:
             _enter_namespaces()
@@ -231,7 +247,7 @@ def main(fd: int, mode: str) -> NoReturn:
         for name in (signal.SIGINT, signal.SIGHUP):
             signal.signal(name, signal.SIG_IGN)
     except OSError as error:
-        channel.send({"event": "failed", "why": str(error)})
+        channel.send({"event": "failed", "why": _words(error)})
         sys.exit(1)
     watched, watching = os.pipe()
     hub = os.fork()

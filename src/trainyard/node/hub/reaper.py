@@ -51,13 +51,13 @@ def descendants(root: int, spare: frozenset[int] = frozenset()) -> list[int]:
 
 
 def end_all_below(root: int, spare: frozenset[int] = frozenset()) -> None:
-    """Kill until nobody is left. Looking again catches what was forked between the look and the kill."""
+    """Kill until nobody is left. Looking again catches what was forked between the look and the kill.
+
+    Nothing is reaped here: somebody may still want to know how a child ended."""
     while below := descendants(root, spare):
         for pid in below:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
-        if root == os.getpid():
-            reap()
         time.sleep(0.001)  # dying takes a moment
 
 

@@ -1,0 +1,66 @@
+"""Which network is taken, and what is said when one does not work."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from test_leftovers import HERE, SOURCES
+from yards import TOKEN, CurrentInterpreter
+
+from trainyard.client import Api
+from trainyard.node import Node, NodeError
+
+# Runs where the kernel refuses one more network namespace: in a user namespace of its own whose limit is nought.
+REFUSED = """
+import asyncio, os, sys
+from pathlib import Path
+from trainyard.node.hub import calls
+calls.become_root_of_a_namespace(0, os.getuid(), os.getgid())
+calls.write("/proc/sys/user/max_net_namespaces", "0")
+from yards import TOKEN, CurrentInterpreter, Yard
+from trainyard.client import Api
+from trainyard.node import Node
+from trainyard.server import Server
+
+async def main(network, state):
+    server = Server(token=TOKEN)
+    await server.start()
+    async with Api(server.url, TOKEN) as api:
+        node = Node(api, state, CurrentInterpreter(state), network=network, token=TOKEN, say=lambda text: print(text))
+        await node.start()
+        yard = Yard(api, node, [])
+        await yard.pod("hello", "print('hello')")
+        print(node.network, await yard.result("hello"))
+        await node.stop(kill=True)
+    await server.stop()
+
+asyncio.run(main(sys.argv[1], Path(sys.argv[2])))
+"""
+
+
+def refused(network: str, state: Path) -> subprocess.CompletedProcess[str]:
+    paths = [str(SOURCES), str(HERE), *(path for path in sys.path if path.endswith("site-packages"))]
+    arguments = [sys.executable, "-c", REFUSED, network, str(state)]
+    env = {"PYTHONPATH": ":".join(paths), "PATH": "/usr/bin:/bin"}
+    return subprocess.run(arguments, env=env, capture_output=True, text=True, check=False, timeout=60)
+
+
+def test_auto_takes_the_next_network_and_says_why(state: Path) -> None:
+    done = refused("auto", state)
+    said = done.stdout.splitlines()
+    assert said[0].startswith("network: shared (namespace does not work here: the kernel's limit"), done.stderr
+    assert said[1] == "shared hello"
+
+
+def test_a_network_that_was_asked_for_is_not_replaced(state: Path) -> None:
+    done = refused("namespace", state)
+    assert done.returncode != 0 and "try --network shared" in done.stderr
+
+
+async def test_a_network_that_does_not_exist_is_named_with_those_that_do(state: Path) -> None:
+    async with Api("http://127.0.0.1:1", TOKEN) as api:
+        with pytest.raises(NodeError, match="there is no network 'mesh'; write one of auto, namespace, shared"):
+            await Node(api, state, CurrentInterpreter(state), network="mesh").start()

@@ -12,8 +12,8 @@ from trainyard import kinds
 from trainyard.core import Child, Seen, child_of, plan, render
 from trainyard.core.model import Config
 from trainyard.kinds import TFJOB
-from trainyard.objects import Json, encode
-from trainyard.testing.builders import NOW, batch_job, pod_of, replicas, template, tfjob
+from trainyard.objects import Json, encode, format_time
+from trainyard.testing.builders import NOW, batch_job, look, pod_of, replicas, started, template, tfjob
 
 WORDS = st.sampled_from(
     ["", "MASTER", "WORKER", "PS", "True", "False", "Succeeded", "Failed", "Suspended", "Running", "Done", "tensorflow"]
@@ -130,3 +130,27 @@ def test_a_forged_count_is_no_reason_to_fail_and_a_forged_end_is_kept() -> None:
     assert plan(TFJOB, job, Seen(), NOW).status["state"] != "Failed"
     ended = tfjob(status={"conditions": [{"type": "Succeeded", "status": "True"}]})
     assert plan(TFJOB, ended, Seen(), NOW).idle
+
+
+TIMES = ["0001-01-01T00:00:00Z", "0001-01-01T00:00:00+23:59", "9999-12-31T23:59:59Z", "9999-12-31T23:59:59-23:59"]
+
+
+@pytest.mark.parametrize("time", TIMES)
+@pytest.mark.parametrize("end", [[], [{"type": "Succeeded", "status": "True"}]])
+def test_times_at_the_end_of_the_calendar_are_only_times(time: str, end: list[Json]) -> None:
+    status = {"startTime": time, "completionTime": time, "conditions": end, "roles": {"MASTER": {"replicas": 1}}}
+    job = tfjob(replicas("MASTER"), status=status, activeDeadlineSeconds=2**31 - 1, ttlSecondsAfterFinished=2**31 - 1)
+    found = plan(TFJOB, job, Seen(), NOW)
+    format_time(found.after or 0.0)
+
+
+@pytest.mark.parametrize("time", TIMES)
+def test_pods_from_the_end_of_the_calendar_are_only_pods(time: str) -> None:
+    job = started()
+    master = batch_job("MASTER", failed="Stopped")
+    pod = pod_of(master, "Failed", code=137)
+    pod["metadata"]["creationTimestamp"] = pod["status"]["startTime"] = time
+    pod["status"]["containerStatuses"][0]["state"]["terminated"]["finishedAt"] = time
+    found = look(job, master, pod)
+    format_time(found.after or 0.0)
+    assert found.status["roles"]["MASTER"]["failures"] == 1

@@ -16,6 +16,9 @@ from trainyard.objects import Json, condition, format_time, is_true, parse_time,
 REMEMBERED = 20
 """How many counted uids are kept that are not visible any more: a view that lags must not make us count twice."""
 
+LATEST = 2.0e11
+"""Seconds of a time in the year 8307: later ones count as never written."""
+
 ALARMS = frozenset(
     {"Failed", "Restarting", "Degraded", "NameConflict", "Blocked", "SpecChangeIgnored", "UnknownFields"}
 )
@@ -41,8 +44,8 @@ def remember(wire: Json) -> Memory:
         started=bool(roles),
         suspended=is_true(list(conditions), "Suspended"),
         ran=_ran(condition(list(conditions), "Running")),
-        start=parse_time(status.get("startTime")),
-        completion=parse_time(status.get("completionTime")),
+        start=_time(status.get("startTime")),
+        completion=_time(status.get("completionTime")),
         resumes=_count(status.get("resumes")),
         counted=tuple(str(uid) for uid in counted) if isinstance(counted, list) else (),
         runtime_id=status["runtimeId"] if isinstance(status.get("runtimeId"), str) else "",
@@ -65,6 +68,12 @@ def _role(stored: object) -> RoleMemory:
         port=_count(role.get("port")),
         digest=digest if isinstance(digest, str) else "",
     )
+
+
+def _time(value: object) -> float | None:
+    """A time that we can have written, and that any policy added to it leaves inside the calendar."""
+    found = parse_time(value)
+    return found if found is not None and 0 <= found < LATEST else None
 
 
 def _count(value: object) -> int:

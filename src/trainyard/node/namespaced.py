@@ -145,6 +145,16 @@ class NamespaceNetwork(Network):
             sock.close()
             raise
 
+    async def reach(self, service: Key, port: int) -> int:
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            known = ports_of(self.directory.services.get(service) or {})
+            one = next((one for one in known if one.number == port), Port(port, str(port)))
+            await forward(reader, writer, lambda: self._backend(service, one))
+
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        self._servers.append(server)
+        return int(server.sockets[0].getsockname()[1])
+
     async def services_changed(self) -> None:
         """Listen where Services are, and nowhere else."""
         async with self._adapting:

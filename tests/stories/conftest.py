@@ -1,0 +1,50 @@
+"""A stage for each story: a whole cluster in this process. Its folder has a short path: a socket takes no long one."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+from stage import Clock, Stage
+
+from trainyard.app.local import LocalCluster, Options
+from trainyard.server import Server
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    folder = Path(tempfile.mkdtemp(prefix="stage-"))
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def network() -> str:
+    """Stories are told in the network that starts fastest; one that is about the network says which."""
+    return "shared"
+
+
+@pytest.fixture
+def checks() -> object:
+    """The rules across fields that the server checks; None for ours."""
+    return None
+
+
+@pytest.fixture
+async def stage(place: Path, network: str, checks: dict[tuple[str, str], object] | None) -> AsyncIterator[Stage]:
+    said: list[str] = []
+    clock = Clock()
+    images = (Path(__file__).with_name("stand_ins") / "images.yaml",)
+    options = Options(network=network, images=images, cache=place / "cache", say=said.append, state=place)
+    cluster = LocalCluster(options, clock)
+    if checks is not None:
+        cluster.server = Server({}, cluster.token, clock)
+    async with cluster:
+        made = Stage(cluster, clock, place)
+        await made.open()
+        yield made
+        await cluster.stop(kill=True)
+        await made.close()

@@ -1,0 +1,368 @@
+"""A whole local cluster, and actors in its pods.
+
+Every container runs the same few lines: it connects to the stage and evaluates what it is told, one expression a line.
+So a story moves when it wants to, never after a while, and the stage knows every process: a connection is one that
+lives, and the kernel says which (SO_PEERCRED), so that a story can kill it as an out-of-memory killer would.
+
+The clock of the cluster is the real one plus a shift. `later(seconds)` moves it and lets all controllers look.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import signal
+import socket
+import struct
+import sys
+import time
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any
+
+from trainyard.app.local import LocalCluster
+from trainyard.client import Api, Request
+from trainyard.control import Operator
+from trainyard.core import CHILDREN
+from trainyard.objects import GVK, Json, condition, is_true, labels_of, name_of
+from trainyard.objects.labels import ATTEMPT, OWNER
+
+PATIENCE = 20.0
+TFJOB = GVK("tensorflow.org", "v1alpha1", "TfJob", "tfjobs")
+POD = GVK("", "v1", "Pod", "pods")
+JOB = GVK("batch", "v1", "Job", "jobs")
+SERVICE = GVK("", "v1", "Service", "services")
+CONFIG_MAP = GVK("", "v1", "ConfigMap", "configmaps")
+DEPLOYMENT = GVK("apps", "v1", "Deployment", "deployments")
+CRD = GVK("apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions")
+
+ACTOR = """
+import json, os, signal, socket
+signal.signal(signal.SIGTERM, lambda *_: os._exit(143))
+line = socket.socket(socket.AF_UNIX)
+line.connect(os.environ["STAGE"])
+file = line.makefile("rw")
+def fetch(url):
+    import time, urllib.request
+    for _ in range(100):
+        try:
+            return urllib.request.urlopen(url, timeout=5).read().decode()
+        except OSError as error:
+            said = repr(error)
+            time.sleep(0.05)
+    return said
+told = {"host": os.environ["HOSTNAME"], "config": os.environ.get("TF_CONFIG", "")}
+while True:
+    file.write(json.dumps(told) + "\\n")
+    file.flush()
+    told = eval(file.readline() or "os._exit(99)")
+"""
+
+
+def actor(**more: Any) -> Json:
+    """The container `tensorflow` of a replica."""
+    mounts = [{"name": "stage", "mountPath": "/stage"}]
+    env = [{"name": "STAGE", "value": "/stage/door"}]
+    command = [sys.executable, "-I", "-S", "-c", ACTOR]
+    return {
+        "name": "tensorflow", "image": "example.invalid/actor", "command": command, "env": env, "volumeMounts": mounts,
+    } | more  # fmt: skip
+
+
+class Actor:
+    """A process in a pod, from its entrance to its end."""
+
+    def __init__(self, told: Json, pid: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.host = str(told["host"])
+        self.config: Json = json.loads(told["config"] or "{}")
+        self.pid = pid
+        self.gone = asyncio.Event()
+        self._reader, self._writer = reader, writer
+        self._answers: asyncio.Queue[Any] = asyncio.Queue()
+
+    async def listen(self) -> None:
+        try:
+            while line := await self._reader.readline():
+                self._answers.put_nowait(json.loads(line))
+        except ConnectionError:
+            pass  # it was killed with a line of ours unread
+        finally:
+            self._writer.close()
+            self.gone.set()
+
+    def tell(self, expression: str) -> None:
+        self._writer.write(f"{expression}\n".encode())
+
+    async def ask(self, expression: str) -> Any:
+        self.tell(expression)
+        return await asyncio.wait_for(self._answers.get(), PATIENCE)
+
+    async def exit(self, code: int) -> None:
+        self.tell(f"os._exit({code})")
+        await asyncio.wait_for(self.gone.wait(), PATIENCE)
+
+    async def kill(self) -> None:
+        os.kill(self.pid, signal.SIGKILL)
+        await asyncio.wait_for(self.gone.wait(), PATIENCE)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.shift = 0.0
+
+    def __call__(self) -> float:
+        return time.time() + self.shift
+
+
+class Noted(Api):
+    """An Api that keeps what it sent, and may be told to fail before or after a short request was carried out."""
+
+    def __init__(self, url: str, token: str) -> None:
+        super().__init__(url, token)
+        self.sent: list[Request] = []
+        self.before: Callable[[Request], None] = lambda request: None
+        self.after: Callable[[Request], None] = lambda request: None
+
+    async def send(self, request: Request) -> bytes:
+        self.before(request)
+        self.sent.append(request)
+        body = await super().send(request)
+        self.after(request)
+        return body
+
+    async def stream(self, request: Request, seconds: float | None) -> AsyncGenerator[bytes, None]:
+        self.sent.append(request)
+        async for chunk in super().stream(request, seconds):
+            yield chunk
+
+    @property
+    def writes(self) -> list[Request]:
+        """What changes objects. Events are for people and counted apart (S17)."""
+        return [one for one in self.sent if one.method != "GET" and not one.path.endswith("/events")]
+
+
+class Stage:
+    def __init__(self, cluster: LocalCluster, clock: Clock, folder: Path) -> None:
+        self.cluster, self.clock, self.folder = cluster, clock, folder
+        self.entered: list[Actor] = []
+        self._news = asyncio.Event()
+        self._door: asyncio.Server | None = None
+        self._listening: set[asyncio.Task[None]] = set()
+        self._operator_api: Noted | None = None
+
+    @property
+    def api(self) -> Api:
+        return self.cluster.api
+
+    async def open(self) -> None:
+        self._door = await asyncio.start_unix_server(self._entrance, self.folder / "door")
+
+    async def close(self) -> None:
+        if self._operator_api is not None:
+            await self._operator_api.close()
+        if self._door is not None:
+            self._door.close()
+        for task in self._listening:
+            task.cancel()
+        await asyncio.gather(*self._listening, return_exceptions=True)
+
+    # --- the actors
+
+    async def _entrance(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        sock: socket.socket = writer.get_extra_info("socket")
+        pid = struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
+        if not (line := await reader.readline()):
+            return
+        one = Actor(json.loads(line), pid, reader, writer)
+        self.entered.append(one)
+        self._news.set()
+        task = asyncio.current_task()
+        assert task is not None
+        self._listening.add(task)
+        await one.listen()
+        self._listening.discard(task)
+        self._news.set()
+
+    def entrances(self, role: str, index: int = 0) -> list[Actor]:
+        """Every process that ever ran in this slot."""
+        return [one for one in self.entered if re.fullmatch(rf"{role}-\w+-{index}", one.host)]
+
+    def running(self) -> Counter[str]:
+        """Living processes by role."""
+        return Counter(one.host.partition("-")[0] for one in self.entered if not one.gone.is_set())
+
+    async def actor(self, role: str, index: int = 0) -> Actor:
+        """The process of this slot, as soon as one is there."""
+        await self.happens(lambda: any(not one.gone.is_set() for one in self.entrances(role, index)))
+        return next(one for one in self.entrances(role, index) if not one.gone.is_set())
+
+    async def everybody(self) -> None:
+        """Wait until every replica of the usual job runs."""
+        await self.happens(lambda: self.running() == {"master": 1, "worker": 2, "ps": 1})
+
+    async def everybody_is_said(self) -> Json:
+        """Wait until the status says so too. From then on the operator has nothing to write."""
+        return await self.until(lambda job: "status" in job and tally(job) == ALL_RUN)
+
+    async def happens(self, true: Callable[[], object]) -> None:
+        """Wait until that holds of the actors."""
+        try:
+            async with asyncio.timeout(PATIENCE):
+                while not true():
+                    self._news.clear()
+                    await self._news.wait()
+        except TimeoutError:
+            raise AssertionError(f"it does not happen; running: {self.running()}; {await self._told()}") from None
+
+    # --- the objects
+
+    async def submit(self, job: Json) -> Json:
+        """Make the job, with the way to the stage in each of its pods."""
+        way = {"name": "stage", "hostPath": {"path": str(self.folder)}}
+        for one in job["spec"]["replicaSpecs"]:
+            if one.get("template"):
+                one["template"]["spec"].setdefault("volumes", []).append(way)
+        return await self.api.create(TFJOB, "default", job)
+
+    async def job(self, name: str = "story") -> Json:
+        return await self.api.get(TFJOB, "default", name)
+
+    async def until(self, true: Callable[[Json], object], gvk: GVK = TFJOB, name: str = "story") -> Json:
+        """Wait until there is such an object and that holds of it."""
+        field = f"metadata.name={name}"
+        try:
+            async with asyncio.timeout(PATIENCE):
+                while True:
+                    listed = await self.api.list(gvk, "default", field_selector=field)
+                    for obj in listed["items"]:
+                        if true(obj):
+                            return dict(obj)
+                    await self._change(gvk, listed["metadata"]["resourceVersion"], field)
+        except TimeoutError:
+            raise AssertionError(f"{gvk.kind} {name} does not come so far; {await self._told()}") from None
+
+    async def condition(self, kind: str, name: str = "story") -> Json:
+        """Wait until that condition of the job is true; the condition."""
+        job = await self.until(lambda job: is_true(_conditions(job), kind), name=name)
+        return condition(_conditions(job), kind) or {}
+
+    async def gone(self, gvk: GVK, name: str) -> None:
+        """Wait until there is no such object."""
+        field = f"metadata.name={name}"
+        async with asyncio.timeout(PATIENCE):
+            while (listed := await self.api.list(gvk, "default", field_selector=field))["items"]:
+                await self._change(gvk, listed["metadata"]["resourceVersion"], field)
+
+    async def nothing_left(self) -> None:
+        """Wait until no child of any job is there."""
+        for gvk in CHILDREN:
+            for obj in (await self.api.list(gvk, "default", OWNER))["items"]:
+                await self.gone(gvk, name_of(obj))
+
+    async def _change(self, gvk: GVK, revision: str, field: str = "") -> None:
+        async with aclosing(self.api.watch(gvk, "default", revision, field_selector=field)) as lines:
+            await anext(lines)
+
+    async def children(self, gvk: GVK) -> dict[str, Json]:
+        return {name_of(one): one for one in (await self.api.list(gvk, "default", OWNER))["items"]}
+
+    async def pod(self, role: str, index: int = 0) -> Json:
+        """The one pod of this slot that is not on its way out, as soon as there is one."""
+        found: list[Json] = []
+        async with asyncio.timeout(PATIENCE):
+            while not found:
+                listed = await self.api.list(POD, "default", OWNER)
+                found = [
+                    one
+                    for one in listed["items"]
+                    if labels_of(one)["trainyard.dev/role"].lower() == role
+                    and labels_of(one)["trainyard.dev/index"] == str(index)
+                    and "deletionTimestamp" not in one["metadata"]
+                ]
+                if not found:
+                    await self._change(POD, listed["metadata"]["resourceVersion"])
+        assert len(found) == 1, [name_of(one) for one in found]
+        return found[0]
+
+    async def logs(self, pod: str) -> str:
+        return b"".join([chunk async for chunk in self.api.logs("default", pod, "tensorflow")]).decode()
+
+    async def _told(self) -> str:
+        """What there is, for the message of a story that got stuck."""
+        lines = []
+        for gvk in (TFJOB, *CHILDREN):
+            for one in (await self.api.list(gvk, "default"))["items"]:
+                lines.append(f"{gvk.kind} {name_of(one)}: {json.dumps(one.get('status', {}))}")
+        return "\n".join(lines)
+
+    # --- the clock and the operator
+
+    def later(self, seconds: float) -> None:
+        self.clock.shift += seconds
+        self.cluster.look()
+
+    async def operator(self, prepare: Callable[[Noted], None] = lambda api: None) -> tuple[Operator, Noted]:
+        """A new operator in the place of the one before, and its own connection to the API server."""
+        old, self._operator_api = self._operator_api, Noted(self.cluster.server.url, self.cluster.token)
+        prepare(self._operator_api)
+        operator = await self.cluster.start_operator(self._operator_api)
+        if old is not None:
+            await old.close()
+        async with asyncio.timeout(PATIENCE):
+            await operator.synced
+        return operator, self._operator_api
+
+
+async def looked(operator: Operator, jobs: int = 1) -> None:
+    """Until the operator has had a whole look at every job, begun after this was called.
+
+    Passes over one job follow each other, so when the third has begun, the second is over.
+    """
+    for _ in range(3):
+        before = operator.counts.get("passes", 0)
+        operator.look()
+        async with asyncio.timeout(PATIENCE):
+            while operator.counts.get("passes", 0) < before + jobs:  # noqa: ASYNC110  (counts have no event)
+                await asyncio.sleep(0)
+
+
+def replicas(role: str, count: int = 1, container: Json | None = None, **pod: Any) -> Json:
+    """One set of actors."""
+    spec = {"restartPolicy": "OnFailure", "containers": [container or actor()], **pod}
+    return {"replicas": count, "tfReplicaType": role, "template": {"spec": spec}}
+
+
+def tf_job(*sets: Json, name: str = "story", **spec: Any) -> Json:
+    """A job; without sets: a master, two workers and a PS."""
+    given = sets or (replicas("MASTER"), replicas("WORKER", 2), replicas("PS"))
+    return {
+        "apiVersion": TFJOB.api_version,
+        "kind": TFJOB.kind,
+        "metadata": {"name": name},
+        "spec": {"replicaSpecs": list(given), **spec},
+    }
+
+
+def _conditions(job: Json) -> list[Json]:
+    found: list[Json] = job.get("status", {}).get("conditions") or []
+    return found
+
+
+ALL_RUN = {"MASTER": {"Running": 1}, "WORKER": {"Running": 2}, "PS": {"Running": 1}}
+
+
+def tally(job: Json) -> dict[str, Json]:
+    """How many replicas are in which state, by role, as the status says."""
+    return {one["tf_replica_type"]: one["ReplicasStates"] for one in job["status"]["replicaStatuses"]}
+
+
+def restarts(job: Json) -> int:
+    return int(job["status"].get("restarts", 0))
+
+
+def attempt_of(obj: Json) -> str:
+    return labels_of(obj)[ATTEMPT]

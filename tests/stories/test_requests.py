@@ -1,0 +1,55 @@
+"""What a job costs the API server (settled.md S17).
+
+Counted at the server's own table of verbs. The operator is the only one who patches TfJobs and their status and who
+makes Jobs, Services and ConfigMaps here; that nothing else of it is missed is shown by what its connection has sent.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from stage import CONFIG_MAP, JOB, SERVICE, Stage, looked, replicas, tf_job
+
+OPERATORS = (
+    ("patch", "tfjobs"),
+    ("patch", "tfjobs/status"),
+    ("create", "jobs"),
+    ("create", "services"),
+    ("create", "configmaps"),
+    ("delete", "jobs"),
+    ("delete", "services"),
+)
+
+
+async def test_a_life_without_failures_costs_its_objects_and_five(stage: Stage) -> None:
+    """The README's job: a master, a worker and two default parameter servers."""
+    operator, api = await stage.operator()
+    before, sent = Counter(stage.cluster.server.verbs), len(api.sent)
+    await stage.submit(tf_job(replicas("MASTER"), replicas("WORKER"), {"replicas": 2, "tfReplicaType": "PS"}))
+    await stage.happens(lambda: stage.running() == {"master": 1, "worker": 1})
+    made = {gvk.kind: len(await stage.children(gvk)) for gvk in (JOB, SERVICE, CONFIG_MAP)}
+    assert made == {"Job": 4, "Service": 1, "ConfigMap": 1}
+    await (await stage.actor("master")).exit(0)
+    await stage.condition("Succeeded")
+    await looked(operator)
+
+    after = Counter(stage.cluster.server.verbs)
+    cost = {verb: after[verb] - before[verb] for verb in OPERATORS}
+    assert sum(cost.values()) == len(api.writes)
+    assert {one.method for one in api.sent[sent:] if one.method != "GET"} == {"POST", "PATCH"}
+    assert [one.path for one in api.sent[sent:] if one.method == "GET" and "watch" not in dict(one.query)] == []
+    counts_only = [one for one in api.writes if one.path.endswith("/status") and b"conditions" not in (one.body or b"")]
+    assert sum(cost.values()) - len(counts_only) <= sum(made.values()) + 5, cost
+    assert cost["patch", "tfjobs"] == 1
+
+
+async def test_a_hundred_looks_at_a_running_job_cost_nothing(stage: Stage) -> None:
+    operator, api = await stage.operator()
+    await stage.submit(tf_job())
+    await stage.everybody_is_said()
+    await looked(operator)
+    sent = len(api.sent)
+    for _ in range(100):
+        operator.look()
+    await looked(operator)
+    assert api.sent[sent:] == []

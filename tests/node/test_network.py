@@ -82,12 +82,36 @@ async def test_a_service_leads_to_ready_pods_and_translates_the_port(yard: Yard)
         assert await yard.result("caller") == "behind the service\n"
         await yard.api.delete(_pod_kind(), "default", "caller", grace=0)
         await yard.gone("caller")
+    host, port = (await yard.node.reach("default", "web", 80)).split(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    assert await reader.read() == b"behind the service"
+    writer.close()
 
 
 def _pod_kind() -> object:
     from trainyard.node.cluster import POD
 
     return POD
+
+
+@pytest.mark.parametrize("yard", ["namespace"], indirect=True)
+async def test_a_pod_keeps_its_connections_while_others_come_and_go(yard: Yard) -> None:
+    script = """
+import socket, time
+slowest = 0.0
+for _ in range(40):
+    begin = time.monotonic()
+    try:
+        socket.getaddrinfo('nobody', 80)
+    except socket.gaierror:
+        slowest = max(slowest, time.monotonic() - begin)
+    time.sleep(0.02)
+print(slowest < 3)
+"""
+    await yard.pod("stays", script)
+    for number in range(10):
+        await yard.pod(f"comes-{number}", "pass")
+    assert await yard.result("stays") == "True\n"
 
 
 async def test_texts_of_config_maps_lead_to_the_same_pod(yard: Yard) -> None:

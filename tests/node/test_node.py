@@ -92,6 +92,13 @@ def _command(pid: str) -> str:
         return ""
 
 
+async def test_programs_that_end_at_once_are_not_lost(yard: Yard) -> None:
+    names = [f"short-{number}" for number in range(20)]
+    for name in names:
+        await yard.pod(name, container={"command": ["true"]})
+    await asyncio.gather(*(yard.phase(name, "Succeeded") for name in names))
+
+
 async def test_init_containers_run_in_order_before_the_others(yard: Yard) -> None:
     def one(name: str, code: str) -> dict[str, object]:
         mounts = [{"name": "work", "mountPath": "/work-of-the-pod"}]

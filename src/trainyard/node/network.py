@@ -15,7 +15,7 @@ from pathlib import Path
 from trainyard.node.names import Directory
 from trainyard.node.sandbox import Mount, Sandbox
 from trainyard.node.streams import Streams
-from trainyard.objects import Json
+from trainyard.objects import Json, Key
 
 Rewrite = Callable[[str], str]
 
@@ -58,6 +58,10 @@ class Network(abc.ABC):
     @abc.abstractmethod
     async def services_changed(self) -> None:
         """The directory has other services than before."""
+
+    @abc.abstractmethod
+    async def reach(self, service: Key, port: int) -> int:
+        """A port of this machine's loopback that leads to that port of the Service, for a person's browser."""
 
     @abc.abstractmethod
     async def dial(self, pod: str, address: str, port: int) -> Streams:

@@ -21,7 +21,7 @@ from trainyard.node.network import Network
 from trainyard.node.running import House, Running
 from trainyard.node.sandbox import Failed, Process, Sandbox, SandboxError
 from trainyard.node.shared import SharedNetwork
-from trainyard.objects import Json, key_of, name_of, namespace_of, uid_of
+from trainyard.objects import Json, Key, key_of, name_of, namespace_of, uid_of
 
 _SLACK = 5.0  # seconds for the dying of what was killed
 _NETWORKS: dict[str, type[Network]] = {"namespace": NamespaceNetwork, "shared": SharedNetwork}
@@ -101,6 +101,12 @@ class Node:
         """Look at every pod now: for whoever has moved the clock."""
         for one in self._running.values():
             one.look()
+
+    async def reach(self, namespace: str, service: str, port: int) -> str:
+        """Where a browser on this machine finds that port of a Service: host and port on loopback."""
+        if self._house is None:
+            raise NodeError("the node is not running")
+        return f"127.0.0.1:{await self._house.network.reach(Key(namespace, service), port)}"
 
     # The network.
 

@@ -181,6 +181,9 @@ class SharedNetwork(Network):
         peer, target = backends[self._turn % len(backends)]
         return await self.dial(f"{peer.namespace}/{peer.hostname}", peer.address, target)
 
+    async def reach(self, service: Key, port: int) -> int:
+        return self.ports.of(service.namespace, service.name, port)
+
     async def dial(self, pod: str, address: str, port: int) -> Streams:
         """A pod listens on the port that its own name and number were rewritten to, or on the very number."""
         namespace, _, hostname = pod.partition("/")

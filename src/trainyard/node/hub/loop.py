@@ -140,19 +140,20 @@ class Hub:
         self._selector.register(result, selectors.EVENT_READ, starting)
 
     def _started(self, one: Starting) -> None:
-        """The pipe has ended: the program runs, or the pipe says why not."""
+        """The pipe has ended: the program runs, or the pipe says why not. Heard twice when the program is short."""
+        pid = next((pid for pid, starting in self._starting.items() if starting is one), None)
+        if pid is None:
+            return
+        del self._starting[pid]
         said = b""
         while piece := os.read(one.pipe, 65536):
             said += piece
         self._selector.unregister(one.pipe)
         os.close(one.pipe)
-        for pid in [pid for pid, starting in self._starting.items() if starting is one]:
-            del self._starting[pid]
-            if said:
-                self._inits.pop(pid, None)  # its end is no news
         reply: Message = {"re": one.request}
         if said:
             reply["error"] = Failed.read(said).said
+            self._inits.pop(pid, None)  # its end is no news
         self.channel.send(reply)
 
     def _signal(self, container: str, kill: bool) -> None:

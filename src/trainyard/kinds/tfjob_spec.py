@@ -83,10 +83,16 @@ def _same_shape(new: Any, old: Any) -> bool:
     """Nothing that shapes the cluster differs, or the job may still change: not started, or suspended (S11)."""
     if not (old.get("status") or {}).get("roles") or old["spec"].get("suspend") is True:
         return True
-    before = {item.get("tfReplicaType", MASTER): item for item in replica_list.items_of(old["spec"])}
-    now = {item.get("tfReplicaType", MASTER): item for item in replica_list.items_of(new["spec"])}
+    then, items = replica_list.items_of(old["spec"]), replica_list.items_of(new["spec"])
+    before = {item.get("tfReplicaType", MASTER): item for item in then}
+    now = {item.get("tfReplicaType", MASTER): item for item in items}
     same_image = new["spec"].get("tfImage", IMAGE) == old["spec"].get("tfImage", IMAGE)
-    return same_image and now.keys() == before.keys() and all(_same_set(now[name], before[name]) for name in now)
+    same_types = len(items) == len(then) and now.keys() == before.keys()
+    return same_image and same_types and all(_same_set(now[name], before[name]) for name in now)
+
+
+def _once(names: list[str]) -> bool:
+    return all(names.count(name) == 1 for name in names if name != MASTER)
 
 
 def _same_set(new: Json, old: Json) -> bool:
@@ -98,6 +104,13 @@ def _same_set(new: Json, old: Json) -> bool:
 
 _LIST = "spec.replicaSpecs"
 _ITEM = "spec.replicaSpecs[]"
+
+
+def _given(item: str) -> str:
+    """A template that is null counts as one that is left out."""
+    return f"(has({item}.template) && {item}.template != null)"
+
+
 _BOTH = "(has(self.spec.replicaSpecs) ? self.spec.replicaSpecs : self.spec.replica_specs)"
 _OLD = _BOTH.replace("self.", "oldSelf.")
 _STARTED = "has(oldSelf.status) && has(oldSelf.status.roles) && !(has(oldSelf.spec.suspend) && oldSelf.spec.suspend)"
@@ -134,7 +147,7 @@ RULES = (
     ),
     Rule(
         _ITEM,
-        "has(self.template) || self.tfReplicaType == 'PS'",
+        f"{_given('self')} || self.tfReplicaType == 'PS'",
         lambda item, old: item.get("template") is not None or item.get("tfReplicaType") == PS,
         "Replica is missing Template; write a template; only a PS may go without",
         detail=_missing_template,
@@ -157,7 +170,7 @@ RULES = (
     ),
     Rule(
         _ITEM,
-        "self.tfReplicaType == 'PS' || !has(self.template) || (has(self.template.spec)"
+        f"self.tfReplicaType == 'PS' || !{_given('self')} || (has(self.template.spec)"
         " && has(self.template.spec.containers) && self.template.spec.containers.exists(c, c.name == 'tensorflow'))",
         lambda item, old: (
             item.get("tfReplicaType") == PS
@@ -177,7 +190,7 @@ RULES = (
     Rule(
         _LIST,
         "self.all(r, r.tfReplicaType == 'MASTER' || self.filter(o, o.tfReplicaType == r.tfReplicaType).size() == 1)",
-        lambda items, old: all([item.get("tfReplicaType") for item in items].count(name) <= 1 for name in (WORKER, PS)),
+        lambda items, old: _once([item.get("tfReplicaType", MASTER) for item in items]),
         "a type may be listed only once: put its replicas into one set",
     ),
     Rule(
@@ -192,7 +205,7 @@ RULES = (
         f"!({_STARTED}) || ({_BOTH}.size() == {_OLD}.size()"
         " && self.spec.tfImage == oldSelf.spec.tfImage"
         f" && {_BOTH}.all(r, {_OLD}.exists(o, o.tfReplicaType == r.tfReplicaType && o.replicas == r.replicas"
-        " && o.tfPort == r.tfPort && (!has(r.template) || !has(o.template) || r.template == o.template))))",
+        f" && o.tfPort == r.tfPort && (!{_given('r')} || !{_given('o')} || r.template == o.template))))",
         _same_shape,
         "replicaSpecs and tfImage are fixed once the job has started: suspend it and edit it then, or make a new job",
         transition=True,

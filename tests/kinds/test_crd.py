@@ -1,0 +1,140 @@
+"""The CustomResourceDefinition is one that an API server takes: structural, and rules only where they may stand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from trainyard import kinds
+from trainyard.core import Kind
+from trainyard.objects import GVK, Json, decode, encode
+from trainyard.schema import Schema
+
+KEEP = "x-kubernetes-preserve-unknown-fields"
+VALIDATIONS = "x-kubernetes-validations"
+WORDS = {
+    "type", "properties", "items", "additionalProperties", "required", "description", "default", "enum", "nullable",
+    "minimum", "maximum", "minLength", "maxLength", "pattern", "minItems", "maxItems", "format", KEEP, VALIDATIONS,
+    "x-kubernetes-list-type", "x-kubernetes-list-map-keys", "x-kubernetes-int-or-string",
+}  # fmt: skip
+
+
+def nodes(schema: Json, path: str = "") -> Iterator[tuple[str, Json]]:
+    yield path, schema
+    for name, part in (schema.get("properties") or {}).items():
+        yield from nodes(part, f"{path}.{name}")
+    for word in ("items", "additionalProperties"):
+        if isinstance(schema.get(word), dict):
+            yield from nodes(schema[word], f"{path}[{word}]")
+
+
+def root(kind: Kind) -> Json:
+    found: Json = kinds.crd(kind)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    return found
+
+
+every_kind = pytest.mark.parametrize("kind", kinds.ALL, ids=lambda kind: kind.gvk.kind)
+
+
+@every_kind
+def test_every_part_has_a_type_and_no_part_has_a_word_that_structural_schemas_do_not_know(kind: Kind) -> None:
+    for path, node in nodes(root(kind)):
+        assert node.keys() <= WORDS, path
+        assert "type" in node or node.get("x-kubernetes-int-or-string") or node.get(KEEP), path
+        assert not ("properties" in node and "additionalProperties" in node), path
+        if node.get("type") == "array":
+            assert isinstance(node.get("items"), dict), path
+
+
+@every_kind
+def test_lists_that_are_maps_name_keys_that_are_there(kind: Kind) -> None:
+    for path, node in nodes(root(kind)):
+        for key in node.get("x-kubernetes-list-map-keys", []):
+            item = node["items"]
+            assert key in item["properties"], path
+            assert key in item.get("required", []) or "default" in item["properties"][key], path
+
+
+@every_kind
+def test_defaults_are_legal_values_of_their_part(kind: Kind) -> None:
+    for path, node in nodes(root(kind)):
+        if "default" in node:
+            part: Json = {"type": "object", "properties": {"value": node}}
+            assert Schema(part).validate({"value": node["default"]}) == [], path
+
+
+@every_kind
+def test_a_rule_stands_where_its_value_is_an_object_or_a_list_and_names_a_field_that_is_there(kind: Kind) -> None:
+    found = 0
+    for path, node in nodes(root(kind)):
+        for rule in node.get(VALIDATIONS, []):
+            found += 1
+            assert path == "" or not path.startswith(".metadata"), path
+            assert node["type"] in ("object", "array"), path
+            assert rule["message"] and "\n" not in rule["message"] and len(rule["message"]) <= 2048
+            assert rule.keys() <= {"rule", "message", "fieldPath"}
+            if "fieldPath" in rule:
+                assert is_field(node, rule["fieldPath"].removeprefix(".").split(".")), (path, rule["fieldPath"])
+    assert found >= len(kind.rules)
+
+
+def is_field(node: Json, names: list[str]) -> bool:
+    """The API server checks a fieldPath against the schema; metadata has name and generateName only."""
+    for name in names:
+        if name == "metadata":
+            return names[-1] in ("metadata", "name", "generateName")
+        if name not in (node.get("properties") or {}):
+            return False
+        node = node["properties"][name]
+    return True
+
+
+@every_kind
+def test_transition_rules_stand_outside_of_lists(kind: Kind) -> None:
+    """oldSelf has no meaning inside a list that is no map: the API server refuses such a rule."""
+    for path, node in nodes(root(kind)):
+        for rule in node.get(VALIDATIONS, []):
+            assert "[items]" not in path or "oldSelf" not in rule["rule"], path
+
+
+@every_kind
+def test_what_rules_look_at_in_lists_is_bounded(kind: Kind) -> None:
+    """The cost of a rule is estimated from maxItems; without it a quantified rule is refused."""
+    spec = root(kind)["properties"]["spec"]
+    for name in ("replicaSpecs", "replica_specs"):
+        assert spec["properties"][name]["maxItems"] <= 10
+
+
+@every_kind
+def test_the_definition_names_the_resource_and_its_status(kind: Kind) -> None:
+    crd = kinds.crd(kind)
+    assert crd["metadata"]["name"] == f"{kind.gvk.plural}.{kind.gvk.group}"
+    version = crd["spec"]["versions"][0]
+    assert version["served"] and version["storage"] and version["subresources"] == {"status": {}}
+    assert crd["spec"]["scope"] == "Namespaced"
+    assert crd["spec"]["names"]["plural"] == kind.gvk.plural
+    for column in version["additionalPrinterColumns"]:
+        assert column["jsonPath"].startswith(".") and column["type"] in ("string", "integer", "date", "boolean")
+
+
+def test_a_kind_can_be_served_under_another_group() -> None:
+    other = kinds.crd(kinds.TFJOB, GVK("example.com", "v1", "TfJob", "tfjobs"))
+    assert other["metadata"]["name"] == "tfjobs.example.com"
+    assert other["spec"]["versions"][0]["name"] == "v1"
+
+
+@every_kind
+def test_the_definition_is_json_and_always_the_same(kind: Kind) -> None:
+    assert decode(encode(kinds.crd(kind))) == kinds.crd(kind)
+
+
+@pytest.mark.parametrize(("obj", "known"), [
+    ({"apiVersion": "tensorflow.org/v1alpha1", "kind": "TfJob"}, True),
+    ({"apiVersion": "tensorflow.org/v1", "kind": "TfJob"}, False),
+    ({"apiVersion": "tensorflow.org/v1alpha1", "kind": "tfjob"}, False),
+    ({}, False),
+])  # fmt: skip
+def test_which_objects_are_ours(obj: Any, known: bool) -> None:
+    assert (kinds.kind_of(obj) is not None) is known

@@ -174,6 +174,19 @@ async def test_a_pod_over_its_deadline_fails_and_says_so(yard: Yard) -> None:
     assert seen["status"]["reason"] == "DeadlineExceeded"
 
 
+async def test_a_condition_that_somebody_else_wrote_stays(yard: Yard) -> None:
+    await yard.pod("drained", POLITE)
+    seen = await yard.phase("drained", "Running")
+    await _printed(yard, "drained")
+    target = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}
+    conditions = {"conditions": [*seen["status"]["conditions"], target]}
+    await yard.api.patch(POD, "default", "drained", {"status": conditions}, "status")
+    ended = asyncio.create_task(yard.until("drained", lambda status: terminated(status)))
+    await asyncio.sleep(0)
+    await yard.api.delete(POD, "default", "drained", grace=20)
+    assert is_true((await ended)["status"]["conditions"], "DisruptionTarget")
+
+
 async def test_a_missing_config_map_is_waited_for(yard: Yard) -> None:
     env = [{"name": "WORD", "valueFrom": {"configMapKeyRef": {"name": "words", "key": "word"}}}]
     await yard.pod("waits", "import os; print(os.environ['WORD'])", container={"env": env})

@@ -152,15 +152,24 @@ class Cluster:
                 failures += 1
                 await _pause(failures, error)
 
-    async def write_status(self, pod: Json, status: Json) -> bool:
-        """Merge the status into the pod. False when the pod is gone, or is another of the same name."""
+    async def write_status(self, pod: Json, status: Json) -> Json | None:
+        """Merge the status into the pod as we know it. None when it is gone; Conflict when it has changed since."""
         meta = pod["metadata"]
-        body = {"metadata": {"uid": uid_of(pod)}, "status": status}
+        body = {"metadata": {"uid": uid_of(pod), "resourceVersion": revision_of(pod)}, "status": status}
+        ask = partial(self._api.patch, POD, meta["namespace"], meta["name"], body, "status")
         try:
-            await self._keep_trying(partial(self._api.patch, POD, meta["namespace"], meta["name"], body, "status"))
-        except (NotFound, Conflict):
-            return False
-        return True
+            return await self._keep_trying(ask)
+        except NotFound:
+            return None
+
+    async def pod(self, pod: Json) -> Json | None:
+        """The pod as it is now; None when it is gone, or another has its name."""
+        meta = pod["metadata"]
+        try:
+            found = await self._keep_trying(partial(self._api.get, POD, meta["namespace"], meta["name"]))
+        except NotFound:
+            return None
+        return found if uid_of(found) == uid_of(pod) else None
 
     async def forget(self, pod: Json) -> None:
         """Delete the object of a pod that has been stopped."""

@@ -43,6 +43,7 @@ class _Resolver(asyncio.DatagramProtocol):
 
 class NamespaceNetwork(Network):
     name = "namespace"
+    alone = True
     host_ip = GATEWAY
 
     def __init__(self, sandbox: Sandbox, directory: Directory, say: Callable[[str], object]) -> None:

@@ -24,6 +24,7 @@ class Network(abc.ABC):
     """What a pod needs of a network, in the order in which it is asked."""
 
     name: str
+    alone: bool  # every pod has namespaces of its own
     host_ip: str
 
     def __init__(self, sandbox: Sandbox, directory: Directory, say: Callable[[str], object]) -> None:

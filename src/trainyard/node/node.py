@@ -18,9 +18,10 @@ from trainyard.node.kubelet import Kubelet, Log, NoLog
 from trainyard.node.names import Directory
 from trainyard.node.namespaced import NamespaceNetwork
 from trainyard.node.network import Network
-from trainyard.node.running import House, Running
+from trainyard.node.running import Running
 from trainyard.node.sandbox import Failed, Process, Sandbox, SandboxError
 from trainyard.node.shared import SharedNetwork
+from trainyard.node.starting import House
 from trainyard.objects import Json, Key, key_of, name_of, namespace_of, uid_of
 
 _SLACK = 5.0  # seconds for the dying of what was killed

@@ -12,52 +12,25 @@ import contextlib
 import logging
 import os
 import shutil
-import sys
-import time
-from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
-from trainyard.node import lifecycle, paths, status
-from trainyard.node.cluster import Cluster, capacity
-from trainyard.node.images import ImageProblem, Images, Prepared
+from trainyard.client import Conflict
+from trainyard.node import lifecycle, status
 from trainyard.node.kubelet import Log, NoLog
 from trainyard.node.lifecycle import Blocked, Cancel, Dropped, Ended, Over, Signal, Start, Started, Stop, Tick, Wake
-from trainyard.node.names import hostname_of, peer_of
-from trainyard.node.network import Network
-from trainyard.node.pods import Given, Missing, command_line, containers, environment, inherited, references
-from trainyard.node.sandbox import Failed, Mount, Process, Sandbox, SandboxError
-from trainyard.node.volumes import Hopeless, Room, Volume, build
-from trainyard.node.words import expand
-from trainyard.objects import Json, name_of, namespace_of, uid_of
+from trainyard.node.names import peer_of
+from trainyard.node.pods import containers
+from trainyard.node.sandbox import Failed, SandboxError
+from trainyard.node.starting import House, Starter
+from trainyard.node.volumes import Hopeless
+from trainyard.objects import Json, name_of, namespace_of, revision_of, uid_of
 
 log = logging.getLogger(__name__)
 
 _GRACE = 30.0
-_PULL_SHOWN_AFTER = 0.5  # an image that is ready sooner is not worth a status
-_FIRST_RETRY, _LONGEST_RETRY = 10.0, 300.0
-
-
-@dataclass(slots=True)
-class House:
-    """What all pods of a node share."""
-
-    cluster: Cluster
-    sandbox: Sandbox
-    network: Network
-    images: Images
-    state: Path
-    mounts: Mapping[str, Path]
-    say: Callable[[str], object]
-    now: Callable[[], float] = time.time
-    said: set[str] = field(default_factory=set)
-    closing: bool = False
-
-    def once(self, text: str) -> None:
-        if text not in self.said:
-            self.said.add(text)
-            self.say(text)
+_OURS = frozenset({"Initialized", "Ready", "ContainersReady", "PodScheduled"})  # conditions that a node writes
 
 
 class Running:
@@ -68,9 +41,7 @@ class Running:
         self.life = _life(pod)
         self.over = asyncio.Event()
         self.address = ""
-        self._housed = False
-        self._housing = asyncio.Lock()
-        self._volumes: dict[str, Volume] = {}
+        self._starter = Starter(house, pod, self.folder, "")
         self._starts: dict[str, asyncio.Task[None]] = {}
         self._spawning: set[str] = set()
         self._early: dict[str, int] = {}  # exit codes of runs whose start has not been told yet
@@ -85,12 +56,13 @@ class Running:
 
     def begin(self) -> None:
         self.address = self.house.network.allot(self.pod)
+        self._starter = Starter(self.house, self.pod, self.folder, self.address)
         self._announce()
         self.feed(Tick(self.house.now()))
 
     def seen(self, pod: Json) -> None:
         """The object has changed. Of its changes only deletion concerns a pod that is placed."""
-        self.pod = pod
+        self._take(pod)
         meta = pod["metadata"]
         if meta.get("deletionTimestamp"):
             grace = meta.get("deletionGracePeriodSeconds")
@@ -120,7 +92,7 @@ class Running:
 
     def lost(self) -> None:
         """The helper died, and every process with it."""
-        self._housed = False
+        self._starter.lost()
         for one in self.life.containers:
             if one.at is lifecycle.At.RUNNING:
                 message = "the process that holds this node's pods was killed"
@@ -194,9 +166,7 @@ class Running:
         self._later(self._clean(deleting))
 
     async def _clean(self, deleting: bool) -> None:
-        if self._housed:
-            self._housed = False
-            await self.house.sandbox.remove_pod(self.uid)
+        await self._starter.leave()
         if self.address and not self.over.is_set():
             self.house.network.release(self.pod, self.address)
         self.over.set()
@@ -221,19 +191,32 @@ class Running:
 
     async def _keep_writing(self) -> None:
         while not self.house.closing:
-            known = (self.pod.get("status") or {}).get("conditions") or []
-            wanted = status.status(self.life, self.place(), self._written.get("conditions") or known, self.house.now())
+            wanted = status.status(self.life, self.place(), self._conditions(), self.house.now())
             if wanted == self._written:
                 return
-            self._written = wanted
-            if not await self.house.cluster.write_status(self.pod, wanted):
+            try:
+                written = await self.house.cluster.write_status(self.pod, wanted)
+            except Conflict:  # somebody else wrote, a condition perhaps: look, and write what is still ours to say
+                written = await self.house.cluster.pod(self.pod)
+            else:
+                self._written = wanted
+            if written is None:
                 self._vanished = True
                 return
+            self._take(written)
+
+    def _conditions(self) -> list[Json]:
+        """Ours as we last wrote them, those of others as we last saw them."""
+        seen = (self.pod.get("status") or {}).get("conditions") or []
+        ours = [one for one in self._written.get("conditions") or seen if one.get("type") in _OURS]
+        return [*ours, *(one for one in seen if one.get("type") not in _OURS)]
+
+    def _take(self, pod: Json) -> None:
+        """Keep the newer of two views: the answer to a write may come before or after the watch's line."""
+        if int(revision_of(pod) or 0) >= int(revision_of(self.pod) or 0):
+            self.pod = pod
 
     # Starting a container.
-
-    def _id(self, container: str, run: int) -> str:
-        return f"{self.uid}/{container}/{run}"
 
     async def _start(self, name: str, run: int) -> None:
         try:
@@ -249,10 +232,11 @@ class Running:
             self._spawning.discard(name)
 
     async def _try_start(self, name: str, run: int) -> None:
+        def blocked(reason: str, message: str) -> None:
+            self.feed(Blocked(self.house.now(), name, reason, message))
+
         container = next(one for one, _ in containers(self.pod) if one.get("name") == name)
-        self._ignored(container)
-        prepared = await self._image(container)
-        process = await self._described(container, run, prepared)
+        process = await self._starter.process(container, self._id(name, run), blocked)
         log = self.log_path(name, run)
         log.parent.mkdir(parents=True, exist_ok=True)
         self.log_path(name, run - 2).unlink(missing_ok=True)  # the last run and the one before it are kept
@@ -266,130 +250,8 @@ class Running:
         if name in self._early:
             self.feed(Ended(self.house.now(), name, self._early.pop(name)))
 
-    def _ignored(self, container: Json) -> None:
-        """Say once what cannot be honoured here."""
-        limits = (container.get("resources") or {}).get("limits") or {}
-        for resource in limits:
-            if resource not in ("cpu", "memory") and not resource.startswith(("hugepages-", "ephemeral-")):
-                self.house.once(f"node: this machine has no {resource}; pods that ask for it run without")
-        contexts = (container.get("securityContext") or {}, (self.pod.get("spec") or {}).get("securityContext") or {})
-        if (self.pod.get("spec") or {}).get("hostNetwork") and self.house.network.name == "namespace":
-            self.house.once(
-                "node: hostNetwork is ignored; with --network shared all pods are on this machine's network"
-            )
-        if any("runAsUser" in one for one in contexts):
-            self.house.once("node: runAsUser is ignored; every pod runs as the user who started trainyard")
-
-    async def _image(self, container: Json) -> Prepared:
-        """The image, ready. Shows that it takes long; tries again when it fails, longer each time."""
-        name, image = str(container["name"]), str(container.get("image") or "")
-        wait = _FIRST_RETRY
-        while True:
-            work = asyncio.ensure_future(
-                self.house.images.prepare(image, not container.get("command"), bool(container.get("args")))
-            )
-            try:
-                done, _ = await asyncio.wait([work], timeout=_PULL_SHOWN_AFTER)
-                if not done:
-                    self.feed(Blocked(self.house.now(), name, "PullingImage", f'Pulling image "{image}"'))
-                return await work
-            except ImageProblem as problem:
-                self.feed(Blocked(self.house.now(), name, problem.reason, problem.message))
-            except asyncio.CancelledError:
-                work.cancel()
-                raise
-            await asyncio.sleep(wait)
-            wait = min(2 * wait, _LONGEST_RETRY)
-
-    async def _described(self, container: Json, run: int, prepared: Prepared) -> Process:
-        """The process that the container is. Waits for what it refers to."""
-        namespace, refs = namespace_of(self.pod), references(self.pod)
-        while True:
-            found = await self.house.cluster.fetch(namespace, refs)
-            try:
-                given = Given(self._with_addresses(), found, capacity())
-                await self._house(given)
-                return self._process(container, run, prepared, given)
-            except Missing as missing:
-                self.feed(Blocked(self.house.now(), str(container["name"]), missing.reason, missing.message))
-                if missing.ref is None:
-                    await asyncio.Event().wait()  # no change of another object can help; a deletion ends this
-                else:
-                    await self.house.cluster.changes(namespace, missing.ref, found.get(missing.ref))
-
-    def _with_addresses(self) -> Json:
-        known = {"podIP": self.address, "podIPs": [{"ip": self.address}], "hostIP": self.house.network.host_ip}
-        return {**self.pod, "status": {**(self.pod.get("status") or {}), **known}}
-
-    async def _house(self, given: Given) -> None:
-        """Once per pod: its folders, its volumes, its namespaces."""
-        async with self._housing:
-            if self._housed:
-                return
-            for part in ("root", "tmp", "shm"):
-                (self.folder / part).mkdir(parents=True, exist_ok=True, mode=0o700)
-            (self.folder / "tmp").chmod(0o1777)
-            room = Room(
-                given,
-                self.folder / "volumes",
-                self.house.state / "claims",
-                self.house.mounts,
-                self.house.network.rewrite(self.pod),
-                self.house.once,
-            )
-            for volume in (self.pod.get("spec") or {}).get("volumes") or []:
-                self._volumes[str(volume.get("name"))] = build(volume, room)
-            memory = [*room.memory, str(self.folder / "shm")]
-            await self.house.sandbox.add_pod(self.uid, hostname_of(self.pod), self.address, memory)
-            self._housed = True
-
-    def _process(self, container: Json, run: int, prepared: Prepared, given: Given) -> Process:
-        network = self.house.network
-        alone = network.name == "namespace"
-        base = {**inherited(os.environ, proxies=not alone), **prepared.env, **network.variables(self.pod)}
-        base["PATH"] = ":".join([*prepared.path, base["PATH"]])
-        base["HOSTNAME"] = hostname_of(self.pod)
-        env = environment(container, given, base)
-        argv = command_line(container, prepared.entrypoint, prepared.args, env)
-        cwd = str(container.get("workingDir") or prepared.workdir or "/")
-        mounts = self._mounts(container, env)
-        if alone:
-            mounts = [
-                *_private(self.folder, prepared),
-                *network.files(self.pod, self.address, self.folder / "etc"),
-                *mounts,
-            ]
-        else:
-            if why := paths.refusal(mounts):
-                raise Hopeless(why)
-            names, places = network.rewrite(self.pod), paths.rewriter(mounts)
-            own = environment(container, given, {})
-            env |= {name: places(names(value)) for name, value in own.items()}
-            argv, cwd = [places(names(word)) for word in argv], places(cwd)
-            mounts = []
-        if not argv:
-            raise Failed(128, "StartError", "no command specified")
-        name = str(container["name"])
-        return Process(self._id(name, run), self.uid, argv, env, cwd, str(self.folder / "root"), mounts)
-
-    def _mounts(self, container: Json, env: Mapping[str, str]) -> list[Mount]:
-        found = []
-        for mount in container.get("volumeMounts") or []:
-            volume = self._volumes.get(str(mount.get("name")))
-            if volume is None:
-                raise Hopeless(f"volumeMounts: there is no volume {mount.get('name')!r} in the pod")
-            source = volume.path
-            inner = mount.get("subPath") or expand(str(mount.get("subPathExpr") or ""), env)
-            if inner:
-                if os.path.isabs(inner) or ".." in inner.split("/"):
-                    raise Hopeless(f"subPath {inner!r} must be relative and without '..'")
-                source = source / inner
-                if not source.exists() and not volume.readonly:
-                    source.mkdir(parents=True)
-            readonly = volume.readonly or bool(mount.get("readOnly"))
-            target = os.path.normpath("/" + str(mount.get("mountPath")).lstrip("/"))
-            found.append(Mount(str(source), target, readonly, volume.ours))
-        return found
+    def _id(self, container: str, run: int) -> str:
+        return f"{self.uid}/{container}/{run}"
 
     # Logs.
 
@@ -429,12 +291,3 @@ def _life(pod: Json) -> lifecycle.Pod:
         grace=float(grace) if grace is not None else _GRACE,
         deadline=float(deadline) if deadline is not None else None,
     )
-
-
-def _private(folder: Path, prepared: Prepared) -> list[Mount]:
-    """A temporary folder and shared memory of the pod's own. What the image needs of this machine's stays visible."""
-    found = [Mount(str(folder / "tmp"), "/tmp", ours=True)]  # noqa: S108  (a mount point)
-    found.append(Mount(str(folder / "shm"), "/dev/shm", ours=True))  # noqa: S108
-    needed = {os.path.realpath(path) for path in (*prepared.path, sys.prefix, sys.base_prefix)}
-    tops = {"/".join(path.split("/")[:3]) for path in {*needed, *prepared.path} if path.startswith("/tmp/")}  # noqa: S108
-    return [*found, *(Mount(top, top) for top in sorted(tops))]

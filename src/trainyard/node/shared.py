@@ -103,6 +103,7 @@ def own_address() -> str:
 
 class SharedNetwork(Network):
     name = "shared"
+    alone = False
 
     def __init__(self, sandbox: Sandbox, directory: Directory, say: Callable[[str], object]) -> None:
         super().__init__(sandbox, directory, say)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -76,12 +77,13 @@ def test_a_rule_stands_where_its_value_is_an_object_or_a_list_and_names_a_field_
             assert rule["message"] and "\n" not in rule["message"] and len(rule["message"]) <= 2048
             assert rule.keys() <= {"rule", "message", "fieldPath"}
             if "fieldPath" in rule:
+                assert not rule["fieldPath"].startswith(".metadata")
                 assert is_field(node, rule["fieldPath"].removeprefix(".").split(".")), (path, rule["fieldPath"])
     assert found >= len(kind.rules)
 
 
 def is_field(node: Json, names: list[str]) -> bool:
-    """The API server checks a fieldPath against the schema; metadata has name and generateName only."""
+    """Of metadata a rule may look at name and generateName only."""
     for name in names:
         if name == "metadata":
             return names[-1] in ("metadata", "name", "generateName")
@@ -138,3 +140,15 @@ def test_the_definition_is_json_and_always_the_same(kind: Kind) -> None:
 ])  # fmt: skip
 def test_which_objects_are_ours(obj: Any, known: bool) -> None:
     assert (kinds.kind_of(obj) is not None) is known
+
+
+CHAIN = re.compile(r"\b(?:self|oldSelf)((?:\.\w+)+)(?![\w(])")
+
+
+@every_kind
+def test_rules_name_only_fields_that_the_schema_names(kind: Kind) -> None:
+    """The API server compiles a rule against the schema: a field that is only preserved is an error there."""
+    for path, node in nodes(root(kind)):
+        for rule in node.get(VALIDATIONS, []):
+            for chain in CHAIN.findall(rule["rule"]):
+                assert is_field(node, chain.removeprefix(".").split(".")), (path, chain)

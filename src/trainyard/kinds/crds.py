@@ -43,7 +43,8 @@ def schema(kind: Kind) -> Json:
             "kind": {"type": "string"},
             "metadata": {"type": "object"},
             "spec": {**from_struct(kind.spec_type), KEEP: True},
-            "status": {"type": "object", KEEP: True},
+            # Rules may name only what the schema names, so the one field of status that they look at stands here.
+            "status": {"type": "object", KEEP: True, "properties": {"roles": {"type": "object", KEEP: True}}},
         },
     }
     for rule in spelled(kind.rules, kind.spellings):
@@ -63,7 +64,8 @@ def _at(root: Json, path: str) -> Json:
 
 def _wire(rule: Rule) -> Json:
     wire = {"rule": rule.cel, "message": rule.text}
-    return {**wire, "fieldPath": f".{rule.at}"} if rule.at else wire
+    # A fieldPath is checked against the schema, and the schema of a resource does not describe its metadata.
+    return {**wire, "fieldPath": f".{rule.at}"} if rule.at and not rule.at.startswith("metadata") else wire
 
 
 _compiled: dict[GVK, Schema] = {}

@@ -263,10 +263,8 @@ def sweep(job: Job, family: Family, clean: str, reason: str) -> list[Delete | Pa
         if clean == "All" and not child.deleting:
             writes.append(Delete(carrier.gvk, child.name, child.uid, reason))
         elif clean == "Running":
-            slot = Slot(child.role, child.index)
-            if carrier.observe(job, slot, family).state == "Succeeded":
-                continue  # its pod has ended well, its own controller has not said so yet: nothing of it runs
-            write = carrier.stop(Replica(slot, child, ""), reason)
+            replica = carrier.observe(job, Slot(child.role, child.index), family)
+            write = None if carrier.ended(replica) else carrier.stop(replica, reason)
             writes += [write] if write else []
     if clean == "All":
         others = (child for child in family.by_ref.values() if child.kind not in (carrier.gvk.kind, "Pod"))

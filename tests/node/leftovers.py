@@ -1,8 +1,9 @@
 """Kill a runner, its helper's watcher, or its helper, at a random moment, and see that nothing is left after 5 seconds.
 
-`leftovers.py NETWORK [COUNT] [SEED]`. Ends with 1 and the list when something is. What counts as left: a process whose
-command line names the runner's state folder (the runner, the helper, every init, every pod's program), a namespace that
-one of them was in, a mount, a link."""
+`leftovers.py COUNT [SEED]`: in both networks, as ourselves and, when that is root, as an ordinary user too.
+`leftovers.py NETWORK COUNT SEED`: one of these. Ends with 1 and the list when something is left: a process whose command
+line names the runner's state folder (the runner, the helper, every init, every pod's program), a namespace that one of
+them was in, a mount, a link."""
 
 from __future__ import annotations
 
@@ -19,7 +20,31 @@ from pathlib import Path
 
 PATIENCE = 5.0
 KINDS = ("net", "mnt", "pid", "ipc", "uts", "user")
-RUNNER = Path(__file__).with_name("runner.py")
+HERE = Path(__file__).resolve().parent
+SOURCES = HERE.parents[1] / "src"
+RUNNER = HERE / "runner.py"
+ORDINARY = 12345
+USABLE = "import subprocess, sys, yards; subprocess.run([sys.executable, '-c', ''], check=True)"
+
+
+def command(ordinary: bool) -> tuple[list[str], dict[str, str]]:
+    """How to run a test program as ourselves, or, when we are root, as an ordinary user."""
+    libraries = [str(SOURCES), str(HERE), *(path for path in sys.path if path.endswith("site-packages"))]
+    env = {**os.environ, "PYTHONPATH": ":".join(libraries), "PYTHONDONTWRITEBYTECODE": "1", "HOME": "/tmp"}
+    if not ordinary or os.getuid() != 0:
+        return [sys.executable], env
+    ids = (f"--reuid={ORDINARY}", f"--regid={ORDINARY}", "--clear-groups")
+    for python in (sys.executable, f"/usr/bin/python3.{sys.version_info.minor}"):
+        become = ["setpriv", *ids, python]
+        if not Path(python).exists():
+            continue
+        # Asked to start itself once more: the first start may still have been done with root's rights.
+        if subprocess.run([*become, "-c", USABLE], env=env, capture_output=True, check=False).returncode == 0:
+            return become, env
+    raise AssertionError(
+        f"run as root, these tests also run as uid {ORDINARY}, who needs a Python {sys.version_info.minor} "
+        f"that everybody may read: neither {sys.executable} nor one in /usr/bin will do"
+    )
 
 
 def processes(mark: str) -> dict[int, str]:
@@ -123,6 +148,16 @@ def main(network: str, count: int, seed: int) -> int:
     return 1 if bad or most < 3 else 0
 
 
+def everywhere(count: str, seed: str) -> int:
+    failed = 0
+    for ordinary in (False, True) if os.getuid() == 0 else (False,):
+        python, env = command(ordinary)
+        for network in ("namespace", "shared"):
+            failed |= subprocess.run([*python, __file__, network, count, seed], env=env, check=False).returncode
+    return failed
+
+
 if __name__ == "__main__":
-    arguments = [*sys.argv[1:], *("namespace", "10", str(random.randrange(10**6)))[len(sys.argv) - 1 :]]
-    sys.exit(main(arguments[0], int(arguments[1]), int(arguments[2])))
+    if sys.argv[1].isdecimal():
+        sys.exit(everywhere(sys.argv[1], sys.argv[2] if sys.argv[2:] else str(random.randrange(10**6))))
+    sys.exit(main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3])))

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from test_leftovers import HERE, SOURCES
+from leftovers import HERE, SOURCES
 from yards import TOKEN, CurrentInterpreter
 
 from trainyard.client import Api
@@ -20,6 +20,7 @@ from pathlib import Path
 from trainyard.node.hub import calls
 calls.become_root_of_a_namespace(0, os.getuid(), os.getgid())
 calls.write("/proc/sys/user/max_net_namespaces", "0")
+from leftovers import HERE, SOURCES
 from yards import TOKEN, CurrentInterpreter, Yard
 from trainyard.client import Api
 from trainyard.node import Node

@@ -2,38 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import random
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
-
-HERE = Path(__file__).parent
-SOURCES = HERE.parents[1] / "src"
-ORDINARY = 12345
-USABLE = "import subprocess, sys, yards; subprocess.run([sys.executable, '-c', ''], check=True)"
-
-
-def command(ordinary: bool) -> tuple[list[str], dict[str, str]]:
-    """How to run a test program as ourselves, or, when we are root, as an ordinary user."""
-    libraries = [str(SOURCES), str(HERE), *(path for path in sys.path if path.endswith("site-packages"))]
-    env = {**os.environ, "PYTHONPATH": ":".join(libraries), "PYTHONDONTWRITEBYTECODE": "1", "HOME": "/tmp"}
-    if not ordinary or os.getuid() != 0:
-        return [sys.executable], env
-    ids = (f"--reuid={ORDINARY}", f"--regid={ORDINARY}", "--clear-groups")
-    for python in (sys.executable, f"/usr/bin/python3.{sys.version_info.minor}"):
-        become = ["setpriv", *ids, python]
-        if not Path(python).exists():
-            continue
-        # Asked to start itself once more: the first start may still have been done with root's rights.
-        if subprocess.run([*become, "-c", USABLE], env=env, capture_output=True, check=False).returncode == 0:
-            return become, env
-    raise AssertionError(
-        f"run as root, these tests also run as uid {ORDINARY}, who needs a Python {sys.version_info.minor} "
-        f"that everybody may read: neither {sys.executable} nor one in /usr/bin will do"
-    )
+from leftovers import HERE, command, processes, wait_until_none
 
 
 @pytest.mark.slow
@@ -55,3 +29,11 @@ def test_an_ordinary_user_runs_pods_in_both_networks() -> None:
     root = HERE.parents[1]
     done = subprocess.run(arguments, env=env, capture_output=True, text=True, check=False, timeout=400, cwd=root)
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr
+
+
+def test_the_search_for_leftovers_finds_one() -> None:
+    mark = f"left-{random.randrange(10**9)}"
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)", mark]) as left:
+        assert wait_until_none(lambda: list(processes(mark)), 0.1) == [str(left.pid)]
+        left.kill()
+    assert wait_until_none(lambda: list(processes(mark))) == []

@@ -34,11 +34,15 @@ def checks() -> object:
 
 
 @pytest.fixture
-async def stage(place: Path, network: str, checks: dict[tuple[str, str], object] | None) -> AsyncIterator[Stage]:
-    said: list[str] = []
-    clock = Clock()
+def options(place: Path, network: str) -> Options:
+    """Images have stand-ins, and no environment is ever built."""
     images = (Path(__file__).with_name("stand_ins") / "images.yaml",)
-    options = Options(network=network, images=images, cache=place / "cache", say=said.append, state=place)
+    return Options(network=network, images=images, cache=place / "cache", say=list[str]().append, state=place)
+
+
+@pytest.fixture
+async def stage(place: Path, options: Options, checks: dict[tuple[str, str], object] | None) -> AsyncIterator[Stage]:
+    clock = Clock()
     cluster = LocalCluster(options, clock)
     if checks is not None:
         cluster.server = Server({}, cluster.token, clock)

@@ -46,15 +46,19 @@ signal.signal(signal.SIGTERM, lambda *_: os._exit(143))
 line = socket.socket(socket.AF_UNIX)
 line.connect(os.environ["STAGE"])
 file = line.makefile("rw")
-def fetch(url):
+def fetch(url, wanted="", seconds=5):
     import time, urllib.request
-    for _ in range(100):
+    end = time.time() + seconds
+    while True:
         try:
-            return urllib.request.urlopen(url, timeout=5).read().decode()
+            said = urllib.request.urlopen(url, timeout=5).read().decode()
+            if wanted in said:
+                return said
         except OSError as error:
             said = repr(error)
-            time.sleep(0.05)
-    return said
+        if time.time() > end:
+            return said
+        time.sleep(0.05)
 told = {"host": os.environ["HOSTNAME"], "config": os.environ.get("TF_CONFIG", "")}
 while True:
     file.write(json.dumps(told) + "\\n")
@@ -97,9 +101,9 @@ class Actor:
     def tell(self, expression: str) -> None:
         self._writer.write(f"{expression}\n".encode())
 
-    async def ask(self, expression: str) -> Any:
+    async def ask(self, expression: str, patience: float = PATIENCE) -> Any:
         self.tell(expression)
-        return await asyncio.wait_for(self._answers.get(), PATIENCE)
+        return await asyncio.wait_for(self._answers.get(), patience)
 
     async def exit(self, code: int) -> None:
         self.tell(f"os._exit({code})")
@@ -148,6 +152,7 @@ class Noted(Api):
 class Stage:
     def __init__(self, cluster: LocalCluster, clock: Clock, folder: Path) -> None:
         self.cluster, self.clock, self.folder = cluster, clock, folder
+        self.patience = PATIENCE
         self.entered: list[Actor] = []
         self._news = asyncio.Event()
         self._door: asyncio.Server | None = None
@@ -211,7 +216,7 @@ class Stage:
     async def happens(self, true: Callable[[], object]) -> None:
         """Wait until that holds of the actors."""
         try:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(self.patience):
                 while not true():
                     self._news.clear()
                     await self._news.wait()
@@ -222,11 +227,21 @@ class Stage:
 
     async def submit(self, job: Json) -> Json:
         """Make the job, with the way to the stage in each of its pods."""
-        way = {"name": "stage", "hostPath": {"path": str(self.folder)}}
         for one in job["spec"]["replicaSpecs"]:
             if one.get("template"):
-                one["template"]["spec"].setdefault("volumes", []).append(way)
+                one["template"]["spec"].setdefault("volumes", []).append(self.way())
         return await self.api.create(TFJOB, "default", job)
+
+    def way(self) -> Json:
+        """The volume that leads to the stage."""
+        return {"name": "stage", "hostPath": {"path": str(self.folder)}}
+
+    async def visitor(self) -> Actor:
+        """A pod of its own, that belongs to no job."""
+        spec = {"containers": [actor()], "volumes": [self.way()], "hostname": "visitor-x-0", "restartPolicy": "Never"}
+        body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "visitor"}, "spec": spec}
+        await self.api.create(POD, "default", body)
+        return await self.actor("visitor")
 
     async def job(self, name: str = "story") -> Json:
         return await self.api.get(TFJOB, "default", name)
@@ -235,7 +250,7 @@ class Stage:
         """Wait until there is such an object and that holds of it."""
         field = f"metadata.name={name}"
         try:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(self.patience):
                 while True:
                     listed = await self.api.list(gvk, "default", field_selector=field)
                     for obj in listed["items"]:
@@ -253,7 +268,7 @@ class Stage:
     async def gone(self, gvk: GVK, name: str) -> None:
         """Wait until there is no such object."""
         field = f"metadata.name={name}"
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(self.patience):
             while (listed := await self.api.list(gvk, "default", field_selector=field))["items"]:
                 await self._change(gvk, listed["metadata"]["resourceVersion"], field)
 
@@ -273,7 +288,7 @@ class Stage:
     async def pod(self, role: str, index: int = 0) -> Json:
         """The one pod of this slot that is not on its way out, as soon as there is one."""
         found: list[Json] = []
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(self.patience):
             while not found:
                 listed = await self.api.list(POD, "default", OWNER)
                 found = [
@@ -312,7 +327,7 @@ class Stage:
         operator = await self.cluster.start_operator(self._operator_api)
         if old is not None:
             await old.close()
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(self.patience):
             await operator.synced
         return operator, self._operator_api
 

@@ -1,0 +1,282 @@
+"""Real TensorFlow, on the environment that the shipped catalogue names. It is built where `trainyard run` builds it.
+
+Nothing is skipped here: where the environment cannot be had, these stories fail.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from stage import DEPLOYMENT, POD, SERVICE, Stage
+
+from trainyard.app.local import Options
+from trainyard.objects import Json, is_true, labels_of, name_of, uid_of
+
+pytestmark = [pytest.mark.frameworks, pytest.mark.slow]
+
+REPOSITORY = Path(__file__).parents[2]
+EXAMPLES = REPOSITORY / "examples"
+LONGEST = 240.0  # seconds of one run; one that builds its environment first gets them twice
+PROGRAM = (sys.executable, "-m", "trainyard")
+NOBODY = 12345  # a user without a name, without rights
+
+
+class Run:
+    """`trainyard run`, as a person types it: results on stdout, everything else on stderr."""
+
+    def __init__(
+        self, *words: str, program: tuple[str, ...] = (sys.executable, "-m", "trainyard"), **more: Any
+    ) -> None:
+        self.process = subprocess.Popen(
+            [*program, "run", *words, "-o", "json"],
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **more,
+        )  # fmt: skip
+        self.lines: list[str] = []
+
+    def until(self, pattern: str) -> None:
+        """Read what is said until a line matches."""
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            self.lines.append(line.rstrip("\n"))
+            if re.search(pattern, line):
+                return
+        raise AssertionError(f"{pattern!r} was not said:\n" + "\n".join(self.lines))
+
+    def end(self, seconds: float = LONGEST) -> None:
+        try:
+            out, err = self.process.communicate(timeout=seconds)
+        except subprocess.TimeoutExpired as late:
+            raise AssertionError(f"no end; said: {self.lines}, {late.stderr}") from None
+        finally:
+            self.process.kill()
+        self.code = self.process.returncode
+        self.lines += err.splitlines()
+        self.text = "\n".join(self.lines)
+        self.jobs: list[Json] = json.loads(out) if out else []
+
+    def of(self, replica: str) -> list[str]:
+        """What one replica printed."""
+        split = (line.partition(" | ") for line in self.lines)
+        return [text for name, bar, text in split if bar and name.strip() == replica]
+
+
+def ran(*words: str, seconds: float = LONGEST, **more: Any) -> Run:
+    run = Run(*words, **more)
+    run.end(seconds)
+    return run
+
+
+def changed(folder: Path, example: str, change: Callable[[Json], None]) -> str:
+    """An example with something changed, as a file."""
+    (job,) = yaml.safe_load_all((EXAMPLES / example).read_text())
+    change(job)
+    path = folder / example
+    path.write_text(yaml.safe_dump(job))
+    return str(path)
+
+
+def arguments(**given: dict[str, list[str]]) -> Callable[[Json], None]:
+    """Other arguments for the roles that are named."""
+
+    def change(job: Json) -> None:
+        for one in job["spec"]["replicaSpecs"]:
+            if one["tfReplicaType"] in given:
+                one["template"]["spec"]["containers"][0]["args"] = given[one["tfReplicaType"]]
+
+    return change
+
+
+def succeeded(run: Run) -> Json:
+    assert run.code == 0, run.text
+    (job,) = run.jobs
+    assert (job["status"]["phase"], job["status"]["state"]) == ("Done", "Succeeded")
+    return job
+
+
+def accuracy(lines: list[str]) -> float:
+    """What the master measured at the end, on pictures that nobody trained on."""
+    (found,) = [float(said[1]) for line in lines if (said := re.search(r"held-out accuracy ([0-9.]+)", line))]
+    return found
+
+
+@pytest.mark.parametrize("network", ["namespace", "shared"])
+def test_a_distributed_training_succeeds_and_has_learnt(network: str) -> None:
+    run = ran(str(EXAMPLES / "tf_job_dist_train.yaml"), "--network", network)
+    job = succeeded(run)
+    assert accuracy(run.of("master-0")) >= 0.9
+    for replica in ("master-0", "worker-0", "worker-1"):
+        steps = [re.search(r"step +(\d+) +loss ([0-9.]+) +accuracy ([0-9.]+)", line) for line in run.of(replica)]
+        losses = [float(said[2]) for said in steps if said]
+        assert len(losses) > 1 and losses[-1] < losses[0] / 2, run.of(replica)
+    assert "restarts" not in job["status"]
+
+
+def test_every_task_of_the_readmes_job_answers() -> None:
+    run = ran(str(EXAMPLES / "tf_job.yaml"), "--network", "shared")
+    job = succeeded(run)
+    identity = job["spec"]["RuntimeId"]
+    for host in (f"master-{identity}-0", f"worker-{identity}-0", f"ps-{identity}-0", f"ps-{identity}-1"):
+        assert any(host in line for line in run.of("master-0")), run.text
+    assert any(re.search(r"all 4 tasks answered from 4 servers", line) for line in run.of("master-0")), run.text
+
+
+def test_with_gradients_of_zero_nothing_is_learnt_and_the_job_fails(tmp_path: Path) -> None:
+    words = ["--steps=150", "--zero_gradients"]
+    run = ran(changed(tmp_path, "tf_job_dist_train.yaml", arguments(MASTER=words, WORKER=words)))
+    assert run.code == 1, run.text
+    (job,) = run.jobs
+    assert (job["status"]["phase"], job["status"]["state"]) == ("Done", "Failed")
+    assert "exited with code 1" in job["status"]["reason"]
+    assert accuracy(run.of("master-0")) < 0.5
+
+
+def test_a_worker_that_is_killed_in_the_middle_comes_back_and_trains_on(tmp_path: Path) -> None:
+    words = ["--steps=4000", "--delay=0.01"]
+    run = Run(changed(tmp_path, "tf_job_dist_train.yaml", arguments(MASTER=words, WORKER=words)))
+    run.until(r"worker-0 +\| .*\(own step \d+\)")
+    os.kill(process_of("worker", 0), signal.SIGKILL)
+    run.end()
+    job = succeeded(run)
+    assert job["status"]["restarts"] == 1
+    assert accuracy(run.of("master-0")) >= 0.9
+    begins = [at for at, line in enumerate(run.of("worker-0")) if "training begins" in line]
+    assert len(begins) == 2
+    assert any("own step" in line for line in run.of("worker-0")[begins[1] :]), run.text
+    assert sum("training begins" in line for line in [*run.of("worker-1"), *run.of("master-0")]) == 2
+
+
+def process_of(role: str, index: int) -> int:
+    """The training program of that replica, among all processes of this machine."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            host = re.search(rb"(^|\0)HOSTNAME=%b-\w+-%d\0" % (role.encode(), index), (path / "environ").read_bytes())
+            if host and b"tf_train.py" in (path / "cmdline").read_bytes():
+                found.append(int(path.name))
+    assert len(found) == 1, found
+    return found[0]
+
+
+class TestInOneProcess:
+    @pytest.fixture
+    def options(self, place: Path) -> Options:
+        """The shipped catalogue, and the cache that `trainyard run` uses."""
+        return Options(network="namespace", say=print, state=place)
+
+    async def test_training_does_not_notice_that_operators_come_and_go_and_tensorboard_shows_it(
+        self, stage: Stage
+    ) -> None:
+        stage.patience = LONGEST
+        await stage.submit(with_tensorboard(stage.folder))
+        visitor = await stage.visitor()
+        before = {}
+        for _ in range(3):
+            await stage.until(lambda job: job.get("status", {}).get("state") == "Running")
+            await says(stage, "master", "own step")
+            await stage.cluster.stop_operator()
+            await says(stage, "worker", "own step")
+            await stage.operator()
+            now = {name_of(pod): uid_of(pod) for pod in (await stage.children(POD)).values()}
+            assert before.items() <= now.items()
+            before = now
+
+        service = await stage.until(
+            lambda one: True, SERVICE, f"tensorboard-{(await stage.job())['spec']['RuntimeId']}"
+        )
+        await stage.until(lambda one: is_true(one.get("status", {}).get("conditions"), "Available"), DEPLOYMENT, board)
+        address = f"http://{service['spec']['clusterIP']}"
+        runs = await visitor.ask(f"fetch('{address}/data/runs', '\".\"', 100)", 120)
+        assert json.loads(runs) == ["."]
+        tags = await visitor.ask(f"fetch('{address}/data/plugin/scalars/tags', 'accuracy', 100)", 120)
+        assert set(json.loads(tags)["."]) >= {"loss", "accuracy"}
+        assert list((stage.folder / "logs").glob("events.out.tfevents.*"))
+
+        await stage.condition("Succeeded")
+        job = await stage.job()
+        assert "restarts" not in job["status"]
+        pods = [pod for pod in (await stage.children(POD)).values() if "trainyard.dev/role" in labels_of(pod)]
+        assert {name_of(pod): uid_of(pod) for pod in pods}.items() <= before.items()
+        assert {status["restartCount"] for pod in pods for status in pod["status"]["containerStatuses"]} == {0}
+        (master,) = [pod for pod in pods if name_of(pod).startswith("master-")]
+        assert accuracy((await stage.logs(name_of(master))).splitlines()) >= 0.9
+
+
+def with_tensorboard(folder: Path) -> Json:
+    (job,) = yaml.safe_load_all((EXAMPLES / "tf_job_dist_train.yaml").read_text())
+    words = ["--steps=4000", "--delay=0.01"]
+    arguments(MASTER=[*words, "--log_dir=/logs"], WORKER=words)(job)
+    job["metadata"]["name"] = "story"
+    logs = folder / "logs"
+    logs.mkdir()
+    volumes = [{"name": "logs", "hostPath": {"path": str(logs)}}]
+    mounts = [{"name": "logs", "mountPath": "/logs"}]
+    (master,) = [one for one in job["spec"]["replicaSpecs"] if one["tfReplicaType"] == "MASTER"]
+    master["template"]["spec"]["volumes"] = volumes
+    master["template"]["spec"]["containers"][0]["volumeMounts"] = mounts
+    job["spec"]["tensorboard"] = {"logDir": "/logs", "volumes": volumes, "volumeMounts": mounts}
+    found: Json = job
+    return found
+
+
+async def says(stage: Stage, role: str, words: str) -> None:
+    """Until a replica prints that, from now on."""
+    pod = name_of(await stage.pod(role))
+    await stage.until(lambda pod: pod["status"].get("phase") == "Running", POD, pod)
+    async for chunk in stage.api.logs("default", pod, "tensorflow", follow=True, tail=0):
+        if words.encode() in chunk:
+            return
+    raise AssertionError(f"{pod} has ended and did not say {words!r}: {await stage.logs(pod)}")
+
+
+@pytest.fixture
+def nobodys() -> Iterator[Path]:
+    """A folder of an ordinary user's own, removed afterwards: it holds an environment of 1.5 GB."""
+    folder = Path(tempfile.mkdtemp(prefix="nobody-", dir="/var/tmp"))
+    yield folder
+    shutil.rmtree(folder)
+
+
+def test_an_ordinary_user_installs_it_and_trains_in_the_network_of_namespaces(nobodys: Path) -> None:
+    """From nothing: a virtual environment of the system's Python, the wheel, the environment for TensorFlow."""
+    python = "/usr/bin/python3"  # everybody can read it; the one that runs the tests may lie in somebody's home
+    user = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": str(nobodys), "TMPDIR": str(nobodys / "tmp")}
+    env = {name: value for name, value in os.environ.items() if name.lower().endswith(("_proxy", "_cert", "_url"))}
+    env |= {name: value for name, value in os.environ.items() if name.startswith(("PIP_", "UV_", "SSL_"))} | user
+    root = os.getuid() == 0
+    become = ["setpriv", "--reuid", str(NOBODY), "--regid", str(NOBODY), "--clear-groups"] if root else []
+
+    def done(*argv: str) -> None:
+        ended = subprocess.run([*become, *argv], env=env, cwd=nobodys, capture_output=True, text=True, check=False)
+        assert ended.returncode == 0, f"{argv}: {ended.stdout}{ended.stderr}"
+
+    (nobodys / "tmp").mkdir()
+    pip = (sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", str(nobodys))
+    subprocess.run([*pip, str(REPOSITORY)], check=True)
+    (wheel,) = nobodys.glob("trainyard-*.whl")
+    shutil.copy(EXAMPLES / "tf_job_dist_train.yaml", nobodys)
+    if root:
+        for path in (nobodys, *nobodys.iterdir()):
+            os.chown(path, NOBODY, NOBODY)
+    done(python, "-m", "venv", "venv")
+    done("venv/bin/python", "-m", "pip", "install", "-q", str(wheel))
+
+    program = (*become, str(nobodys / "venv" / "bin" / "trainyard"))
+    words = ("tf_job_dist_train.yaml", "--network", "namespace")
+    run = ran(*words, seconds=2 * LONGEST, program=program, env=env, cwd=nobodys)
+    succeeded(run)
+    assert accuracy(run.of("master-0")) >= 0.9
+    (environment,) = (nobodys / ".cache" / "trainyard" / "environments").glob("*/bin/python")
+    assert environment.lstat().st_uid == (NOBODY if root else os.getuid())

@@ -24,6 +24,16 @@ def observe_job(job: Job, slot: Slot, family: Family) -> Replica:
         return Replica(slot, None, "Unknown")
     pods = family.pods.get(child.uid, ())
     pod = max(pods, key=lambda one: (one.created, one.started, one.uid), default=None)
+    return _observed(job, slot, child, pods, pod)._replace(ended=_ended(job, slot, child, pod))
+
+
+def _ended(job: Job, slot: Slot, child: Child, pod: Child | None) -> bool:
+    """The pod of a deciding Job is its only one (backoffLimit 0); elsewhere a failed pod is followed by another."""
+    last = ("Succeeded", "Failed") if slot in job.kind.decides(job) else ("Succeeded",)
+    return bool(child.phase) or (pod is not None and pod.phase in last)
+
+
+def _observed(job: Job, slot: Slot, child: Child, pods: tuple[Child, ...], pod: Child | None) -> Replica:
     restarts = sum(container.restarts for one in pods if not one.deleting for container in containers(one))
     failed = tuple(sorted(one.uid for one in pods if one.phase == "Failed" and not _disrupted(one)))
     decides = slot in job.kind.decides(job)
@@ -122,9 +132,9 @@ def render_job(job: Job, slot: Slot, attempt: int) -> Json:
 
 
 def stop_job(replica: Replica, reason: str) -> Delete | None:
-    """Batch Jobs are never patched: what still runs is deleted with its pods (S5, S12)."""
+    """Batch Jobs are never patched: what has not ended is deleted with its pods (S5, S12)."""
     child = replica.child
-    if child is None or child.deleting or child.phase:
+    if child is None or child.deleting:
         return None
     return Delete(JOB, child.name, child.uid, reason)
 
@@ -135,6 +145,6 @@ JOB_CARRIER = Carrier(
     render=render_job,
     stop=stop_job,
     resume=lambda replica: None,
-    ended=lambda child: bool(child.phase),
+    ended=lambda replica: replica.ended,
     failures=lambda replica: replica.failed,
 )

@@ -294,6 +294,7 @@ class Replica(NamedTuple):
     failed: tuple[str, ...] = ()  # uids of failed attempts that are visible
     restarts: int = 0  # in place, by the node
     why: str = ""  # why it does not run
+    ended: bool = False  # nothing of it runs and nothing will, whether or not its own controller has said so yet
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,7 +325,7 @@ class Carrier:
     render: Callable[[Job, Slot, int], Json]
     stop: Callable[[Replica, str], Delete | Patch | None]
     resume: Callable[[Replica], Patch | None]
-    ended: Callable[[Child], bool]
+    ended: Callable[[Replica], bool]
     failures: Callable[[Replica], tuple[str, ...]]
 
 

@@ -228,6 +228,38 @@ except urllib.error.HTTPError as error:
 
 
 @only_namespace
+async def test_the_runners_own_proxy_is_used(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
+    heads: list[bytes] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        heads.append(await reader.readuntil(b"\r\n\r\n"))
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+        writer.close()
+
+    upstream = await asyncio.start_server(serve, "127.0.0.1", 0)
+    address = f"http://me:word@127.0.0.1:{upstream.sockets[0].getsockname()[1]}"
+    for name in ("http_proxy", "https_proxy"):
+        monkeypatch.setenv(name, address)
+    monkeypatch.setenv("no_proxy", "")
+    script = """
+import http.client, os, urllib.request
+print(urllib.request.urlopen('http://far.example/x').read().decode())
+tunnel = http.client.HTTPConnection(os.environ['https_proxy'].removeprefix('http://'))
+tunnel.set_tunnel('far.example', 443)
+try:
+    tunnel.connect()
+except OSError:
+    pass
+"""
+    await yard.pod("far", script)
+    assert await yard.result("far") == "ok\n"
+    upstream.close()
+    asked = [head.split()[:2] for head in heads]
+    assert asked == [[b"GET", b"http://far.example/x"], [b"CONNECT", b"far.example:443"]]
+    assert all(b"Proxy-Authorization: Basic bWU6d29yZA==" in head for head in heads)
+
+
+@only_namespace
 async def test_the_proxy_is_not_for_neighbours_and_the_pod_may_set_its_own(yard: Yard) -> None:
     script = "import os; print(os.environ['no_proxy'], os.environ['http_proxy'], repr(os.environ['grpc_proxy']))"
     await yard.pod("sees", script, container={"env": env(http_proxy="http://mine:1")}, metadata=member("ps-[0-1]"))

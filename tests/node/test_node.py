@@ -244,6 +244,13 @@ async def test_what_this_machine_does_not_have_is_said_once_and_ignored(yard: Ya
     assert len([line for line in yard.lines if "runAsUser" in line]) == 1
 
 
+async def test_a_sidecar_is_refused_with_what_to_write(yard: Yard) -> None:
+    sidecar = {"name": "side", "image": "any", "command": ["sleep", "60"], "restartPolicy": "Always"}
+    await yard.pod("sidecar", initContainers=[sidecar])
+    seen = await yard.phase("sidecar", "Failed")
+    assert "make it an ordinary container" in seen["status"]["message"]
+
+
 async def test_the_node_says_what_it_is(yard: Yard) -> None:
     status = (await yard.api.get(NODE, "", "local"))["status"]
     assert is_true(status["conditions"], "Ready")

@@ -66,8 +66,12 @@ class Node:
         self.network = network.name
         cluster = self._cluster
         self._house = House(cluster, sandbox, network, self._images, self._state, self._mounts, self._say, self._now)
-        await self._kubelet.start()
-        await cluster.register(self._kubelet.port, self._now())
+        try:
+            await self._kubelet.start()
+            await cluster.register(self._kubelet.port, self._now())
+        except BaseException:
+            await self.stop(kill=True)
+            raise
         self._watches = [
             asyncio.create_task(cluster.follow_services(self._services, self._service)),
             asyncio.create_task(cluster.follow_pods(self._pods, self._pod)),
@@ -148,9 +152,11 @@ class Node:
         try:
             await _probe(sandbox, self._state / "probe", proven)
             await network.start()
-        except (OSError, Failed) as error:
+        except BaseException as error:
             await sandbox.close()
-            raise SandboxError(str(error)) from None
+            if isinstance(error, OSError | Failed):
+                raise SandboxError(str(error)) from None
+            raise
         return sandbox, network
 
     def _lost(self) -> None:

@@ -91,7 +91,16 @@ class Starter:
         self._housed = False
 
     def _ignored(self, container: Json) -> None:
-        """Say once what cannot be honoured here."""
+        """Say once what cannot be honoured here. What would change how the pod ends is refused."""
+        name = container.get("name")
+        if container.get("restartPolicy") == "Always":
+            raise Hopeless(
+                f"init container {name}: restartPolicy Always (a sidecar) is not offered by this node; "
+                "make it an ordinary container"
+            )
+        for word in ("livenessProbe", "readinessProbe", "startupProbe", "lifecycle"):
+            if word in container:
+                self._house.once(f"node: {word} is ignored; a container is ready while its program runs")
         limits = (container.get("resources") or {}).get("limits") or {}
         for resource in limits:
             if resource not in ("cpu", "memory") and not resource.startswith(("hugepages-", "ephemeral-")):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from trainyard.objects import Json
-from trainyard.testing.builders import batch_job, look, pod_of, started
+from trainyard.testing.builders import batch_job, look, pod_of, replicas, started
 
 STOPPED: list[tuple[Json, int]] = [({"cleanPodPolicy": "Running"}, 1), ({"backoffLimit": 0}, 137)]
 
@@ -36,3 +36,38 @@ def test_no_sidecar_runs_on_while_the_job_is_suspended() -> None:
     pod = beside_a_sidecar(pod_of(worker, "Running", code=0))
     found = look(started(suspend=True), master, worker, pod_of(master), pod)
     assert [one.name for one in found.deletes] == ["master-76no-0", "worker-76no-0"]
+
+
+def test_the_replicas_are_told_in_the_order_of_the_spec_whatever_the_order_of_the_status() -> None:
+    job = started(replicas("MASTER"), replicas("WORKER"), replicas("PS"))
+    job["status"]["roles"] = dict(sorted(job["status"]["roles"].items()))
+    told = [one["tf_replica_type"] for one in look(job).status["replicaStatuses"]]
+    assert told == ["MASTER", "WORKER", "PS"]
+
+
+def test_what_the_end_of_the_job_stops_is_not_told_as_running_for_ever() -> None:
+    master, worker = batch_job("MASTER"), batch_job("WORKER")
+    found = look(started(activeDeadlineSeconds=60), master, worker, pod_of(master), pod_of(worker))
+    assert found.status["state"] == "Failed" and len(found.deletes) == 2
+    assert [one["ReplicasStates"] for one in found.status["replicaStatuses"]] == [{"Unknown": 1}, {"Unknown": 1}]
+
+
+def test_what_stays_after_the_end_is_told_as_running() -> None:
+    master, worker = batch_job("MASTER"), batch_job("WORKER")
+    found = look(started(), master, worker, pod_of(master, "Succeeded", code=0), pod_of(worker))
+    assert [one["state"] for one in found.status["replicaStatuses"]] == ["Succeeded", "Running"]
+
+
+def test_a_spec_that_was_broken_while_suspended_keeps_the_job_suspended_and_says_so() -> None:
+    job = started()
+    suspended = {**job, "spec": {**job["spec"], "suspend": True}}
+    suspended["status"] = look(suspended).status
+    resumed = {**suspended, "spec": {**job["spec"], "replicaSpecs": [replicas("WORKER")]}}
+    found = look(resumed)
+    said = {one["type"]: one for one in found.status["conditions"]}
+    assert not found.creates and said["Suspended"]["status"] == "True"
+    assert "1 and only 1 master" in said["SpecChangeIgnored"]["message"]
+    mended = look({**resumed, "spec": job["spec"], "status": found.status})
+    said = {one["type"]: one["status"] for one in mended.status["conditions"]}
+    assert (said["Suspended"], said["SpecChangeIgnored"]) == ("False", "False")
+    assert [(one.name, one.attempt) for one in mended.creates] == [("master-76no-0", 1), ("worker-76no-0", 1)]

@@ -90,9 +90,9 @@ class _Pass:
         """The memory with the job started, resumed or suspended, as the spec says."""
         job, memory = self.job, self.job.memory
         memory = replace(memory, runtime_id=job.runtime_id)
-        if job.policy.suspend:
-            return replace(memory, start=None, suspended=True, ran=False)
         resumed = memory.suspended and memory.started
+        if job.policy.suspend or (resumed and job.wanted.problems):
+            return replace(memory, start=None, suspended=True, ran=False)
         if memory.started and not resumed:
             return memory if memory.start is not None else replace(memory, start=self.now)
         roles = {}
@@ -159,7 +159,8 @@ class _Pass:
         if verdict.over:
             memory = replace(memory, completion=self.now, counted=())
         deletes, patches, creates = self._changes(verdict, after)
-        new = status.written(job, memory, verdict, _tally(job, self.replicas, verdict), self._restarts(memory))
+        gone = frozenset(delete.uid for delete in deletes) if verdict.over else frozenset()
+        new = status.written(job, memory, verdict, _tally(job, self.replicas, verdict, gone), self._restarts(memory))
         if not verdict.over:
             self.whens.append(policy.deadline_at(job, memory.start))
         else:
@@ -210,8 +211,8 @@ class _Pass:
         lost = [r for r in self.replicas if r.state == "Failed" and r.slot not in decides]
         text = "; ".join(f"{r.slot.role} {r.slot.index} has given up: {r.why}" for r in lost)
         conditions.set("Degraded", bool(lost) and not verdict.over, "ReplicaFailed" if lost else "Restored", text)
-        edits = changed(job.wanted, job.memory) if is_fixed(job.wanted, job.memory) else []
-        conditions.set("SpecChangeIgnored", bool(edits), "JobStarted" if edits else "SpecRestored", _edited(edits))
+        reason, text = _edited(job, memory)
+        conditions.set("SpecChangeIgnored", bool(text), reason, text)
         unknown = ", ".join(job.wanted.unknown)
         text = f"not known here, and not looked at: {unknown}" if unknown else ""
         conditions.set("UnknownFields", bool(unknown), "UnknownFields", text)
@@ -317,13 +318,15 @@ def _spec_patch(job: Job) -> Json | None:
     return {key: value for key, value in job.wanted.spec.items() if stored.get(key) != value} or None
 
 
-def _tally(job: Job, replicas: list[Replica], verdict: Verdict) -> dict[str, dict[str, int]]:
+def _tally(job: Job, replicas: list[Replica], verdict: Verdict, gone: frozenset[str]) -> dict[str, dict[str, int]]:
+    """How many replicas of each role are in which state. The last one stands for ever, so it is of what stays."""
     tally: dict[str, dict[str, int]] = {role.name: {} for role in job.roles}
     for replica in replicas:
-        states = tally[replica.slot.role]
-        # What was to be tried again is not any more once the job is over: it has failed.
-        lost = verdict.over and replica.end is not None and not replica.end.disrupted
-        state = "Failed" if lost and replica.state != "Succeeded" else replica.state
+        states, state = tally[replica.slot.role], replica.state
+        if verdict.over and replica.end is not None and not replica.end.disrupted and state != "Succeeded":
+            state = "Failed"  # what was to be tried again is not any more
+        elif state in ("Starting", "Running") and replica.child and replica.child.uid in gone:
+            state = "Unknown"
         states[state] = states.get(state, 0) + 1
     return tally
 
@@ -340,8 +343,12 @@ def _said(refused: dict[Ref, Refusal]) -> str:
     return "; ".join(f"{ref.kind} {ref.name}: {refusal.message}" for ref, refusal in sorted(refused.items())[:3])
 
 
-def _edited(edits: list[str]) -> str:
+def _edited(job: Job, memory: Memory) -> tuple[str, str]:
+    """Reason and text of an edit that is not followed, the text "" when there is none (S1, S11)."""
+    if memory.suspended and memory.started and not job.policy.suspend:
+        return "InvalidSpec", f"{job.wanted.problems[0]}: the job stays suspended until that is mended"
+    edits = changed(job.wanted, job.memory) if is_fixed(job.wanted, job.memory) else []
     if not edits:
-        return ""
+        return "SpecRestored", ""
     fix = "the job has started and goes on as it was; suspend it, edit it and resume it, or make a new job"
-    return f"{'; '.join(edits)}: {fix}"
+    return "JobStarted", f"{'; '.join(edits)}: {fix}"

@@ -10,7 +10,8 @@ STOPS = frozenset({"BackoffLimitExceeded", "DeadlineExceeded", "InvalidChild"})
 
 
 def judge(job: Job, replicas: list[Replica], failures: dict[str, int], in_place: int, now: float) -> Verdict:
-    """What holds now, unless the job has ended before. `failures` counts failed attempts by role, new ones included."""
+    """What holds now, unless the job has ended before. `failures` counts failed attempts by role, new ones included;
+    the job's memory says already whether it is suspended in this pass."""
     deciding = [replica for replica in replicas if replica.slot in job.kind.decides(job)]
     if deciding and all(replica.state == "Succeeded" for replica in deciding):
         return Verdict("Succeeded", "JobSucceeded", f"{_names(deciding)} ended with exit code 0")
@@ -21,14 +22,14 @@ def judge(job: Job, replicas: list[Replica], failures: dict[str, int], in_place:
         ends = [end_text(replica, replica.end) for replica in deciding if replica.end]
         return Verdict("Failed", "BackoffLimitExceeded", "; ".join([text, *ends]))
     due = deadline_at(job, job.memory.start)
-    if due is not None and now >= due and not job.policy.suspend:
+    if due is not None and now >= due:
         text = f"still running after activeDeadlineSeconds ({job.policy.deadline} s)"
         return Verdict("Failed", "DeadlineExceeded", text)
-    if job.policy.suspend:
+    if job.memory.suspended:
         return Verdict("Suspended", "JobSuspended", "no replica runs while spec.suspend is true")
     if any(replica.state == "Running" for replica in replicas):
         return Verdict("Running", "JobRunning", "at least one replica runs")
-    if job.memory.ran and not job.memory.suspended:
+    if job.memory.ran:
         return Verdict("Running", "NoReplicaRunning", "no replica runs at the moment")
     return Verdict("Created", "JobCreated", "waiting for the first replica to run")
 

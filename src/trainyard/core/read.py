@@ -68,12 +68,16 @@ def changed(wanted: Wanted, memory: Memory) -> list[str]:
 
 
 def effective_roles(wanted: Wanted, memory: Memory) -> tuple[Role, ...]:
-    """The spec's roles before the start and while suspended; after it, what the job was started with."""
+    """The spec's roles before the start and while suspended; after it, what the job was started with.
+
+    In the order of the spec: an API server gives the keys of a status back in an order of its own.
+    """
     if not is_fixed(wanted, memory):
         return wanted.roles
     now = {role.name: role for role in wanted.roles}
+    order = list(now)
     roles = []
-    for name, then in memory.roles.items():
+    for name, then in sorted(memory.roles.items(), key=lambda one: order.index(one[0]) if one[0] in now else len(now)):
         role = now.get(name)
         same = role is not None and role.digest == then.digest
         roles.append(Role(name, then.replicas, then.port, role.template if role and same else None, then.digest))

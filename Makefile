@@ -42,6 +42,12 @@ test: $(VENV)/dev ## every test, real TensorFlow included
 test-fast: $(VENV)/dev ## what takes less than 90 seconds
 	@$(BIN)/python -m pytest -q -n 2 -m "not frameworks and not slow and not network"
 
+leftovers: $(VENV)/dev ## kill the runner, the watcher or the hub 50 times in each network, and look for what is left
+	@PYTHONPATH=src:tests/node $(BIN)/python tests/node/leftovers.py 50
+
+worlds: $(VENV)/dev ## visit every small world of a job, with larger bounds than the tests
+	@$(BIN)/python -m trainyard.testing.worlds
+
 bench: $(VENV)/runtime ## times and ratios of `trainyard run`
 	@$(BIN)/python bench/run.py --training
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import dataclass, field
+from itertools import count
 
 from trainyard import core
 from trainyard.core import Child, Config, Kind, Plan, Ref, Refusal, Seen
@@ -22,7 +23,8 @@ from trainyard.objects import (
 )
 
 NO_UID = "00000000-0000-4000-8000-000000000000"
-"""The uid of a job that has none yet, so that the same file always gives the same plan."""
+"""The uid of a job that has none yet, so that the same file always gives the same plan. The second such job of the
+input has one that ends in 1, and so on: their children must be told apart."""
 
 
 @dataclass
@@ -36,7 +38,10 @@ class World:
     ids: dict[str, set[str]] = field(default_factory=dict)  # RuntimeIds by namespace
 
     def __post_init__(self) -> None:
-        self.jobs = [(_placed(job), kind) for job, kind in self.jobs]
+        taken = {uid_of(job) for job, _ in self.jobs}
+        free = (uid for number in count() if (uid := f"{NO_UID[:-12]}{number:012}") not in taken)
+        self.jobs = [(job if uid_of(job) else _with_uid(job, next(free)), kind) for job, kind in self.jobs]
+        self.jobs = [(_in_default(job), kind) for job, kind in self.jobs]
         self.others = [_in_default(obj) for obj in self.others]
         for job, _ in self.jobs:
             if found := core.runtime_id_of(job):
@@ -83,17 +88,14 @@ def observed(obj: Json) -> Child:
     return core.child_of(obj, str(obj.get("kind")))
 
 
-def _placed(job: Json) -> Json:
-    meta = job.get("metadata") or {}
-    return {
-        **job,
-        "metadata": {**meta, "namespace": meta.get("namespace") or "default", "uid": meta.get("uid") or NO_UID},
-    }
+def _with_uid(job: Json, uid: str) -> Json:
+    return {**job, "metadata": {**(job.get("metadata") or {}), "uid": uid}}
 
 
 def _in_default(obj: Json) -> Json:
     meta = obj.get("metadata")
-    return {**obj, "metadata": {"namespace": "default", **(meta if isinstance(meta, dict) else {})}}
+    meta = meta if isinstance(meta, dict) else {}
+    return {**obj, "metadata": {**meta, "namespace": meta.get("namespace") or "default"}}
 
 
 def _whose(obj: Json) -> str:

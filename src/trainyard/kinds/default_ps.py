@@ -59,7 +59,8 @@ def serve(template: Json, job: Job, slot: Slot, cluster: Mapping[str, tuple[str,
     """Makes the container `tensorflow` of this template run our server for this slot."""
     if not has_container(template, "tensorflow"):
         template["spec"]["containers"] = [*containers_of(template), _container(job.wanted.spec["tfImage"])]
-    spec = ",".join(f"{name}|{';'.join(hosts)}" for name, hosts in sorted(cluster.items()))
+    # A type without replicas has no part: the server takes an empty one for a mistake.
+    spec = ",".join(f"{name}|{';'.join(hosts)}" for name, hosts in sorted(cluster.items()) if hosts)
     command = ["python", f"{MOUNT}/{PROGRAM}", "--cluster_spec", spec, "--job_name", "ps", "--task_id", str(slot.index)]
     container = next(one for one in containers_of(template) if one.get("name") == "tensorflow")
     container["command"] = command

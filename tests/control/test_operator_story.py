@@ -16,7 +16,7 @@ from trainyard import kinds
 from trainyard.client import Api, NotFound, Request, Unavailable
 from trainyard.control import Operator
 from trainyard.core import Config
-from trainyard.objects import Json, condition, decode, is_true, name_of, uid_of
+from trainyard.objects import Json, condition, decode, is_true, name_of, owner_reference, uid_of
 from trainyard.objects.labels import OWNER
 
 
@@ -193,6 +193,23 @@ async def test_a_foreign_object_that_bears_our_label_is_foreign_all_the_same(yar
         await yard.condition("Running")
         await settle(api, 1.5)
         assert len([r for r in api.writes if r.method == "POST" and r.path.endswith("/services")]) <= 3
+
+
+async def test_a_child_that_has_lost_our_label_is_said_and_not_waited_for(yard: Yard, clock: Clock) -> None:
+    """No watch of ours will ever show it: of an operator before us, or somebody took the label away."""
+    job = await yard.submit(tf_job())
+    owner = owner_reference("tensorflow.org/v1alpha1", "TfJob", "mnist", uid_of(job))
+    meta: Json = {"name": "tfjob-mnis", "ownerReferences": [owner]}
+    service = {"apiVersion": "v1", "kind": "Service", "metadata": meta, "spec": {"ports": [{"port": 1}]}}
+    await yard.api.create(SERVICE, "default", service)
+    async with yard.operator() as operator:
+        said = condition((await yard.condition("NameConflict"))["status"]["conditions"], "NameConflict")
+        assert said is not None and "has no label trainyard.dev/owner" in said["message"]
+        await yard.condition("Running")
+        await yard.api.delete(SERVICE, "default", "tfjob-mnis")
+        clock.shift += 3600
+        operator.look()
+        await yard.until(lambda job: not is_true(job["status"]["conditions"], "NameConflict"))
 
 
 async def test_our_own_child_from_an_earlier_life_is_taken_as_made(yard: Yard) -> None:

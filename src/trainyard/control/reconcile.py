@@ -7,7 +7,7 @@ Guarantees:
 - The status names the resourceVersion we decided on, and is sent even if unchanged whenever something else is to be
   written: if the job has changed meanwhile, nothing at all is written (the fence).
 - A delete names the uid: never a namesake we have not seen. Gone already, or a namesake there, is success.
-- A create under a taken name is ours (looked up by owner uid) or a refusal that the next plan sees.
+- A create under a taken name is ours (by owner uid and owner label) or a refusal that the next plan sees.
 - It may be killed after any request. Every write that is known to be done is noted in `Writes`, and the job is not
   looked at again before it has arrived; a write of unknown outcome is simply tried again by a later pass.
 
@@ -33,6 +33,7 @@ from trainyard.control.patches import merge_patch
 from trainyard.control.writes import Write, Writes
 from trainyard.core import Config, Create, Delete, Job, Kind, Patch, Plan, Ref, Refusal
 from trainyard.objects import GVK, Json, controller_of, key_of, revision_of, uid_of
+from trainyard.objects.labels import OWNER
 
 log = logging.getLogger(__name__)
 
@@ -178,9 +179,9 @@ class Shell:
             made = await self._api.create(create.gvk, this.namespace, obj)
         except AlreadyExists as error:
             found = await self._api.get(create.gvk, this.namespace, create.name)
-            owner = controller_of(found)
-            if owner is None or owner.get("uid") != this.uid:
-                self._refuse(this, create, error, _taken(create, owner))
+            if why := _not_ours(this, found):
+                taken = f'{create.gvk.kind} "{create.name}" exists already and {why}'
+                self._refuse(this, create, error, taken)
                 return
             made = found
         except (Unavailable, Conflict):
@@ -229,9 +230,13 @@ class _LeftOut(Exception):
     """An earlier write of the same pass has failed while this one stood in line."""
 
 
-def _taken(create: Create, owner: Json | None) -> str:
-    who = f"{owner.get('kind')} {owner.get('name')}" if owner else "nobody"
-    return (
-        f'{create.gvk.kind} "{create.name}" exists already and belongs to {who}, not to this job: '
-        "delete or rename it, or give this job another RuntimeId"
-    )
+def _not_ours(this: Pass, found: Json) -> str:
+    """Why an object that holds a child's name is not that child, "" when it is."""
+    owner = controller_of(found)
+    if owner is None or owner.get("uid") != this.uid:
+        who = f"{owner.get('kind')} {owner.get('name')}" if owner else "nobody"
+        return f"belongs to {who}, not to this job: delete or rename it, or give this job another RuntimeId"
+    if (found["metadata"].get("labels") or {}).get(OWNER) != this.uid:
+        # No watch of ours will ever show it: waiting for it would be waiting for ever.
+        return f"has no label {OWNER} with this job's uid, so it is not looked at: delete it, or give it the label"
+    return ""

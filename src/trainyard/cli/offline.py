@@ -9,8 +9,10 @@ import uuid
 from dataclasses import dataclass, field
 from itertools import count
 
+from msgspec.structs import replace
+
 from trainyard import core
-from trainyard.core import Child, Config, Kind, Plan, Ref, Refusal, Seen
+from trainyard.core import Child, Config, Job, Kind, Plan, Ref, Refusal, Seen
 from trainyard.objects import (
     Json,
     controller_of,
@@ -51,19 +53,23 @@ class World:
         """The operator's plan for one job of this world."""
         own = core.runtime_id_of(job)
         used = self.ids.setdefault(namespace_of(job), set())
-        seen = self._seen(job, frozenset(used - {own}))
-        found = core.plan(kind, job, seen, self.now)
-        used.add(core.read(kind, job, self.config, seen.ids_in_use).runtime_id)
-        return found
+        in_use = frozenset(used - {own})
+        read = core.read(kind, job, self.config, in_use)
+        used.add(read.runtime_id)
+        return core.plan(kind, job, self._seen(job, read, in_use), self.now)
 
-    def _seen(self, job: Json, in_use: frozenset[str]) -> Seen:
+    def _seen(self, job: Json, read: Job, in_use: frozenset[str]) -> Seen:
         children, refused = [], {}
         family = self._family(job)
+        slots = {read.kind.child_name(read, slot): slot for slot in read.slots()}
         for obj in self.others:
             if namespace_of(obj) != namespace_of(job):
                 continue
             if uid_of(obj) in family:
-                children.append(observed(obj))
+                child = observed(obj)
+                slot = slots.get(child.name) if child.index < 0 and child.kind == read.kind.carrier.gvk.kind else None
+                # A child written by hand has an owner and a name; without our labels these say which one it is.
+                children.append(replace(child, role=slot.role, index=slot.index) if slot else child)
             else:
                 ref = Ref(str(obj.get("kind")), name_of(obj))
                 refused[ref] = Refusal(409, "AlreadyExists", _whose(obj), self.now)

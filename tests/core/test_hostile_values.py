@@ -154,3 +154,16 @@ def test_pods_from_the_end_of_the_calendar_are_only_pods(time: str) -> None:
     found = look(job, master, pod)
     format_time(found.after or 0.0)
     assert found.status["roles"]["MASTER"]["failures"] == 1
+
+
+@pytest.mark.parametrize("suspended", ["True", "False"])
+def test_a_forged_number_of_replicas_does_not_cost_more_than_the_most_there_may_be(suspended: str) -> None:
+    conditions = [{"type": "Suspended", "status": suspended}]
+    forged = {
+        "conditions": conditions,
+        "roles": {"MASTER": {"replicas": 2**31 - 1}},
+        "startTime": "2020-01-01T00:00:00Z",
+    }
+    job = tfjob(replicas("MASTER", 2**31 - 1), status=forged)
+    found = plan(TFJOB, job, Seen(), NOW)
+    assert found.status["replicaStatuses"][0]["ReplicasStates"] == {"Unknown": 10000}

@@ -16,6 +16,9 @@ from trainyard.objects import Json, condition, format_time, is_true, parse_time,
 REMEMBERED = 20
 """How many counted uids are kept that are not visible any more: a view that lags must not make us count twice."""
 
+MOST_REPLICAS = 10000
+"""What a role may have; the schemas say the same, so a status that says more is forged."""
+
 LATEST = 2.0e11
 """Seconds of a time in the year 8307: later ones count as never written."""
 
@@ -64,7 +67,7 @@ def _role(stored: object) -> RoleMemory:
     return RoleMemory(
         attempt=_count(role.get("attempt")),
         failures=_count(role.get("failures")),
-        replicas=_count(role.get("replicas")),
+        replicas=min(_count(role.get("replicas")), MOST_REPLICAS),
         port=_count(role.get("port")),
         digest=digest if isinstance(digest, str) else "",
     )

@@ -75,7 +75,7 @@ def admit(kind: Kind, wire: Json) -> tuple[Json, list[Problem]]:
     """What an API server would do with a new object: defaults filled in, and every problem."""
     compiled = _compiled.setdefault(kind.gvk, Schema(schema(kind)))
     full = compiled.default(wire)
-    return full, [*compiled.validate(wire), *check(kind)(full, None)]
+    return full, [*compiled.validate(full), *check(kind)(full, None)]
 
 
 def warnings(kind: Kind, wire: Json) -> list[Problem]:

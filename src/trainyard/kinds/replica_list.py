@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 
 from trainyard.core import Role
 from trainyard.core.names import digest
+from trainyard.core.status import MOST_REPLICAS
 from trainyard.objects import Json
 
 FIELD = "replicaSpecs"
@@ -36,7 +37,10 @@ def filled(spec: Json, fill: Callable[[Json], Json]) -> Json:
 
 
 def roles_of(spec: Json, type_field: str, port_field: str) -> tuple[Role, ...]:
-    """The roles of a filled spec, in its order. A type that is listed twice is a problem; here the first one holds."""
+    """The roles of a filled spec, in its order. A type that is listed twice is a problem; here the first one holds.
+
+    So is a count beyond the schema's; here it is cut, because every replica costs and an older definition stores any.
+    """
     roles: dict[str, Role] = {}
     for item in items_of(spec):
         name, port, template = item.get(type_field), item.get(port_field), item.get("template")
@@ -44,7 +48,8 @@ def roles_of(spec: Json, type_field: str, port_field: str) -> tuple[Role, ...]:
         if not isinstance(name, str) or not isinstance(port, int) or not isinstance(replicas, int):
             continue
         shape = template if isinstance(template, dict) else {}
-        roles.setdefault(name, Role(name, max(0, replicas), port, shape, digest(shape, port)))
+        count = min(max(0, replicas), MOST_REPLICAS)
+        roles.setdefault(name, Role(name, count, port, shape, digest(shape, port)))
     return tuple(roles.values())
 
 

@@ -7,11 +7,12 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
+from trainyard.core.status import MOST_REPLICAS
 from trainyard.objects import Json, decode, encode
 
 KEEP = {"x-kubernetes-preserve-unknown-fields": True}
 NULL = {"nullable": True}
-MAX_REPLICAS = 10000
+MAX_REPLICAS = MOST_REPLICAS
 
 
 class Container(msgspec.Struct, kw_only=True):

@@ -29,7 +29,10 @@ _rules = spelled(RULES, SPELLINGS)
 
 def read(spec: Json, name: str) -> Wanted:
     """What a TfJob spec wants: schema defaults, then what the schema cannot default, problems in the old order."""
-    problems = _schema.validate(spec, "spec") + broken(_rules, {"metadata": {"name": name}, "spec": spec}, None)
+    stored = _schema.default(
+        spec
+    )  # as an API server with our definition would have stored it: no null where Go has nil
+    problems = _schema.validate(stored, "spec") + broken(_rules, {"metadata": {"name": name}, "spec": stored}, None)
     full = {**spec, "tfImage": spec.get("tfImage") or IMAGE}
     full = replica_list.filled(full, lambda item: _fill(item, full["tfImage"]))
     return Wanted(

@@ -1,0 +1,270 @@
+"""What a person may write and may not: every bad input that the schema or a rule answers, with its path and its fix."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from trainyard import kinds
+from trainyard.core import Seen, plan
+from trainyard.kinds import TFJOB
+from trainyard.objects import Json, Problem
+from trainyard.testing.builders import NOW, replicas, template, tfjob
+
+MASTER, WORKER = replicas("MASTER"), replicas("WORKER")
+LIST = "spec.replicaSpecs"
+
+
+def job(spec: Any, name: str = "x") -> Json:
+    return {"apiVersion": "tensorflow.org/v1alpha1", "kind": "TfJob", "metadata": {"name": name}, "spec": spec}
+
+
+def problems(wire: Json) -> list[Problem]:
+    return kinds.admit(TFJOB, wire)[1]
+
+
+def deep(levels: int) -> Json:
+    value: Json = {}
+    for _ in range(levels):
+        value = {"a": value}
+    return value
+
+
+def with_worker(**fields: Any) -> Json:
+    return {"replicaSpecs": [MASTER, {**WORKER, **fields}]}
+
+
+def with_master(**fields: Any) -> Json:
+    return {"replicaSpecs": [{**MASTER, **fields}]}
+
+
+def containers(value: Any) -> Json:
+    return with_master(template={"spec": {"containers": value}})
+
+
+BAD: list[tuple[str, Json, str, str]] = [
+    (
+        "a MASTER of two",
+        with_master(replicas=2),
+        f"{LIST}[0].replicas",
+        "invalid job spec: The MASTER must have Replicas = 1; write replicas: 1",
+    ),
+    (
+        "a MASTER of none",
+        with_master(replicas=0),
+        f"{LIST}[0].replicas",
+        "invalid job spec: The MASTER must have Replicas = 1",
+    ),
+    ("two MASTERs", {"replicaSpecs": [MASTER, MASTER]}, LIST, "a job must have 1 and only 1 master"),
+    ("no MASTER", {"replicaSpecs": [WORKER]}, LIST, "list the type MASTER exactly once"),
+    (
+        "no container tensorflow",
+        with_master(template=template("main")),
+        f"{LIST}[0].template.spec.containers",
+        "invalid job spec: Replica type MASTER is missing a container named tensorflow; name the container",
+    ),
+    (
+        "no containers",
+        with_worker(template={"spec": {}}),
+        f"{LIST}[1].template.spec.containers",
+        "Replica type WORKER is missing a container named tensorflow",
+    ),
+    (
+        "no template",
+        with_worker(template=None),
+        f"{LIST}[1].template",
+        "there was a problem setting defaults for job spec: ReplicaType: WORKER, Replica is missing Template; {",
+    ),
+    ("spec is null", job(None), "spec", "Required value: write an object"),
+    ("spec is a list", job([]), "spec", "must be an object"),
+    ("an empty spec", {}, LIST, "write replicaSpecs, a list with one MASTER"),
+    ("an empty list", {"replicaSpecs": []}, LIST, "a job has replicas"),
+    ("replicaSpecs is an object", {"replicaSpecs": {"a": 1}}, LIST, "must be a list"),
+    ("an empty item", {"replicaSpecs": [None]}, f"{LIST}[0]", "must be an object"),
+    ("negative replicas", with_worker(replicas=-1), f"{LIST}[1].replicas", "-1: must be greater than or equal to 0"),
+    ("huge replicas", with_worker(replicas=2**31), f"{LIST}[1].replicas", "must be less than or equal to 10000"),
+    ("replicas beyond 64 bits", with_worker(replicas=2**70), f"{LIST}[1].replicas", "must be"),
+    ("replicas as text", with_worker(replicas="2"), f"{LIST}[1].replicas", "must be an integer, such as 1"),
+    ("half a replica", with_worker(replicas=1.5), f"{LIST}[1].replicas", "must be an integer"),
+    ("replicas: yes", with_worker(replicas=True), f"{LIST}[1].replicas", "must be an integer"),
+    (
+        "an unknown type",
+        with_worker(tfReplicaType="Worker"),
+        f"{LIST}[1].tfReplicaType",
+        "TfReplicaType is Worker but must be one of [MASTER PS WORKER]",
+    ),
+    ("a type that is a number", with_worker(tfReplicaType=5), f"{LIST}[1].tfReplicaType", "must be a string"),
+    ("port 0", with_master(tfPort=0), f"{LIST}[0].tfPort", "must be greater than or equal to 1"),
+    ("port 65536", with_master(tfPort=65536), f"{LIST}[0].tfPort", "must be less than or equal to 65535"),
+    ("a name too long for a label", job(with_master(), "x" * 64), "metadata.name", "at most 63 characters"),
+    ("a RuntimeId in capitals", {**with_master(), "RuntimeId": "76NO"}, "spec.RuntimeId", "must match"),
+    ("a RuntimeId too long", {**with_master(), "RuntimeId": "a" * 17}, "spec.RuntimeId", "must match"),
+    ("a RuntimeId with a dash first", {**with_master(), "RuntimeId": "-a"}, "spec.RuntimeId", "must match"),
+    (
+        "both spellings of the list",
+        {"replicaSpecs": [MASTER], "replica_specs": [MASTER]},
+        "spec.replica_specs",
+        "write one of the two",
+    ),
+    (
+        "both spellings of TensorBoard",
+        {**with_master(), "tensorboard": {"logDir": "/l"}, "tensorBoard": {"logDir": "/l"}},
+        "spec.tensorBoard",
+        "write one of the two",
+    ),
+    (
+        "TensorBoard without logDir",
+        {**with_master(), "tensorboard": {}},
+        "spec.tensorboard.logDir",
+        "tbReplicaSpec.LogDir must be specified",
+    ),
+    (
+        "TensorBoard with an empty logDir",
+        {**with_master(), "tensorBoard": {"logDir": ""}},
+        "spec.tensorBoard.logDir",
+        "tbReplicaSpec.LogDir must be specified",
+    ),
+    ("a type listed twice", {"replicaSpecs": [MASTER, WORKER, WORKER]}, LIST, "a type may be listed only once"),
+    ("four sets", {"replicaSpecs": [MASTER, WORKER, WORKER, WORKER]}, LIST, "must have at most 3 items"),
+    (
+        "a cleanPodPolicy that is none",
+        {**with_master(), "cleanPodPolicy": "running"},
+        "spec.cleanPodPolicy",
+        'supported values: "All", "None", "Running"',
+    ),
+    (
+        "a negative backoffLimit",
+        {**with_master(), "backoffLimit": -1},
+        "spec.backoffLimit",
+        "must be greater than or equal to 0",
+    ),
+    (
+        "a time to live as text",
+        {**with_master(), "ttlSecondsAfterFinished": "60"},
+        "spec.ttlSecondsAfterFinished",
+        "must be an integer",
+    ),
+    (
+        "a deadline beyond 32 bits",
+        {**with_master(), "activeDeadlineSeconds": 2**31},
+        "spec.activeDeadlineSeconds",
+        "must be less than or equal to 2147483647",
+    ),
+    ("suspend as text", {**with_master(), "suspend": "yes"}, "spec.suspend", "must be true or false, without quotes"),
+    ("managedBy too long", {**with_master(), "managedBy": "x" * 64}, "spec.managedBy", "63"),
+    (
+        "containers is an object",
+        containers({"name": "tensorflow"}),
+        f"{LIST}[0].template.spec.containers",
+        "must be a list",
+    ),
+    ("a template that is text", with_master(template="x"), f"{LIST}[0].template", "must be an object"),
+    (
+        "a container without a name",
+        containers([{"image": "x"}]),
+        f"{LIST}[0].template.spec.containers[0].name",
+        "Required value",
+    ),
+    (
+        "two containers of one name",
+        containers([{"name": "tensorflow"}] * 2),
+        f"{LIST}[0].template.spec.containers[1]",
+        "Duplicate value",
+    ),
+    (
+        "nested too deep",
+        with_master(template={"spec": deep(200)}),
+        "(the whole object)",
+        "nested deeper than 100 levels",
+    ),
+]
+
+
+@pytest.mark.parametrize(("spec", "path", "text"), [pytest.param(*row[1:], id=row[0]) for row in BAD])
+def test_bad_input_is_answered_with_its_path_and_its_fix(spec: Json, path: str, text: str) -> None:
+    found = problems(spec if "metadata" in spec else job(spec))
+    assert any(one.path == path and text in one.text for one in found), [str(one) for one in found]
+
+
+OF_THE_SPEC = [pytest.param(row[1], id=row[0]) for row in BAD if not {"metadata", "managedBy"} & row[1].keys()]
+
+
+@pytest.mark.parametrize("spec", OF_THE_SPEC)
+def test_what_is_stored_all_the_same_fails_before_anything_is_made(spec: Json) -> None:
+    found = plan(TFJOB, {**tfjob(), "spec": spec}, Seen(), NOW)
+    assert (found.status["phase"], found.status["state"]) == ("Failed", "Failed")
+    assert found.status["reason"] and not found.creates and found.spec_patch is None
+
+
+@pytest.mark.parametrize("suspended", [False, True])
+@pytest.mark.parametrize("spec", OF_THE_SPEC)
+def test_a_bad_edit_of_a_started_job_stops_nothing_and_is_said(spec: Json, suspended: bool) -> None:
+    """S1: once started, an invalid edit is S11's SpecChangeIgnored."""
+    job = tfjob(MASTER, WORKER)
+    job["status"] = plan(TFJOB, job, Seen(), NOW - 60).status
+    if suspended:
+        job["status"] = plan(TFJOB, {**job, "spec": {**job["spec"], "suspend": True}}, Seen(), NOW - 50).status
+    edited = {**{key: value for key, value in job["spec"].items() if key != "replicaSpecs"}, **spec}
+    found = plan(TFJOB, {**job, "spec": edited}, Seen(), NOW)
+    assert found.status["state"] != "Failed" and not found.deletes
+    said = {one["type"] for one in found.status["conditions"] if one["status"] == "True"}
+    assert suspended or "SpecChangeIgnored" in said
+
+
+GOOD: list[tuple[str, Json]] = [
+    ("the README's short form", {"replicaSpecs": [MASTER, WORKER, {"replicas": 2, "tfReplicaType": "PS"}]}),
+    ("replica_specs", {"replica_specs": [MASTER]}),
+    ("a type left out is MASTER", {"replicaSpecs": [{"template": template()}]}),
+    ("nulls where Go has nil", with_master(replicas=None, tfPort=None, IsDefaultPS=None)),
+    ("nulls in policies", {**with_master(), "cleanPodPolicy": None, "backoffLimit": None, "suspend": None}),
+    ("tensorboard null, as the README prints it", {**with_master(), "tensorboard": None}),
+    (
+        "volumes null, as the README prints them",
+        {**with_master(), "tensorboard": {"logDir": "/l", "volumes": None, "volumeMounts": None, "serviceType": ""}},
+    ),
+    (
+        "creationTimestamp null, as the README prints it",
+        with_master(template={**template(), "metadata": {"creationTimestamp": None}}),
+    ),
+    ("an empty RuntimeId", {**with_master(), "RuntimeId": ""}),
+    ("a preset RuntimeId", {**with_master(), "RuntimeId": "my-run-01"}),
+    ("no workers", with_worker(replicas=0)),
+    ("ten thousand workers", with_worker(replicas=10000)),
+    ("a PS without tensorflow", {"replicaSpecs": [MASTER, replicas("PS", template=template("sidecar"))]}),
+    (
+        "every policy",
+        {
+            **with_master(),
+            "cleanPodPolicy": "All",
+            "ttlSecondsAfterFinished": 0,
+            "activeDeadlineSeconds": 1,
+            "backoffLimit": 0,
+            "suspend": True,
+            "managedBy": "trainyard.dev/operator",
+        },
+    ),
+    ("fields of a newer Kubernetes", with_master(template=template(resourceClaims=[{"name": "gpu"}]))),
+]
+
+
+@pytest.mark.parametrize("spec", [pytest.param(spec, id=name) for name, spec in GOOD])
+def test_good_input_is_taken_here_and_by_the_operator(spec: Json) -> None:
+    full, found = kinds.admit(TFJOB, job(spec))
+    assert found == []
+    for given in (full["spec"], spec):  # an older definition stores what it was given
+        assert plan(TFJOB, {**tfjob(), "spec": given}, Seen(), NOW).status["state"] != "Failed"
+
+
+def test_what_is_probably_not_meant_is_a_warning() -> None:
+    worker = {**WORKER, "template": template(restartPolicy="Always")}
+    spec = {"replicaSpecs": [MASTER, worker], "tfimage": "x", "backofLimit": 3}
+    found = [str(one) for one in kinds.warnings(TFJOB, job(spec))]
+    assert any("spec.tfimage" in one for one in found) and any("spec.backofLimit" in one for one in found)
+    assert any("WORKER" in one and "OnFailure" in one for one in found)
+    assert len(found) == 3
+
+
+def test_unknown_fields_inside_a_template_are_the_clusters_business() -> None:
+    spec = with_master(template=template(somethingNew={"a": 1}))
+    assert kinds.warnings(TFJOB, job(spec)) == []

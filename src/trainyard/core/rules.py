@@ -23,6 +23,7 @@ class Rule:
     `text` is what the cluster says. `detail(value)`, where given, says it more exactly with the value at hand (the old
     operators' texts carry values); the embedded server, lint and the operator use it. `transition` rules compare with
     the stored object and are skipped on create. `at` names the field below the value that the problem is about.
+    `early` rules are asked of every value before the next rule is asked of any.
     """
 
     path: str
@@ -32,6 +33,7 @@ class Rule:
     detail: Callable[[Any], str] | None = None
     transition: bool = False
     at: str = ""
+    early: bool = False
 
     def say(self, value: Any) -> str:
         return self.detail(value) if self.detail else self.text
@@ -42,7 +44,7 @@ def broken(rules: tuple[Rule, ...], new: Json, old: Json | None) -> list[Problem
     operators did. Wrongly typed values are skipped: the schema has already spoken about them."""
     problems = []
     due = [rule for rule in rules if old is not None or not rule.transition]
-    for place, group in groupby(due, lambda rule: rule.path):
+    for (place, _), group in groupby(due, lambda rule: (rule.path, rule.early)):
         together = list(group)
         for path, value, before in _values(place.split(".") if place else [], "", new, old):
             for rule in together:

@@ -152,6 +152,7 @@ RULES = (
         "Replica is missing Template; write a template; only a PS may go without",
         detail=_missing_template,
         at="template",
+        early=True,
     ),
     Rule(
         _ITEM,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from trainyard.kinds import TFJOB
@@ -80,9 +80,9 @@ def _scene(trouble: int = 1, **policies: object) -> Scene:
     return Scene(policies, bounds=Bounds(trouble=trouble, time=1))
 
 
-def main() -> None:
+def main(cases: Iterable[Case]) -> None:
     total, began = 0, time.monotonic()
-    for case in big() if "--big" in sys.argv else small():
+    for case in cases:
         start = time.monotonic()
         found = explore(TFJOB, case.scene, moves=case.moves)
         total += found.worlds
@@ -91,4 +91,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(big() if "--big" in sys.argv else small())

@@ -366,7 +366,8 @@ class Kind:
     adds what the framework needs to a pod template and returns a new one (the only place that names a framework);
     decides(job) are the slots whose end ends the job; permanent(code, reason) says whether an exit is never tried
     again; extras(job) lists what else the job has; report(job, verdict, tally) gives the status fields of the kind's
-    own shape, where tally is {role: {replica state: count}} in the order of the spec.
+    own shape, where tally is {role: {replica state: count}} in the order of the spec. old_end(status) is the end,
+    Succeeded or Failed, that a status without conditions tells: an operator before us has written it.
     """
 
     gvk: GVK
@@ -387,4 +388,5 @@ class Kind:
     rules: tuple[Rule, ...] = ()
     columns: tuple[Mapping[str, Any], ...] = ()
     spellings: Mapping[str, str] = field(default_factory=dict)  # other accepted name -> name, directly under spec
+    old_end: Callable[[Json], str] = lambda status: ""
     runtime_id: bool = False  # the spec holds a RuntimeId that names the children

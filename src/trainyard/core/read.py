@@ -20,6 +20,8 @@ def read(kind: Kind, wire: Json, config: Config, in_use: Collection[str] = ()) -
 def read_with(kind: Kind, wire: Json, wanted: Wanted, config: Config, in_use: Collection[str] = ()) -> Job:
     """The same with the spec understood already, for those who look at one spec many times."""
     memory = remember(wire)
+    if not memory.conditions:
+        memory = replace(memory, end=kind.old_end(memory.wire))
     found = ""
     if kind.runtime_id:
         # Write-once: what status remembers wins over an edit, and over nothing when the spec has lost it (S29).

@@ -163,6 +163,12 @@ def report(job: Job, verdict: Verdict, tally: Mapping[str, Mapping[str, int]]) -
     }
 
 
+def old_end(status: Json) -> str:
+    """The README's finished job: `state` says how, and `conditions` is null (contract I.5)."""
+    state = status.get("state")
+    return str(state) if state in ("Succeeded", "Failed") else ""
+
+
 TFJOB = Kind(
     gvk=GVK("tensorflow.org", "v1alpha1", "TfJob", "tfjobs"),
     singular="tfjob",
@@ -189,5 +195,6 @@ TFJOB = Kind(
         {"name": "Reason", "type": "string", "jsonPath": ".status.reason", "priority": 1},
     ),
     spellings=SPELLINGS,
+    old_end=old_end,
     runtime_id=True,
 )

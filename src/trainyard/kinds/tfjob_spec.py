@@ -99,7 +99,11 @@ def _same_set(new: Json, old: Json) -> bool:
     numbers = new.get("replicas", 1) == old.get("replicas", 1) and new.get("tfPort", PORT) == old.get("tfPort", PORT)
     # A default template that `kubectl apply` takes away again is the default all the same (S29).
     given = new.get("template"), old.get("template")
-    return numbers and (None in given or given[0] == given[1])
+    return numbers and _is_default(new) == _is_default(old) and (None in given or given[0] == given[1])
+
+
+def _is_default(item: Json) -> bool:
+    return item.get("IsDefaultPS") is True or item.get("template") is None
 
 
 _LIST = "spec.replicaSpecs"
@@ -206,7 +210,8 @@ RULES = (
         f"!({_STARTED}) || ({_BOTH}.size() == {_OLD}.size()"
         " && self.spec.tfImage == oldSelf.spec.tfImage"
         f" && {_BOTH}.all(r, {_OLD}.exists(o, o.tfReplicaType == r.tfReplicaType && o.replicas == r.replicas"
-        f" && o.tfPort == r.tfPort && (!{_given('r')} || !{_given('o')} || r.template == o.template))))",
+        f" && o.tfPort == r.tfPort && (!{_given('r')} || !{_given('o')} || r.template == o.template)"
+        f" && (r.IsDefaultPS || !{_given('r')}) == (o.IsDefaultPS || !{_given('o')}))))",
         _same_shape,
         "replicaSpecs and tfImage are fixed once the job has started: suspend it and edit it then, or make a new job",
         transition=True,

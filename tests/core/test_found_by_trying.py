@@ -71,3 +71,11 @@ def test_a_spec_that_was_broken_while_suspended_keeps_the_job_suspended_and_says
     said = {one["type"]: one["status"] for one in mended.status["conditions"]}
     assert (said["Suspended"], said["SpecChangeIgnored"]) == ("False", "False")
     assert [(one.name, one.attempt) for one in mended.creates] == [("master-76no-0", 1), ("worker-76no-0", 1)]
+
+
+def test_a_drain_is_called_by_its_name() -> None:
+    master = batch_job("MASTER")
+    drained = [{"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}]
+    found = look(started(), master, pod_of(master, "Failed", code=143, conditions=drained))
+    said = {one["type"]: one["message"] for one in found.status["conditions"]}
+    assert said["Restarting"] == "MASTER 0 ended: EvictionByEvictionAPI; disrupted, tried again"

@@ -268,3 +268,10 @@ def test_what_is_probably_not_meant_is_a_warning() -> None:
 def test_unknown_fields_inside_a_template_are_the_clusters_business() -> None:
     spec = with_master(template=template(somethingNew={"a": 1}))
     assert kinds.warnings(TFJOB, job(spec)) == []
+
+
+@pytest.mark.parametrize("policy", [None, "", "Always", "Sometimes", 3])
+def test_a_restart_policy_that_a_batch_job_does_not_take_is_a_warning(policy: Any) -> None:
+    worker = {**WORKER, "template": template(restartPolicy=policy)}
+    (found,) = kinds.warnings(TFJOB, job({"replicaSpecs": [MASTER, worker]}))
+    assert "WORKER" in str(found) and "OnFailure is used" in str(found)

@@ -179,13 +179,15 @@ def _pod_fields(status: _Status) -> dict[str, Any]:
                 ended = max(ended, parse_time(state.terminated.finishedAt) or 0.0)
             if state and state.waiting and state.waiting.message:
                 message = message or state.waiting.message
-    reason = status.reason or (waiting.reason if waiting else "") or ""
+    disrupted = disruption is not None and disruption.status == "True"
+    by = disruption.reason if disruption and disrupted else ""
+    reason = status.reason or by or (waiting.reason if waiting else "") or ""
     return {
         "phase": status.phase,
         "reason": reason,
         "message": message[:512],
         "ended": ended,
-        "disrupted": (disruption is not None and disruption.status == "True") or reason in DISRUPTIONS,
+        "disrupted": disrupted or reason in DISRUPTIONS,
         "ready": bool(conditions.get("Ready")) and conditions["Ready"].status == "True",
         "containers": pod_lines(*lines),
     }

@@ -89,7 +89,7 @@ def warnings(kind: Kind, wire: Json) -> list[Problem]:
     for role in wanted.roles:
         spec = (role.template or {}).get("spec")
         policy = spec.get("restartPolicy") if isinstance(spec, dict) else None
-        if policy in (None, "", "Always"):
+        if policy not in ("OnFailure", "Never"):
             instead = "Never is used, and the operator tries again" if role.name in deciding else "OnFailure is used"
             text = f"restartPolicy is {policy or 'not set'}, which a batch Job does not take; {instead}"
             found.append(Problem(f"spec ({role.name})", text))

@@ -26,6 +26,7 @@ from typing import Any
 import yaml
 
 from trainyard import kinds
+from trainyard.app.config import shipped
 from trainyard.app.folder import Folder
 from trainyard.client import AlreadyExists, Api
 from trainyard.control import Operator
@@ -48,7 +49,7 @@ class Options:
     images: tuple[Path, ...] = ()
     cache: Path | None = None
     mounts: Mapping[str, Path] = field(default_factory=dict)
-    config: Config = field(default_factory=Config)
+    config: Config = field(default_factory=lambda: Config(files=shipped()))
     say: Callable[[str], None] = print
     state: Path | None = None  # where the private folder is made; the system's temporary folder by default
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from trainyard.objects import Json
-from trainyard.testing.builders import batch_job, look, pod_of, replicas, started
+from trainyard.testing.builders import batch_job, look, pod_of, replicas, started, template
 
 STOPPED: list[tuple[Json, int]] = [({"cleanPodPolicy": "Running"}, 1), ({"backoffLimit": 0}, 137)]
 
@@ -79,3 +79,13 @@ def test_a_drain_is_called_by_its_name() -> None:
     found = look(started(), master, pod_of(master, "Failed", code=143, conditions=drained))
     said = {one["type"]: one["message"] for one in found.status["conditions"]}
     assert said["Restarting"] == "MASTER 0 ended: EvictionByEvictionAPI; disrupted, tried again"
+
+
+def test_what_exceeded_the_limit_is_named() -> None:
+    job = started(replicas("MASTER"), replicas("WORKER", 2), replicas("PS", template=template()), backoffLimit=2)
+    master, one, other = batch_job("MASTER"), batch_job("WORKER"), batch_job("WORKER", 1)
+    pods = pod_of(master), pod_of(one, restarts=2), pod_of(other, "Failed", code=9)
+    found = look(job, master, one, other, *pods, batch_job("PS"))
+    assert found.status["reason"] == (
+        "3 failed attempts, backoffLimit is 2; WORKER 0 was restarted 2 times; a pod of WORKER 1 failed: see its logs"
+    )

@@ -9,6 +9,10 @@ STOPS = frozenset({"BackoffLimitExceeded", "DeadlineExceeded", "InvalidChild"})
 """Ends after which whatever still runs is stopped, whatever cleanPodPolicy says."""
 
 
+CULPRITS = 5
+"""How many replicas the message names when backoffLimit ends a job."""
+
+
 def judge(job: Job, replicas: list[Replica], failures: dict[str, int], in_place: int, now: float) -> Verdict:
     """What holds now, unless the job has ended before. `failures` counts failed attempts by role, new ones included;
     the job's memory says already whether it is suspended in this pass."""
@@ -19,8 +23,9 @@ def judge(job: Job, replicas: list[Replica], failures: dict[str, int], in_place:
         if replica.end and replica.end.permanent:
             return Verdict("Failed", "PermanentFailure", permanent_text(replica, replica.end))
     if text := over_limit(job, failures, in_place):
-        ends = [end_text(replica, replica.end) for replica in deciding if replica.end]
-        return Verdict("Failed", "BackoffLimitExceeded", "; ".join([text, *ends]))
+        counted = deciding if job.policy.backoff_limit is None else replicas
+        culprits = [said for replica in counted if (said := _failures(replica))]
+        return Verdict("Failed", "BackoffLimitExceeded", "; ".join([text, *culprits[:CULPRITS]]))
     due = deadline_at(job, job.memory.start)
     if due is not None and now >= due:
         text = f"still running after activeDeadlineSeconds ({job.policy.deadline} s)"
@@ -54,6 +59,15 @@ def end_text(replica: Replica, end: End) -> str:
     if end.code < 0:
         return f"{_name(replica)} ended: {end.reason}"
     return f"{_name(replica)}: container {end.container} exited with code {end.code} ({end.reason})"
+
+
+def _failures(replica: Replica) -> str:
+    """What failed of one replica, as far as it can still be seen."""
+    if replica.end and not replica.end.disrupted:
+        return end_text(replica, replica.end)
+    if replica.restarts:
+        return f"{_name(replica)} was restarted {replica.restarts} times"
+    return f"a pod of {_name(replica)} failed: see its logs" if replica.failed else ""
 
 
 def _names(replicas: list[Replica]) -> str:

@@ -29,7 +29,7 @@ from trainyard.client import Api, Request
 from trainyard.control import Operator
 from trainyard.core import CHILDREN
 from trainyard.objects import GVK, Json, condition, is_true, labels_of, name_of
-from trainyard.objects.labels import ATTEMPT, OWNER
+from trainyard.objects.labels import ATTEMPT, INDEX, OWNER, ROLE
 
 PATIENCE = 20.0
 TFJOB = GVK("tensorflow.org", "v1alpha1", "TfJob", "tfjobs")
@@ -290,12 +290,12 @@ class Stage:
         found: list[Json] = []
         async with asyncio.timeout(self.patience):
             while not found:
-                listed = await self.api.list(POD, "default", OWNER)
+                listed = await self.api.list(POD, "default", f"{OWNER},{ROLE}")
                 found = [
                     one
                     for one in listed["items"]
-                    if labels_of(one)["trainyard.dev/role"].lower() == role
-                    and labels_of(one)["trainyard.dev/index"] == str(index)
+                    if labels_of(one)[ROLE].lower() == role
+                    and labels_of(one)[INDEX] == str(index)
                     and "deletionTimestamp" not in one["metadata"]
                 ]
                 if not found:

@@ -17,7 +17,7 @@ from trainyard.testing.builders import NOW, UID, batch_job, pod_of, service
 def test_a_batch_job_is_remembered_by_slot_attempt_owner_and_end() -> None:
     child = child_of(batch_job("WORKER", 3, attempt=2, failed="DeadlineExceeded"))
     assert (child.kind, child.role, child.index, child.attempt) == ("Job", "WORKER", 3, 2)
-    assert (child.job, child.owner, child.owner_text) == (UID, UID, "TfJob/example-job")
+    assert (child.job, child.owner) == (UID, UID)
     assert (child.phase, child.reason, child.ended) == ("Failed", "DeadlineExceeded", NOW)
 
 

@@ -217,3 +217,11 @@ def test_a_child_that_is_no_object_is_refused_with_its_place(tmp_path: Path) -> 
     odd = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x", "labels": {"a": ["b"]}}}
     result = run(written(tmp_path, tfjob(), odd))
     assert result.exit_code == 2 and "in.yaml:" in result.stderr and UID not in result.stdout
+
+
+def test_a_dump_comes_through_a_pipe() -> None:
+    text = yaml.safe_dump(fresh())
+    piped = CliRunner().invoke(plan, ["-", "--now", TIME, "-o", "json"], input=text, catch_exceptions=False)
+    assert piped.exit_code == 0 and json.loads(piped.stdout)[0]["creates"]
+    refused = CliRunner().invoke(lint, ["-"], input="a: [", catch_exceptions=False)
+    assert refused.exit_code == 2 and refused.stderr.startswith("standard input:")

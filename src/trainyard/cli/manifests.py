@@ -5,6 +5,7 @@ Every problem is told at once, with its file and line; nothing is started and no
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -24,7 +25,7 @@ def load(paths: Iterable[str]) -> list[Document]:
     problems: list[Problem] = []
     for path in paths:
         try:
-            documents += read(Path(path).read_bytes(), path)
+            documents += read(_text(path), "standard input" if path == STDIN else path)
         except ManifestError as error:
             problems += error.problems
         except OSError as error:
@@ -32,6 +33,10 @@ def load(paths: Iterable[str]) -> list[Document]:
     if problems:
         raise ManifestError(problems)
     return documents
+
+
+def _text(path: str) -> bytes:
+    return sys.stdin.buffer.read() if path == STDIN else Path(path).read_bytes()
 
 
 def jobs_of(documents: list[Document]) -> list[tuple[Document, Kind]]:

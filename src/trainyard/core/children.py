@@ -63,8 +63,6 @@ class _Condition(msgspec.Struct, gc=False):
 
 
 class _Owner(msgspec.Struct, gc=False):
-    kind: str = ""
-    name: str = ""
     uid: str = ""
     controller: bool | None = None
 
@@ -128,7 +126,6 @@ def child_of(obj: bytes | dict[str, Any], kind: str = "") -> Child:
         revision=meta.resourceVersion,
         job=labels.get(OWNER, ""),
         owner=owner.uid if owner else "",
-        owner_text=f"{owner.kind}/{owner.name}" if owner else "",
         role=labels.get(ROLE, ""),
         index=_number(labels.get(INDEX), -1),
         attempt=_number(labels.get(ATTEMPT), 0),
@@ -188,7 +185,6 @@ def _pod_fields(status: _Status) -> dict[str, Any]:
         "message": message[:512],
         "ended": ended,
         "disrupted": disrupted or reason in DISRUPTIONS,
-        "ready": bool(conditions.get("Ready")) and conditions["Ready"].status == "True",
         "containers": pod_lines(*lines),
     }
 

@@ -46,7 +46,7 @@ class Child(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """What we remember of one observed child. Flat on purpose: about 0.3 KiB each, invisible to the garbage collector.
 
     `job` is the OWNER label (the job's uid), `owner` the uid of the controller owner: the job itself, or for a pod of
-    a batch Job that Job. Fields after `labels` mean something only for some kinds.
+    a batch Job that Job. Fields below a comment with kinds mean something only for these.
     """
 
     kind: str
@@ -56,7 +56,6 @@ class Child(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     revision: str = ""
     job: str = ""
     owner: str = ""
-    owner_text: str = ""  # "Kind/name" of the controller owner, for messages
     role: str = ""
     index: int = -1
     attempt: int = 0
@@ -70,8 +69,7 @@ class Child(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     ended: float = 0.0  # when the last container ended, or the pod's or Job's last transition
     # Pod
     disrupted: bool = False  # condition DisruptionTarget, or a reason that names one
-    ready: bool = False
-    containers: str = ""  # one line a container, see children.py: "name|state|code|reason|restarts"
+    containers: str = ""  # one line a container, see children.py: "name|state|code|reason|restarts|init"
 
     @property
     def ref(self) -> Ref:

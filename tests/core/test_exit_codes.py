@@ -175,3 +175,73 @@ def test_completion_in_the_future_keeps_the_time_to_live_finite() -> None:
     found = look(job)
     assert found.after == NOW + 3660 and not found.deletes
     assert [one.name for one in look(job, now=NOW + 3660).deletes] == ["example-job"]
+
+
+@pytest.mark.parametrize(("attempt", "resumes", "wait"), [(0, 0, 0), (1, 1, 0), (1, 0, 10), (2, 0, 20), (3, 1, 20)])
+def test_what_is_disrupted_again_and_again_waits_from_its_start(attempt: int, resumes: int, wait: int) -> None:
+    """S27: replaced at once; but what is thrown out again and again must not spin. A resume is no such time."""
+    job = started()
+    job["status"] |= {"resumes": resumes}
+    job["status"]["roles"]["MASTER"]["attempt"] = attempt
+    master = batch_job("MASTER", attempt=attempt)
+    pod = pod_of(master, "Failed", code=1)
+    pod["status"] |= {"reason": "Evicted", "startTime": format_time(NOW)}
+    found = look(job, master, pod)
+    assert found.status["roles"]["MASTER"]["attempt"] == (attempt if wait else attempt + 1)
+    assert found.after == (NOW + wait if wait else None)
+    assert found.status["roles"]["MASTER"]["failures"] == 0
+
+
+def test_a_failed_pod_without_any_exit_code_is_a_retryable_failure_with_the_pods_reason() -> None:
+    for reason, said in (("UnexpectedAdmissionError", "UnexpectedAdmissionError"), ("", "Failed")):
+        master = batch_job("MASTER", failed="Stopped")
+        pod = pod_of(master, "Failed")
+        pod["status"] |= {"reason": reason, "containerStatuses": []}
+        found = look(started(), master, pod)
+        assert found.status["roles"]["MASTER"]["failures"] == 1
+        restarting = next(one for one in found.status["conditions"] if one["type"] == "Restarting")
+        assert restarting["message"] == f"MASTER 0 ended: {said}; retryable, tried again"
+
+
+def test_a_pod_that_is_going_does_not_run_any_more() -> None:
+    master, worker = batch_job("MASTER"), batch_job("WORKER")
+    found = look(started(), master, worker, pod_of(worker, "Running", deleting=True))
+    assert found.status["state"] != "Running"
+
+
+def test_a_pod_that_has_succeeded_needs_no_container_status() -> None:
+    master = batch_job("MASTER")
+    pod = pod_of(master, "Succeeded")
+    pod["status"]["containerStatuses"] = []
+    assert look(started(), master, pod).status["state"] == "Succeeded"
+
+
+def test_a_worker_whose_sidecar_failed_has_not_succeeded() -> None:
+    master, worker = batch_job("MASTER"), batch_job("WORKER")
+    pod = pod_of(worker, "Failed", code=0)
+    pod["status"]["containerStatuses"].append({"name": "sidecar", "state": {"terminated": {"exitCode": 1}}})
+    found = look(started(), master, worker, pod_of(master), pod)
+    assert found.status["replicaStatuses"][1]["state"] != "Succeeded"
+    assert found.status["roles"]["WORKER"]["failures"] == 1
+
+
+def test_a_master_that_failed_is_not_tried_again_while_the_job_is_suspended() -> None:
+    master = batch_job("MASTER", failed="Stopped")
+    job = started()
+    job["spec"]["suspend"] = True
+    found = look(job, master, pod_of(master, "Failed", code=137), now=NOW + 3600)
+    assert found.status["roles"]["MASTER"] | {"attempt": 0, "failures": 1} == found.status["roles"]["MASTER"]
+    assert not found.deletes and found.after is None
+
+
+def test_only_more_than_counts_is_urgent() -> None:
+    """A plan that only changes counts waits in the queue; a phase, a condition, an attempt does not."""
+    job = started()
+    master, worker = batch_job("MASTER"), batch_job("WORKER")
+    running = {**job, "status": look(job, master, worker, pod_of(master), pod_of(worker)).status}
+    assert look(job, master, worker, pod_of(master), pod_of(worker)).urgent
+    counts = look(running, master, worker, pod_of(master), pod_of(worker, "Pending"))
+    assert counts.status_changed and not counts.urgent
+    retry = look(running, *master_ended(137), now=NOW + 60)
+    assert retry.urgent and retry.status["roles"]["MASTER"]["attempt"] == 1
+    assert not look(running, master, worker, pod_of(master), pod_of(worker)).status_changed

@@ -1,0 +1,79 @@
+"""What the API server refused: said, tried again with a back-off, or the end of the job (S8, F30, F31)."""
+
+from __future__ import annotations
+
+import pytest
+
+from trainyard.core import Plan, Ref, Refusal, Seen, child_of, plan
+from trainyard.kinds import TFJOB
+from trainyard.objects import Json
+from trainyard.testing.builders import NOW, batch_job, pod_of, service, started
+
+WORKER = Ref("Job", "worker-76no-0")
+
+
+def refused(refusal: Refusal, *children: Json, ref: Ref = WORKER, now: float = NOW) -> Plan:
+    seen = Seen(tuple(map(child_of, (service(), *children))), refused={ref: refusal})
+    return plan(TFJOB, started(), seen, now)
+
+
+def condition(found: Plan, kind: str) -> Json:
+    one: Json = next(one for one in found.status["conditions"] if one["type"] == kind)
+    return one
+
+
+def test_a_taken_name_is_said_and_everything_else_goes_on() -> None:
+    found = refused(Refusal(409, "AlreadyExists", "it belongs to CronJob nightly", NOW))
+    said = condition(found, "NameConflict")
+    assert (said["status"], said["reason"]) == ("True", "NameTaken")
+    assert said["message"] == "Job worker-76no-0: it belongs to CronJob nightly"
+    assert [one.name for one in found.creates] == ["master-76no-0"]
+    assert found.events[0].type == "Warning"
+
+
+@pytest.mark.parametrize(
+    ("refusal", "reason"),
+    [
+        (Refusal(403, "Forbidden", "exceeded quota: small, requested: pods=1", NOW), "QuotaExceeded"),
+        (Refusal(403, "Forbidden", "the namespace is being terminated", NOW), "Forbidden"),
+        (Refusal(400, "", "no reason given", NOW), "Refused"),
+        (Refusal(413, "RequestEntityTooLarge", "too large", NOW), "RequestEntityTooLarge"),
+    ],
+)
+def test_any_other_refusal_blocks_and_says_why(refusal: Refusal, reason: str) -> None:
+    found = refused(refusal)
+    said = condition(found, "Blocked")
+    assert (said["status"], said["reason"]) == ("True", reason) and refusal.message in said["message"]
+    assert all(one["type"] != "NameConflict" for one in found.status["conditions"])
+
+
+@pytest.mark.parametrize(("tries", "seconds"), [(1, 10), (2, 20), (3, 40), (5, 160), (6, 300), (9, 300), (99, 300)])
+def test_it_is_tried_again_after_ten_seconds_doubling_to_five_minutes(tries: int, seconds: int) -> None:
+    refusal = Refusal(403, "Forbidden", "exceeded quota", NOW, tries)
+    waiting = refused(refusal, now=NOW + seconds - 1)
+    assert WORKER not in {one.ref for one in waiting.creates} and waiting.after == NOW + seconds
+    assert WORKER in {one.ref for one in refused(refusal, now=NOW + seconds).creates}
+
+
+def test_an_invalid_child_ends_the_job_with_the_servers_words_and_stops_the_rest() -> None:
+    master = batch_job("MASTER")
+    found = refused(
+        Refusal(422, "Invalid", "spec.template.spec.containers[0].image: Required", NOW), master, pod_of(master)
+    )
+    assert (found.status["phase"], found.status["state"]) == ("Failed", "Failed")
+    assert "Job worker-76no-0" in found.status["reason"] and "image: Required" in found.status["reason"]
+    assert [one.name for one in found.deletes] == ["master-76no-0"] and not found.creates
+
+
+def test_a_refusal_of_what_is_there_meanwhile_or_not_wanted_any_more_means_nothing() -> None:
+    worker = batch_job("WORKER")
+    for ref, children in ((WORKER, [worker]), (Ref("Job", "worker-76no-7"), [])):
+        found = refused(Refusal(422, "Invalid", "x", NOW), *children, ref=ref)
+        assert {one["type"] for one in found.status["conditions"]} == {"Created"}
+
+
+def test_the_condition_is_taken_back_when_the_child_is_made() -> None:
+    blocked = refused(Refusal(403, "Forbidden", "exceeded quota", NOW))
+    job = {**started(), "status": blocked.status}
+    found = plan(TFJOB, job, Seen(tuple(map(child_of, (service(), batch_job("MASTER"), batch_job("WORKER"))))), NOW)
+    assert condition(found, "Blocked")["status"] == "False"

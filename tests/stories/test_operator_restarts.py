@@ -6,7 +6,7 @@ import asyncio
 from collections import Counter
 
 import pytest
-from stage import CONFIG_MAP, JOB, SERVICE, Noted, Stage, looked, replicas, tally, tf_job
+from stage import CONFIG_MAP, JOB, SERVICE, TFJOB, Noted, Stage, looked, replicas, tally, tf_job
 
 from trainyard.client import Request
 from trainyard.objects import Json, decode, encode, is_true
@@ -117,6 +117,32 @@ async def survives(stage: Stage, fate: Fate) -> bool:
     if survived and isinstance(ends[0], Exception):
         raise ends[0]
     return survived
+
+
+async def test_a_job_deleted_in_the_middle_of_its_creation_goes_and_nothing_more_is_made(stage: Stage) -> None:
+    """The operator dies when its first Job is made; the job is deleted before another operator is there."""
+    died = asyncio.Event()
+
+    def die(request: Request) -> None:
+        if died.is_set() or (request.method == "POST" and request.path.endswith("/jobs")):
+            died.set()
+            raise asyncio.CancelledError
+
+    def doom(api: Noted) -> None:
+        api.after = die
+
+    await stage.operator(doom)
+    await stage.submit(tf_job())
+    await asyncio.wait_for(died.wait(), stage.patience)
+    await stage.cluster.stop_operator()
+    assert await stage.children(JOB)
+    await stage.api.delete(TFJOB, "default", "story")
+    operator, api = await stage.operator()
+    await stage.nothing_left()
+    await stage.happens(lambda: not stage.running())
+    await looked(operator, jobs=0)
+    assert api.writes == []
+    assert max(entrances(stage).values(), default=1) == 1
 
 
 async def test_a_finished_job_costs_no_request_neither_then_nor_of_a_new_operator(stage: Stage) -> None:

@@ -75,6 +75,31 @@ async def test_a_suspended_job_runs_nothing_and_goes_on_one_attempt_later(stage:
     await stage.condition("Succeeded")
 
 
+async def test_a_job_suspended_while_its_master_waits_for_its_back_off_counts_that_once(stage: Stage) -> None:
+    await stage.submit(tf_job())
+    await stage.everybody()
+    await (await stage.actor("master")).exit(137)
+    await stage.condition("Restarting")
+    await stage.api.patch(TFJOB, "default", "story", {"spec": {"suspend": True}})
+    await stage.condition("Suspended")
+    await stage.happens(lambda: not stage.running())
+    stage.later(3600)
+    operator, _ = await stage.operator()
+    await looked(operator)
+    assert not stage.running() and len(stage.entrances("master")) == 1
+    for _ in range(3):  # and again, and again
+        await stage.api.patch(TFJOB, "default", "story", {"spec": {"suspend": False}})
+        await stage.everybody()
+        await stage.api.patch(TFJOB, "default", "story", {"spec": {"suspend": True}})
+        await stage.condition("Suspended")
+        await stage.happens(lambda: not stage.running())
+    await stage.api.patch(TFJOB, "default", "story", {"spec": {"suspend": False}})
+    await stage.everybody()
+    job = await stage.job()
+    assert (job["status"]["restarts"], job["status"]["resumes"]) == (1, 4)
+    assert len(stage.entrances("master")) == 5
+
+
 async def test_a_template_may_be_edited_while_suspended_and_holds_from_then_on(stage: Stage) -> None:
     await stage.submit(tf_job(replicas("MASTER")))
     await stage.actor("master")

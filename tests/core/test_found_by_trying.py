@@ -89,3 +89,12 @@ def test_what_exceeded_the_limit_is_named() -> None:
     assert found.status["reason"] == (
         "3 failed attempts, backoffLimit is 2; WORKER 0 was restarted 2 times; a pod of WORKER 1 failed: see its logs"
     )
+
+
+def test_the_exit_code_behind_a_restart_in_place_is_told() -> None:
+    job = started(replicas("MASTER"), replicas("WORKER"), backoffLimit=0)
+    master, worker = batch_job("MASTER"), batch_job("WORKER")
+    pod = pod_of(worker, restarts=1)
+    pod["status"]["containerStatuses"][0]["lastState"] = {"terminated": {"exitCode": 9, "reason": "Error"}}
+    said = look(job, master, worker, pod_of(master), pod).status["reason"]
+    assert said.endswith("WORKER 0 was restarted 1 times: container tensorflow exited with code 9")

@@ -24,7 +24,13 @@ def observe_job(job: Job, slot: Slot, family: Family) -> Replica:
         return Replica(slot, None, "Unknown")
     pods = family.pods.get(child.uid, ())
     pod = max(pods, key=lambda one: (one.created, one.started, one.uid), default=None)
-    return _observed(job, slot, child, pods, pod)._replace(ended=_ended(job, slot, child, pod))
+    found = _observed(job, slot, child, pods, pod)
+    return found._replace(ended=_ended(job, slot, child, pod), crash=_crash(pod) if found.restarts else "")
+
+
+def _crash(pod: Child | None) -> str:
+    again = (one for one in (containers(pod) if pod else ()) if one.restarts and one.code)
+    return next((f"container {one.name} exited with code {one.code}" for one in again), "")
 
 
 def _ended(job: Job, slot: Slot, child: Child, pod: Child | None) -> bool:

@@ -21,7 +21,8 @@ DISRUPTIONS = frozenset({"Evicted", "Preempted", "Preempting", "Shutdown", "Node
 
 
 class Container(NamedTuple):
-    """What one container of a pod does. `state` is waiting, running or terminated."""
+    """What one container of a pod does. `state` is waiting, running or terminated. `code` is that of its end; while it
+    waits or runs, that of its end before, which the node has answered by starting it again."""
 
     name: str
     state: str
@@ -51,6 +52,7 @@ class _State(msgspec.Struct, gc=False):
 class _ContainerStatus(msgspec.Struct, gc=False):
     name: str = ""
     state: _State | None = None
+    lastState: _State | None = None
     restartCount: int = 0
 
 
@@ -194,10 +196,12 @@ def _container(status: _ContainerStatus, init: bool) -> Container:
     if state.terminated is not None:
         end = state.terminated
         return Container(status.name, "terminated", end.exitCode, end.reason, status.restartCount, init)
+    before = status.lastState.terminated if status.lastState else None
+    code = before.exitCode if before else 0
     if state.running is not None:
-        return Container(status.name, "running", 0, "", status.restartCount, init)
+        return Container(status.name, "running", code, "", status.restartCount, init)
     reason = state.waiting.reason if state.waiting else ""
-    return Container(status.name, "waiting", 0, reason, status.restartCount, init)
+    return Container(status.name, "waiting", code, reason, status.restartCount, init)
 
 
 def _job_fields(status: _Status) -> dict[str, Any]:

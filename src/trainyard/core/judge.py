@@ -66,7 +66,8 @@ def _failures(replica: Replica) -> str:
     if replica.end and not replica.end.disrupted:
         return end_text(replica, replica.end)
     if replica.restarts:
-        return f"{_name(replica)} was restarted {replica.restarts} times"
+        crash = f": {replica.crash}" if replica.crash else ""
+        return f"{_name(replica)} was restarted {replica.restarts} times{crash}"
     return f"a pod of {_name(replica)} failed: see its logs" if replica.failed else ""
 
 

@@ -293,6 +293,7 @@ class Replica(NamedTuple):
     restarts: int = 0  # in place, by the node
     why: str = ""  # why it does not run
     ended: bool = False  # nothing of it runs and nothing will, whether or not its own controller has said so yet
+    crash: str = ""  # what the last restart in place was for
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from trainyard.core import runtime_id_of
 from trainyard.objects import Json
 from trainyard.testing.builders import batch_job, look, pod_of, replicas, started, template
 
@@ -98,3 +99,9 @@ def test_the_exit_code_behind_a_restart_in_place_is_told() -> None:
     pod["status"]["containerStatuses"][0]["lastState"] = {"terminated": {"exitCode": 9, "reason": "Error"}}
     said = look(job, master, worker, pod_of(master), pod).status["reason"]
     assert said.endswith("WORKER 0 was restarted 1 times: container tensorflow exited with code 9")
+
+
+def test_an_id_that_the_spec_has_lost_is_still_in_use() -> None:
+    job = started()
+    del job["spec"]["RuntimeId"]
+    assert runtime_id_of(job) == "76no"

@@ -25,8 +25,8 @@ def read_with(kind: Kind, wire: Json, wanted: Wanted, config: Config, in_use: Co
     found = ""
     if kind.runtime_id:
         # Write-once: what status remembers wins over an edit, and over nothing when the spec has lost it (S29).
-        found = memory.runtime_id or runtime_id_of(wire) or names.runtime_id(uid_of(wire), in_use)
-        wanted = replace(wanted, spec={**wanted.spec, "RuntimeId": runtime_id_of(wire) or found})
+        found = runtime_id_of(wire) or names.runtime_id(uid_of(wire), in_use)
+        wanted = replace(wanted, spec={**wanted.spec, "RuntimeId": _text(wire, "spec", "RuntimeId") or found})
     return Job(
         kind=kind,
         wire=wire,
@@ -41,9 +41,13 @@ def read_with(kind: Kind, wire: Json, wanted: Wanted, config: Config, in_use: Co
 
 
 def runtime_id_of(wire: Json) -> str:
-    """spec.RuntimeId as stored, "" when there is none yet."""
-    spec = wire.get("spec")
-    found = spec.get("RuntimeId") if isinstance(spec, dict) else None
+    """The id that names the job's children, "" when there is none yet. A spec may lose it, status does not (S29)."""
+    return _text(wire, "status", "runtimeId") or _text(wire, "spec", "RuntimeId")
+
+
+def _text(wire: Json, part: str, name: str) -> str:
+    within = wire.get(part)
+    found = within.get(name) if isinstance(within, dict) else None
     return found if isinstance(found, str) else ""
 
 

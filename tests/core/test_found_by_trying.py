@@ -105,3 +105,11 @@ def test_an_id_that_the_spec_has_lost_is_still_in_use() -> None:
     job = started()
     del job["spec"]["RuntimeId"]
     assert runtime_id_of(job) == "76no"
+
+
+def test_another_runtime_id_after_the_start_changes_nothing_and_is_said() -> None:
+    job = started()
+    job["spec"]["RuntimeId"] = "zzzz"
+    found = look(job, batch_job("MASTER"), batch_job("WORKER"))
+    said = {one["type"]: one["message"] for one in found.status["conditions"]}
+    assert not found.creates and "RuntimeId is zzzz now, and 76no names" in said["SpecChangeIgnored"]

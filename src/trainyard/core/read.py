@@ -62,6 +62,9 @@ def changed(wanted: Wanted, memory: Memory) -> list[str]:
     if wanted.problems:
         return [str(wanted.problems[0])]
     texts = [f"{name} was taken out" for name in memory.roles if name not in now]
+    named = wanted.spec.get("RuntimeId", memory.runtime_id)
+    if named != memory.runtime_id:
+        texts.append(f"RuntimeId is {named} now, and {memory.runtime_id} names the children")
     for name, role in now.items():
         then = memory.roles.get(name)
         if then is None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from trainyard.core import runtime_id_of
+from trainyard.core import Ref, Refusal, Seen, child_of, plan, runtime_id_of
+from trainyard.kinds import TFJOB
 from trainyard.objects import Json
-from trainyard.testing.builders import batch_job, look, pod_of, replicas, started, template
+from trainyard.testing.builders import NOW, batch_job, look, pod_of, replicas, started, template, tfjob
 
 STOPPED: list[tuple[Json, int]] = [({"cleanPodPolicy": "Running"}, 1), ({"backoffLimit": 0}, 137)]
 
@@ -113,3 +114,21 @@ def test_another_runtime_id_after_the_start_changes_nothing_and_is_said() -> Non
     found = look(job, batch_job("MASTER"), batch_job("WORKER"))
     said = {one["type"]: one["message"] for one in found.status["conditions"]}
     assert not found.creates and "RuntimeId is zzzz now, and 76no names" in said["SpecChangeIgnored"]
+
+
+@pytest.mark.parametrize(("ran", "phase"), [(False, "Failed"), (True, "Done")])
+def test_a_child_that_is_refused_fails_the_setup_or_a_job_that_ran(ran: bool, phase: str) -> None:
+    job = started()
+    worker = batch_job("WORKER")
+    if ran:
+        job["status"] = look(job, batch_job("MASTER"), worker, pod_of(worker)).status
+    refused = {Ref("Job", "master-76no-0"): Refusal(422, "Invalid", "no such priority class", NOW)}
+    found = plan(TFJOB, job, Seen((child_of(worker),), refused=refused), NOW)
+    assert (found.status["phase"], found.status["state"]) == (phase, "Failed")
+    assert "no such priority class" in found.status["reason"]
+
+
+def test_a_deletion_time_of_null_is_none() -> None:
+    job = tfjob()
+    job["metadata"]["deletionTimestamp"] = None
+    assert look(job).creates

@@ -45,7 +45,7 @@ def plan(kind: Kind, wire: Json, seen: Seen, now: float) -> Plan:
 
 
 def decide(job: Job, seen: Seen, now: float) -> Plan:
-    if not policy.is_ours(job) or "deletionTimestamp" in job.wire.get("metadata", {}):
+    if not policy.is_ours(job) or job.wire.get("metadata", {}).get("deletionTimestamp"):
         return Plan(job.memory.wire)
     family = Family.of(job.uid, seen.children)
     if job.memory.end:
@@ -143,7 +143,7 @@ class _Pass:
         refused = {ref: refusal for ref, refusal in self.seen.refused.items() if ref in wanted}
         for ref, refusal in refused.items():
             if refusal.code == 422:
-                return verdicts.invalid(refusal, f"{ref.kind} {ref.name}")
+                return verdicts.invalid(refusal, f"{ref.kind} {ref.name}", memory.ran)
         clashes = {ref: one for ref, one in refused.items() if one.code == 409}
         others = {ref: one for ref, one in refused.items() if one.code != 409}
         reasons = {_blocked_reason(one) for one in others.values()}

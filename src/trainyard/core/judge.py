@@ -39,10 +39,11 @@ def judge(job: Job, replicas: list[Replica], failures: dict[str, int], in_place:
     return Verdict("Created", "JobCreated", "waiting for the first replica to run")
 
 
-def invalid(refusal: Refusal, name: str) -> Verdict:
-    """The API server does not take a child as it is, and never will (F30)."""
+def invalid(refusal: Refusal, name: str, ran: bool) -> Verdict:
+    """The API server does not take a child as it is, and never will. A job that has run has failed, any other could
+    not be set up (S15)."""
     text = f"the API server refused {name}: {refusal.message}"
-    return Verdict("Invalid", "InvalidChild", text)
+    return Verdict("Failed" if ran else "Invalid", "InvalidChild", text)
 
 
 def permanent_text(replica: Replica, end: End) -> str:

@@ -102,13 +102,24 @@ def test_a_sidecar_that_fails_while_tensorflow_runs_decides_nothing() -> None:
     assert look(started(), master, worker, pod).status["state"] == "Running"
 
 
-def test_an_init_container_that_fails_for_good_fails_the_job_and_is_named() -> None:
+def test_an_init_container_that_fails_is_named_and_its_pod_made_again() -> None:
     master, worker = batch_job("MASTER", failed="BackoffLimitExceeded"), batch_job("WORKER")
     pod = pod_of(master, "Failed")
     pod["status"]["containerStatuses"][0]["state"] = {"waiting": {"reason": "PodInitializing"}}
     pod["status"]["initContainerStatuses"] = [{"name": "fetch", "state": {"terminated": {"exitCode": 2}}}]
     found = look(started(), master, worker, pod)
-    assert found.status["state"] == "Failed" and "container fetch exited with code 2" in found.status["reason"]
+    restarting = next(one for one in found.status["conditions"] if one["type"] == "Restarting")
+    assert "container fetch exited with code 2" in restarting["message"]
+    assert (found.status["state"], found.status["roles"]["MASTER"]["failures"]) == ("Running", 1)
+
+
+def test_a_replica_that_is_stuck_is_named_while_others_run() -> None:
+    master, worker = batch_job("MASTER"), batch_job("WORKER")
+    pod = pod_of(worker, "Pending")
+    pod["status"]["containerStatuses"][0]["state"] = {"waiting": {"reason": "ImagePullBackOff"}}
+    found = look(started(), master, worker, pod_of(master), pod)
+    running = next(one for one in found.status["conditions"] if one["type"] == "Running")
+    assert running["message"] == "at least one replica runs; WORKER 0 waits: ImagePullBackOff"
 
 
 @pytest.mark.parametrize(

@@ -75,7 +75,7 @@ def _end(job: Job, child: Child, pod: Child) -> End | None:
     """How the pod of a deciding slot ended, None while it has not."""
     if _disrupted(pod):
         return End(child.uid, pod.ended, pod.started or pod.created, -1, pod.reason or "Deleted", "", True, False)
-    ours = next((one for one in containers(pod) if one.name == job.kind.container and not one.init), None)
+    ours = _ours(job, pod)
     culprit: Container | None
     if ours and ours.state == "terminated" and ours.code:
         culprit = ours
@@ -87,8 +87,14 @@ def _end(job: Job, child: Child, pod: Child) -> End | None:
     at = pod.ended or child.ended or pod.started or pod.created
     if culprit is None:
         return End(child.uid, at, pod.started, -1, pod.reason or "Failed", "", False, False)
-    permanent = job.kind.permanent(culprit.code, culprit.reason)
+    # The container of the kind alone decides (S13); a pod that another one has brought down is tried again.
+    permanent = culprit is ours and job.kind.permanent(culprit.code, culprit.reason)
     return End(child.uid, at, pod.started, culprit.code, culprit.reason or "Error", culprit.name, False, permanent)
+
+
+def _ours(job: Job, pod: Child) -> Container | None:
+    """The container that speaks for the replica."""
+    return next((one for one in containers(pod) if one.name == job.kind.container and not one.init), None)
 
 
 def _disrupted(pod: Child) -> bool:
@@ -99,7 +105,7 @@ def _disrupted(pod: Child) -> bool:
 def _succeeded(job: Job, slot: Slot, pod: Child) -> bool:
     if pod.phase == "Succeeded":
         return True
-    ours = next((one for one in containers(pod) if one.name == job.kind.container and not one.init), None)
+    ours = _ours(job, pod)
     done = ours is not None and ours.state == "terminated" and ours.code == 0
     # The deciding container alone decides; elsewhere a failed pod is made again by its Job.
     return done and (slot in job.kind.decides(job) or pod.phase != "Failed")
@@ -108,7 +114,7 @@ def _succeeded(job: Job, slot: Slot, pod: Child) -> bool:
 def _life(job: Job, pod: Child | None) -> tuple[str, str]:
     if pod is None:
         return "Starting", "has no pod yet"
-    ours = next((one for one in containers(pod) if one.name == job.kind.container and not one.init), None)
+    ours = _ours(job, pod)
     if ours and ours.state == "running" and not pod.deleting:
         return "Running", ""
     waits = [one.reason for one in containers(pod) if one.state == "waiting" and one.reason]

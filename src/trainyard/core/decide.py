@@ -194,7 +194,8 @@ class _Pass:
                 creates.append(create)
             else:
                 self.whens.append(due)
-        return unwanted(after, self.family), [], creates
+        woken = [patch for replica in self.replicas if (patch := after.kind.carrier.resume(replica))]
+        return unwanted(after, self.family), woken, creates
 
     def _say(self, verdict: Verdict, memory: Memory) -> None:
         job, conditions = self.job, self.conditions
@@ -205,7 +206,7 @@ class _Pass:
         reason, text = (verdict.reason, verdict.message) if suspended else ("JobResumed", "")
         conditions.set("Suspended", suspended, reason, text)
         runs = not verdict.over and any(replica.state == "Running" for replica in self.replicas)
-        text = "at least one replica runs" if runs else verdict.message
+        text = "; ".join(["at least one replica runs" if runs else verdict.message, *_stuck(self.replicas)])
         conditions.set("Running", runs, "JobRunning" if runs else verdict.reason, text)
         decides = job.kind.decides(job)
         lost = [r for r in self.replicas if r.state == "Failed" and r.slot not in decides]
@@ -221,6 +222,30 @@ class _Pass:
                 conditions.set(passing, False, verdict.reason, "")
             end = "Succeeded" if verdict.stage == "Succeeded" else "Failed"
             conditions.set(end, True, verdict.reason, verdict.message)
+
+
+STUCK = frozenset(
+    {
+        "Unschedulable",
+        "ErrImagePull",
+        "ImagePullBackOff",
+        "ErrImageNeverPull",
+        "InvalidImageName",
+        "CreateContainerConfigError",
+        "CreateContainerError",
+        "RunContainerError",
+        "CrashLoopBackOff",
+    }
+)
+"""Why a replica waits, when that is more than a moment's matter."""
+
+
+def _stuck(replicas: list[Replica]) -> list[str]:
+    """What a person should know of replicas that do not run; three are enough for a message."""
+    waits = [
+        f"{r.slot.role} {r.slot.index} waits: {r.why}" for r in replicas if r.state == "Starting" and r.why in STUCK
+    ]
+    return waits[:3]
 
 
 def missing(job: Job, family: Family) -> list[Create]:

@@ -49,7 +49,16 @@ def roles_of(spec: Json, type_field: str, port_field: str) -> tuple[Role, ...]:
             continue
         shape = template if isinstance(template, dict) else {}
         count = min(max(0, replicas), MOST_REPLICAS)
-        roles.setdefault(name, Role(name, count, port, shape, digest(shape, port)))
+        roles.setdefault(
+            name,
+            Role(
+                name,
+                count,
+                port,
+                shape,
+                digest(shape, port, *(["IsDefaultPS"] if item.get("IsDefaultPS") is True else [])),
+            ),
+        )
     return tuple(roles.values())
 
 

@@ -110,7 +110,7 @@ def test_an_init_container_that_fails_is_named_and_its_pod_made_again() -> None:
     found = look(started(), master, worker, pod)
     restarting = next(one for one in found.status["conditions"] if one["type"] == "Restarting")
     assert "container fetch exited with code 2" in restarting["message"]
-    assert (found.status["state"], found.status["roles"]["MASTER"]["failures"]) == ("Running", 1)
+    assert (found.status["phase"], found.status["roles"]["MASTER"]["failures"]) == ("Creating", 1)
 
 
 def test_a_replica_that_is_stuck_is_named_while_others_run() -> None:

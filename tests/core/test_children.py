@@ -135,3 +135,10 @@ def test_any_json_is_a_record_or_a_value_error(value: Any) -> None:
             continue
         containers(child)
         assert decode(encode(child))["name"] == child.name
+
+
+def test_a_pods_own_message_comes_before_that_of_a_waiting_container() -> None:
+    waiting = {"name": "tensorflow", "state": {"waiting": {"reason": "ErrImagePull", "message": "no such image"}}}
+    status = {"phase": "Pending", "containerStatuses": [waiting]}
+    assert child_of({"kind": "Pod", "status": status}).message == "no such image"
+    assert child_of({"kind": "Pod", "status": {**status, "message": "first"}}).message == "first"

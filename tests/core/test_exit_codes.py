@@ -256,3 +256,19 @@ def test_only_more_than_counts_is_urgent() -> None:
     retry = look(running, *master_ended(137), now=NOW + 60)
     assert retry.urgent and retry.status["roles"]["MASTER"]["attempt"] == 1
     assert not look(running, master, worker, pod_of(master), pod_of(worker)).status_changed
+
+
+def test_an_init_container_with_the_same_name_is_not_the_replica() -> None:
+    master = batch_job("MASTER")
+    pod = pod_of(master, "Pending")
+    pod["status"]["initContainerStatuses"] = [{"name": "tensorflow", "state": {"running": {}}}]
+    assert look(started(), master, pod).status["state"] != "Running"
+    pod["status"]["initContainerStatuses"] = [{"name": "tensorflow", "state": {"terminated": {"exitCode": 0}}}]
+    assert look(started(), master, pod).status["state"] != "Succeeded"
+
+
+def test_the_generation_that_was_looked_at_is_in_status() -> None:
+    job = started()
+    assert "observedGeneration" not in look(job).status
+    job["metadata"] = {**job["metadata"], "generation": 7}
+    assert look(job).status["observedGeneration"] == 7

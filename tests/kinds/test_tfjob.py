@@ -283,3 +283,22 @@ def test_objects_are_json_and_always_the_same() -> None:
     job = tfjob(*README, tensorboard={"logDir": "/l"})
     assert encode(made(job)) == encode(made(job))
     assert decode(encode(made(job))) == made(job)
+
+
+def test_a_child_of_another_spec_is_never_made() -> None:
+    """A create of a plan that was made from another spec is refused, not guessed."""
+    first = plan(TFJOB, tfjob(*README), Seen(), NOW)
+    other = tfjob(replicas("MASTER"), status=first.status)
+    gone = [create for create in first.creates if create.name.startswith("ps-")]
+    assert len(gone) == 2
+    for create in gone:
+        with pytest.raises(ValueError, match="default/example-job"):
+            render(TFJOB, other, create, Config())
+
+
+def test_where_both_spellings_are_stored_all_the_same_the_job_fails() -> None:
+    job = tfjob()
+    job["spec"]["replica_specs"] = [replicas("MASTER"), replicas("WORKER", 5)]
+    found = plan(TFJOB, job, Seen(), NOW)
+    assert found.status["state"] == "Failed" and "write one of the two" in found.status["reason"]
+    assert sum(len(one["ReplicasStates"]) for one in found.status["replicaStatuses"]) == 2

@@ -225,3 +225,20 @@ def test_a_dump_comes_through_a_pipe() -> None:
     assert piped.exit_code == 0 and json.loads(piped.stdout)[0]["creates"]
     refused = CliRunner().invoke(lint, ["-"], input="a: [", catch_exceptions=False)
     assert refused.exit_code == 2 and refused.stderr.startswith("standard input:")
+
+
+def test_children_of_another_namespace_are_not_ours_even_by_owner(tmp_path: Path) -> None:
+    first = planned(tmp_path, tfjob())[0]["status"]
+    elsewhere = batch_job("MASTER", complete=True)
+    elsewhere["metadata"]["namespace"] = "other"
+    (answer,) = planned(tmp_path, tfjob(status=first), service(), elsewhere)
+    assert answer["status"]["state"] != "Succeeded"
+    assert "master-76no-0" in {one["metadata"]["name"] for one in answer["creates"]}
+
+
+def test_a_runtime_id_that_a_later_job_of_the_file_has_is_in_use(tmp_path: Path) -> None:
+    taken = planned(tmp_path, fresh())[0]["spec"]["RuntimeId"]
+    later = fresh(RuntimeId=taken)
+    later["metadata"] = {"name": "later", "uid": UID}
+    answers = planned(tmp_path, fresh(), later)
+    assert answers[0]["spec"]["RuntimeId"] != taken == answers[1]["spec"]["RuntimeId"]

@@ -42,7 +42,7 @@ class Run:
         self, *words: str, program: tuple[str, ...] = (sys.executable, "-m", "trainyard"), **more: Any
     ) -> None:
         self.process = subprocess.Popen(
-            [*program, "run", *words, "-o", "json"],
+            [*program, "run", *words, "-o", "json", "--timeout", str(2 * LONGEST)],
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **more,
         )  # fmt: skip
         self.lines: list[str] = []

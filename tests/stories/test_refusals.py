@@ -156,8 +156,7 @@ async def test_a_child_that_the_server_does_not_take_ends_the_job_with_the_serve
     failed = await stage.condition("Failed")
     assert failed["reason"] == "InvalidChild"
     assert "the API server refused Job worker-" in failed["message"] and "not-there" in failed["message"]
-    job = await stage.job()
-    assert (job["status"]["phase"], job["status"]["state"]) == ("Failed", "Failed")
+    assert (await stage.job())["status"]["state"] == "Failed"  # the phase says whether the master was faster
     await stage.happens(lambda: not stage.running())  # the master, which was taken, is stopped
     sent = len(api.writes)
     stage.later(3600)

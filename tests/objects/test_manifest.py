@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 import tracemalloc
 from pathlib import Path
@@ -261,7 +262,8 @@ def test_what_json_writes_is_read_back_by_both_readers(value: Any) -> None:
 def test_what_a_yaml_writer_writes_is_read_back(value: Any) -> None:
     if "<<" not in str(value):
         text = yaml.dump({"x": value}, Dumper=yaml.SafeDumper)
-        if "!!" not in text and "&id" not in text:
+        # This writer leaves y and n bare, which Kubernetes' reader takes for booleans, as ours does.
+        if "!!" not in text and "&id" not in text and not re.search(r"(^|[ ,\[{])[yYnN]([],:}]|$)", text, re.M):
             assert load("#\n" + text, "f")[0].value == {"x": value}
 
 

@@ -11,7 +11,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 /usr/bin/pyt
 
 COMPILE := -q --universal --generate-hashes --no-header --no-annotate --python-version 3.11
 
-.PHONY: help demo test test-fast lint format leftovers bench worlds lock clean
+.PHONY: help demo test test-fast lint format leftovers bench worlds worlds-big lock clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -45,8 +45,11 @@ test-fast: $(VENV)/dev ## what takes less than 90 seconds
 leftovers: $(VENV)/dev ## kill the runner, the watcher or the hub 50 times in each network, and look for what is left
 	@PYTHONPATH=src:tests/node $(BIN)/python tests/node/leftovers.py 50
 
-worlds: $(VENV)/dev ## visit every small world of a job, with larger bounds than the tests
-	@$(BIN)/python -m trainyard.testing.worlds
+worlds: $(VENV)/dev ## visit every small world of a job, and print how many there are
+	@$(BIN)/python -m trainyard.testing.scenes
+
+worlds-big: $(VENV)/dev ## the same with larger bounds: about eight minutes
+	@$(BIN)/python -m trainyard.testing.scenes --big
 
 bench: $(VENV)/runtime ## times and ratios of `trainyard run`
 	@$(BIN)/python bench/run.py --training

@@ -167,9 +167,3 @@ def _story(came: dict[World, tuple[World | None, str]], world: World, last: str)
         at, told = came[at]
         steps.append(told)
     return [step for step in reversed(steps) if step]
-
-
-if __name__ == "__main__":
-    from trainyard.testing import scenes
-
-    scenes.main(scenes.big())

@@ -33,7 +33,10 @@ def test_an_ordinary_user_runs_pods_in_both_networks() -> None:
 
 def test_the_search_for_leftovers_finds_one() -> None:
     mark = f"left-{random.randrange(10**9)}"
-    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)", mark]) as left:
+    program = "import time; print('here', flush=True); time.sleep(60)"
+    with subprocess.Popen([sys.executable, "-c", program, mark], stdout=subprocess.PIPE, text=True) as left:
+        # Its command line can be read a moment after the start, not at once.
+        assert left.stdout and left.stdout.readline() == "here\n"
         assert wait_until_none(lambda: list(processes(mark)), 0.1) == [str(left.pid)]
         left.kill()
     assert wait_until_none(lambda: list(processes(mark))) == []

@@ -36,11 +36,11 @@ demo: $(VENV)/runtime ## train a distributed TensorFlow job on this machine, fro
 	@$(BIN)/trainyard run examples/tf_job_dist_train.yaml
 
 test: $(VENV)/dev ## every test, real TensorFlow included
-	@$(BIN)/python -m pytest -q -n 2 -m "not frameworks"
+	@$(BIN)/python -m pytest -q -n 3 --dist worksteal -m "not frameworks"
 	@$(BIN)/python -m pytest -q -m frameworks
 
 test-fast: $(VENV)/dev ## what takes less than 90 seconds
-	@$(BIN)/python -m pytest -q -n 2 -m "not frameworks and not slow and not network"
+	@$(BIN)/python -m pytest -q -n 3 --dist worksteal -m "not frameworks and not slow and not network"
 
 leftovers: $(VENV)/dev ## kill the runner, the watcher or the hub 50 times in each network, and look for what is left
 	@PYTHONPATH=src:tests/node $(BIN)/python tests/node/leftovers.py 50

@@ -15,6 +15,7 @@ import yaml
 from run_values import Started, job, processes_with, ran, replicas
 
 SERVE = "print('serving', flush=True)\nimport time\ntime.sleep(600)"
+pytestmark = pytest.mark.slow  # each is a whole `trainyard run`; together they take half of the fast set's time
 STUBBORN = "import signal,time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nprint('stubborn')\ntime.sleep(600)"
 
 

@@ -222,10 +222,26 @@ class Workloads:
         owners = {}
         for ref in gc.references(obj):
             owners[str(ref.get("uid"))] = await self._owner(obj, ref)
-        decision = gc.decide(gvk, obj, owners, self._graph.dependents(uid_of(obj)))
+        decision = gc.decide(gvk, obj, owners, await self._dependents(obj))
         if gc.Owner.UNKNOWN in owners.values():
             self._unknown.add(Look("collect", gvk, key_of(obj)))
         return decision
+
+    async def _dependents(self, obj: Json) -> list[gc.Dependent]:
+        """The last look of an owner that waits for its dependents asks the API server: another watch may lag, and once
+        the owner is let go, those we have not heard of would be collected as if nobody had asked for anything else."""
+        uid = uid_of(obj)
+        seen = self._graph.dependents(uid)
+        waits = deleting(obj) and {gc.FOREGROUND, gc.ORPHAN}.intersection(gc.finalizers(obj))
+        if not waits or (seen and gc.ORPHAN not in waits):
+            return seen
+        found = []
+        near = namespace_of(obj)
+        for gvk in [one for one in self._graph.stores if not near or self._catalog.namespaced[one]]:
+            for one in (await self._api.list(gvk, near))["items"]:
+                if any(ref.get("uid") == uid for ref in gc.references(one)):
+                    found.append(gc.Dependent(gvk, one))
+        return found
 
     async def _owner(self, obj: Json, ref: Json) -> gc.Owner:
         """What is known of an owner. One that we do not see is asked for before it counts as gone."""

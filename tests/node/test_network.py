@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import json
 from collections.abc import AsyncIterator
 
@@ -73,8 +74,10 @@ async def test_two_servers_on_one_port_are_reached_by_their_names(yard: Yard) ->
 
 async def test_a_service_leads_to_ready_pods_and_translates_the_port(yard: Yard) -> None:
     await yard.service("web", selector={"app": "web"}, ports=[{"port": 80, "targetPort": "http"}])
-    ports = [{"name": "http", "containerPort": 18080}]
-    container = {"env": env(ADDRESS=":18080", NAME="behind the service"), "ports": ports}
+    with socket.create_server(("127.0.0.1", 0)) as probe:  # in the network shared this is a port of the machine
+        free = probe.getsockname()[1]
+    ports = [{"name": "http", "containerPort": free}]
+    container = {"env": env(ADDRESS=f":{free}", NAME="behind the service"), "ports": ports}
     await yard.pod("backend", SERVER, container=container, metadata={"labels": {"app": "web"}})
     await yard.phase("backend", "Running")
     for name in ("web:80", "web.default:80"):

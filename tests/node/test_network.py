@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import json
+import socket
 from collections.abc import AsyncIterator
 
 import pytest
@@ -30,7 +30,10 @@ for address in os.environ['PEERS'].split(','):
     for attempt in range(100):
         try:
             with socket.create_connection((host, int(port)), timeout=5) as there:
-                said.append(there.makefile().read())
+                answer = there.makefile().read()
+            if not answer:  # a Service hangs up while its pod runs but does not listen yet
+                raise OSError('nobody answered')
+            said.append(answer)
             break
         except OSError as error:
             time.sleep(0.05)

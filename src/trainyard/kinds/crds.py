@@ -22,9 +22,9 @@ def crd(kind: Kind, gvk: GVK | None = None) -> Json:
         "subresources": {"status": {}},
         "additionalPrinterColumns": [dict(column) for column in kind.columns],
     }
-    names = {"kind": gvk.kind, "listKind": f"{gvk.kind}List", "plural": gvk.plural, "singular": kind.singular}
+    names: Json = {"kind": gvk.kind, "listKind": f"{gvk.kind}List", "plural": gvk.plural, "singular": kind.singular}
     if kind.short_names:
-        names["shortNames"] = list(kind.short_names)  # type: ignore[assignment]  # a mixed dict, as the API has it
+        names["shortNames"] = list(kind.short_names)
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",

@@ -52,7 +52,6 @@ Exit codes:
 @click.option("--timeout", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help="Give up after that.")
 @click.option("--keep", is_flag=True, help="Leave the cluster up after the end, until Ctrl-C.")
 @click.option("-o", "--output", type=click.Choice(["json", "yaml"]), help="Print the final job objects on stdout.")
-@click.option("--yes", is_flag=True, help="Download whatever the images need (also the default: nothing is asked).")
 def run(files: tuple[str, ...], namespace: str, **words: Any) -> None:
     """Run the jobs in FILE... on this machine, as processes, and show the logs of all their replicas.
 

@@ -199,7 +199,7 @@ _STRINGS = {"type": "array", "items": _STRING}
 _FREE = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 _LABEL = {"type": "string", "pattern": "^[a-z]([-a-z0-9]*[a-z0-9])?$", "maxLength": 63}
 _GROUP = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)+$"
-_PATHS = {
+_PATHS: Json = {
     "type": "array",
     "items": {
         "type": "object",
@@ -210,7 +210,7 @@ _PATHS = {
 _COLUMNS: Json = {
     **_PATHS,
     "items": {
-        **_PATHS["items"],  # type: ignore[dict-item]  # the literal above is a dict
+        **_PATHS["items"],
         "required": ["jsonPath", "name", "type"],
     },
 }

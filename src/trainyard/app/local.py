@@ -81,6 +81,11 @@ class LocalCluster:
             raise RuntimeError("the cluster has not been started")
         return self._folder.path
 
+    @property
+    def network(self) -> str:
+        """The network that was chosen."""
+        return self._node.network if self._node else ""
+
     async def __aenter__(self) -> LocalCluster:
         try:
             await self.start()
@@ -164,9 +169,9 @@ class LocalCluster:
                 end.push_async_callback(self._images.close)
             end.push_async_callback(self.stop_controllers)
 
-    def write_kubeconfig(self) -> Path:
-        """A file that kubectl takes, for this user only."""
-        path = self.folder / "kubeconfig"
+    def write_kubeconfig(self, path: Path | None = None) -> Path:
+        """A file that kubectl takes, for this user only; in the private folder unless `path` says where."""
+        path = path or self.folder / "kubeconfig"
         text = yaml.safe_dump(kubeconfig(self.server.url, self.token), sort_keys=False)
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "w") as file:
             file.write(text)

@@ -37,9 +37,11 @@ BUFFER = 1 << 20
 
 
 class Api:
-    """One API server. Use as `async with Api(url) as api`, or call `close`."""
+    """One API server. Use as `async with Api(url) as api`, or call `close`. `ca` is a file, or a whole TLS context."""
 
-    def __init__(self, url: str, token: str = "", ca: str | Path | None = None, agent: str = "trainyard") -> None:
+    def __init__(
+        self, url: str, token: str = "", ca: str | Path | ssl.SSLContext | None = None, agent: str = "trainyard"
+    ) -> None:
         self.url = url.rstrip("/")
         self._headers = {
             "Accept": "application/json",
@@ -197,7 +199,8 @@ class Api:
             raise Unavailable(0, "ConnectionLost", what) from None
 
     def _session(self, limit: int) -> aiohttp.ClientSession:
-        secure = ssl.create_default_context(cafile=self._ca) if self._ca else True
+        ca = self._ca
+        secure = ca if isinstance(ca, ssl.SSLContext) else ssl.create_default_context(cafile=ca) if ca else True
         connector = aiohttp.TCPConnector(limit=limit, ssl=secure, socket_factory=_socket)
         return aiohttp.ClientSession(
             connector=connector,

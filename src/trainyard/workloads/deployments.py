@@ -7,9 +7,7 @@ TensorBoards on one log folder would disturb each other, and nothing here promis
 
 from __future__ import annotations
 
-from hashlib import sha256
-
-from trainyard.objects import GVK, Json, encode, labels_of, name_of, owner_reference, uid_of, with_condition
+from trainyard.objects import GVK, Json, labels_of, name_of, owner_reference, uid_of, with_condition
 from trainyard.workloads import pods as pod_facts
 from trainyard.workloads.pods import status_of
 from trainyard.workloads.writes import Create, Decision, SetStatus, Write, delete_of
@@ -23,7 +21,7 @@ def decide(deployment: Json, pods: list[Json], now: float) -> Decision:
     """`pods` are those whose controller owner is this Deployment."""
     if pod_facts.deleting(deployment):
         return Decision()
-    template_hash = _template_hash(deployment)
+    template_hash = pod_facts.template_hash(deployment)
     wanted = {_name(deployment, template_hash, place): place for place in range(_replicas(deployment))}
     stale = [pod for pod in pods if name_of(pod) not in wanted or pod_facts.ended(pod)]
     going = [delete_of(POD, pod) for pod in stale if not pod_facts.deleting(pod)]
@@ -43,17 +41,6 @@ def decide(deployment: Json, pods: list[Json], now: float) -> Decision:
 def _replicas(deployment: Json) -> int:
     replicas = deployment["spec"].get("replicas")
     return 1 if replicas is None else max(0, int(replicas))
-
-
-def _template_hash(deployment: Json) -> str:
-    return sha256(encode(_sorted(deployment["spec"].get("template")))).hexdigest()[:10]
-
-
-def _sorted(value: object) -> object:
-    """The same whatever the order of keys."""
-    if isinstance(value, dict):
-        return {key: _sorted(value[key]) for key in sorted(value)}
-    return [_sorted(one) for one in value] if isinstance(value, list) else value
 
 
 def _name(deployment: Json, template_hash: str, place: int) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 from hashlib import sha256
 
-from trainyard.objects import Json, is_true, name_of, namespace_of, parse_time
+from trainyard.objects import Json, encode, is_true, name_of, namespace_of, parse_time
 
 _LETTERS = "bcdfghjklmnpqrstvwxz2456789"  # no vowels, nothing that looks like something else
 _NAME_LIMIT = 63
@@ -81,6 +81,18 @@ def suffix(*parts: object) -> str:
 def generated(owner: str, five: str) -> str:
     """`<owner>-<five>`, cut where a name from generateName would be cut."""
     return f"{owner}-"[: _NAME_LIMIT - 5] + five
+
+
+def template_hash(owner: Json) -> str:
+    """Ten characters that tell one pod template of an owner from another."""
+    return sha256(encode(_sorted(spec_of(owner).get("template")))).hexdigest()[:10]
+
+
+def _sorted(value: object) -> object:
+    """The same whatever the order of keys."""
+    if isinstance(value, dict):
+        return {key: _sorted(value[key]) for key in sorted(value)}
+    return [_sorted(one) for one in value] if isinstance(value, list) else value
 
 
 def from_template(template: Json, owner: Json, reference: Json, name: str) -> Json:

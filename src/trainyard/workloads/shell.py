@@ -25,21 +25,30 @@ from trainyard.control.watch import Replaced, Said
 from trainyard.control.writes import Write as Sent
 from trainyard.control.writes import Writes
 from trainyard.objects import GVK, Json, Key, controller_of, key_of, name_of, namespace_of, revision_of, uid_of
-from trainyard.workloads import deployments, gc, jobs, placement
+from trainyard.workloads import deployments, gc, jobs, namespaces, placement, statefulsets
 from trainyard.workloads.discovery import Catalog, discover
 from trainyard.workloads.graph import Graph
 from trainyard.workloads.pods import deleting, spec_of
-from trainyard.workloads.writes import Bind, Create, Decision, Delete, Merge, SetStatus, Write
+from trainyard.workloads.writes import Bind, Create, Decision, Delete, Ensure, Merge, SetStatus, Write
 
 CRD = GVK("apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions")
 EVENT = GVK("", "v1", "Event", "events")
 LOOKS_AT_ONCE = 4
 SOON = 0.05
-CONTROLLERS = {jobs.JOB: jobs.decide, deployments.DEPLOYMENT: deployments.decide}
+CONTROLLERS = {
+    jobs.JOB: jobs.decide,
+    deployments.DEPLOYMENT: deployments.decide,
+    statefulsets.STATEFUL_SET: statefulsets.decide,
+}
+
+
+class NameTaken(Unavailable):
+    """A name that we need is held by an object of somebody else."""
 
 
 class Look(NamedTuple):
-    """Who deserves a look, and by whom: "owner" (Job, Deployment), "place", "collect" or "discover"."""
+    """Who deserves a look, and by whom: "owner" (Job, Deployment, StatefulSet), "furnish" (a namespace), "place",
+    "collect" or "discover"."""
 
     by: str
     gvk: GVK
@@ -51,11 +60,12 @@ class Look(NamedTuple):
 
 
 class Workloads:
-    """The controllers. `await start()`, `await synced`, `await stop()`."""
+    """The controllers. `await start()`, `await synced`, `await stop()`. Pods trust the CA `root_ca` (PEM)."""
 
-    def __init__(self, api: Api, now: Callable[[], float] = time.time) -> None:
+    def __init__(self, api: Api, now: Callable[[], float] = time.time, root_ca: str = "") -> None:
         self._api = api
         self._now = now
+        self._root_ca = root_ca
         self._graph = Graph()
         self._catalog = Catalog()
         self._feeds: dict[GVK, Feed[Json]] = {}
@@ -64,6 +74,7 @@ class Workloads:
         self._parked: set[Look] = set()
         self._unknown: set[Look] = set()  # an owner of a kind that nobody serves: until somebody does
         self._bound: set[str] = set()  # uids of pods we have bound and not yet seen bound
+        self._said: dict[str, str] = {}  # the last warning by uid: the same one is not said again
         self._watching: dict[GVK, asyncio.Task[None]] = {}
 
     @property
@@ -82,7 +93,7 @@ class Workloads:
         await self._loop.stop()
 
     def look(self) -> None:
-        """Look at every Job and Deployment now: for whoever has moved the clock."""
+        """Look at every Job, Deployment and StatefulSet now: for whoever has moved the clock."""
         for gvk in CONTROLLERS:
             for obj in self._graph.all(gvk):
                 self._loop.queue.add(Look("owner", gvk, key_of(obj)))
@@ -141,6 +152,12 @@ class Workloads:
             return
         if gvk in CONTROLLERS and after is not None:
             self._loop.queue.add(Look("owner", gvk, key_of(one)))
+        if after is None:
+            self._said.pop(uid_of(one), None)
+        if gvk == namespaces.NAMESPACE and after is not None:
+            self._loop.queue.add(Look("furnish", gvk, key_of(one)))
+        if namespaces.NAMES.get(gvk) == name_of(one):
+            self._loop.queue.add(Look("furnish", namespaces.NAMESPACE, Key("", namespace_of(one))))
         if gvk == CRD:
             self._loop.queue.add(Look("discover", CRD, Key("", "")))
         if gvk == placement.NODE:
@@ -194,12 +211,20 @@ class Workloads:
             return self._wait_for_writes(uid)
         if look.by == "owner":
             decision = CONTROLLERS[look.gvk](obj, self._graph.controlled_by(jobs.POD, uid), self._now())
+        elif look.by == "furnish":
+            decision = self._furnish(obj)
         elif look.by == "place":
             decision = self._place(obj)
         else:
             decision = await self._collected(look.gvk, obj)
+        taken: NameTaken | None = None
         for write in decision.writes:
-            await self._send(write, obj)
+            try:
+                await self._send(write, obj)
+            except NameTaken as error:  # the others do not wait for it
+                taken = taken or error
+        if taken:
+            raise taken
         return decision.after
 
     def _wait_for_writes(self, uid: str) -> float | None:
@@ -208,6 +233,11 @@ class Workloads:
             if gvk in self._feeds:
                 self._feeds[gvk].relist()
         return self._sent.deadline(uid)
+
+    def _furnish(self, namespace: Json) -> Decision:
+        where = name_of(namespace)
+        account, root = (self._graph.get(gvk, Key(where, name)) for gvk, name in namespaces.NAMES.items())
+        return namespaces.decide(namespace, account, root, self._root_ca)
 
     def _place(self, pod: Json) -> Decision:
         if uid_of(pod) in self._bound:
@@ -270,6 +300,8 @@ class Workloads:
         match write:
             case Create(gvk, obj):
                 await self._create(gvk, obj, about)
+            case Ensure(gvk, obj):
+                await self._ensure(gvk, obj, about)
             case SetStatus(gvk, obj):
                 answer = await api.replace(gvk, namespace_of(obj), name_of(obj), obj, "status")
                 self._note(about, gvk, answer)
@@ -295,15 +327,30 @@ class Workloads:
         except AlreadyExists:
             answer = await self._api.get(gvk, namespace_of(obj), name_of(obj))
             if (controller_of(answer) or {}).get("uid") != uid_of(about):
-                text = f"{gvk.kind} {name_of(obj)} belongs to somebody else; it has to go first"
-                raise Unavailable(0, "NameConflict", text) from None
+                text = f"{gvk.kind} {name_of(obj)} is there already and belongs to somebody else; it has to go first"
+                await self._say(about, f"Error creating: {text}")
+                raise NameTaken(0, "NameConflict", text) from None
         except (Invalid, Forbidden) as error:
             await self._say(about, f"Error creating: {error.message}")
             raise
         self._note(about, gvk, answer)
 
+    async def _ensure(self, gvk: GVK, obj: Json, about: Json) -> None:
+        if gvk not in self._graph.stores:
+            return
+        with contextlib.suppress(AlreadyExists, NotFound):  # its namespace may have gone meanwhile
+            try:
+                self._note(about, gvk, await self._api.create(gvk, namespace_of(obj), obj))
+            except Forbidden:
+                where = await self._api.get(namespaces.NAMESPACE, "", namespace_of(obj))
+                if not deleting(where):
+                    raise
+
     async def _say(self, about: Json, message: str) -> None:
         """A Warning event, for people: why an object's pods cannot be made."""
+        if self._said.get(uid_of(about)) == message:
+            return
+        self._said[uid_of(about)] = message
         meta = {"generateName": f"{name_of(about)}.", "namespace": namespace_of(about)}
         ref = {"apiVersion": about.get("apiVersion"), "kind": about.get("kind"), "name": name_of(about)}
         event = {

@@ -18,6 +18,14 @@ class Create:
 
 
 @dataclass(frozen=True, slots=True)
+class Ensure:
+    """Create the object unless one of that name is there, whoever owns it. Nothing where nobody serves the resource."""
+
+    gvk: GVK
+    obj: Json
+
+
+@dataclass(frozen=True, slots=True)
 class SetStatus:
     """Replace the status. `obj` carries the resourceVersion we decided on: an old copy is refused."""
 
@@ -57,7 +65,7 @@ class Bind:
     node: str
 
 
-Write = Create | SetStatus | Merge | Delete | Bind
+Write = Create | Ensure | SetStatus | Merge | Delete | Bind
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,15 +10,16 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from trainyard.core import Plan, Seen
-from trainyard.core.model import Memory, Verdict
+from trainyard.core import Plan, Replica, Seen, Slot
+from trainyard.core.job import Memory, Verdict
 from trainyard.testing import scenes
 from trainyard.testing.obeying import Shell
 from trainyard.testing.scenes import ALWAYS, LIVING, VIEWS
 from trainyard.testing.worlds import Scene
 
 DECIDE: Any = sys.modules["trainyard.core.decide"]
-CARRIERS: Any = sys.modules["trainyard.core.carriers"]
+CHANGES: Any = sys.modules["trainyard.core.changes"]
+CARRIERS: Any = sys.modules["trainyard.core.carriers.jobs"]
 POLICY: Any = sys.modules["trainyard.core.policy"]
 JUDGE: Any = sys.modules["trainyard.core.judge"]
 
@@ -45,7 +46,7 @@ def judged_again(job: Any, family: Any, now: float) -> Plan:
 
 
 def made_after_the_end(job: Any, family: Any, now: float) -> Plan:
-    return Plan(job.memory.wire, creates=tuple(DECIDE.missing(job, family)))
+    return Plan(job.memory.wire, creates=tuple(CHANGES.missing(job, family)))
 
 
 COUNT = DECIDE._Pass._count
@@ -56,8 +57,8 @@ BEGIN = DECIDE._Pass._begin
 END = CARRIERS._end
 
 
-def drain_is_permanent(job: Any, child: Any, pod: Any) -> Any:
-    found = END(job, child, pod)
+def drain_is_permanent(job: Any, slot: Any, child: Any, pod: Any) -> Any:
+    found = END(job, slot, child, pod)
     return replace(found, permanent=True) if found and found.disrupted else found
 
 
@@ -88,10 +89,10 @@ def suspended_and_forgotten(self: Any) -> Memory:
     return replace(BEGIN(self), roles={}) if self.job.policy.suspend else BEGIN(self)  # type: ignore[no-any-return]
 
 
-def swept_blindly(job: Any, family: Any, clean: str, reason: str) -> list[Any]:
-    children = DECIDE._slot_children(job, family)
-    stop = job.kind.carrier.stop
-    return [w for c in children if (w := stop(DECIDE.Replica(DECIDE.Slot(c.role, c.index), c, ""), reason))]
+def swept_blindly(job: Any, family: Any, clean: str, reason: str) -> tuple[list[Any], list[Any]]:
+    children = CHANGES._slot_children(job, family)
+    replicas = [Replica(Slot(c.role, c.index), c, "") for c in children]
+    return [w for r in replicas if (w := job.carrier(r.slot.role).stop(r, reason))], []
 
 
 WITH_VIEWS = (*ALWAYS, *VIEWS)
@@ -112,7 +113,7 @@ MUTANTS = [
     ),
     Mutant("create over AlreadyExists", "a live child was overwritten", WITH_VIEWS, shell=Shell(keeps=False)),
     Mutant(
-        "older attempts are not deleted", "a replica", (*ALWAYS, "fail"), setting(DECIDE, "unwanted", lambda *a: [])
+        "older attempts are not deleted", "a replica", (*ALWAYS, "fail"), setting(CHANGES, "unwanted", lambda *a: [])
     ),
     Mutant("a finished job is judged again", "the job left", ALWAYS, setting(DECIDE, "_after_the_end", judged_again)),
     Mutant(
@@ -161,7 +162,7 @@ MUTANTS = [
         "the back-off is not waited for",
         "back-off",
         (*ALWAYS, "fail"),
-        setting(POLICY, "retry_at", lambda end, failures, again, now: now),
+        setting(POLICY, "retry_at", lambda job, end, failures, again, now: now),
     ),
     Mutant(
         "the back-off is not scheduled", "a replica", (*ALWAYS, "fail"), setting(DECIDE._Pass, "_again", unscheduled)
@@ -191,16 +192,18 @@ MUTANTS = [
         "a stopped job runs on",
         "runs on after the end",
         (*ALWAYS, "fail"),
-        setting(DECIDE, "cleaning", lambda job, reason: job.policy.clean),
+        setting(CHANGES, "cleaning", lambda job, reason: job.policy.clean),
         policies={"backoffLimit": 0},
     ),
     Mutant(
         "nothing is swept",
         "a pod runs in a suspended job",
         (*ALWAYS, "suspend"),
-        setting(DECIDE, "sweep", lambda *a: []),
+        setting(CHANGES, "sweep", lambda *a: ([], [])),
     ),
-    Mutant("what has ended well is swept", "ended well", (*ALWAYS, "suspend"), setting(DECIDE, "sweep", swept_blindly)),
+    Mutant(
+        "what has ended well is swept", "ended well", (*ALWAYS, "suspend"), setting(CHANGES, "sweep", swept_blindly)
+    ),
     Mutant(
         "a resume goes on with the old attempt",
         "a resume without a new attempt",

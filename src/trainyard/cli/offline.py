@@ -61,13 +61,13 @@ class World:
     def _seen(self, job: Json, read: Job, in_use: frozenset[str]) -> Seen:
         children, refused = [], {}
         family = self._family(job)
-        slots = {read.kind.child_name(read, slot): slot for slot in read.slots()}
+        slots = {Ref(read.carrier(slot.role).gvk.kind, read.kind.child_name(read, slot)): slot for slot in read.slots()}
         for obj in self.others:
             if namespace_of(obj) != namespace_of(job):
                 continue
             if uid_of(obj) in family:
                 child = observed(obj)
-                slot = slots.get(child.name) if child.index < 0 and child.kind == read.kind.carrier.gvk.kind else None
+                slot = slots.get(child.ref) if child.index < 0 else None
                 # A child written by hand has an owner and a name; without our labels these say which one it is.
                 children.append(replace(child, role=slot.role, index=slot.index) if slot else child)
             else:

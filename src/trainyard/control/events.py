@@ -22,7 +22,6 @@ from trainyard.objects import GVK, Json, format_time, name_of, namespace_of, uid
 log = logging.getLogger(__name__)
 
 EVENT = GVK("", "v1", "Event", "events")
-COMPONENT = "trainyard-operator"
 SILENCE = 600.0
 LINE = 1000
 LONGEST_MESSAGE = 1024  # what the API allows
@@ -41,11 +40,11 @@ class Recorder:
         self._wake = asyncio.Event()
         self._said: dict[tuple[str, Event], float] = {}  # oldest first
 
-    def say(self, job: Json, events: tuple[Event, ...]) -> None:
+    def say(self, job: Json, events: tuple[Event, ...], source: str) -> None:
         """Say these about the job, unless they were said a moment ago."""
         for event in events:
             if self._is_new(uid_of(job), event):
-                self._line.append(self._object(job, event))
+                self._line.append(self._object(job, event, source))
                 self._wake.set()
 
     async def run(self) -> None:
@@ -71,7 +70,7 @@ class Recorder:
         self._said[uid, event] = now
         return True
 
-    def _object(self, job: Json, event: Event) -> Json:
+    def _object(self, job: Json, event: Event, source: str) -> Json:
         at = format_time(self._now())
         return {
             "apiVersion": "v1",
@@ -90,7 +89,7 @@ class Recorder:
             "count": 1,
             "firstTimestamp": at,
             "lastTimestamp": at,
-            "source": {"component": COMPONENT},
-            "reportingComponent": COMPONENT,
+            "source": {"component": source},
+            "reportingComponent": source,
             "reportingInstance": "",
         }

@@ -26,7 +26,7 @@ from trainyard.control.store import Store
 from trainyard.control.view import View, plain
 from trainyard.control.watch import Source
 from trainyard.control.writes import Writes
-from trainyard.core import CHILDREN, Child, Config, Kind, Seen
+from trainyard.core import Child, Config, Kind, Seen
 from trainyard.objects import GVK, Json, Key, key_of, namespace_of, uid_of
 from trainyard.objects.labels import OWNER
 
@@ -103,7 +103,7 @@ class Operator:
             self._sources[gvk] = source = Source(gvk, namespace, optional=True)
             view = plain(namespace_of, gvk.api_version, gvk.kind)
             self._jobs[gvk] = self._loop.watch_as(source, view, partial(self._job_changed, gvk))
-        for gvk in CHILDREN:
+        for gvk in dict.fromkeys(gvk for kind in self._kinds.values() for gvk in kind.owns):
             self._sources[gvk] = source = Source(gvk, namespace, Selection(OWNER))
             self._children[gvk] = self._loop.watch_as(source, _child_view(gvk.kind), self._child_changed)
 

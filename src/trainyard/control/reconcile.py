@@ -107,7 +107,8 @@ class Shell:
         for patch in plan.patches:
             await self._patch(this, patch)
         again = await self._create_all(this)
-        self._recorder.say(this.job, plan.events)
+        told = tuple(event for event in plan.events if event.about not in this.memory.refused)
+        self._recorder.say(this.job, told, this.kind.speech.source)
         log.info(
             "pass wrote kind=%s job=%s/%s deletes=%d patches=%d creates=%d",
             *(this.gvk.kind, this.namespace, this.name),

@@ -6,37 +6,20 @@ Rules for this room:
 - Nothing here names a framework or a kind of job; kinds are values (`kinds/`), and so are carriers.
 """
 
-from trainyard.core.carriers import JOB_CARRIER
+from trainyard.core.carriers import JOB_CARRIER, POD_CARRIER, RETRYING_JOB_CARRIER, SET_CARRIER
 from trainyard.core.children import child_of
 from trainyard.core.decide import decide, plan
-from trainyard.core.model import (
-    CHILDREN,
-    Child,
-    Config,
-    Create,
-    Delete,
-    Event,
-    Extra,
-    Job,
-    Kind,
-    Patch,
-    Plan,
-    Policy,
-    Ref,
-    Refusal,
-    Role,
-    Seen,
-    Slot,
-    Verdict,
-    Wanted,
-)
+from trainyard.core.job import Extra, Job, Kind, Policy, Replica, Role, Said, Speech, Verdict, Wanted
+from trainyard.core.model import Child, Config, Create, Delete, Event, Patch, Plan, Ref, Refusal, Seen, Slot
 from trainyard.core.read import read, read_with, runtime_id_of
 from trainyard.core.render import render, render_for
 from trainyard.core.rules import Rule, broken, spelled
 
 __all__ = [
-    "CHILDREN",
     "JOB_CARRIER",
+    "POD_CARRIER",
+    "RETRYING_JOB_CARRIER",
+    "SET_CARRIER",
     "Child",
     "Config",
     "Create",
@@ -50,10 +33,13 @@ __all__ = [
     "Policy",
     "Ref",
     "Refusal",
+    "Replica",
     "Role",
     "Rule",
+    "Said",
     "Seen",
     "Slot",
+    "Speech",
     "Verdict",
     "Wanted",
     "broken",

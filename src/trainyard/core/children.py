@@ -14,7 +14,7 @@ import msgspec
 
 from trainyard.core.model import Child
 from trainyard.objects import parse_time
-from trainyard.objects.labels import ATTEMPT, INDEX, OWNER, ROLE
+from trainyard.objects.labels import ATTEMPT, DIGEST, INDEX, OWNER, ROLE
 
 DISRUPTIONS = frozenset({"Evicted", "Preempted", "Preempting", "Shutdown", "NodeShutdown", "NodeLost"})
 """Pod reasons that mean: the machine's affairs, not the program's (settled.md S27)."""
@@ -35,6 +35,7 @@ class Container(NamedTuple):
 class _Terminated(msgspec.Struct, gc=False):
     exitCode: int = 0
     reason: str = ""
+    message: str = ""
     finishedAt: str | None = None
 
 
@@ -92,9 +93,14 @@ class _Status(msgspec.Struct, gc=False):
     initContainerStatuses: list[_ContainerStatus] | None = None
 
 
+class _Spec(msgspec.Struct, gc=False):
+    replicas: Any = None
+
+
 class _Object(msgspec.Struct, gc=False):
     kind: str = ""
     metadata: _Meta | None = None
+    spec: _Spec | None = None
     status: _Status | None = None
 
 
@@ -120,6 +126,9 @@ def child_of(obj: bytes | dict[str, Any], kind: str = "") -> Child:
         fields = _pod_fields(status)
     elif kind == "Job":
         fields = _job_fields(status)
+    elif kind == "StatefulSet":
+        size = wire.spec.replicas if wire.spec else None
+        fields = {"replicas": size if isinstance(size, int) else 1}
     return Child(
         kind=kind,
         namespace=meta.namespace,
@@ -131,6 +140,7 @@ def child_of(obj: bytes | dict[str, Any], kind: str = "") -> Child:
         role=labels.get(ROLE, ""),
         index=_number(labels.get(INDEX), -1),
         attempt=_number(labels.get(ATTEMPT), 0),
+        digest=labels.get(DIGEST, ""),
         deleting=meta.deletionTimestamp is not None,
         created=parse_time(meta.creationTimestamp) or 0.0,
         started=parse_time(status.startTime) or 0.0,
@@ -176,6 +186,7 @@ def _pod_fields(status: _Status) -> dict[str, Any]:
             state = one.state
             if state and state.terminated:
                 ended = max(ended, parse_time(state.terminated.finishedAt) or 0.0)
+                message = message or _last_line(state.terminated)
             if state and state.waiting and state.waiting.message:
                 message = message or state.waiting.message
     disrupted = disruption is not None and disruption.status == "True"
@@ -189,6 +200,12 @@ def _pod_fields(status: _Status) -> dict[str, Any]:
         "disrupted": disrupted or reason in DISRUPTIONS,
         "containers": pod_lines(*lines),
     }
+
+
+def _last_line(end: _Terminated) -> str:
+    """What a container that failed has left to say: its termination message ends with what matters."""
+    lines = [line for line in end.message.splitlines() if line.strip()] if end.exitCode else []
+    return lines[-1].strip() if lines else ""
 
 
 def _container(status: _ContainerStatus, init: bool) -> Container:

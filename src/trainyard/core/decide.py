@@ -13,28 +13,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from trainyard.core import changes, policy, status
 from trainyard.core import judge as verdicts
-from trainyard.core import policy, status
-from trainyard.core.model import (
-    CHILDREN,
-    Child,
-    Create,
-    Delete,
-    Event,
-    Family,
-    Job,
-    Kind,
-    Memory,
-    Patch,
-    Plan,
-    Ref,
-    Refusal,
-    Replica,
-    RoleMemory,
-    Seen,
-    Slot,
-    Verdict,
-)
+from trainyard.core.job import End, Family, Job, Kind, Memory, Replica, RoleMemory, Said, Verdict
+from trainyard.core.model import Create, Delete, Event, Patch, Plan, Ref, Refusal, Seen
 from trainyard.core.read import changed, is_fixed, read
 from trainyard.objects import Json
 
@@ -59,9 +41,11 @@ class _Pass:
     def __init__(self, job: Job, seen: Seen, family: Family, now: float) -> None:
         self.job, self.seen, self.family, self.now = job, seen, family, now
         self.whens: list[float | None] = []
-        observed = [job.kind.carrier.observe(job, slot, family) for slot in job.slots()]
+        observed = [job.carrier(slot.role).observe(job, slot, family) for slot in job.slots()]
         self.replicas = [self._believed(replica) for replica in observed]
-        self.conditions = status.Conditions(job.memory, now)
+        self.conditions = status.Conditions(job, self.replicas, now)
+        self.failed: list[Replica] = []  # counted for the first time
+        self.due: list[Replica] = []  # to be made again alone
 
     def plan(self) -> Plan:
         job = self.job
@@ -94,6 +78,7 @@ class _Pass:
         if job.policy.suspend or (resumed and job.wanted.problems):
             return replace(memory, start=None, suspended=True, ran=False)
         if memory.started and not resumed:
+            memory = replace(memory, roles=self._followed())
             return memory if memory.start is not None else replace(memory, start=self.now)
         roles = {}
         for role in job.roles:
@@ -103,17 +88,34 @@ class _Pass:
         resumes = memory.resumes + (1 if resumed else 0)
         return replace(memory, roles=roles, started=True, suspended=False, ran=False, resumes=resumes, start=self.now)
 
+    def _followed(self) -> dict[str, RoleMemory]:
+        """What is remembered of the roles, with the edits that are followed (S11)."""
+        job, old = self.job, self.job.memory.roles
+        if job.wanted.problems:
+            return dict(old)
+        roles = {name: role for name, role in old.items() if not job.kind.follows(name)}
+        for role in job.roles:
+            how, then = job.kind.follows(role.name), old.get(role.name)
+            if how:
+                attempt = then.attempt + (how == "again" and then.digest != role.digest) if then else 0
+                failures = then.failures if then else 0
+                roles[role.name] = RoleMemory(attempt, failures, role.replicas, role.port, role.digest)
+        return roles
+
     def _count(self, memory: Memory) -> Memory:
-        """Every failed attempt is counted once, whatever crashes: by uid, in the status."""
+        """Every failed attempt is counted once, whatever crashes: by uid, in the status. All ends of one attempt of a
+        gang are one (S4)."""
         counted, roles = list(memory.counted), dict(memory.roles)
         visible: set[str] = set()
         for replica in self.replicas:
-            for uid in self.job.kind.carrier.failures(replica):
-                visible.add(uid)
-                if uid not in counted and replica.slot.role in roles:
-                    counted.append(uid)
-                    role = roles[replica.slot.role]
-                    roles[replica.slot.role] = replace(role, failures=role.failures + 1)
+            role = roles.get(replica.slot.role)
+            for uid in self.job.carrier(replica.slot.role).failures(replica):
+                one = f"attempt-{role.attempt}" if role and self.job.whole_again() else uid
+                visible.add(one)
+                if one not in counted and role:
+                    counted.append(one)
+                    self.failed.append(replica)
+                    roles[replica.slot.role] = role = replace(role, failures=role.failures + 1)
         unseen = [uid for uid in counted if uid not in visible][-status.REMEMBERED :]
         return replace(memory, roles=roles, counted=tuple(uid for uid in counted if uid in visible or uid in unseen))
 
@@ -129,17 +131,24 @@ class _Pass:
             )
             if verdict.stage == "Suspended":
                 continue
-            due = policy.retry_at(end, role.failures, role.attempt - memory.resumes, self.now)
-            if self.now >= due:
-                roles[replica.slot.role] = replace(role, attempt=role.attempt + 1)
-            else:
+            if (due := self._retry_at(end, role, memory)) > self.now:
                 self.whens.append(due)
+            elif self.job.kind.restarts == "slot":
+                self.due.append(replica)
+            else:
+                again = roles if self.job.whole_again() else (replica.slot.role,)
+                roles |= {name: replace(roles[name], attempt=memory.role(name).attempt + 1) for name in again}
         self.conditions.set("Restarting", bool(texts), "ReplicaEnded" if texts else "Restarted", "; ".join(texts))
         return replace(memory, roles=roles)
 
+    def _retry_at(self, end: End, role: RoleMemory, memory: Memory) -> float:
+        together = memory.roles.values() if self.job.whole_again() else (role,)
+        failures = sum(one.failures for one in together)
+        return policy.retry_at(self.job, end, failures, role.attempt - memory.resumes, self.now)
+
     def _refused(self, memory: Memory) -> Verdict | None:
         """What the API server did not take: an invalid child ends the job, all else is said and tried again."""
-        wanted = {create.ref for create in missing(replace(self.job, memory=memory), self.family)}
+        wanted = {create.ref for create in changes.missing(replace(self.job, memory=memory), self.family)}
         refused = {ref: refusal for ref, refusal in self.seen.refused.items() if ref in wanted}
         for ref, refusal in refused.items():
             if refusal.code == 422:
@@ -172,35 +181,47 @@ class _Pass:
             deletes=tuple(deletes),
             patches=tuple(patches),
             creates=tuple(creates),
-            events=tuple(_event(said) for said in self.conditions.said),
+            events=self._events([*creates, *deletes]),
             after=min((when for when in self.whens if when is not None), default=None),
             urgent=status.is_urgent(job.memory.wire, new),
         )
+
+    def _events(self, writes: list[Create | Delete]) -> tuple[Event, ...]:
+        """What people are told: the job's own affairs first, then what failed, then what is written."""
+        speech = self.job.kind.speech
+        announce = speech.announce or (lambda job, said: _event(said))
+        told = [event for said in self.conditions.said if (event := announce(self.job, said))]
+        facts = (*self.failed, *writes)
+        return (*told, *(event for fact in facts for event in speech.tell(self.job, fact)))
 
     def _restarts(self, memory: Memory) -> int:
         return sum(role.failures for role in memory.roles.values()) + policy.in_place(self.replicas)
 
     def _changes(self, verdict: Verdict, after: Job) -> tuple[list[Delete], list[Patch], list[Create]]:
         if verdict.over:
-            return *_split(sweep(after, self.family, cleaning(after, verdict.reason), verdict.reason)), []
+            clean = changes.cleaning(after, verdict.reason)
+            return *changes.sweep(after, self.family, clean, verdict.reason), []
         if verdict.stage == "Suspended":
-            deletes, patches = _split(sweep(after, self.family, "Running", verdict.reason))
-            return deletes + _extras_gone(after, self.family, verdict.reason), patches, []
+            deletes, patches = changes.sweep(after, self.family, "Running", verdict.reason)
+            return deletes + changes.not_while_suspended(after, self.family, verdict.reason), patches, []
         creates = []
-        for create in missing(after, self.family):
+        for create in changes.missing(after, self.family):
             refusal = self.seen.refused.get(create.ref)
             due = refusal.at + policy.refusal_pause(refusal.tries) if refusal else self.now
             if due <= self.now:
                 creates.append(create)
             else:
                 self.whens.append(due)
-        woken = [patch for replica in self.replicas if (patch := after.kind.carrier.resume(replica))]
-        return unwanted(after, self.family), woken, creates
+        deletes, patches = changes.edited(after, self.family)
+        for replica in self.replicas:
+            resume = after.carrier(replica.slot.role).resume(after, replica)
+            patches += [resume] if resume else []
+        return [*changes.unwanted(after, self.family), *changes.ended(after, self.due), *deletes], patches, creates
 
     def _say(self, verdict: Verdict, memory: Memory) -> None:
         job, conditions = self.job, self.conditions
         if verdict.stage != "Invalid":
-            count = len(job.slots())
+            count = sum(role.replicas for role in job.roles)
             conditions.set("Created", True, "JobCreated", f"the job is accepted, with {count} replicas")
         suspended = verdict.stage == "Suspended"
         reason, text = (verdict.reason, verdict.message) if suspended else ("JobResumed", "")
@@ -208,8 +229,8 @@ class _Pass:
         runs = not verdict.over and any(replica.state == "Running" for replica in self.replicas)
         text = "; ".join(["at least one replica runs" if runs else verdict.message, *_stuck(self.replicas)])
         conditions.set("Running", runs, "JobRunning" if runs else verdict.reason, text)
-        decides = job.kind.decides(job)
-        lost = [r for r in self.replicas if r.state == "Failed" and r.slot not in decides]
+        judged = job.kind.judged(job)
+        lost = [r for r in self.replicas if r.state == "Failed" and r.slot not in judged]
         text = "; ".join(f"{r.slot.role} {r.slot.index} has given up: {r.why}" for r in lost)
         conditions.set("Degraded", bool(lost) and not verdict.over, "ReplicaFailed" if lost else "Restored", text)
         reason, text = _edited(job, memory)
@@ -242,74 +263,8 @@ STUCK = frozenset(
 
 def _stuck(replicas: list[Replica]) -> list[str]:
     """What a person should know of replicas that do not run; three are enough for a message."""
-    waits = [
-        f"{r.slot.role} {r.slot.index} waits: {r.why}" for r in replicas if r.state == "Starting" and r.why in STUCK
-    ]
+    waits = [f"{r.slot.role} {r.slot.index} waits: {r.why}" for r in replicas if r.why in STUCK and r.end is None]
     return waits[:3]
-
-
-def missing(job: Job, family: Family) -> list[Create]:
-    """Slots and extras that no child fills, in the order in which they are made."""
-    early: list[Create] = []
-    late: list[Create] = []
-    for extra in job.kind.extras(job):
-        if Ref(extra.gvk.kind, extra.name) not in family.by_ref:
-            (late if extra.late else early).append(Create(extra.gvk, extra.name, None))
-    slots = []
-    for slot in job.slots():
-        role, name = job.role(slot.role), job.kind.child_name(job, slot)
-        gvk = job.kind.carrier.gvk
-        if role and role.template is not None and Ref(gvk.kind, name) not in family.by_ref:
-            slots.append(Create(gvk, name, slot, job.memory.role(slot.role).attempt))
-    return early + slots + late
-
-
-def unwanted(job: Job, family: Family) -> list[Delete]:
-    """Children of an older attempt and of slots that the job does not have any more. What ended well stays."""
-    deletes = []
-    slots = set(job.slots())
-    for child in _slot_children(job, family):
-        slot = Slot(child.role, child.index)
-        extra = slot not in slots
-        stale = child.attempt < job.memory.role(child.role).attempt
-        if child.deleting or not (extra or stale):
-            continue
-        if not extra and job.kind.carrier.observe(job, slot, family).state == "Succeeded":
-            continue
-        reason = "the spec does not have it any more" if extra else "a new attempt takes its place"
-        deletes.append(Delete(job.kind.carrier.gvk, child.name, child.uid, reason))
-    return deletes
-
-
-def sweep(job: Job, family: Family, clean: str, reason: str) -> list[Delete | Patch]:
-    """What goes after the end (cleanPodPolicy), or while the job is suspended or stopped (S3, S4, S5)."""
-    writes: list[Delete | Patch] = []
-    carrier = job.kind.carrier
-    for child in _slot_children(job, family):
-        if clean == "All" and not child.deleting:
-            writes.append(Delete(carrier.gvk, child.name, child.uid, reason))
-        elif clean == "Running":
-            replica = carrier.observe(job, Slot(child.role, child.index), family)
-            write = None if carrier.ended(replica) else carrier.stop(replica, reason)
-            writes += [write] if write else []
-    if clean == "All":
-        others = (child for child in family.by_ref.values() if child.kind not in (carrier.gvk.kind, "Pod"))
-        writes += [_delete_extra(child, reason) for child in others if not child.deleting]
-    return writes
-
-
-def _slot_children(job: Job, family: Family) -> list[Child]:
-    return [child for child in family.by_ref.values() if child.kind == job.kind.carrier.gvk.kind and child.index >= 0]
-
-
-def _extras_gone(job: Job, family: Family, reason: str) -> list[Delete]:
-    """Extras that keep pods running do not stay while the job is suspended."""
-    found = (family.by_ref.get(Ref(extra.gvk.kind, extra.name)) for extra in job.kind.extras(job) if extra.runs)
-    return [_delete_extra(child, reason) for child in found if child and not child.deleting]
-
-
-def _delete_extra(child: Child, reason: str) -> Delete:
-    return Delete(next(gvk for gvk in CHILDREN if gvk.kind == child.kind), child.name, child.uid, reason)
 
 
 def _after_the_end(job: Job, family: Family, now: float) -> Plan:
@@ -317,21 +272,12 @@ def _after_the_end(job: Job, family: Family, now: float) -> Plan:
     old = job.memory
     due = policy.expires_at(job, old.completion)
     if due is not None and now >= due:
-        name, text = job.key.name, f"finished {job.policy.ttl} s ago (ttlSecondsAfterFinished)"
-        return Plan(old.wire, deletes=(Delete(job.kind.gvk, name, job.uid, text),))
+        text = f"finished {job.policy.ttl} s ago (ttlSecondsAfterFinished)"
+        gone = Delete(job.kind.gvk, job.key.name, job.uid, text)
+        return Plan(old.wire, deletes=(gone,), events=job.kind.speech.tell(job, gone))
     reason = next((str(c.get("reason")) for c in old.conditions if c.get("type") == old.end), "")
-    deletes, patches = _split(sweep(job, family, cleaning(job, reason), reason))
+    deletes, patches = changes.sweep(job, family, changes.cleaning(job, reason), reason)
     return Plan(old.wire, deletes=tuple(deletes), patches=tuple(patches), after=due)
-
-
-def cleaning(job: Job, reason: str) -> str:
-    """What cleanPodPolicy means for a job that ended for that reason: one that was stopped does not run on (S4)."""
-    return "Running" if reason in verdicts.STOPS and job.policy.clean != "All" else job.policy.clean
-
-
-def _split(writes: list[Delete | Patch]) -> tuple[list[Delete], list[Patch]]:
-    deletes = [write for write in writes if isinstance(write, Delete)]
-    return deletes, [write for write in writes if isinstance(write, Patch)]
 
 
 def _spec_patch(job: Job) -> Json | None:
@@ -356,8 +302,8 @@ def _tally(job: Job, replicas: list[Replica], verdict: Verdict, gone: frozenset[
     return tally
 
 
-def _event(said: Json) -> Event:
-    return Event("Warning" if said["type"] in status.ALARMS else "Normal", said["reason"], said["message"])
+def _event(said: Said) -> Event:
+    return Event("Warning" if said.type in status.ALARMS else "Normal", said.reason, said.message)
 
 
 def _blocked_reason(refusal: Refusal) -> str:
@@ -372,7 +318,7 @@ def _edited(job: Job, memory: Memory) -> tuple[str, str]:
     """Reason and text of an edit that is not followed, the text "" when there is none (S1, S11)."""
     if memory.suspended and memory.started and not job.policy.suspend:
         return "InvalidSpec", f"{job.wanted.problems[0]}: the job stays suspended until that is mended"
-    edits = changed(job.wanted, job.memory) if is_fixed(job.wanted, job.memory) else []
+    edits = changed(job.kind, job.wanted, job.memory) if is_fixed(job.wanted, job.memory) else []
     if not edits:
         return "SpecRestored", ""
     fix = "the job has started and goes on as it was; suspend it, edit it and resume it, or make a new job"

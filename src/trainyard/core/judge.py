@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from trainyard.core.model import End, Job, Refusal, Replica, Verdict
+from trainyard.core.job import End, Job, Replica, Verdict
+from trainyard.core.model import Refusal
 from trainyard.core.policy import deadline_at, over_limit
 
 STOPS = frozenset({"BackoffLimitExceeded", "DeadlineExceeded", "InvalidChild"})
@@ -19,11 +20,12 @@ def judge(job: Job, replicas: list[Replica], failures: dict[str, int], in_place:
     deciding = [replica for replica in replicas if replica.slot in job.kind.decides(job)]
     if deciding and all(replica.state == "Succeeded" for replica in deciding):
         return Verdict("Succeeded", "JobSucceeded", f"{_names(deciding)} ended with exit code 0")
-    for replica in deciding:
+    judged = [replica for replica in replicas if replica.slot in job.kind.judged(job)]
+    for replica in judged:
         if replica.end and replica.end.permanent:
-            return Verdict("Failed", "PermanentFailure", permanent_text(replica, replica.end))
+            return Verdict("Failed", replica.end.verdict, permanent_text(replica, replica.end))
     if text := over_limit(job, failures, in_place):
-        counted = deciding if job.policy.backoff_limit is None else replicas
+        counted = judged if job.policy.backoff_limit is None else replicas
         culprits = [said for replica in counted if (said := _failures(replica))]
         return Verdict("Failed", "BackoffLimitExceeded", "; ".join([text, *culprits[:CULPRITS]]))
     due = deadline_at(job, job.memory.start)
@@ -51,15 +53,16 @@ def permanent_text(replica: Replica, end: End) -> str:
     hint = (
         "it ran out of memory: raise its memory limit or lower what it uses"
         if end.reason == "OOMKilled"
-        else "codes 1 to 127 are permanent: see the logs of the pod, mend the program and make the job again"
+        else "it is not tried again: see the logs of the pod, mend the program and make the job again"
     )
     return f"{end_text(replica, end)}; {hint}"
 
 
 def end_text(replica: Replica, end: End) -> str:
+    said = f": {end.message}" if end.message else ""
     if end.code < 0:
-        return f"{_name(replica)} ended: {end.reason}"
-    return f"{_name(replica)}: container {end.container} exited with code {end.code} ({end.reason})"
+        return f"{_name(replica)} ended: {end.reason}{said}"
+    return f"{_name(replica)}: container {end.container} exited with code {end.code} ({end.reason}){said}"
 
 
 def _failures(replica: Replica) -> str:

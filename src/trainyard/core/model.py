@@ -1,4 +1,4 @@
-"""The values that cross the decision's door: what is asked (`Job`, `Seen`) and what is answered (`Plan`).
+"""The values that cross the decision's door: what is seen (`Child`, `Seen`) and what is answered (`Plan`).
 
 Rules for this file:
 - Everything is frozen. Wire objects inside (templates, specs, statuses) are dicts that nobody edits in place.
@@ -7,24 +7,23 @@ Rules for this file:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
-from trainyard.objects import GVK, Json, Key, Problem
-
-if TYPE_CHECKING:
-    from trainyard.core.rules import Rule
+from trainyard.objects import GVK, Json
 
 JOB = GVK("batch", "v1", "Job", "jobs")
 POD = GVK("", "v1", "Pod", "pods")
 SERVICE = GVK("", "v1", "Service", "services")
 CONFIG_MAP = GVK("", "v1", "ConfigMap", "configmaps")
 DEPLOYMENT = GVK("apps", "v1", "Deployment", "deployments")
-CHILDREN = (JOB, POD, SERVICE, CONFIG_MAP, DEPLOYMENT)
-"""Every resource a job's children can be of: one watch each."""
+STATEFUL_SET = GVK("apps", "v1", "StatefulSet", "statefulsets")
+SERVICE_ACCOUNT = GVK("", "v1", "ServiceAccount", "serviceaccounts")
+RBAC_ROLE = GVK("rbac.authorization.k8s.io", "v1", "Role", "roles")
+ROLE_BINDING = GVK("rbac.authorization.k8s.io", "v1", "RoleBinding", "rolebindings")
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -70,6 +69,10 @@ class Child(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     # Pod
     disrupted: bool = False  # condition DisruptionTarget, or a reason that names one
     containers: str = ""  # one line a container, see children.py: "name|state|code|reason|restarts|init"
+    # StatefulSet
+    replicas: int = 0  # of its spec
+    # extras that follow the spec
+    digest: str = ""  # of what it was rendered from
 
     @property
     def ref(self) -> Ref:
@@ -146,6 +149,7 @@ class Event(NamedTuple):
     type: str
     reason: str
     message: str
+    about: Ref | None = None  # said only if this child could be made
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,218 +178,3 @@ class Plan:
     @property
     def idle(self) -> bool:
         return not (self.status_changed or self.spec_patch or self.writes_world)
-
-
-@dataclass(frozen=True, slots=True)
-class Role:
-    """One replica type of a job."""
-
-    name: str  # as on the wire: MASTER
-    replicas: int
-    port: int
-    template: Json | None  # None: the user's template is not what the job was started with, so nothing is made from it
-    digest: str = ""  # of everything that shapes the role, defaults filled in
-
-
-@dataclass(frozen=True, slots=True)
-class Policy:
-    """The optional policies; None and "" mean unset, which is the documented old behaviour."""
-
-    clean: str = ""  # None, Running, All
-    ttl: int | None = None
-    deadline: int | None = None
-    backoff_limit: int | None = None
-    suspend: bool = False
-    managed_by: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """A spec, understood: what a kind's `read` makes of it."""
-
-    roles: tuple[Role, ...]
-    policy: Policy
-    spec: Json  # as it is stored in the end: the user's, with every default filled in
-    problems: tuple[Problem, ...] = ()  # the old operators' first problem comes first
-    unknown: tuple[str, ...] = ()  # paths of fields we do not know
-
-
-@dataclass(frozen=True, slots=True)
-class RoleMemory:
-    """What status remembers of one role: how often its slots were made again, and what the job was started with."""
-
-    attempt: int = 0
-    failures: int = 0  # failed attempts counted so far, durable
-    replicas: int = 0
-    port: int = 0
-    digest: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Memory:
-    """What the stored status says. All the operator remembers of a job is in here (and in the children)."""
-
-    wire: Json
-    conditions: tuple[Json, ...] = ()
-    end: str = ""  # Succeeded, Failed: an ending is never taken back
-    started: bool = False  # children may exist
-    suspended: bool = False
-    ran: bool = False  # a replica has run since the job was started or resumed
-    start: float | None = None
-    completion: float | None = None
-    resumes: int = 0
-    counted: tuple[str, ...] = ()
-    runtime_id: str = ""
-    roles: Mapping[str, RoleMemory] = field(default_factory=dict)
-
-    def role(self, name: str) -> RoleMemory:
-        return self.roles.get(name) or RoleMemory()
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """One job, read: the wire object, what its spec wants and what its status remembers."""
-
-    kind: Kind
-    wire: Json
-    key: Key
-    uid: str
-    runtime_id: str
-    wanted: Wanted
-    memory: Memory
-    roles: tuple[Role, ...]  # what holds now: the spec's, or what the job was started with
-    config: Config
-
-    @property
-    def policy(self) -> Policy:
-        return self.wanted.policy
-
-    def role(self, name: str) -> Role | None:
-        return next((role for role in self.roles if role.name == name), None)
-
-    def slots(self) -> list[Slot]:
-        return [Slot(role.name, index) for role in self.roles for index in range(role.replicas)]
-
-
-@dataclass(frozen=True, slots=True)
-class End:
-    """How an attempt of a slot ended without success."""
-
-    uid: str  # what is counted: the pod, or the Job object where one object is one attempt
-    at: float
-    began: float
-    code: int  # -1: not known
-    reason: str
-    container: str
-    disrupted: bool  # the machine's affairs: replaced, never counted
-    permanent: bool  # never tried again
-    believed: float = 0.0  # not before this time: the evidence may still be on its way
-
-
-class Replica(NamedTuple):
-    """One slot, observed."""
-
-    slot: Slot
-    child: Child | None  # what carries it; it may be of an older attempt or on its way out, it still holds the name
-    state: str  # Unknown, Starting, Running, Succeeded, Failed
-    end: End | None = None
-    failed: tuple[str, ...] = ()  # uids of failed attempts that are visible
-    restarts: int = 0  # in place, by the node
-    why: str = ""  # why it does not run
-    ended: bool = False  # nothing of it runs and nothing will, whether or not its own controller has said so yet
-    crash: str = ""  # what the last restart in place was for
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """One word about the job: Created, Running, Suspended, Succeeded, Failed, Invalid; and why."""
-
-    stage: str
-    reason: str = ""
-    message: str = ""
-
-    @property
-    def over(self) -> bool:
-        return self.stage in ("Succeeded", "Failed", "Invalid")
-
-
-@dataclass(frozen=True, slots=True)
-class Carrier:
-    """What fills a slot, as six functions. Nothing outside a carrier asks which one it is.
-
-    observe(job, slot, family): the slot as it is. render(job, slot, attempt): the whole object but for name and owner.
-    stop(replica): the write after which nothing of it runs, None when nothing does. resume(replica): the write that
-    wakes a stopped one, None when a missing one is simply made. ended(replica): done for good, its logs stay.
-    failures(replica): uids of failed attempts, each counted once.
-    """
-
-    gvk: GVK
-    observe: Callable[[Job, Slot, Family], Replica]
-    render: Callable[[Job, Slot, int], Json]
-    stop: Callable[[Replica, str], Delete | Patch | None]
-    resume: Callable[[Replica], Patch | None]
-    ended: Callable[[Replica], bool]
-    failures: Callable[[Replica], tuple[str, ...]]
-
-
-@dataclass(frozen=True, slots=True)
-class Family:
-    """The children of one job, verified by owner reference."""
-
-    by_ref: Mapping[Ref, Child]
-    pods: Mapping[str, tuple[Child, ...]]  # by the uid of what owns them
-
-    @classmethod
-    def of(cls, uid: str, children: tuple[Child, ...]) -> Family:
-        own = {child.ref: child for child in children if child.owner == uid}
-        uids = {child.uid for child in own.values()} | {uid}
-        pods: dict[str, list[Child]] = {}
-        for child in children:
-            if child.kind == "Pod" and child.owner in uids:
-                pods.setdefault(child.owner, []).append(child)
-        return cls(own, {owner: tuple(them) for owner, them in pods.items()})
-
-
-@dataclass(frozen=True, slots=True)
-class Extra:
-    """An object beside the replicas. `body` renders it whole but for what every child gets (name, owner, labels)."""
-
-    gvk: GVK
-    name: str
-    body: Callable[[], Json]
-    runs: bool = False  # it keeps pods running: not while suspended
-    late: bool = False  # made after the replicas
-
-
-@dataclass(frozen=True, slots=True)
-class Kind:
-    """A kind of job, as a value. See kinds/tfjob.py for the first one.
-
-    read(spec, name) understands a spec; child_name and child_labels name a slot's object; dress(template, job, slot)
-    adds what the framework needs to a pod template and returns a new one (the only place that names a framework);
-    decides(job) are the slots whose end ends the job; permanent(code, reason) says whether an exit is never tried
-    again; extras(job) lists what else the job has; report(job, verdict, tally) gives the status fields of the kind's
-    own shape, where tally is {role: {replica state: count}} in the order of the spec. old_end(status) is the end,
-    Succeeded or Failed, that a status without conditions tells: an operator before us has written it.
-    """
-
-    gvk: GVK
-    singular: str
-    short_names: tuple[str, ...]
-    spec_type: type
-    container: str
-    carrier: Carrier
-    read: Callable[[Json, str], Wanted]
-    subdomain: Callable[[Job], str]
-    child_name: Callable[[Job, Slot], str]
-    child_labels: Callable[[Job, Slot], dict[str, str]]
-    dress: Callable[[Json, Job, Slot], Json]
-    decides: Callable[[Job], frozenset[Slot]]
-    permanent: Callable[[int, str], bool]
-    report: Callable[[Job, Verdict, Mapping[str, Mapping[str, int]]], Json]
-    extras: Callable[[Job], tuple[Extra, ...]] = lambda job: ()
-    rules: tuple[Rule, ...] = ()
-    columns: tuple[Mapping[str, Any], ...] = ()
-    spellings: Mapping[str, str] = field(default_factory=dict)  # other accepted name -> name, directly under spec
-    old_end: Callable[[Json], str] = lambda status: ""
-    runtime_id: bool = False  # the spec holds a RuntimeId that names the children

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from trainyard.core.model import End, Job, Replica
+from trainyard.core.job import End, Job, Replica
 
 FIRST_PAUSE = 10.0
 LONGEST_PAUSE = 360.0
-DEFAULT_BACKOFF_LIMIT = 6
 REFUSED_LONGEST = 300.0
 OURS = "trainyard.dev/operator"
 
@@ -21,13 +20,17 @@ def pause(failures: int) -> float:
     return min(FIRST_PAUSE * 2 ** float(max(0, min(failures, 10) - 1)), LONGEST_PAUSE)
 
 
-def retry_at(end: End, failures: int, again: int, now: float) -> float:
+def retry_at(job: Job, end: End, failures: int, again: int, now: float) -> float:
     """When a slot that ended is made again. `again`: how often it has been made again already.
 
     A failure waits from its end. A disruption is no failure: what ran for a while is replaced at once, what is thrown
-    out again and again waits as long, counted from its start, so that it cannot spin.
+    out again and again waits as long, counted from its start, so that it cannot spin. So does a slot that is made
+    again alone: the others wait for it.
     """
-    due = end.at + pause(failures) if not end.disrupted else (end.began + pause(again) if again else now)
+    if job.kind.restarts == "slot":
+        due = (end.began or end.at) + FIRST_PAUSE
+    else:
+        due = end.at + pause(failures) if not end.disrupted else (end.began + pause(again) if again else now)
     # An end that lies in the future was written by a clock that is wrong; it must not stop the job for ever.
     return due if end.at <= now + FIRST_PAUSE else now
 
@@ -43,13 +46,12 @@ def over_limit(job: Job, failures: dict[str, int], in_place: int) -> str:
     if limit is not None:
         count = sum(failures.values()) + in_place
         return f"{count} failed attempts, backoffLimit is {limit}" if count > limit else ""
-    deciding = {slot.role for slot in job.kind.decides(job)}
-    count = sum(failures.get(role, 0) for role in deciding)
-    if count <= DEFAULT_BACKOFF_LIMIT:
+    limit = job.kind.retries
+    judged = {slot.role for slot in job.kind.judged(job)}
+    count = sum(failures.get(role, 0) for role in judged)
+    if limit is None or count <= limit:
         return ""
-    return (
-        f"{count} failed attempts of {', '.join(sorted(deciding))}, backoffLimit is {DEFAULT_BACKOFF_LIMIT} by default"
-    )
+    return f"{count} failed attempts of {', '.join(sorted(judged))}, backoffLimit is {limit} by default"
 
 
 def deadline_at(job: Job, start: float | None) -> float | None:

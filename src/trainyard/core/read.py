@@ -6,7 +6,8 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from trainyard.core import names
-from trainyard.core.model import Config, Job, Kind, Memory, Role, Wanted
+from trainyard.core.job import Job, Kind, Memory, Role, RoleMemory, Wanted
+from trainyard.core.model import Config
 from trainyard.core.status import remember
 from trainyard.objects import Json, key_of, name_of, uid_of
 
@@ -19,7 +20,7 @@ def read(kind: Kind, wire: Json, config: Config, in_use: Collection[str] = ()) -
 
 def read_with(kind: Kind, wire: Json, wanted: Wanted, config: Config, in_use: Collection[str] = ()) -> Job:
     """The same with the spec understood already, for those who look at one spec many times."""
-    memory = remember(wire)
+    memory = remember(kind, wire)
     if not memory.conditions:
         memory = replace(memory, end=kind.old_end(memory.wire))
     found = ""
@@ -35,7 +36,7 @@ def read_with(kind: Kind, wire: Json, wanted: Wanted, config: Config, in_use: Co
         runtime_id=found,
         wanted=wanted,
         memory=memory,
-        roles=effective_roles(wanted, memory),
+        roles=effective_roles(kind, wanted, memory),
         config=config,
     )
 
@@ -56,12 +57,12 @@ def is_fixed(wanted: Wanted, memory: Memory) -> bool:
     return memory.started and not memory.suspended and not memory.end
 
 
-def changed(wanted: Wanted, memory: Memory) -> list[str]:
-    """What differs from what the job was started with, as short texts; empty when nothing does."""
-    now = {role.name: role for role in wanted.roles}
+def changed(kind: Kind, wanted: Wanted, memory: Memory) -> list[str]:
+    """What differs from what the job was started with and is not followed, as short texts; empty when nothing does."""
     if wanted.problems:
         return [str(wanted.problems[0])]
-    texts = [f"{name} was taken out" for name in memory.roles if name not in now]
+    now = {role.name: role for role in wanted.roles if not kind.follows(role.name)}
+    texts = [f"{name} was taken out" for name in memory.roles if name not in now and not kind.follows(name)]
     named = wanted.spec.get("RuntimeId", memory.runtime_id)
     if named != memory.runtime_id:
         texts.append(f"RuntimeId is {named} now, and {memory.runtime_id} names the children")
@@ -76,18 +77,24 @@ def changed(wanted: Wanted, memory: Memory) -> list[str]:
     return texts
 
 
-def effective_roles(wanted: Wanted, memory: Memory) -> tuple[Role, ...]:
-    """The spec's roles before the start and while suspended; after it, what the job was started with.
+def effective_roles(kind: Kind, wanted: Wanted, memory: Memory) -> tuple[Role, ...]:
+    """The spec's roles before the start and while suspended; after it, what the job was started with, and of the
+    roles that follow an edit what the spec says now, as long as the spec can be understood.
 
     In the order of the spec: an API server gives the keys of a status back in an order of its own.
     """
     if not is_fixed(wanted, memory):
         return wanted.roles
-    now = {role.name: role for role in wanted.roles}
-    order = list(now)
-    roles = []
-    for name, then in sorted(memory.roles.items(), key=lambda one: order.index(one[0]) if one[0] in now else len(now)):
-        role = now.get(name)
-        same = role is not None and role.digest == then.digest
-        roles.append(Role(name, then.replicas, then.port, role.template if role and same else None, then.digest))
-    return tuple(roles)
+    follows = {role.name: role for role in wanted.roles if kind.follows(role.name) and not wanted.problems}
+    known = {role.name: role for role in wanted.roles}
+    roles = dict.fromkeys(known)
+    for name, then in memory.roles.items():
+        if wanted.problems or not kind.follows(name):
+            roles[name] = _as_started(name, then, known.get(name))
+    return tuple(role for name, found in roles.items() if (role := follows.get(name) or found))
+
+
+def _as_started(name: str, then: RoleMemory, role: Role | None) -> Role:
+    if role is None or role.digest != then.digest:
+        return Role(name, then.replicas, then.port, None, then.digest)
+    return replace(role, replicas=then.replicas, port=then.port)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from trainyard.core.model import Config, Create, Job, Kind, Slot
+from trainyard.core.job import Extra, Job, Kind
+from trainyard.core.model import POD, Config, Create, Patch, Slot
 from trainyard.core.read import read
 from trainyard.objects import Json, owner_reference
-from trainyard.objects.labels import ATTEMPT, HOSTS, INDEX, OWNER, ROLE
+from trainyard.objects.labels import ATTEMPT, DIGEST, HOSTS, INDEX, OWNER, ROLE
 
 
 def render(kind: Kind, wire: Json, create: Create, config: Config) -> Json:
@@ -18,7 +19,7 @@ def render_for(job: Job, create: Create) -> Json:
         extra = next((one for one in job.kind.extras(job) if one.name == create.name and one.gvk == create.gvk), None)
         if extra is None:
             raise ValueError(f"{job.key}: no {create.gvk.kind} {create.name} is part of this job")
-        return _stamp(job, create, extra.body(), {})
+        return _stamp(job, create, extra.body(), {DIGEST: extra.digest} if extra.digest else {})
     slot = create.slot
     labels = {
         **job.kind.child_labels(job, slot),
@@ -26,7 +27,7 @@ def render_for(job: Job, create: Create) -> Json:
         INDEX: str(slot.index),
         ATTEMPT: str(create.attempt),
     }
-    return _stamp(job, create, job.kind.carrier.render(job, slot, create.attempt), labels)
+    return _stamp(job, create, job.carrier(slot.role).render(job, slot, create.attempt), labels)
 
 
 def _stamp(job: Job, create: Create, body: Json, labels: dict[str, str]) -> Json:
@@ -40,14 +41,22 @@ def _stamp(job: Job, create: Create, body: Json, labels: dict[str, str]) -> Json
         "labels": {**meta.get("labels", {}), **every},
         "ownerReferences": [owner_reference(job.kind.gvk.api_version, job.kind.gvk.kind, job.key.name, job.uid)],
     }
-    template = body.get("spec", {}).get("template")
+    template = body if create.gvk == POD else body.get("spec", {}).get("template")
     if isinstance(template, dict):
         inner = template.get("metadata") or {}
         inner = {key: value for key, value in inner.items() if value is not None}
         template["metadata"] = {**inner, "labels": {**(inner.get("labels") or {}), **every}}
-        if create.slot is not None:
+        if create.slot is not None and job.kind.subdomain(job):
             _address(job, create.slot, template)
     return body
+
+
+def repair(extra: Extra) -> Patch:
+    """What brings an object that was made from an older spec to this one: everything but its name and owner."""
+    body = extra.body()
+    labels = {**body.get("metadata", {}).get("labels", {}), DIGEST: extra.digest}
+    rest = {key: value for key, value in body.items() if key not in ("apiVersion", "kind", "metadata")}
+    return Patch(extra.gvk, extra.name, "", {"metadata": {"labels": labels}, **rest})
 
 
 def _address(job: Job, slot: Slot, template: Json) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from trainyard.core.model import Job, Memory, RoleMemory, Verdict
+from trainyard.core.job import Job, Kind, Memory, Replica, RoleMemory, Said, Verdict
 from trainyard.objects import Json, condition, format_time, is_true, parse_time, with_condition
 
 REMEMBERED = 20
@@ -28,7 +28,7 @@ ALARMS = frozenset(
 """Conditions that deserve a Warning event when they become True."""
 
 
-def remember(wire: Json) -> Memory:
+def remember(kind: Kind, wire: Json) -> Memory:
     """The memory in a stored object's status."""
     status = wire.get("status")
     if not isinstance(status, dict):
@@ -36,7 +36,12 @@ def remember(wire: Json) -> Memory:
     listed = status.get("conditions")
     given = listed if isinstance(listed, list) else []
     conditions = tuple(one for one in given if isinstance(one, dict) and one.get("type"))
-    ends = [end for end in ("Succeeded", "Failed") if is_true(list(conditions), end)]
+    also = kind.speech.also
+    ends = [
+        end
+        for end in ("Succeeded", "Failed")
+        if any(is_true(list(conditions), name) for name in (end, also.get(end, end)))
+    ]
     counted = status.get("counted")
     stored = status.get("roles")
     roles = {name: _role(role) for name, role in stored.items()} if isinstance(stored, dict) else {}
@@ -86,9 +91,11 @@ def _count(value: object) -> int:
 class Conditions:
     """The conditions being worked out for one pass; `said` collects those that have just become True."""
 
-    def __init__(self, memory: Memory, now: float) -> None:
-        self.all: list[Json] = list(memory.conditions)
-        self.said: list[Json] = []
+    def __init__(self, job: Job, replicas: list[Replica], now: float) -> None:
+        self.all: list[Json] = list(job.memory.conditions)
+        self.said: list[Said] = []
+        self._job = job
+        self._replicas = replicas
         self._now = now
 
     def set(self, kind: str, holds: bool, reason: str, message: str) -> None:
@@ -96,9 +103,22 @@ class Conditions:
         old = condition(self.all, kind)
         if old is None and not holds:
             return
-        self.all = with_condition(self.all, kind, holds, reason, message, self._now)
-        if holds and (old is None or old.get("status") != "True" or old.get("reason") != reason):
-            self.said.append({"type": kind, "reason": reason, "message": message})
+        speech = self._job.kind.speech
+        said = Said(kind, reason, message)
+        said = speech.word(self._job, said, self._replicas) if holds else said
+        for name in filter(None, (kind, speech.also.get(kind))):
+            self._write(name, holds, said)
+        if holds and (old is None or old.get("status") != "True" or old.get("reason") != said.reason):
+            self.said.append(said)
+
+    def _write(self, name: str, holds: bool, said: Said) -> None:
+        old = condition(self.all, name)
+        self.all = with_condition(self.all, name, holds, said.reason, said.message, self._now)
+        new = condition(self.all, name)
+        for field in self._job.kind.speech.times:
+            if new is not None:
+                same = old is not None and all(old.get(key) == value for key, value in new.items())
+                new[field] = old.get(field) if same and old else format_time(self._now)
 
 
 def written(

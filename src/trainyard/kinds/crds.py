@@ -19,12 +19,14 @@ def crd(kind: Kind, gvk: GVK | None = None) -> Json:
         "served": True,
         "storage": True,
         "schema": {"openAPIV3Schema": schema(kind)},
-        "subresources": {"status": {}},
+        "subresources": {"status": {}, **({"scale": dict(kind.scale)} if kind.scale else {})},
         "additionalPrinterColumns": [dict(column) for column in kind.columns],
     }
     names: Json = {"kind": gvk.kind, "listKind": f"{gvk.kind}List", "plural": gvk.plural, "singular": kind.singular}
     if kind.short_names:
         names["shortNames"] = list(kind.short_names)
+    if kind.categories:
+        names["categories"] = list(kind.categories)
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
@@ -81,19 +83,8 @@ def admit(kind: Kind, wire: Json) -> tuple[Json, list[Problem]]:
 def warnings(kind: Kind, wire: Json) -> list[Problem]:
     """What is accepted and still probably not meant (S30, S31)."""
     job = read(kind, wire, Config())
-    deciding = {slot.role for slot in job.kind.decides(job)}
-    wanted = job.wanted
-    found = [
-        Problem(path, "is not known here and will not be looked at; is it spelled right?") for path in wanted.unknown
-    ]
-    for role in wanted.roles:
-        spec = (role.template or {}).get("spec")
-        policy = spec.get("restartPolicy") if isinstance(spec, dict) else None
-        if policy not in ("OnFailure", "Never"):
-            instead = "Never is used, and the operator tries again" if role.name in deciding else "OnFailure is used"
-            text = f"restartPolicy is {policy or 'not set'}, which a batch Job does not take; {instead}"
-            found.append(Problem(f"spec ({role.name})", text))
-    return found
+    text = "is not known here and will not be looked at; is it spelled right?"
+    return [*(Problem(path, text) for path in job.wanted.unknown), *kind.warn(job)]
 
 
 def check(kind: Kind) -> Callable[[Json, Json | None], list[Problem]]:

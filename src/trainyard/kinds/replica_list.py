@@ -8,10 +8,10 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 
-from trainyard.core import Role
+from trainyard.core import Job, Role
 from trainyard.core.names import digest
 from trainyard.core.status import MOST_REPLICAS
-from trainyard.objects import Json
+from trainyard.objects import Json, Problem
 
 FIELD = "replicaSpecs"
 OTHER_FIELD = "replica_specs"
@@ -83,6 +83,20 @@ def replica_statuses(tally: Mapping[str, Mapping[str, int]], type_field: str) ->
         }
         for role, states in tally.items()
     ]
+
+
+def policy_warnings(job: Job) -> tuple[Problem, ...]:
+    """Restart policies that a batch Job does not take (S31)."""
+    judged = {slot.role for slot in job.kind.judged(job)}
+    found = []
+    for role in job.wanted.roles:
+        spec = (role.template or {}).get("spec")
+        policy = spec.get("restartPolicy") if isinstance(spec, dict) else None
+        if policy not in ("OnFailure", "Never"):
+            instead = "Never is used, and the operator tries again" if role.name in judged else "OnFailure is used"
+            text = f"restartPolicy is {policy or 'not set'}, which a batch Job does not take; {instead}"
+            found.append(Problem(f"spec ({role.name})", text))
+    return tuple(found)
 
 
 def as_go(item: Json, fields: tuple[str, ...]) -> str:

@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Any
 
 from trainyard.core import JOB_CARRIER, Extra, Job, Kind, Slot, Verdict, Wanted, broken, spelled
-from trainyard.core.model import SERVICE
+from trainyard.core.model import CONFIG_MAP, DEPLOYMENT, JOB, POD, SERVICE
 from trainyard.kinds import default_ps, replica_list
 from trainyard.kinds.accelerators import accelerate
 from trainyard.kinds.policies import policy_of
@@ -137,7 +137,7 @@ def _headless(job: Job, labels: Json) -> Json:
     }
 
 
-def permanent(code: int, reason: str) -> bool:
+def permanent(job: Job, code: int, reason: str) -> bool:
     """1 to 127, and out of memory whatever the code, are never tried again (contract I.11.3)."""
     return reason == "OOMKilled" or 1 <= code <= 127
 
@@ -175,9 +175,11 @@ TFJOB = Kind(
     short_names=(),
     spec_type=TfJobSpec,
     container=CONTAINER,
-    carrier=JOB_CARRIER,
+    carrier=lambda role: JOB_CARRIER,
+    owns=(JOB, POD, SERVICE, CONFIG_MAP, DEPLOYMENT),
     read=read,
     subdomain=subdomain,
+    warn=replica_list.policy_warnings,
     child_name=child_name,
     child_labels=child_labels,
     dress=dress,

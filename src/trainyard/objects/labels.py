@@ -14,6 +14,7 @@ OWNER = PREFIX + "owner"  # the job's uid
 ROLE = PREFIX + "role"  # the replica type, as the spec has it
 INDEX = PREFIX + "index"
 ATTEMPT = PREFIX + "attempt"
+DIGEST = PREFIX + "digest"  # of what an object that follows the spec was made from
 HOSTS = PREFIX + "hosts"  # annotation: the host names of the whole job, by role: "ps-76no-[0-1],worker-76no-[0-0]"
 
 Selects = Callable[[Mapping[str, str]], bool]

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from trainyard import core
-from trainyard.core.model import Config, Memory, Ref, Refusal, Seen, Wanted
+from trainyard.core.job import Memory, Wanted
+from trainyard.core.model import Config, Ref, Refusal, Seen
 from trainyard.core.status import remember
 from trainyard.objects import Json, decode, encode
 from trainyard.testing.world import JOB_UID, ROLES, Kids, Thing, View, World, observed
@@ -149,7 +150,7 @@ class Book:
 
     def facts(self, status: int) -> Facts:
         if status not in self._facts:
-            self._facts[status] = _facts(remember({"status": self.value(status)}))
+            self._facts[status] = _facts(remember(self.kind, {"status": self.value(status)}))
         return self._facts[status]
 
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from trainyard.core.policy import DEFAULT_BACKOFF_LIMIT
 from trainyard.objects import Json
 from trainyard.testing.book import Act, Book, Drop, Facts, Make, Sight, foreign_name, holds, merged
 from trainyard.testing.world import Batch, Kid, Pod, Thing, World, ordered
@@ -196,7 +195,7 @@ def _why_not_made(book: Book, world: World, make: Make) -> list[str]:
 def too_many(facts: Facts, spec: Json, more: int = 0) -> bool:
     """More failed attempts than backoffLimit allows (S4); without one only the MASTER's count (S14)."""
     limit = spec.get("backoffLimit")
-    return facts.failures[0] > DEFAULT_BACKOFF_LIMIT if limit is None else sum(facts.failures) + more > limit
+    return facts.failures[0] > 6 if limit is None else sum(facts.failures) + more > limit
 
 
 def _named(world: World, kind: str, name: str) -> Batch | Thing | None:

@@ -1,0 +1,75 @@
+"""How a pod ended, and what it does while it has not. Read by every carrier, because every carrier ends in pods."""
+
+from __future__ import annotations
+
+from trainyard.core.children import Container, containers
+from trainyard.core.job import End, Job
+from trainyard.core.model import Child, Slot
+
+
+def end_of(job: Job, slot: Slot, pod: Child, uid: str) -> End | None:
+    """How the pod of a judged slot ended without success, None while it has not. `uid` is what is counted."""
+    ours = speaker(job, slot, pod)
+    if ours and ours.state == "terminated" and ours.code and (pod.phase == "Failed" or not _in_place(job, slot)):
+        culprit: Container | None = ours
+    elif pod.phase == "Failed":
+        bad = [one for one in containers(pod) if one.state == "terminated" and one.code]
+        culprit = bad[0] if bad else None
+    else:
+        return None
+    at = pod.ended or pod.started or pod.created
+    if culprit is None:
+        permanent = job.kind.permanent(job, -1, pod.reason)
+        return End(uid, at, pod.started, -1, pod.reason or "Failed", "", False, permanent, message=pod.message)
+    # The container of the kind alone decides (S13); a pod that another one has brought down is tried again.
+    permanent = culprit is ours and job.kind.permanent(job, culprit.code, culprit.reason)
+    reason = culprit.reason or "Error"
+    return End(uid, at, pod.started, culprit.code, reason, culprit.name, False, permanent, message=pod.message)
+
+
+def disrupted_end(pod: Child, uid: str) -> End:
+    """The machine's affairs (S27): replaced, never counted."""
+    return End(uid, pod.ended, pod.started or pod.created, -1, pod.reason or "Deleted", "", True, False)
+
+
+def _in_place(job: Job, slot: Slot) -> bool:
+    role = job.role(slot.role)
+    return role is not None and role.in_place
+
+
+def speaker(job: Job, slot: Slot, pod: Child) -> Container | None:
+    """The container that speaks for the replica."""
+    role = job.role(slot.role)
+    name = (role.container if role else "") or job.kind.container
+    return next((one for one in containers(pod) if one.name == name and not one.init), None)
+
+
+def succeeded(job: Job, slot: Slot, pod: Child, judged: bool) -> bool:
+    if pod.phase == "Succeeded":
+        return True
+    ours = speaker(job, slot, pod)
+    done = ours is not None and ours.state == "terminated" and ours.code == 0
+    # The speaking container alone decides; elsewhere a failed pod is made again by its Job.
+    return done and (not _in_place(job, slot) if judged else pod.phase != "Failed")
+
+
+def life(job: Job, slot: Slot, pod: Child | None) -> tuple[str, str]:
+    """Starting or Running, and why it does not run."""
+    if pod is None:
+        return "Starting", "has no pod yet"
+    ours = speaker(job, slot, pod)
+    if ours and ours.state == "running" and not pod.deleting:
+        return "Running", ""
+    waits = [one.reason for one in containers(pod) if one.state == "waiting" and one.reason]
+    return "Starting", pod.reason or (waits[0] if waits else pod.phase)
+
+
+def restarts(pods: tuple[Child, ...]) -> int:
+    """In place, by the nodes; a pod that goes takes its own along (S28)."""
+    return sum(container.restarts for one in pods if not one.deleting for container in containers(one))
+
+
+def crash(pod: Child | None) -> str:
+    """What the last restart in place was for."""
+    again = (one for one in (containers(pod) if pod else ()) if one.restarts and one.code)
+    return next((f"container {one.name} exited with code {one.code}" for one in again), "")

@@ -1,0 +1,178 @@
+"""A batch/v1 Job for each slot.
+
+How JOB_CARRIER uses it (settled.md S13, S14, S31):
+- A slot that is judged gets `restartPolicy: Never` and `backoffLimit: 0`: one Job object is one attempt, and we judge
+  its ended pod. So a failed attempt is counted by the uid of the Job object, whatever shows the failure.
+- Any other slot keeps the user's restartPolicy and a limit without end: its node restarts it, or its Job does.
+
+RETRYING_JOB_CARRIER leaves all retries to the Job's own controller: the slot ends when the Job does.
+"""
+
+from __future__ import annotations
+
+from trainyard.core.carriers.ends import crash, disrupted_end, end_of, life, restarts, succeeded
+from trainyard.core.job import Carrier, End, Family, Job, Replica
+from trainyard.core.model import JOB, Child, Delete, Ref, Slot
+from trainyard.objects import Json
+
+ENDLESS = 2147483647
+NO_POD_GRACE = 5.0
+"""Seconds after which a failed Job without any pod is believed: its pod may be a watch event away."""
+
+
+def observe_job(job: Job, slot: Slot, family: Family) -> Replica:
+    """The slot behind one batch Job, from the Job and its newest pod."""
+    child, pods, pod = _family_of(job, slot, family)
+    if child is None:
+        return Replica(slot, None, "Unknown")
+    found = _observed(job, slot, child, pods, pod)
+    return found._replace(ended=_ended(job, slot, child, pod), crash=crash(pod) if found.restarts else "")
+
+
+def _family_of(job: Job, slot: Slot, family: Family) -> tuple[Child | None, tuple[Child, ...], Child | None]:
+    child = family.by_ref.get(Ref("Job", job.kind.child_name(job, slot)))
+    pods = family.pods.get(child.uid, ()) if child else ()
+    return child, pods, max(pods, key=lambda one: (one.created, one.started, one.uid), default=None)
+
+
+def _ended(job: Job, slot: Slot, child: Child, pod: Child | None) -> bool:
+    """The pod of a judged Job is its only one (backoffLimit 0); elsewhere a failed pod is followed by another."""
+    last = ("Succeeded", "Failed") if slot in job.kind.judged(job) else ("Succeeded",)
+    return bool(child.phase) or (pod is not None and pod.phase in last)
+
+
+def _observed(job: Job, slot: Slot, child: Child, pods: tuple[Child, ...], pod: Child | None) -> Replica:
+    again, judged = restarts(pods), slot in job.kind.judged(job)
+    failed = tuple(sorted(one.uid for one in pods if one.phase == "Failed" and not _disrupted(one)))
+    stale = child.attempt < job.memory.role(slot.role).attempt
+    replaced = Replica(slot, child, "Unknown", why="is being replaced")
+    if stale and job.whole_again():
+        return replaced
+    if child.phase == "Complete" or (pod and succeeded(job, slot, pod, judged)):
+        return Replica(slot, child, "Succeeded", None, () if judged else failed, again)
+    if child.deleting or stale:
+        return replaced
+    if judged:
+        return _judged(job, Replica(slot, child, "", None, (), again), child, pod)
+    if child.phase == "Failed":
+        return Replica(slot, child, "Failed", None, failed, again, child.message or child.reason)
+    state, why = life(job, slot, pod)
+    return Replica(slot, child, state, None, failed, again, why)
+
+
+def _judged(job: Job, replica: Replica, child: Child, pod: Child | None) -> Replica:
+    end = _end(job, replica.slot, child, pod) if pod else _podless_end(child)
+    state, why = life(job, replica.slot, pod)
+    if end is None:
+        return replica._replace(state=state, why=why)
+    failed = () if end.disrupted else (end.uid,)
+    return replica._replace(state="Failed" if end.permanent else "Starting", end=end, failed=failed, why=end.reason)
+
+
+def _podless_end(child: Child) -> End | None:
+    if child.phase != "Failed":
+        return None
+    reason = child.reason or "Failed"
+    return End(child.uid, child.ended, child.created, -1, reason, "", False, False, child.ended + NO_POD_GRACE)
+
+
+def _end(job: Job, slot: Slot, child: Child, pod: Child) -> End | None:
+    return disrupted_end(pod, child.uid) if _disrupted(pod) else end_of(job, slot, pod, child.uid)
+
+
+def _disrupted(pod: Child) -> bool:
+    """We never delete a pod of a Job by itself, so one that is going was not our doing."""
+    return pod.disrupted or pod.deleting
+
+
+def observe_retrying_job(job: Job, slot: Slot, family: Family) -> Replica:
+    """The slot behind one batch Job that tries again by itself: only the Job's own end is one."""
+    child, pods, pod = _family_of(job, slot, family)
+    if child is None:
+        return Replica(slot, None, "Unknown")
+    failed = tuple(sorted(one.uid for one in pods if one.phase == "Failed" and not _disrupted(one)))
+    found = Replica(slot, child, "Unknown", None, failed, restarts(pods), ended=bool(child.phase))
+    if child.phase == "Complete":
+        return found._replace(state="Succeeded")
+    if child.deleting or child.attempt < job.memory.role(slot.role).attempt:
+        return found._replace(why="is being replaced")
+    if child.phase == "Failed":
+        return found._replace(state="Failed", end=_last_end(job, slot, child, pod), why=child.message or child.reason)
+    state, why = life(job, slot, pod)
+    return found._replace(state=state, why=why, crash=crash(pod))
+
+
+def _last_end(job: Job, slot: Slot, child: Child, pod: Child | None) -> End:
+    """The Job's reason is the end's, its last pod says which container and code."""
+    seen = end_of(job, slot, pod, child.uid) if pod else None
+    code, container = (seen.code, seen.container) if seen else (-1, "")
+    reason = child.reason or "Failed"
+    texts = dict.fromkeys(text for text in (child.message, seen.message if seen else "") if text)
+    said = "; ".join(texts)
+    return End(child.uid, child.ended, child.created, code, reason, container, False, True, 0.0, reason, said)
+
+
+def render_job(job: Job, slot: Slot, attempt: int) -> Json:
+    """The batch Job of one slot, but for name, owner and common labels."""
+    template = _dressed(job, slot)
+    judged = slot in job.kind.judged(job)
+    policy = template.get("spec", {}).get("restartPolicy")
+    restart = "Never" if judged or policy == "Never" else "OnFailure"
+    return _job(job, slot, template, restart, {"backoffLimit": 0 if judged else ENDLESS})
+
+
+def render_retrying_job(job: Job, slot: Slot, attempt: int) -> Json:
+    """The same with the user's own limits, for the Job's controller to keep."""
+    template = _dressed(job, slot)
+    policy = template.get("spec", {}).get("restartPolicy") or "Never"
+    return _job(job, slot, template, "Never" if policy == "Never" else "OnFailure", job.kind.limits(job, slot))
+
+
+def _dressed(job: Job, slot: Slot) -> Json:
+    role = job.role(slot.role)
+    if role is None or role.template is None:
+        raise ValueError(f"{job.key}: nothing to make {slot.role} {slot.index} from")
+    return job.kind.dress(role.template, job, slot)
+
+
+def _job(job: Job, slot: Slot, template: Json, restart: str, limits: Json) -> Json:
+    return {
+        "apiVersion": JOB.api_version,
+        "kind": JOB.kind,
+        "metadata": job.kind.child_meta(job, slot),
+        "spec": {
+            "completions": 1,
+            "parallelism": 1,
+            **limits,
+            "template": {**template, "spec": {**template.get("spec", {}), "restartPolicy": restart}},
+        },
+    }
+
+
+def stop_job(replica: Replica, reason: str) -> Delete | None:
+    """Batch Jobs are never patched: what has not ended is deleted with its pods (S5, S12)."""
+    child = replica.child
+    if child is None or child.deleting:
+        return None
+    return Delete(JOB, child.name, child.uid, reason)
+
+
+JOB_CARRIER = Carrier(
+    gvk=JOB,
+    observe=observe_job,
+    render=render_job,
+    stop=stop_job,
+    resume=lambda job, replica: None,
+    ended=lambda replica: replica.ended,
+    failures=lambda replica: replica.failed,
+)
+
+RETRYING_JOB_CARRIER = Carrier(
+    gvk=JOB,
+    observe=observe_retrying_job,
+    render=render_retrying_job,
+    stop=stop_job,
+    resume=lambda job, replica: None,
+    ended=lambda replica: replica.ended,
+    failures=lambda replica: replica.failed,
+)

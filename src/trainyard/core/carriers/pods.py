@@ -1,0 +1,67 @@
+"""A Pod for each slot: one Pod object is one attempt.
+
+Rules:
+- Its uid is what is counted, so a Pod that ended is deleted only after a status that counts it.
+- A Pod that is going still holds its name; the next one is made when it has gone.
+"""
+
+from __future__ import annotations
+
+from trainyard.core.carriers.ends import crash, disrupted_end, end_of, life, restarts, succeeded
+from trainyard.core.job import Carrier, End, Family, Job, Replica
+from trainyard.core.model import POD, Child, Delete, Ref, Slot
+from trainyard.objects import Json
+
+
+def observe_pod(job: Job, slot: Slot, family: Family) -> Replica:
+    """The slot behind one Pod."""
+    pod = family.by_ref.get(Ref("Pod", job.kind.child_name(job, slot)))
+    if pod is None:
+        return Replica(slot, None, "Unknown")
+    ended, again = pod.phase in ("Succeeded", "Failed"), restarts((pod,))
+    found = Replica(slot, pod, "Unknown", None, (), again, ended=ended, crash=crash(pod) if again else "")
+    stale = pod.attempt < job.memory.role(slot.role).attempt
+    if not (stale and job.whole_again()) and succeeded(job, slot, pod, slot in job.kind.judged(job)):
+        return found._replace(state="Succeeded")
+    if pod.deleting or stale:
+        return found._replace(why="is being replaced")
+    end = _end(job, slot, pod)
+    if end is None:
+        state, why = life(job, slot, pod)
+        return found._replace(state=state, why=why)
+    failed = () if end.disrupted else (end.uid,)
+    return found._replace(state="Failed" if end.permanent else "Starting", end=end, failed=failed, why=end.reason)
+
+
+def _end(job: Job, slot: Slot, pod: Child) -> End | None:
+    if pod.disrupted:
+        return disrupted_end(pod, pod.uid) if pod.phase == "Failed" else None
+    return end_of(job, slot, pod, pod.uid)
+
+
+def render_pod(job: Job, slot: Slot, attempt: int) -> Json:
+    """The Pod of one slot, but for name, owner and common labels."""
+    role = job.role(slot.role)
+    if role is None or role.template is None:
+        raise ValueError(f"{job.key}: nothing to make {slot.role} {slot.index} from")
+    template = job.kind.dress(role.template, job, slot)
+    meta = {key: value for key, value in (template.get("metadata") or {}).items() if value is not None}
+    kept = {key: meta[key] for key in ("labels", "annotations", "finalizers") if key in meta}
+    metadata = {**kept, **job.kind.child_meta(job, slot)}
+    return {"apiVersion": POD.api_version, "kind": POD.kind, "metadata": metadata, "spec": template["spec"]}
+
+
+def stop_pod(replica: Replica, reason: str) -> Delete | None:
+    pod = replica.child
+    return None if pod is None or pod.deleting else Delete(POD, pod.name, pod.uid, reason)
+
+
+POD_CARRIER = Carrier(
+    gvk=POD,
+    observe=observe_pod,
+    render=render_pod,
+    stop=stop_pod,
+    resume=lambda job, replica: None,
+    ended=lambda replica: replica.ended,
+    failures=lambda replica: replica.failed,
+)

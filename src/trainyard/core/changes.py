@@ -1,0 +1,104 @@
+"""What must be made, deleted or patched so that the children are those the job wants: none of it judges anything."""
+
+from __future__ import annotations
+
+from trainyard.core.job import Family, Job, Replica
+from trainyard.core.judge import STOPS
+from trainyard.core.model import Child, Create, Delete, Patch, Ref, Slot
+from trainyard.core.render import repair
+
+
+def missing(job: Job, family: Family) -> list[Create]:
+    """Slots and extras that no child fills, in the order in which they are made."""
+    early: list[Create] = []
+    late: list[Create] = []
+    for extra in job.kind.extras(job):
+        if Ref(extra.gvk.kind, extra.name) not in family.by_ref:
+            (late if extra.late else early).append(Create(extra.gvk, extra.name, None))
+    slots = []
+    for slot in job.slots():
+        role, name = job.role(slot.role), job.kind.child_name(job, slot)
+        gvk = job.carrier(slot.role).gvk
+        if role and role.template is not None and Ref(gvk.kind, name) not in family.by_ref:
+            slots.append(Create(gvk, name, slot, job.memory.role(slot.role).attempt))
+    return early + slots + late
+
+
+def unwanted(job: Job, family: Family) -> list[Delete]:
+    """Children of an older attempt and of slots that the job does not have any more. What ended well stays."""
+    deletes = []
+    slots = set(job.slots())
+    for child in _slot_children(job, family):
+        slot = Slot(child.role, child.index)
+        extra = slot not in slots
+        stale = child.attempt < job.memory.role(child.role).attempt
+        if child.deleting or not (extra or stale):
+            continue
+        if not extra and job.carrier(slot.role).observe(job, slot, family).state == "Succeeded":
+            continue
+        reason = "the spec does not have it any more" if extra else "a new attempt takes its place"
+        deletes.append(_delete(job, child, reason))
+    return deletes
+
+
+def ended(job: Job, replicas: list[Replica]) -> list[Delete]:
+    """Slots that are made again alone: each is counted already, so what held it may go."""
+    children = (replica.child for replica in replicas)
+    return [_delete(job, one, "another takes its place") for one in children if one and not one.deleting]
+
+
+def edited(job: Job, family: Family) -> tuple[list[Delete], list[Patch]]:
+    """Extras after an edit of the spec: those it has no more, and those made from an older one.
+
+    Nothing while part of the spec is not followed: it does not say then what the job has.
+    """
+    if job.wanted.problems or any(role.template is None for role in job.roles):
+        return [], []
+    extras = {Ref(extra.gvk.kind, extra.name): extra for extra in job.kind.extras(job)}
+    deletes, patches = [], []
+    carried = {job.carrier(role.name).gvk.kind for role in job.roles}
+    for ref, child in family.by_ref.items():
+        extra = extras.get(ref)
+        if child.deleting or child.index >= 0 or child.kind in carried:
+            continue
+        if extra is None:
+            deletes.append(_delete(job, child, "the spec does not have it any more"))
+        elif extra.digest != child.digest:
+            patches.append(repair(extra))
+    return deletes, patches
+
+
+def sweep(job: Job, family: Family, clean: str, reason: str) -> tuple[list[Delete], list[Patch]]:
+    """What goes after the end (cleanPodPolicy), or while the job is suspended or stopped (S3, S4, S5)."""
+    if clean == "All":
+        every = sorted(family.by_ref.values(), key=lambda child: child.index < 0)  # what runs goes first
+        return [_delete(job, child, reason) for child in every if not child.deleting], []
+    deletes, patches = [], []
+    for child in _slot_children(job, family) if clean == "Running" else ():
+        carrier = job.carrier(child.role)
+        replica = carrier.observe(job, Slot(child.role, child.index), family)
+        write = None if carrier.ended(replica) else carrier.stop(replica, reason)
+        if isinstance(write, Patch):
+            patches.append(write)
+        elif write:
+            deletes.append(write)
+    return deletes, patches
+
+
+def _slot_children(job: Job, family: Family) -> list[Child]:
+    return [one for one in family.by_ref.values() if one.index >= 0 and one.kind == job.carrier(one.role).gvk.kind]
+
+
+def not_while_suspended(job: Job, family: Family, reason: str) -> list[Delete]:
+    """Extras that keep pods running do not stay while the job is suspended."""
+    found = (family.by_ref.get(Ref(extra.gvk.kind, extra.name)) for extra in job.kind.extras(job) if extra.runs)
+    return [_delete(job, child, reason) for child in found if child and not child.deleting]
+
+
+def _delete(job: Job, child: Child, reason: str) -> Delete:
+    return Delete(job.kind.resource(child.kind), child.name, child.uid, reason)
+
+
+def cleaning(job: Job, reason: str) -> str:
+    """What cleanPodPolicy means for a job that ended for that reason: one that was stopped does not run on (S4)."""
+    return "Running" if reason in STOPS and job.policy.clean != "All" else job.policy.clean

@@ -2,103 +2,25 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from typing import NamedTuple
+from collections.abc import Callable
 
 import pytest
-from workload_values import NOW
+from workload_world import (
+    CONFIG_MAP,
+    CRD,
+    DEPLOYMENT,
+    JOB,
+    POD,
+    SERVICE,
+    TOY,
+    World,
+    ready_node,
+    running,
+    template,
+)
 
-from trainyard.client import Api, NotFound
-from trainyard.objects import GVK, Json, condition, format_time, is_true, name_of, owner_reference, uid_of
-from trainyard.server import Server
-from trainyard.workloads import Workloads
-
-JOB = GVK("batch", "v1", "Job", "jobs")
-POD = GVK("", "v1", "Pod", "pods")
-NODE = GVK("", "v1", "Node", "nodes")
-SERVICE = GVK("", "v1", "Service", "services")
-CONFIG_MAP = GVK("", "v1", "ConfigMap", "configmaps")
-DEPLOYMENT = GVK("apps", "v1", "Deployment", "deployments")
-CRD = GVK("apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions")
-TOY = GVK("example.com", "v1", "Toy", "toys")
-
-
-class Clock:
-    """Time that the test moves."""
-
-    def __init__(self) -> None:
-        self.now = NOW
-
-    def __call__(self) -> float:
-        return self.now
-
-
-class World(NamedTuple):
-    api: Api
-    clock: Clock
-    server: Server
-
-    async def make(self, gvk: GVK, obj: Json, namespace: str = "default") -> Json:
-        whole = {"apiVersion": gvk.api_version, "kind": gvk.kind, **obj}
-        return await self.api.create(gvk, namespace, whole)
-
-    async def until(self, gvk: GVK, true: Callable[[list[Json]], bool]) -> list[Json]:
-        """Wait until that holds of the objects of a resource."""
-        async with asyncio.timeout(10):
-            while True:
-                listed = await self.api.list(gvk, "default")
-                if true(listed["items"]):
-                    return list(listed["items"])
-                async for _ in self.api.watch(gvk, "default", listed["metadata"]["resourceVersion"]):
-                    break
-
-    async def pod(self, true: Callable[[Json], bool] = lambda pod: True) -> Json:
-        """The one pod for which that holds, once it is there."""
-        pods = await self.until(POD, lambda pods: any(true(pod) for pod in pods))
-        return next(pod for pod in pods if true(pod))
-
-    async def say(self, pod: Json, phase: str, at: float | None = None) -> None:
-        """What the node would say of a pod."""
-        status: Json = {"phase": phase}
-        if at is not None:
-            ended = {"terminated": {"finishedAt": format_time(at), "exitCode": 1}}
-            status["containerStatuses"] = [{"name": "c", "state": ended, "restartCount": 0}]
-        if phase == "Running":
-            status["conditions"] = [{"type": "Ready", "status": "True"}]
-        await self.api.patch(POD, "default", name_of(pod), {"status": status}, "status")
-
-
-@asynccontextmanager
-async def running(api: Api, clock: Clock) -> AsyncIterator[Workloads]:
-    workloads = Workloads(api, clock)
-    await workloads.start()
-    try:
-        yield workloads
-    finally:
-        await workloads.stop()
-
-
-@pytest.fixture
-async def world() -> AsyncIterator[World]:
-    server = Server()
-    await server.start()
-    async with Api(server.url) as api:
-        clock = Clock()
-        async with running(api, clock):
-            yield World(api, clock, server)
-    await server.stop()
-
-
-async def ready_node(api: Api, name: str = "local") -> None:
-    await api.create(NODE, "", {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}})
-    ready = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
-    await api.patch(NODE, "", name, ready, "status")
-
-
-def template(**meta: object) -> Json:
-    return {"metadata": meta, "spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "x"}]}}
+from trainyard.client import NotFound
+from trainyard.objects import Json, condition, is_true, name_of, owner_reference, uid_of
 
 
 def a_job(**spec: object) -> Json:

@@ -1,0 +1,20 @@
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+from workload_world import Clock, World, running
+
+from trainyard.client import Api
+from trainyard.server import Server
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[World]:
+    server = Server()
+    await server.start()
+    async with Api(server.url) as api:
+        clock = Clock()
+        async with running(api, clock):
+            yield World(api, clock, server)
+    await server.stop()

@@ -1,0 +1,143 @@
+"""StatefulSets, and what every namespace has, against our real server. The test plays the node."""
+
+from __future__ import annotations
+
+import pytest
+from workload_world import CONFIG_MAP, POD, World, running, template
+
+from trainyard.client import Api, NotFound
+from trainyard.objects import GVK, Json, labels_of, name_of, owner_reference, uid_of
+
+STATEFUL_SET = GVK("apps", "v1", "StatefulSet", "statefulsets")
+CLAIM = GVK("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims")
+ACCOUNT = GVK("", "v1", "ServiceAccount", "serviceaccounts")
+NAMESPACE = GVK("", "v1", "Namespace", "namespaces")
+EVENT = GVK("", "v1", "Event", "events")
+ROOT_CA = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
+
+
+def a_set(replicas: int = 2, **spec: object) -> Json:
+    pods = template(labels={"app": "w"})
+    pods["spec"]["restartPolicy"] = "Always"
+    words = {"replicas": replicas, "serviceName": "w", "selector": {"matchLabels": {"app": "w"}}, "template": pods}
+    return {"metadata": {"name": "w"}, "spec": {**words, **spec}}
+
+
+def names(pods: list[Json]) -> list[str]:
+    return sorted(name_of(pod) for pod in pods)
+
+
+async def gone(api: Api, pod: Json) -> None:
+    """What the node does when a pod that was asked to end has ended."""
+    await api.delete(POD, "default", name_of(pod), uid_of(pod), grace=0)
+
+
+async def there(world: World, gvk: GVK, namespace: str, name: str) -> Json:
+    """The object, once it is there."""
+    found = await world.until(gvk, lambda all: any(name_of(one) == name for one in all), namespace)
+    return next(one for one in found if name_of(one) == name)
+
+
+async def test_an_ordered_set_grows_one_by_one_and_counts_its_pods(world: World) -> None:
+    await world.make(STATEFUL_SET, a_set())
+    first = await world.pod(lambda pod: name_of(pod) == "w-0")
+    assert names((await world.api.list(POD, "default"))["items"]) == ["w-0"]
+    await world.say(first, "Running")
+    await world.say(await world.pod(lambda pod: name_of(pod) == "w-1"), "Running")
+    (seen,) = await world.until(STATEFUL_SET, lambda sets: sets[0]["status"].get("readyReplicas") == 2)
+    assert seen["status"]["currentReplicas"] == 2 and seen["status"]["observedGeneration"] == 1
+
+
+async def test_a_lost_pod_is_made_again_under_its_name_and_an_edit_rolls_all(world: World) -> None:
+    await world.make(STATEFUL_SET, a_set(podManagementPolicy="Parallel"))
+    pods = await world.until(POD, lambda pods: names(pods) == ["w-0", "w-1"])
+    await world.api.delete(POD, "default", "w-1", grace=0)
+    pods = await world.until(POD, lambda now: names(now) == ["w-0", "w-1"] and now != pods)
+    for pod in pods:
+        await world.say(pod, "Running")
+    edit = {"spec": {"template": {"metadata": {"labels": {"app": "w", "v": "2"}}}}}
+    await world.api.patch(STATEFUL_SET, "default", "w", edit)
+    for name in ("w-1", "w-0"):
+        new = await world.pod(lambda pod, name=name: name_of(pod) == name and labels_of(pod).get("v") == "2")  # type: ignore[misc]  # a default argument keeps the loop's name
+        await world.say(new, "Running")
+    await world.until(STATEFUL_SET, lambda sets: sets[0]["status"].get("updatedReplicas") == 2)
+
+
+async def test_a_set_with_claims_makes_them_and_they_outlive_it(world: World) -> None:
+    claim = {"metadata": {"name": "data"}, "spec": {"accessModes": ["ReadWriteOnce"], "resources": {}}}
+    await world.make(STATEFUL_SET, a_set(1, volumeClaimTemplates=[claim]))
+    pod = await world.pod()
+    assert pod["spec"]["volumes"][0]["persistentVolumeClaim"]["claimName"] == "data-w-0"
+    await world.api.delete(STATEFUL_SET, "default", "w")
+    await world.until(POD, lambda pods: not pods)
+    assert (await world.api.get(CLAIM, "default", "data-w-0"))["spec"]["accessModes"] == ["ReadWriteOnce"]
+
+
+async def test_a_name_that_a_stranger_holds_is_told_once_waited_for_and_holds_no_other_pod_up(world: World) -> None:
+    stranger = template(name="w-0", labels={"app": "w"})
+    await world.make(POD, stranger)
+    await world.make(STATEFUL_SET, a_set(podManagementPolicy="Parallel"))
+    await world.until(POD, lambda pods: names(pods) == ["w-0", "w-1"])
+    (told,) = await world.until(EVENT, lambda events: bool(events))
+    assert told["type"] == "Warning" and "Pod w-0 is there already and belongs to somebody else" in told["message"]
+    assert not (await world.api.get(POD, "default", "w-0"))["metadata"].get("ownerReferences")
+    await world.api.delete(POD, "default", "w-0", grace=0)
+    await world.until(
+        POD,
+        lambda pods: any(
+            name_of(one) == "w-0" and bool(labels_of(one).get("app")) and bool(one["metadata"].get("ownerReferences"))
+            for one in pods
+        ),
+    )
+    assert len((await world.api.list(EVENT, "default"))["items"]) == 1
+
+
+async def test_scaling_to_zero_takes_the_running_pods_away(world: World) -> None:
+    await world.make(STATEFUL_SET, a_set(podManagementPolicy="Parallel"))
+    pods = await world.until(POD, lambda pods: len(pods) == 2)
+    await world.api.patch(STATEFUL_SET, "default", "w", {"spec": {"replicas": 0}})
+    for pod in await world.until(POD, lambda pods: all(pod["metadata"].get("deletionTimestamp") for pod in pods)):
+        await gone(world.api, pod)
+    await world.until(STATEFUL_SET, lambda sets: sets[0]["status"]["replicas"] == 0)
+    assert len(pods) == 2
+
+
+async def test_every_namespace_has_its_account_and_the_root_ca_and_gets_them_back(world: World) -> None:
+    await world.api.create(NAMESPACE, "", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}})
+    async with running(world.api, world.clock, ROOT_CA):
+        for where in ("default", "team"):
+            await there(world, ACCOUNT, where, "default")
+            assert (await there(world, CONFIG_MAP, where, "kube-root-ca.crt"))["data"] == {"ca.crt": ROOT_CA}
+        await world.api.delete(ACCOUNT, "team", "default")
+        await world.api.delete(CONFIG_MAP, "team", "kube-root-ca.crt")
+        await there(world, ACCOUNT, "team", "default")
+        await there(world, CONFIG_MAP, "team", "kube-root-ca.crt")
+        wrong = {"data": {"ca.crt": "mine", "more": "x"}}
+        await world.api.patch(CONFIG_MAP, "team", "kube-root-ca.crt", wrong)
+        await world.until(CONFIG_MAP, lambda all: any(one.get("data") == {"ca.crt": ROOT_CA} for one in all), "team")
+        await world.api.delete(NAMESPACE, "", "team")
+        await world.until(NAMESPACE, lambda all: not any(name_of(one) == "team" for one in all), "")
+
+
+async def test_a_cluster_without_a_ca_has_accounts_only(world: World) -> None:
+    await there(world, ACCOUNT, "default", "default")
+    with pytest.raises(NotFound):
+        await world.api.get(CONFIG_MAP, "default", "kube-root-ca.crt")
+
+
+OWNED = [
+    ("apps/v1", "StatefulSet", a_set(0)),
+    ("v1", "ServiceAccount", {}),
+    ("v1", "ConfigMap", {}),
+]
+
+
+@pytest.mark.parametrize(("version", "kind", "words"), OWNED, ids=[kind for _, kind, _ in OWNED])
+async def test_what_a_job_owns_goes_with_it(world: World, version: str, kind: str, words: Json) -> None:
+    owner = await world.make(CONFIG_MAP, {"metadata": {"name": "owner"}})
+    ref = owner_reference("v1", "ConfigMap", "owner", uid_of(owner))
+    group, _, number = version.rpartition("/")
+    gvk = GVK(group, number, kind, f"{kind.lower()}s")
+    await world.make(gvk, {**words, "metadata": {"name": "child", "ownerReferences": [ref]}})
+    await world.api.delete(CONFIG_MAP, "default", "owner")
+    await world.until(gvk, lambda all: not any(name_of(one) == "child" for one in all))

@@ -170,25 +170,26 @@ async def test_an_image_without_a_program_wants_a_command_or_arguments(make: Cal
 
 
 async def test_the_first_way_that_works_is_taken(make: Callable[..., Images]) -> None:
-    ways = (
-        "[{current: {no_such_module: ''}}, {system: {python: /nowhere/python, module: a, package: b}}, {current: {}}]"
-    )
+    ways = "[{current: {no_such_module: ''}}, {system: {python: /nowhere/python, modules: {a: b}}}, {current: {}}]"
     prepared = await make(f"images:\n- match: x\n  ways: {ways}\n  env: {{A: b}}\n  workdir: /w\n").prepare("x", False)
     assert (prepared.env, prepared.workdir) == ({"A": "b"}, "/w")
 
 
 async def test_when_no_way_works_every_reason_is_told(make: Callable[..., Images]) -> None:
-    ways = "[{current: {yaml: '<1'}}, {system: {python: /nowhere/python, module: torch, package: python3-torch}}]"
+    ways = "[{current: {yaml: '<1'}}, {system: {python: /nowhere/python, modules: {torch: python3-torch}}}]"
     problem = await refused(make(f"images:\n- match: x\n  ways: {ways}\n"), "x")
     assert problem.reason == "ErrImagePull"
     assert "has yaml 6" in problem.message and "not <1; install it there with pip" in problem.message
-    assert "/nowhere/python has no module torch; install the system package python3-torch" in problem.message
+    assert "/nowhere/python has no module torch; on Debian: " in problem.message
+    assert problem.message.endswith("apt-get install -y python3-torch")
 
 
-async def test_a_system_package_is_used_through_its_own_python(make: Callable[..., Images]) -> None:
-    way = f"{{system: {{python: {sys.executable}, module: yaml, package: python3-yaml}}}}"
+async def test_a_system_package_is_seen_from_an_environment_of_its_own(
+    make: Callable[..., Images], tmp_path: Path
+) -> None:
+    way = f"{{system: {{python: {sys.executable}, modules: {{pip: python3-pip}}}}, check: pip}}"
     prepared = await make(f"images:\n- match: x\n  ways: [{way}]\n").prepare("x", False)
-    assert (Path(prepared.path[0]) / "python").exists()
+    assert output(f"{prepared.path[0]}/python", "-c", "import sys; print(sys.prefix)").startswith(str(tmp_path))
 
 
 async def test_pins_for_another_python_name_it(make: Callable[..., Images]) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from trainyard.node import paths
 from trainyard.node.cluster import Cluster, capacity
-from trainyard.node.images import ImageProblem, Images, Prepared
+from trainyard.node.images import ImageProblem, Images, Prepared, laid
 from trainyard.node.names import hostname_of
 from trainyard.node.network import Network
 from trainyard.node.pods import Given, Missing, command_line, environment, inherited, references
@@ -168,7 +168,7 @@ class Starter:
         env = environment(container, given, base)
         argv = command_line(container, prepared.entrypoint, prepared.args, env)
         cwd = str(container.get("workingDir") or prepared.workdir or "/")
-        mounts = self._mounts(container, env)
+        mounts = [*self._laid(container, prepared), *self._mounts(container, env)]
         if network.alone:
             mounts = [
                 *_private(self._folder, prepared),
@@ -186,6 +186,11 @@ class Starter:
         if not argv:
             raise Failed(128, "StartError", "no command specified")
         return Process(ident, self._uid, argv, env, cwd, str(self._folder / "root"), mounts)
+
+    def _laid(self, container: Json, prepared: Prepared) -> list[Mount]:
+        """The image's own files and folders. What the pod mounts comes after them and wins."""
+        folder = self._folder / "image" / str(container.get("name"))
+        return [Mount(source, target, ours=os.path.isdir(source)) for source, target in laid(prepared, folder)]
 
     def _mounts(self, container: Json, env: Mapping[str, str]) -> list[Mount]:
         found = []
@@ -211,6 +216,8 @@ def _private(folder: Path, prepared: Prepared) -> list[Mount]:
     """A temporary folder and shared memory of the pod's own. What the image needs of this machine's stays visible."""
     found = [Mount(str(folder / "tmp"), "/tmp", ours=True)]  # noqa: S108  (a mount point)
     found.append(Mount(str(folder / "shm"), "/dev/shm", ours=True))  # noqa: S108
-    needed = {os.path.realpath(path) for path in (*prepared.path, sys.prefix, sys.base_prefix)}
+    needed = {
+        os.path.realpath(path) for path in (*prepared.path, *prepared.files.values(), sys.prefix, sys.base_prefix)
+    }
     tops = {"/".join(path.split("/")[:3]) for path in {*needed, *prepared.path} if path.startswith("/tmp/")}  # noqa: S108
     return [*found, *(Mount(top, top) for top in sorted(tops))]

@@ -6,12 +6,14 @@ PATH), an entrypoint, arguments, a working directory and variables.
 Rules:
 - The catalogue says which images are known. A person's own files come before the shipped one; the first match counts.
 - An image without an entry is no error when the container brings a command: it runs with the current interpreter.
+- An image may have files and empty folders of its own: `laid` makes them for one container.
 - Environments are built once, into a folder named by their content, and appear there complete or not at all.
 - A problem is an `ImageProblem` whose message names the fix. The pod waits with it; nothing is tried in silence.
 """
 
 from trainyard.node.images.catalogue import Image
+from trainyard.node.images.layout import laid
 from trainyard.node.images.problems import ImageProblem
 from trainyard.node.images.room import Images, Prepared
 
-__all__ = ["Image", "ImageProblem", "Images", "Prepared"]
+__all__ = ["Image", "ImageProblem", "Images", "Prepared", "laid"]

@@ -10,11 +10,16 @@ images:
     download: 5.3 GB                      # said before it begins; about what travels ...
     disk: 9 GB                            # ... and what must be free
     check: torch                          # a module that must import before the environment counts
-  - system: {python: /usr/bin/python3, module: torch, package: python3-torch}
+    build: [setuptools==65.5.0]           # installed before the pins, which are then built with these and nothing else
+    ask: true                             # not without the person's consent
+  - system: {python: /usr/bin/python3, modules: {torch: python3-torch}}  # modules and the packages that bring them
+    needs: {mpiexec: openmpi-bin}         # programs that must be on PATH, and the packages that bring them
   entrypoint: [python, "{here}/train.py"] # {here}: the catalogue's folder; {programs}: Trainyard's own programs
   args: []
   workdir: ""
   env: {}                                 # the pod's own variables win
+  files: {/train.py: "{here}/train.py"}   # path in the container -> what is there; a bare name is a program on PATH
+  folders: [/var/lib/etcd]                # empty folders of the container's own
 """
 
 from __future__ import annotations
@@ -22,6 +27,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from os.path import normpath
 from pathlib import Path
 from typing import Any
 
@@ -41,11 +47,10 @@ _TERM = re.compile(r"(>=|<=|==|!=|>|<)\s*(\d+(?:\.\d+)*)$")
 
 
 class System(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A module that an interpreter of the operating system has, and the package that brings it."""
+    """Modules that an interpreter of the operating system has, and the Debian packages that bring them."""
 
     python: str
-    module: str
-    package: str
+    modules: dict[str, str]
 
 
 class Way(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -59,6 +64,9 @@ class Way(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     download: str = ""
     disk: str = ""
     check: str = ""
+    build: list[str] = []
+    ask: bool = False
+    needs: dict[str, str] = {}
 
 
 class _Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -68,6 +76,8 @@ class _Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     args: list[str] = []
     workdir: str = ""
     env: dict[str, str] = {}
+    files: dict[str, str] = {}
+    folders: list[str] = []
 
 
 class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -84,6 +94,8 @@ class Image:
     args: tuple[str, ...]
     workdir: str
     env: dict[str, str]
+    files: dict[str, str]
+    folders: tuple[str, ...]
     source: str
 
 
@@ -173,7 +185,14 @@ def _wrong(entry: _Entry, file: Path) -> list[str]:
         wrong.append(".match: is empty; write the image's name or a pattern such as my/trainer*")
     for at, way in enumerate(entry.ways):
         wrong += [f".ways[{at}]{text}" for text in _wrong_way(way, file)]
+    for field, paths in (("files", list(entry.files)), ("folders", entry.folders)):
+        wrong += [f".{field}: {path!r} is no absolute path below /" for path in paths if not _inside(path)]
     return wrong
+
+
+def _inside(path: str) -> bool:
+    """An absolute path without detours, below the root: what can be laid into a container."""
+    return path.startswith("/") and len(path) > 1 and normpath(path) == path
 
 
 def _wrong_way(way: Way, file: Path) -> list[str]:
@@ -191,8 +210,9 @@ def _wrong_way(way: Way, file: Path) -> list[str]:
     if way.requirements is not None:
         try:
             wrong += [
-                f".requirements: {line!r} is not pinned; write it as name==version"
-                for line in _requirements(way.requirements, file)
+                f".{field}: {line!r} is not pinned; write it as name==version"
+                for field, lines in (("requirements", _requirements(way.requirements, file)), ("build", way.build))
+                for line in lines
                 if not _PIN.match(line)
             ]
         except ManifestError as error:
@@ -231,5 +251,7 @@ def _image(entry: _Entry, file: Path) -> Image:
         args=tuple(map(filled, entry.args)),
         workdir=filled(entry.workdir),
         env={name: filled(value) for name, value in entry.env.items()},
+        files={path: filled(place) for path, place in entry.files.items()},
+        folders=tuple(entry.folders),
         source=str(file),
     )

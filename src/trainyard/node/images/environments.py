@@ -67,9 +67,15 @@ class Builder:
     def folder(self, way: Way, python: Python) -> Path:
         """Where this environment is or will be."""
         content = [_FORMAT, way.requirements, python.identity, sys.platform, platform.machine(), platform.libc_ver()]
+        content += [way.build] if way.build else []
+        content += [sorted(way.system.modules)] if way.system else []
         digest = hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
         name = re.sub(r"[^a-z0-9.]+", "-", way.name.lower()).strip("-")[:40] or "environment"
         return self.cache / "environments" / f"{name}-{digest}"
+
+    def has(self, way: Way, python: Python) -> bool:
+        """True when it has been built already."""
+        return _usable(self.folder(way, python))
 
     async def bring(self, way: Way, python: Python) -> str:
         """The folder of executables of a finished environment. Builds it when it is not there. Raises ImageProblem."""
@@ -109,7 +115,8 @@ class Builder:
         sizes = [f"about {way.download} to download"] if way.download else []
         sizes += [f"{way.disk} on disk"] if way.disk else []
         about = f" ({', '.join(sizes)})" if sizes else ""
-        self.say(f"images: installing {_called(way)} with {tool}{about}, once, into {folder}")
+        if not way.system:
+            self.say(f"images: installing {_called(way)} with {tool}{about}, once, into {folder}")
         started = time.monotonic()
         try:
             await self._install(way, python, beside, started)
@@ -117,21 +124,26 @@ class Builder:
             (beside / "env").rename(folder)
         finally:
             shutil.rmtree(beside, ignore_errors=True)
-        self.say(f"images: {_called(way)} is ready after {time.monotonic() - started:.0f} s")
+        if not way.system:
+            self.say(f"images: {_called(way)} is ready after {time.monotonic() - started:.0f} s")
 
     async def _install(self, way: Way, python: Python, beside: Path, started: float) -> None:
         pins, env = beside / "requirements.txt", beside / "env"
         pins.write_text("\n".join(way.requirements or ()) + "\n")
         inside = str(env / "bin" / "python")
-        if self.uv:
-            steps = [
-                [self.uv, "venv", "-q", "--no-project", "--python", python.path, str(env)],
-                [self.uv, "pip", "install", "-q", "--python", inside, "-r", str(pins)],
-            ]
+        if way.system:  # nothing to install: it sees what the operating system has
+            steps = [[python.path, "-m", "venv", "--system-site-packages", "--without-pip", str(env)]]
+        elif self.uv:
+            pip = [self.uv, "pip", "install", "-q", "--python", inside]
+            steps = [[self.uv, "venv", "-q", "--no-project", "--python", python.path, str(env)]]
         else:
             # Compiling all of a large package takes longer than installing it; the check compiles what is used.
             pip = [inside, "-m", "pip", "install", "-q", "--no-compile", "--disable-pip-version-check", "--no-input"]
-            steps = [[python.path, "-m", "venv", str(env)], [*pip, "-r", str(pins)]]
+            steps = [[python.path, "-m", "venv", str(env)]]
+        if way.build:
+            steps.append([*pip, *way.build])
+        if not way.system:
+            steps.append([*pip, *(["--no-build-isolation"] if way.build else []), "-r", str(pins)])
         if way.check:
             steps.append([inside, "-c", f"import {way.check}"])
         telling = asyncio.create_task(self._tell(way, started))
@@ -177,7 +189,7 @@ class Builder:
 
 
 def _called(way: Way) -> str:
-    return way.name or ", ".join(list(way.requirements or ())[:3]) or "an environment"
+    return way.name or ", ".join(list(way.requirements or (way.system and way.system.modules) or ())[:3])
 
 
 def _usable(folder: Path) -> bool:

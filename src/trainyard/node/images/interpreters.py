@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import importlib.util
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -35,21 +36,25 @@ def serving(way: Way) -> Python | None:
     ours = current()
     if serves(way.python, ours.version):
         return ours
+    folders = [*os.environ.get("PATH", os.defpath).split(os.pathsep), "/usr/local/bin", "/usr/bin"]
     for minor in range(20, 6, -1):
-        if serves(way.python, (3, minor)) and (path := shutil.which(f"python3.{minor}")):
-            found = _asked(path, (3, minor))
-            if found:
+        for folder in dict.fromkeys(folders) if serves(way.python, (3, minor)) else ():
+            found = asked(os.path.join(folder, f"python3.{minor}"))
+            # A name on PATH may be a shim of another version, or of none that is selected: the next folder may do.
+            if found and found.version == (3, minor):
                 return found
     return None
 
 
-def _asked(path: str, version: tuple[int, int]) -> Python | None:
-    """A name on PATH may be a shim of another version, or nothing at all: only one that answers counts."""
-    code = "import sys; print('%d.%d.%d' % sys.version_info[:3])"
-    said = _output([path, "-c", code])
-    if not said.startswith(f"{version[0]}.{version[1]}."):
+def asked(path: str) -> Python | None:
+    """What an interpreter says of itself; None when there is none, or it does not answer."""
+    if not os.access(path, os.X_OK):
         return None
-    return Python(path, version, f"{said} {os.path.realpath(path)}")
+    said = _output([path, "-c", "import sys; print('%d.%d.%d' % sys.version_info[:3])"])
+    if not re.fullmatch(r"\d+\.\d+\.\d+", said):
+        return None
+    major, minor, _ = said.split(".")
+    return Python(path, (int(major), int(minor)), f"{said} {os.path.realpath(path)}")
 
 
 def _output(argv: list[str]) -> str:
@@ -75,10 +80,11 @@ def lacks(modules: dict[str, str]) -> str:
     return ""
 
 
-def has(system: System) -> bool:
-    """True when that interpreter finds the module."""
-    code = f"import importlib.util as u; print(u.find_spec({system.module!r}) is not None)"
-    return _output([system.python, "-c", code]) == "True"
+def without(system: System) -> list[str]:
+    """The modules that this interpreter does not find. All of them, when it does not answer."""
+    code = "import importlib.util as u, sys; print(*[one for one in sys.argv[1:] if u.find_spec(one) is None], '.')"
+    said = _output([system.python, "-I", "-c", code, *system.modules]).split()
+    return said[:-1] if said else list(system.modules)
 
 
 def on_path(python: str, cache: Path) -> str:

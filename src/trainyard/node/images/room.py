@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,25 +12,34 @@ from pathlib import Path
 from trainyard.node.images import catalogue, interpreters, problems
 from trainyard.node.images.catalogue import Image, Way
 from trainyard.node.images.environments import Builder
+from trainyard.node.images.interpreters import Python
 from trainyard.node.images.problems import ImageProblem
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """What a container of this image gets. `path` goes in front of PATH; the pod's own variables win over `env`."""
+    """What a container of this image gets. `path` goes in front of PATH; the pod's own variables win over `env`.
+
+    `files`: path in the container -> where that file is; `folders`: empty ones of its own. `layout` makes them.
+    """
 
     path: list[str]
     env: dict[str, str] = field(default_factory=dict)
     entrypoint: list[str] = field(default_factory=list)
     args: list[str] = field(default_factory=list)
     workdir: str = ""
+    files: dict[str, str] = field(default_factory=dict)
+    folders: tuple[str, ...] = ()
 
 
 class Images:
     """The images of one node. Reads the catalogues when it is made: ManifestError for a file that cannot be used."""
 
     def __init__(self, files: Iterable[Path], cache: Path, say: Callable[[str], None], uv: str | None = None) -> None:
-        """`files`: a person's own catalogues, first to last. `uv`: its path, "" for none, None to look for it."""
+        """`files`: a person's own catalogues, first to last. `uv`: its path, "" for none, None to look for it.
+
+        The variable TRAINYARD_YES is the consent to ways that ask for it, now and for later.
+        """
         self._images = [one for file in (*files, catalogue.SHIPPED) for one in catalogue.read(file)]
         self._cache = cache
         self._say = say
@@ -55,7 +65,9 @@ class Images:
                 f"or an 'entrypoint' in its entry in {entry.source}",
             )
         path = await self._satisfied(image, entry)
-        return Prepared([path], dict(entry.env), list(entry.entrypoint), list(entry.args), entry.workdir)
+        files = {target: _found(image, target, place) for target, place in entry.files.items()}
+        env, words, args = dict(entry.env), list(entry.entrypoint), list(entry.args)
+        return Prepared([path], env, words, args, entry.workdir, files, entry.folders)
 
     async def close(self) -> None:
         """Ends the builds that still run. What they have built so far is removed."""
@@ -117,13 +129,29 @@ class Images:
             if lacking:
                 python = interpreters.current().path
                 raise ImageProblem(problems.FAILED, f"{python} has {lacking}; install it there with pip")
+        await self._installed(way)
+        if way.current is not None:
             return self._current()
         if way.system is not None:
-            if not await asyncio.to_thread(interpreters.has, way.system):
-                what = f"{way.system.python} has no module {way.system.module}"
-                raise ImageProblem(problems.FAILED, f"{what}; install the system package {way.system.package}")
-            return self._on_path(way.system.python)
+            python = await asyncio.to_thread(interpreters.asked, way.system.python)
+            return await self._brought(way, python) if python else self._on_path(way.system.python)
         return await self._built(way)
+
+    async def _installed(self, way: Way) -> None:
+        """What the way needs of the operating system is there. Says everything that is not, and one command for it."""
+        modules = way.system.modules if way.system else {}
+        lacking = await asyncio.to_thread(interpreters.without, way.system) if way.system else []
+        programs = [name for name in way.needs if shutil.which(name) is None]
+        if not (lacking or programs):
+            return
+        what = (
+            [f"{way.system.python} has no module {' and no module '.join(lacking)}"] if way.system and lacking else []
+        )
+        what += [f"there is no {name} on PATH" for name in programs]
+        packages = dict.fromkeys([*(modules[one] for one in lacking), *(way.needs[name] for name in programs)])
+        root = "" if os.geteuid() == 0 else "sudo "
+        fix = f"on Debian: {root}apt-get install -y {' '.join(packages)}"
+        raise ImageProblem(problems.FAILED, f"{' and '.join(what)}; {fix}")
 
     async def _built(self, way: Way) -> str:
         python = await asyncio.to_thread(interpreters.serving, way)
@@ -134,6 +162,13 @@ class Images:
             this = f"this is {ours.version[0]}.{ours.version[1]}, and no other was found"
             fix = f"install Python {(most or least).strip()} (a python{(most or least).strip()} on PATH is enough)"
             raise ImageProblem(problems.FAILED, f"{way.name or 'it'} needs Python {wanted}; {this}; {fix}")
+        if way.ask and not os.environ.get("TRAINYARD_YES") and not self._builder.has(way, python):
+            sizes = f"{way.download or 'an unknown size'} to download, {way.disk or 'an unknown size'} on disk"
+            fix = "set the variable TRAINYARD_YES=1 to let it be installed"
+            raise ImageProblem(problems.FAILED, f"{way.name or 'it'} is large ({sizes}) and nobody has agreed; {fix}")
+        return await self._brought(way, python)
+
+    async def _brought(self, way: Way, python: Python) -> str:
         key = os.fspath(self._builder.folder(way, python))
         build = self._builds.get(key)
         if build is None:
@@ -146,3 +181,11 @@ class Images:
         self._builds.pop(key, None)
         if not build.cancelled():
             build.exception()
+
+
+def _found(image: str, target: str, place: str) -> str:
+    """Where a file of the image is. A bare name is a program on PATH."""
+    real = place if "/" in place else shutil.which(place) or ""
+    if not os.path.exists(real):
+        raise ImageProblem(problems.FAILED, f"{image}: {target} should be {place}, which is not there; see its entry")
+    return real

@@ -133,8 +133,8 @@ class Images:
         if way.current is not None:
             return self._current()
         if way.system is not None:
-            python = await asyncio.to_thread(interpreters.asked, way.system.python)
-            return await self._brought(way, python) if python else self._on_path(way.system.python)
+            system = await asyncio.to_thread(interpreters.asked, way.system.python)
+            return await self._brought(way, system) if system else self._on_path(way.system.python)
         return await self._built(way)
 
     async def _installed(self, way: Way) -> None:

@@ -50,7 +50,7 @@ if TASK.role == "ps":
 
 import numpy as np  # noqa: E402
 import tensorflow.compat.v1 as tf  # noqa: E402
-import tf_digits  # noqa: E402
+import drawn_digits  # noqa: E402
 
 
 class Model:
@@ -58,7 +58,7 @@ class Model:
 
     def __init__(self, task, flags):
         here = "/job:%s/task:%d" % (task.role, task.index)
-        size = tf_digits.HEIGHT * tf_digits.WIDTH
+        size = drawn_digits.HEIGHT * drawn_digits.WIDTH
         with tf.device(tf.train.replica_device_setter(cluster=task.cluster, worker_device=here)):
             self.step = tf.train.get_or_create_global_step()
             self.pictures = tf.placeholder(tf.float32, [None, size])
@@ -121,7 +121,7 @@ class Begin(tf.train.SessionCreator):
 def train(task, flags, model, session):
     """Steps until all replicas together have done enough."""
     own = 0 if task.leads else task.index + 1
-    pictures, labels = tf_digits.digits(PICTURES, flags.seed + 100 + own)
+    pictures, labels = drawn_digits.digits(PICTURES, flags.seed + 100 + own)
     random = np.random.RandomState(flags.seed + own)
     mine, shown = 0, -flags.print_every
     while True:
@@ -151,7 +151,7 @@ def finish(task, session, model):
 
 def judge(task, flags, model, session):
     """Accuracy on pictures that no replica has seen."""
-    pictures, labels = tf_digits.digits(2000, flags.seed)
+    pictures, labels = drawn_digits.digits(2000, flags.seed)
     feed = {model.pictures: pictures, model.labels: labels}
     loss, accuracy, step = session.run([model.loss, model.accuracy, model.step], feed)
     task.say("held-out accuracy %.3f, loss %.4f, after %d steps" % (accuracy, loss, step))

@@ -144,9 +144,7 @@ class Images:
         programs = [name for name in way.needs if shutil.which(name) is None]
         if not (lacking or programs):
             return
-        what = (
-            [f"{way.system.python} has no module {' and no module '.join(lacking)}"] if way.system and lacking else []
-        )
+        what = [f"{way.system.python} has no module {one}" for one in lacking if way.system]
         what += [f"there is no {name} on PATH" for name in programs]
         packages = dict.fromkeys([*(modules[one] for one in lacking), *(way.needs[name] for name in programs)])
         root = "" if os.geteuid() == 0 else "sudo "

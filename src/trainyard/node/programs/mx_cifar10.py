@@ -27,7 +27,7 @@ def parser():
     found = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = found.add_argument
     add("--network", default="resnet", help="accepted for the sake of old command lines")
-    add("--num-layers", type=int, default=2, help="convolutions of the network, 1 to 4")
+    add("--num-layers", type=int, default=2, help="convolutions of the network, at most 4")
     add("--gpus", help="list of GPUs, such as 0 or 0,2; without one the CPU trains")
     add("--kv-store", default="dist_sync" if dist else "device", help="local, device, dist_sync, dist_async, ...")
     add("--num-epochs", type=int, default=10)
@@ -77,8 +77,6 @@ def problem(args, role):
         return "--image-shape=%s is no list of three numbers such as 3,28,28" % args.image_shape
     if channels != 3 or not (16 <= height <= 256 and 16 <= width <= 256):
         return "--image-shape=%s: the pictures drawn here have 3 channels and 16 to 256 rows and columns" % args.image_shape
-    if not 1 <= args.num_layers <= 4 and args.network != "resnet":
-        return "--num-layers=%d: the small network here has 1 to 4 convolutions" % args.num_layers
     if args.num_classes < 10:
         return "--num-classes=%d: the pictures are of 10 classes" % args.num_classes
     if args.batch_size < 1 or args.num_examples < args.batch_size:
@@ -183,7 +181,7 @@ def train(mx, args):
     batches = training.num_data // args.batch_size
     steps = [batches * (int(one) - begin) for one in args.lr_step_epochs.split(",") if int(one) > begin]
     if steps:
-        settings["lr_scheduler"] = mx.lr_scheduler.MultiFactorScheduler(step=steps, factor=args.lr_factor)
+        settings["lr_scheduler"] = mx.lr_scheduler.MultiFactorScheduler(steps, args.lr_factor, base_lr=args.lr)
     metrics = [mx.metric.Accuracy(), mx.metric.CrossEntropy()]
     if args.top_k > 1:
         metrics.append(mx.metric.TopKAccuracy(top_k=args.top_k))

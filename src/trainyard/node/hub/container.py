@@ -1,16 +1,19 @@
-"""One container: the init that the hub forks, and the program that the init starts.
+"""One container: the init that the hub forks, the program that the init starts, and those it starts beside it (exec).
 
-Rule: until the program is exec'ed, every failure goes into the report pipe, with the words of the status."""
+Rule: until a program is exec'ed, every failure goes into its report pipe, with the words of the status."""
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import resource
 import signal
+import termios
 from typing import Any, NoReturn
 
 from . import calls, reaper, root  # relative: see the package's docstring
+from .init import Init, tell
 from .namespaces import Pods
 
 _FURTHER = 3  # the first file descriptor that is not one of the three standard ones
@@ -32,14 +35,17 @@ class Failed(Exception):
         return cls(said["code"], said["reason"], said["message"])
 
 
-def run_init(spec: dict[str, Any], log: int, report: int, pods: Pods | None) -> NoReturn:
-    """Runs in the forked child and never comes back."""
+def run_init(spec: dict[str, Any], fds: tuple[int, int, int], pods: Pods | None) -> NoReturn:
+    """Runs in the forked child and never comes back. `fds`: the log, the report pipe, the door (see init.py)."""
+    log, report, door = fds
+    identity = (int(spec["uid"]), int(spec["gid"])) if pods else None
     code = 128
     try:
-        program = _prepare(spec, log, report, pods)
+        program = _prepare(spec, fds, pods)
         os.close(report)
         os.close(log)
-        code = reaper.be_init(program, alone=pods is not None)
+        init = Init(program, door, lambda further, streams: _further(further, streams, identity))
+        code = init.run(alone=pods is not None)
     except BaseException as error:
         failure = error if isinstance(error, Failed) else Failed(128, "StartError", str(error))
         try:
@@ -49,13 +55,14 @@ def run_init(spec: dict[str, Any], log: int, report: int, pods: Pods | None) -> 
     os._exit(code)
 
 
-def _prepare(spec: dict[str, Any], log: int, report: int, pods: Pods | None) -> int:
+def _prepare(spec: dict[str, Any], fds: tuple[int, int, int], pods: Pods | None) -> int:
     """Enter the pod, build the root, fork the program. Returns the program's pid."""
-    identity = (int(spec["uid"]), int(spec["gid"]))
+    log, report, _ = fds
+    identity = (int(spec["uid"]), int(spec["gid"])) if pods else None
     if pods:
         pods.enter(spec["pod"])
         calls.unshare(calls.NEWNS)
-    log, report = _keep_only(log, report)
+    _keep_only(fds)
     os.setsid()
     if pods:
         root.build(spec["root"], spec["mounts"], spec["cwd"])
@@ -65,36 +72,56 @@ def _prepare(spec: dict[str, Any], log: int, report: int, pods: Pods | None) -> 
     program = os.fork()
     if program == 0:
         try:
-            _become(spec, log, identity if pods else None)
-        except Failed as failure:
-            failure.write(report)
+            _become(spec, (0, log, log), identity)
         except BaseException as error:
-            Failed(128, "StartError", str(error)).write(report)
+            failure = error if isinstance(error, Failed) else Failed(128, "StartError", str(error))
+            failure.write(report)
         finally:
             os._exit(128)
     return program
 
 
-def _keep_only(log: int, report: int) -> tuple[int, int]:
-    """Close everything the hub has open, above all its control socket, but for these two."""
+def _further(spec: dict[str, Any], fds: list[int], identity: tuple[int, int] | None) -> int:
+    """Fork one more program into the container: same root, same namespaces, three streams of its own."""
+    stdin, stdout, stderr, result = fds
+    reaper.block_for_init()
+    program = os.fork()
+    if program == 0:
+        try:
+            signal.set_wakeup_fd(-1)  # the pipe is the init's
+            for name in reaper.AWAITED:
+                signal.signal(name, signal.SIG_DFL)
+            _become(spec, (stdin, stdout, stderr), identity)
+        except BaseException as error:
+            failure = error if isinstance(error, Failed) else Failed(128, "StartError", str(error))
+            tell(result, {"error": failure.said})
+        finally:
+            os._exit(128)
+    reaper.unblock_for_init()
+    return program
+
+
+def _keep_only(fds: tuple[int, ...]) -> None:
+    """Close everything the hub has open, above all its control socket, but for these."""
     devnull = os.open(os.devnull, os.O_RDWR)
     for fd in range(_FURTHER):
         os.dup2(devnull, fd)
-    top = os.sysconf("SC_OPEN_MAX")
-    first, second = sorted((log, report))
-    os.closerange(_FURTHER, first)
-    os.closerange(first + 1, second)
-    os.closerange(second + 1, min(top, 1 << 16))
-    return log, report
+    low = _FURTHER
+    for kept in sorted(fds):
+        os.closerange(low, kept)
+        low = kept + 1
+    os.closerange(low, min(os.sysconf("SC_OPEN_MAX"), 1 << 16))
 
 
-def _become(spec: dict[str, Any], log: int, identity: tuple[int, int] | None) -> None:
+def _become(spec: dict[str, Any], streams: tuple[int, int, int], identity: tuple[int, int] | None) -> None:
     os.setsid()
+    if spec.get("tty"):
+        fcntl.ioctl(streams[0], termios.TIOCSCTTY, 0)
     calls.die_with_parent(signal.SIGKILL)
     os.umask(0o022)
     resource.setrlimit(resource.RLIMIT_NOFILE, tuple(spec["files"]))
-    for fd in (1, 2):
-        os.dup2(log, fd)
+    for fd, stream in enumerate(streams):
+        os.dup2(stream, fd)
     try:
         os.chdir(spec["cwd"])
     except OSError as error:

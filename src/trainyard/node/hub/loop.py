@@ -6,6 +6,7 @@ that counts them in `fds`. Every message of the runner has `do` and `id`; its an
     pod        pod, hostname, address, memory: [folder]      namespaces of a pod; `memory` become tmpfs
     unpod      pod
     spawn      container, pod, argv, env, cwd, root, mounts  + 1 fd, the log; answered when the program is running
+    exec       container                                     + 5 fds for the container's init, see init.py
     signal     container, kill: bool
     listen     address, port, udp                            answered with a socket of the pods' network
     socket                                                   answered with an unconnected TCP socket of it
@@ -48,6 +49,7 @@ class Hub:
         self.pods = pods
         self._inits: dict[int, str] = {}  # pid of an init -> container
         self._starting: dict[int, Starting] = {}  # the same pid -> what is awaited
+        self._doors: dict[str, socket.socket] = {}  # container -> where its init hears of further programs
         self._selector = selectors.DefaultSelector()
 
     def run(self, watcher: int) -> None:
@@ -110,6 +112,8 @@ class Hub:
             case "spawn":
                 self._spawn(message, fds[0])
                 return None
+            case "exec":
+                self._exec(message["container"], fds)
             case "signal":
                 self._signal(message["container"], bool(message["kill"]))
             case "listen":
@@ -123,6 +127,8 @@ class Hub:
     def _spawn(self, message: Message, log: int) -> None:
         """Fork the init. The answer follows when its program runs: then the pipe closes, empty."""
         result, report = os.pipe()
+        door, inner = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        door.setblocking(False)
         # Blocked before the fork: a TERM that comes early waits for the init, and is not lost on a PID 1.
         reaper.block_for_init()
         pid = -1
@@ -130,14 +136,31 @@ class Hub:
             pid = self.pods.fork() if self.pods else os.fork()
             if pid == 0:
                 signal.set_wakeup_fd(-1)
-                run_init(message, log, report, self.pods)
+                run_init(message, (log, report, inner.detach()), self.pods)
         finally:
             if pid != 0:
                 reaper.unblock_for_init()
                 os.close(report)
+                inner.close()
         starting = Starting(message["container"], message["id"], result)
         self._inits[pid], self._starting[pid] = message["container"], starting
+        self._doors[message["container"]] = door
         self._selector.register(result, selectors.EVENT_READ, starting)
+
+    def _exec(self, container: str, fds: list[int]) -> None:
+        door = self._doors.get(container)
+        try:
+            if door is None:
+                raise OSError("it does not run")
+            socket.send_fds(door, [b"+"], fds)
+        except OSError as error:
+            raise Failed(128, "StartError", f"cannot start a program in the container: {error}") from None
+
+    def _forget(self, pid: int) -> str | None:
+        container = self._inits.pop(pid, None)
+        if container is not None and (door := self._doors.pop(container, None)):
+            door.close()
+        return container
 
     def _started(self, one: Starting) -> None:
         """The pipe has ended: the program runs, or the pipe says why not. Heard twice when the program is short."""
@@ -153,7 +176,7 @@ class Hub:
         reply: Message = {"re": one.request}
         if said:
             reply["error"] = Failed.read(said).said
-            self._inits.pop(pid, None)  # its end is no news
+            self._forget(pid)  # its end is no news
         self.channel.send(reply)
 
     def _signal(self, container: str, kill: bool) -> None:
@@ -167,7 +190,7 @@ class Hub:
         for pid, code in reaper.reap().items():
             if starting := self._starting.get(pid):
                 self._started(starting)
-            container = self._inits.pop(pid, None)
+            container = self._forget(pid)
             if container is not None:
                 if not self.pods:
                     # Somebody killed an init: its orphans came to us, and nobody else's did.

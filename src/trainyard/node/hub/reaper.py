@@ -1,4 +1,4 @@
-"""Trees of processes: finding them, ending them, and being the init of one container.
+"""Trees of processes: finding them, ending them, collecting what has ended.
 
 Rule: while the init of a container lives, all its descendants are below it (it is PID 1 of their namespace, or their
 subreaper). So a container is killed through its init, which goes last, or by the kernel with its namespace."""
@@ -14,7 +14,7 @@ import time
 from . import calls  # relative: this program runs without its package, see the package's docstring
 
 END_ALL = signal.SIGUSR2  # to an init without namespace: kill everything below you, then end
-_AWAITED = {signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, END_ALL}
+AWAITED = {signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, END_ALL}
 
 
 def _parents() -> dict[int, int]:
@@ -75,32 +75,13 @@ def reap() -> dict[int, int]:
         ended[pid] = code if code >= 0 else 128 - code
 
 
-def be_init(program: int, alone: bool) -> int:
-    """Wait for the program, collecting orphans and passing TERM on. Returns the program's exit code.
-
-    `alone` says that this process is PID 1 of its namespace: then its end is the end of all below it."""
-    while True:
-        ended = reap()
-        if program in ended:
-            if not alone:
-                end_all_below(os.getpid())
-            return ended[program]
-        got = signal.sigwait(_AWAITED)
-        if got == END_ALL:
-            end_all_below(os.getpid())
-            return 128 + signal.SIGKILL
-        if got != signal.SIGCHLD:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(program, got)
-
-
 def block_for_init() -> None:
-    """Signals wait until `be_init` asks for them. To be called before the init is forked."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, _AWAITED)
+    """Signals wait until the init is ready for them. To be called before it is forked."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, AWAITED)
 
 
 def unblock_for_init() -> None:
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, _AWAITED)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, AWAITED)
 
 
 def plain_signals() -> None:

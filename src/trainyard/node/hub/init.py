@@ -1,0 +1,104 @@
+"""The init of one container: waits for the container's program, and starts further programs beside it (exec).
+
+Rules:
+- Everything that runs in a container was forked by its init or by something below it, so all of it ends with the init.
+- Signals only wake it, through a pipe; what is to be done is done here, never inside a signal handler.
+- What the runner asks for comes through the *door*: one byte per program, and five file descriptors beside it: what to
+  run (a file of JSON), the three streams, and a pipe for what became of it. Into that pipe go lines of JSON:
+  {"pid"}, maybe {"error"} of the words of a status, and {"code"}. A pipe that ends without a code was cut by the
+  container's own end."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import selectors
+import signal
+import socket
+from collections.abc import Callable
+from typing import Any
+
+from . import reaper  # relative: see the package's docstring
+
+DESCRIPTORS = 5  # beside each byte of the door
+_AT_ONCE = 4096
+
+Start = Callable[[dict[str, Any], list[int]], int]
+"""Forks a program: what to run, and its three streams and its pipe. Returns the pid."""
+
+
+class Init:
+    def __init__(self, program: int, door: int, start: Start) -> None:
+        self._program = program
+        self._start = start
+        self._door = socket.socket(fileno=door)
+        self._further: dict[int, int] = {}  # pid of a further program -> the pipe for its end
+        self._selector = selectors.DefaultSelector()
+        self._woken, wake = os.pipe()
+        os.set_blocking(self._woken, False)
+        os.set_blocking(wake, False)
+        signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+        for name in reaper.AWAITED:
+            signal.signal(name, lambda *_: None)
+        for fd in (self._woken, door):
+            self._selector.register(fd, selectors.EVENT_READ)
+        reaper.unblock_for_init()
+
+    def run(self, alone: bool) -> int:
+        """Until the program has ended; its exit code. `alone`: this is PID 1, whose end is the end of all below it."""
+        while True:
+            ended = reaper.reap()
+            for pid, code in ended.items():
+                if pid in self._further:
+                    tell(self._further[pid], {"code": code})
+                    os.close(self._further.pop(pid))
+            if self._program in ended:
+                if not alone:
+                    reaper.end_all_below(os.getpid())
+                return ended[self._program]
+            for key, _ in self._selector.select():
+                if key.fd == self._woken:
+                    if self._signalled():
+                        return 128 + signal.SIGKILL
+                else:
+                    self._knock()
+
+    def _signalled(self) -> bool:
+        """Pass on what came; True when everything should end and has."""
+        got: set[int] = set()
+        with contextlib.suppress(BlockingIOError):
+            got = set(os.read(self._woken, _AT_ONCE))
+        if reaper.END_ALL in got:
+            reaper.end_all_below(os.getpid())
+            return True
+        for number in got - {signal.SIGCHLD}:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._program, number)
+        return False
+
+    def _knock(self) -> None:
+        byte, fds, _, _ = socket.recv_fds(self._door, 1, DESCRIPTORS)
+        if not byte:
+            self._selector.unregister(self._door.fileno())  # the hub is going, and will take us along
+            return
+        for fd in fds:
+            os.set_inheritable(fd, False)
+        asked, result = fds[0], fds[-1]
+        try:
+            spec = json.loads(os.pread(asked, os.fstat(asked).st_size, 0))
+            pid = self._start(spec, fds[1:])
+        except Exception as error:
+            tell(result, {"error": {"code": 128, "reason": "StartError", "message": str(error)}})
+            os.close(result)
+        else:
+            self._further[pid] = result
+            tell(result, {"pid": pid})
+        for fd in fds[:-1]:
+            os.close(fd)
+
+
+def tell(fd: int, said: dict[str, Any]) -> None:
+    """One line into a pipe that may have no reader left."""
+    with contextlib.suppress(OSError):
+        os.write(fd, json.dumps(said).encode() + b"\n")

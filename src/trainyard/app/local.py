@@ -4,7 +4,8 @@
         await cluster.api.create(...)
 
 Rules:
-- Loopback only, a free port, a random token. What is on disk lies in one private folder, removed at the end.
+- Loopback only, free ports, a random token. What is on disk lies in one private folder, removed at the end.
+- Two doors: plain HTTP for the parts in here, TLS with a certificate of this cluster for kubectl and pods.
 - Nobody in here has a shorter way than the API: each part is a client like any other.
 - The order of the end is the reverse of the start: first those who make pods, then the pods, then the server.
   `stop(kill=True)` does not wait for anybody's grace.
@@ -13,9 +14,11 @@ Rules:
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import os
 import secrets
+import ssl
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -33,7 +36,7 @@ from trainyard.control import Operator
 from trainyard.core import Config
 from trainyard.node import Images, Node
 from trainyard.objects import GVK, Json
-from trainyard.server import Server
+from trainyard.server import Authority, Server
 from trainyard.workloads import Workloads
 
 CRD = GVK("apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions")
@@ -66,6 +69,7 @@ class LocalCluster:
         self._images: Images | None = None
         self._node: Node | None = None
         self.token = secrets.token_urlsafe(32)
+        self.root_ca = ""
         self.server = Server(_checks(), self.token, now)
         self._api: Api | None = None
 
@@ -104,9 +108,15 @@ class LocalCluster:
         options = self._options
         self._images = Images(catalogues(options.images), options.cache or cache_folder(), options.say)
         self._folder = Folder(options.state)
-        await self.server.start()
-        self._api = api = Api(self.server.url, self.token)
-        await self._install()
+        # Certificates take a while, most of it to load the library: meanwhile the rest of the server starts.
+        made = asyncio.create_task(asyncio.to_thread(_certified, self._folder.path))
+        try:
+            await self.server.start()
+            self._api = api = Api(self.server.url, self.token)
+            await self._install()
+        finally:
+            context, self.root_ca = await made
+        await self.server.start_tls(context)
         self._node = Node(
             api,
             self._folder.path,
@@ -117,7 +127,7 @@ class LocalCluster:
             token=self.token,
             now=self._now,
         )
-        self._workloads = Workloads(api, self._now)
+        self._workloads = Workloads(api, self._now, self.root_ca)
         await asyncio.gather(self._node.start(), self._workloads.start(), self.start_operator())
 
     async def _install(self) -> None:
@@ -172,23 +182,29 @@ class LocalCluster:
     def write_kubeconfig(self, path: Path | None = None) -> Path:
         """A file that kubectl takes, for this user only; in the private folder unless `path` says where."""
         path = path or self.folder / "kubeconfig"
-        text = yaml.safe_dump(kubeconfig(self.server.url, self.token), sort_keys=False)
+        text = yaml.safe_dump(kubeconfig(self.server.tls_url, self.token, self.root_ca), sort_keys=False)
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "w") as file:
             file.write(text)
         return path
 
 
-def kubeconfig(url: str, token: str) -> Json:
-    """The token is in the address: kubectl sends no credentials over plain HTTP (server/http.py)."""
+def kubeconfig(url: str, token: str, root_ca: str) -> Json:
     name = "trainyard"
+    trusted = base64.b64encode(root_ca.encode()).decode()
     return {
         "apiVersion": "v1",
         "kind": "Config",
-        "clusters": [{"name": name, "cluster": {"server": f"{url}/{token}"}}],
-        "users": [{"name": name, "user": {}}],
+        "clusters": [{"name": name, "cluster": {"server": url, "certificate-authority-data": trusted}}],
+        "users": [{"name": name, "user": {"token": token}}],
         "contexts": [{"name": name, "context": {"cluster": name, "user": name, "namespace": "default"}}],
         "current-context": name,
     }
+
+
+def _certified(folder: Path) -> tuple[ssl.SSLContext, str]:
+    """What the TLS door listens with, and the authority to trust. By the real clock: others judge it by theirs."""
+    authority = Authority.new(time.time())
+    return authority.context(folder), authority.pem
 
 
 def catalogues(named: tuple[Path, ...]) -> list[Path]:

@@ -9,7 +9,8 @@ Rules for this room:
 - Everything between HTTP and the log is free of await, of frameworks and of the clock; time is asked once per request.
 """
 
+from trainyard.server.certificates import Authority
 from trainyard.server.log import Log
 from trainyard.server.server import Server
 
-__all__ = ["Log", "Server"]
+__all__ = ["Authority", "Log", "Server"]

@@ -1,7 +1,7 @@
 """What happens to an object on its way in: it is read, cleaned, defaulted, filled in and checked.
 
 Order, the same for every resource: identity (apiVersion, kind, name, namespace) -> metadata -> prune -> default ->
-`prepare` of the strategy -> schema, then the strategy's check, then the checks that the server was given -> generation.
+schema -> `prepare` and `admit` of the strategy, its check, then the checks that the server was given -> generation.
 A problem of the schema hides the cross-field checks: those may trust the types. A write is not refused for a problem
 that the stored object has already.
 """
@@ -125,6 +125,7 @@ def _shape(resource: Resource, new: Json, old: Json | None, site: Site, checks: 
     if resource.schema is not None and (found := resource.schema.validate(new)):
         return new, _made_worse(resource.schema, found, old)
     resource.prepare(new, old, site)
+    resource.admit(new, old, site)
     found = list(resource.check(new, old))
     if check := checks.get((resource.group, resource.kind)):
         found += check(new, old)

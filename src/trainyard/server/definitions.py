@@ -12,9 +12,10 @@ from typing import Any
 from trainyard.objects import Json, Problem, condition, decode, encode, with_condition
 from trainyard.schema import Schema
 from trainyard.schema.checks import shown
+from trainyard.server import scale
 from trainyard.server.jsonpath import compile_path
 from trainyard.server.log import Entry
-from trainyard.server.resources import Column, Registry, Resource
+from trainyard.server.resources import Column, Registry, Resource, Scaled
 from trainyard.server.site import Site
 from trainyard.server.tables import age, since, text_of
 
@@ -64,6 +65,7 @@ def _resource(spec: Json, version: Json, stored: str) -> Resource:
         namespaced=spec.get("scope") == "Namespaced",
         store=f"{names['plural']}.{group}",
         status="status" in subresources,
+        scale=_scaled(subresources.get("scale")),
         custom=True,
         generation=True,
         schema=_compiled(encode(_open(version))),
@@ -74,6 +76,22 @@ def _resource(spec: Json, version: Json, stored: str) -> Resource:
         read=_as_version(f"{group}/{version['name']}") if other else None,
         write=_as_version(f"{group}/{stored}") if other else None,
     )
+
+
+def _scaled(paths: Json | None) -> Scaled | None:
+    """Where custom resources have their number of replicas."""
+    if not isinstance(paths, dict):
+        return None
+    selector = _steps(paths.get("labelSelectorPath") or "")
+    return Scaled(
+        _steps(paths["specReplicasPath"]),
+        _steps(paths["statusReplicasPath"]),
+        lambda obj: text_of(scale.at(obj, selector)) if selector else "",
+    )
+
+
+def _steps(path: str) -> tuple[str, ...]:
+    return tuple(step for step in path.split(".") if step)
 
 
 @lru_cache(maxsize=64)
@@ -181,12 +199,34 @@ def _version_problems(version: Json, path: str) -> list[Problem]:
         _compiled(encode(_open(version)))
     except ValueError as error:
         found.append(Problem(f"{path}.schema.openAPIV3Schema", f"Invalid value: {error}"))
+    found += _scale_problems(version, f"{path}.subresources.scale")
     for word in ("additionalPrinterColumns", "selectableFields"):
         for index, one in enumerate(version.get(word) or ()):
             try:
                 compile_path(one["jsonPath"])
             except ValueError as error:
                 found.append(Problem(f"{path}.{word}[{index}].jsonPath", f"Invalid value: {error}"))
+    return found
+
+
+def _scale_problems(version: Json, path: str) -> list[Problem]:
+    paths = (version.get("subresources") or {}).get("scale")
+    if paths is None:
+        return []
+    if not isinstance(paths, dict):
+        return [Problem(path, f"Invalid value: {shown(paths)}: must be an object")]
+    found = []
+    for name, start, needed in (
+        ("specReplicasPath", ".spec.", True),
+        ("statusReplicasPath", ".status.", True),
+        ("labelSelectorPath", "", False),
+    ):
+        given = paths.get(name)
+        if not given and needed:
+            found.append(Problem(f"{path}.{name}", "Required value"))
+        elif given and not (isinstance(given, str) and given.startswith(start or (".spec.", ".status."))):
+            text = f"should be a json path under {start.rstrip('.') or '.status or .spec'}"
+            found.append(Problem(f"{path}.{name}", f"Invalid value: {shown(given)}: {text}"))
     return found
 
 

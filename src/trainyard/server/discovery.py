@@ -18,11 +18,14 @@ VERSION: Json = {
     "platform": "linux/amd64",
 }
 _VERBS = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
-_SUBRESOURCES: dict[str, tuple[str, list[str]]] = {
-    "log": ("Pod", ["get"]),
-    "binding": ("Binding", ["create"]),
-    "finalize": ("Namespace", ["update"]),
+_SUBRESOURCES: dict[str, Json] = {
+    "log": {"kind": "Pod", "verbs": ["get"]},
+    "exec": {"kind": "PodExecOptions", "verbs": ["create", "get"]},
+    "binding": {"kind": "Binding", "verbs": ["create"]},
+    "token": {"group": "authentication.k8s.io", "version": "v1", "kind": "TokenRequest", "verbs": ["create"]},
+    "finalize": {"kind": "Namespace", "verbs": ["update"]},
 }
+_SCALE: Json = {"group": "autoscaling", "version": "v1", "kind": "Scale", "verbs": ["get", "patch", "update"]}
 
 
 def answer(registry: Registry, path: str) -> Response | None:
@@ -70,16 +73,18 @@ def _listed(resource: Resource) -> list[Json]:
         "singularName": resource.singular or resource.kind.lower(),
         "namespaced": resource.namespaced,
         "kind": resource.kind,
-        "verbs": _VERBS,
+        "verbs": ["create"] if resource.respond else _VERBS,
     }
     if resource.short:
         entry["shortNames"] = list(resource.short)
     if resource.categories:
         entry["categories"] = list(resource.categories)
     entries = [entry]
-    below = [("status", resource.kind, ["get", "patch", "update"])] if resource.status else []
-    below += [(name, *_SUBRESOURCES[name]) for name in resource.subresources]
-    for name, kind, verbs in below:
-        part = {"name": f"{resource.plural}/{name}", "singularName": "", "namespaced": resource.namespaced}
-        entries.append({**part, "kind": kind, "verbs": verbs})
+    below = {"status": {"kind": resource.kind, "verbs": ["get", "patch", "update"]}} if resource.status else {}
+    below |= {name: _SUBRESOURCES[name] for name in resource.subresources}
+    if resource.scale:
+        below["scale"] = _SCALE
+    for name, part in below.items():
+        named = {"name": f"{resource.plural}/{name}", "singularName": "", "namespaced": resource.namespaced}
+        entries.append({**named, **part})
     return entries

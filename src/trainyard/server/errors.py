@@ -79,7 +79,8 @@ MODIFIED = "the object has been modified; please apply your changes to the lates
 
 
 def forbidden(plural: str, group: str, name: str, why: str) -> Refused:
-    text = f'{qualified(plural, group)} "{name}" is forbidden: {why}'
+    named = f' "{name}"' if name else ""
+    text = f"{qualified(plural, group)}{named} is forbidden: {why}"
     return Refused(403, "Forbidden", text, _details(plural, group, name))
 
 

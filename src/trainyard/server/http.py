@@ -2,8 +2,7 @@
 
 Rules for this file:
 - Nothing here knows what is asked for. Token and size are checked before a verb sees the request.
-- The token comes as a bearer token, or as the first part of the path: kubectl sends no credentials over plain HTTP,
-  whatever its kubeconfig says, but it keeps the path of the server's address. Loopback only, in a file of mode 0600.
+- A bearer token says who asks: the administrator's, or a ServiceAccount's (tokens.py). Without one nobody comes in.
 - Watches are written straight to the transport; one that does not take its lines away is cut off.
 - An exception that nobody foresaw is logged and answered with a Status 500; the next request is served as ever.
 """
@@ -16,8 +15,12 @@ import logging
 
 from aiohttp import ClientError, ClientSession, ClientTimeout, web
 
+from trainyard.server import access, errors
 from trainyard.server.errors import Refused
-from trainyard.server.requests import JSON, LARGEST, Answer, Elsewhere, Request, Response, Watch
+from trainyard.server.rbac import Asked
+from trainyard.server.requests import JSON, LARGEST, Answer, Elsewhere, Request, Response, Tunnel, Watch
+from trainyard.server.tunnel import Tunnels
+from trainyard.server.users import ADMIN, User, named
 from trainyard.server.verbs import Verbs
 from trainyard.server.watching import Hub, Listener, bookmark
 
@@ -35,8 +38,13 @@ class Http:
         self._verbs, self._hub = verbs, hub
         self._token = f"Bearer {token}".encode() if token else b""
         self._kubelet: ClientSession | None = None
+        self._tunnels = Tunnels(token)
+
+    def end_tunnels(self) -> None:
+        self._tunnels.end()
 
     async def close(self) -> None:
+        await self._tunnels.close()
         if self._kubelet is not None:
             await self._kubelet.close()
             self._kubelet = None
@@ -44,13 +52,14 @@ class Http:
     async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
         path = request.rel_url.raw_path
         try:
-            path = self._authenticated(request, path)
-            asked = await _read(request, path)
+            asked = await _read(request, path, self._user(request, path))
             answer: Answer = self._verbs.answer(asked)
             if isinstance(answer, Response):
                 return web.Response(body=answer.body, status=answer.code, content_type=answer.content_type)
             if isinstance(answer, Watch):
                 return await self._watch(request, answer)
+            if isinstance(answer, Tunnel):
+                return await self._tunnels.serve(request, answer)
             return await self._elsewhere(request, answer)
         except Refused as refused:
             return _status(refused)
@@ -60,17 +69,26 @@ class Http:
             log.exception("a request failed: method=%s path=%r", request.method, path)
             return _status(Refused(500, "InternalError", "Internal error occurred: see the log of the API server"))
 
-    def _authenticated(self, request: web.BaseRequest, path: str) -> str:
-        """The path that is asked for, without a token in front."""
-        if not self._token or path in OPEN_PATHS:
-            return path
-        first, _, rest = path.removeprefix("/").partition("/")
-        if hmac.compare_digest(b"Bearer " + first.encode("utf-8", "surrogateescape"), self._token):
-            return f"/{rest}"
+    def _user(self, request: web.BaseRequest, path: str) -> User:
+        """Who asks. Raises Refused 401."""
         sent = request.headers.get("Authorization", "").encode("utf-8", "surrogateescape")
-        if hmac.compare_digest(sent, self._token):
-            return path
+        if path in OPEN_PATHS or hmac.compare_digest(sent, self._token):
+            return self._acting(request, ADMIN)
+        user = self._verbs.tokens.user_of(sent[7:].decode("latin-1")) if sent.startswith(b"Bearer ") else None
+        if user is not None:
+            return self._acting(request, user)
+        if not self._token:
+            return self._acting(request, ADMIN)
         raise Refused(401, "Unauthorized", "Unauthorized")
+
+    def _acting(self, request: web.BaseRequest, user: User) -> User:
+        """Whom the user acts for (`kubectl --as`): only the administrator may."""
+        wanted = request.headers.get("Impersonate-User", "")
+        if not wanted:
+            return user
+        if not user.all_rights:
+            raise access.refusal(user, Asked("impersonate", resource="users", name=errors.printable(wanted)))
+        return named(errors.printable(wanted), tuple(request.headers.getall("Impersonate-Group", ())))
 
     async def _watch(self, request: web.BaseRequest, watch: Watch) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": JSON, "Cache-Control": "no-cache, private"})
@@ -136,7 +154,7 @@ def _chunk(line: bytes) -> bytes:
     return b"%x\r\n%b\r\n" % (len(line), line)
 
 
-async def _read(request: web.BaseRequest, path: str) -> Request:
+async def _read(request: web.BaseRequest, path: str, user: User) -> Request:
     body = b""
     if request.body_exists:
         parts: list[bytes] = []
@@ -155,7 +173,18 @@ async def _read(request: web.BaseRequest, path: str) -> Request:
         body=body,
         content_type=request.content_type if "Content-Type" in request.headers else "",
         accept=request.headers.get("Accept", ""),
+        user=user,
+        query_string=request.rel_url.raw_query_string,
+        protocols=_offered(request),
     )
+
+
+def _offered(request: web.BaseRequest) -> tuple[str, ...] | None:
+    """The subprotocols of a WebSocket upgrade, None when it is none."""
+    if request.headers.get("Upgrade", "").lower() != "websocket" or request.method != "GET":
+        return None
+    lines = request.headers.getall("Sec-WebSocket-Protocol", ())
+    return tuple(one.strip() for line in lines for one in line.split(",") if one.strip())
 
 
 def _status(refused: Refused) -> web.Response:

@@ -20,6 +20,7 @@ SERVERS = ("uid", "creationTimestamp", "generation", "deletionTimestamp", "delet
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?\Z")
 _SERVICE = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?\Z")
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*\Z")
+_PATH = re.compile(r"(?!\.{1,2}\Z)[^/%\x00-\x1f]+\Z")
 _WORD = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]\Z")
 
 LABEL_TEXT = (
@@ -41,10 +42,11 @@ _RULES = {
     "label": (_LABEL, 63, LABEL_TEXT),
     "service": (_SERVICE, 63, SERVICE_TEXT),
     "subdomain": (_SUBDOMAIN, 253, SUBDOMAIN_TEXT),
+    "path": (_PATH, 253, "may not be '.' or '..', and may not contain '/' or '%'"),
 }
 ANNOTATIONS_SIZE = 256 * 1024
 # As in the real server: no vowels and no look-alikes.
-_SUFFIX = "bcdfghjklmnpqrstvwxz2456789"
+SUFFIX = "bcdfghjklmnpqrstvwxz2456789"
 
 
 def name_problem(name: str, rule: str, path: str = "metadata.name") -> Problem | None:
@@ -58,7 +60,7 @@ def name_problem(name: str, rule: str, path: str = "metadata.name") -> Problem |
 
 def generated(prefix: str) -> str:
     """A name for `generateName`: five random characters, the prefix cut so that it fits 63."""
-    return prefix[:58] + "".join(random.choices(_SUFFIX, k=5))
+    return prefix[:58] + "".join(random.choices(SUFFIX, k=5))
 
 
 def malformed(meta: Any) -> str:

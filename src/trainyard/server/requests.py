@@ -10,13 +10,18 @@ from trainyard.objects import Json, decode, encode
 from trainyard.server import errors
 from trainyard.server.resources import Resource
 from trainyard.server.selection import Selection
+from trainyard.server.users import ADMIN, User
 
 JSON = "application/json"
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """`path` is raw (quoted), `query` has the first value of each name, `content_type` has no parameters."""
+    """`path` is raw (quoted), `query` has the first value of each name, `content_type` has no parameters.
+
+    `protocols` is what a WebSocket upgrade offers, None when the request is none. `query_string` is the query as it
+    came, for those who need all values of a name.
+    """
 
     method: str
     path: str
@@ -24,6 +29,9 @@ class Request:
     body: bytes = b""
     content_type: str = ""
     accept: str = ""
+    user: User = ADMIN
+    query_string: str = ""
+    protocols: tuple[str, ...] | None = None
 
     def flag(self, name: str) -> bool:
         """A boolean parameter: given, and not one of Go's words for false."""
@@ -65,7 +73,15 @@ class Elsewhere:
     url: str
 
 
-Answer = Response | Watch | Elsewhere
+@dataclass(frozen=True, slots=True)
+class Tunnel:
+    """A WebSocket whose other end is a kubelet: the URL to ask, and the subprotocols the client takes, best first."""
+
+    url: str
+    protocols: tuple[str, ...]
+
+
+Answer = Response | Watch | Elsewhere | Tunnel
 
 
 def reply(obj: Json, code: int = 200) -> Response:

@@ -34,6 +34,14 @@ def nothing(new: Json, old: Json | None, site: Site) -> None:
     """Fills in nothing."""
 
 
+class Scaled(NamedTuple):
+    """Where /scale finds its numbers: paths as steps, and a function that writes the selector as text."""
+
+    wanted: tuple[str, ...] = ("spec", "replicas")
+    actual: tuple[str, ...] = ("status", "replicas")
+    selector: Callable[[Json], str] = lambda obj: ""
+
+
 def no_problems(new: Json, old: Json | None) -> list[Problem]:
     return []
 
@@ -63,6 +71,10 @@ class Resource:
     """A status sent with the create is kept (nodes register themselves with one)."""
     subresources: tuple[str, ...] = ()
     """Others that it has, for discovery: log, binding."""
+    scale: Scaled | None = None
+    """It has /scale."""
+    respond: Callable[[Json, Site], Json] | None = None
+    """It is a question, not an object: a create is answered with this, and nothing is stored."""
     custom: bool = False
     """A custom resource: /status leaves metadata alone, an update must name the version it was made from."""
     generation: bool = False
@@ -79,6 +91,8 @@ class Resource:
     """Fields that the schema does not know are taken away. Built-in resources keep them: newer ones pass through."""
     prepare: Callable[[Json, Json | None, Site], None] = nothing
     """Fills in what the real server fills in; `old` is None on create. It may edit `new`, never `old`."""
+    admit: Callable[[Json, Json | None, Site], None] = nothing
+    """What depends on who writes and what else there is. Raises Refused 403, or adds to `new` what a cluster adds."""
     check: Check = no_problems
     fields: Callable[[Json], Mapping[str, str]] = no_fields
     """What field selectors may ask for, beside metadata.name and metadata.namespace."""

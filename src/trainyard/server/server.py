@@ -12,7 +12,9 @@ from collections.abc import Callable
 from aiohttp import web
 
 from trainyard.objects import encode
+from trainyard.server import bootstrap
 from trainyard.server.admission import Checks
+from trainyard.server.errors import Refused
 from trainyard.server.http import Http
 from trainyard.server.log import Log
 from trainyard.server.requests import Request
@@ -20,8 +22,6 @@ from trainyard.server.resources import Registry
 from trainyard.server.strategies import BUILT_IN
 from trainyard.server.verbs import Verbs
 from trainyard.server.watching import BOOKMARK_EVERY, Hub
-
-NAMESPACES_AT_START = ("default", "kube-system", "kube-public", "kube-node-lease")
 
 
 class Server:
@@ -46,29 +46,41 @@ class Server:
         self._runner: web.ServerRunner | None = None
         self._ticking: asyncio.Task[None] | None = None
         self.url = ""
+        self.tls_url = ""
 
     @property
     def verbs(self) -> Counter[tuple[str, str]]:
         return self._verbs.counts
 
-    async def start(self, host: str = "127.0.0.1", port: int = 0, tls: ssl.SSLContext | None = None) -> None:
-        """Serves on `url` from here on. Raises ValueError for an address that others could reach."""
-        if host != "localhost" and not ipaddress.ip_address(host).is_loopback:
-            raise ValueError(f"the embedded API server listens on loopback only, not on {host}; use 127.0.0.1")
-        self._make_namespaces()
+    async def start(self, host: str = "127.0.0.1", port: int = 0) -> None:
+        """Serves on `url` from here on, for this machine's own. Raises ValueError for an address others could reach."""
+        _must_be_loopback(host)
+        self._furnish()
         server = web.Server(self._http, handler_cancellation=True, access_log=None, tcp_keepalive=False)
         self._runner = web.ServerRunner(server, shutdown_timeout=1.0)
         await self._runner.setup()
-        site = web.TCPSite(self._runner, host, port, backlog=1024, ssl_context=tls)
-        await site.start()
-        bound = self._runner.addresses[0]
-        name = f"[{bound[0]}]" if ":" in bound[0] else bound[0]
-        self.url = f"{'https' if tls else 'http'}://{name}:{bound[1]}"
+        self.url = f"http://{await self._listen(host, port, None)}"
         self._ticking = asyncio.create_task(self._tick())
+
+    async def start_tls(self, context: ssl.SSLContext, host: str = "127.0.0.1", port: int = 0) -> None:
+        """Serves on `tls_url`, too: what kubectl and pods use. From here on pods get tokens for it."""
+        _must_be_loopback(host)
+        self.tls_url = f"https://{await self._listen(host, port, context)}"
+        self._verbs.reachable = True
+
+    async def _listen(self, host: str, port: int, context: ssl.SSLContext | None) -> str:
+        """The address that is bound, as a URL has it."""
+        if self._runner is None:
+            raise RuntimeError("the server has not been started")
+        site = web.TCPSite(self._runner, host, port, backlog=1024, ssl_context=context)
+        await site.start()
+        bound = self._runner.addresses[-1]
+        return f"[{bound[0]}]:{bound[1]}" if ":" in bound[0] else f"{bound[0]}:{bound[1]}"
 
     async def stop(self) -> None:
         """Ends all watches, then the rest. Twice is once."""
         self.hub.end_all("the server stops")
+        self._http.end_tunnels()
         if self._ticking is not None:
             self._ticking.cancel()
             self._ticking = None
@@ -83,10 +95,17 @@ class Server:
             self._verbs.expire()
             self.hub.bookmarks()
 
-    def _make_namespaces(self) -> None:
-        have = {key.name for key, _ in self.log.list("namespaces")}
-        for name in NAMESPACES_AT_START:
-            if name not in have:
-                body = encode({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
-                self._verbs.answer(Request("POST", "/api/v1/namespaces", body=body))
+    def _furnish(self) -> None:
+        """What a cluster has from the beginning, unless the log has it already."""
+        for path, obj in bootstrap.objects():
+            try:
+                self._verbs.answer(Request("POST", path, body=encode(obj)))
+            except Refused as refused:
+                if refused.reason != "AlreadyExists":
+                    raise
         self.verbs.clear()
+
+
+def _must_be_loopback(host: str) -> None:
+    if host != "localhost" and not ipaddress.ip_address(host).is_loopback:
+        raise ValueError(f"the embedded API server listens on loopback only, not on {host}; use 127.0.0.1")

@@ -1,11 +1,13 @@
-"""What a strategy may ask of the server while it fills in an object: the time, a free service address."""
+"""What a strategy may ask of the server while it fills in an object: the time, a free address, who writes, what is."""
 
 from __future__ import annotations
 
 import ipaddress
 from dataclasses import dataclass
 
-from trainyard.server.log import Entry
+from trainyard.objects import Json, Key, decode
+from trainyard.server.log import Entry, Log
+from trainyard.server.users import User
 
 SERVICES = ipaddress.ip_network("10.96.0.0/16")
 
@@ -40,8 +42,19 @@ class Addresses:
 
 @dataclass(slots=True)
 class Site:
-    """`now` is the time of the request, `stamp` the same as the API writes it."""
+    """`now` is the time of the request, `stamp` the same as the API writes it, `user` is who asks.
+
+    `reachable` says that pods can reach this server: there is a TLS listener. Then they get a token.
+    """
 
     now: float
     stamp: str
     addresses: Addresses
+    log: Log
+    user: User
+    reachable: bool = False
+
+    def get(self, store: str, namespace: str, name: str) -> Json | None:
+        """An object as it is stored, None when there is none."""
+        record = self.log.get(store, Key(namespace, name))
+        return None if record is None else dict(decode(record.body))

@@ -1,16 +1,20 @@
-"""Subresources other than /status: a pod's log, its binding to a node, a namespace's finalize."""
+"""Subresources other than /status and /scale: what a pod's kubelet serves (log, exec), a pod's binding to a node, a
+ServiceAccount's tokens, a namespace's finalize.
+"""
 
 from __future__ import annotations
 
-from urllib.parse import quote, urlencode
+from dataclasses import dataclass
+from urllib.parse import parse_qs, quote, urlencode
 
 from trainyard.objects import Json, Key, decode, with_condition
 from trainyard.schema.checks import shown
-from trainyard.server import admission, errors
+from trainyard.server import accounts, admission, errors
 from trainyard.server.paths import Target
-from trainyard.server.requests import Answer, Elsewhere, Request, Response, body_of, dry_run, reply
+from trainyard.server.requests import Answer, Elsewhere, Request, Response, Tunnel, body_of, dry_run, reply
 from trainyard.server.resources import Resource
 from trainyard.server.site import Site
+from trainyard.server.tokens import Tokens
 from trainyard.server.writes import Writes
 
 LOG_PARAMETERS = (
@@ -25,32 +29,83 @@ LOG_PARAMETERS = (
     "stream",
 )
 NODES = "nodes"
+PROTOCOLS = ("v5.channel.k8s.io", "v4.channel.k8s.io")
+"""How exec speaks over a WebSocket, the best first. v5 can say that the input has ended."""
+_STREAMS = {"stdin": "input", "stdout": "output", "stderr": "error", "tty": "tty"}  # ours -> the kubelet's
 
 
-def answer(writes: Writes, resource: Resource, target: Target, request: Request, site: Site) -> Answer:
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """What a subresource may use of the server."""
+
+    writes: Writes
+    tokens: Tokens
+    site: Site
+
+
+def answer(seat: Seat, resource: Resource, target: Target, request: Request) -> Answer:
     """Raises Refused 404 when the resource has no such subresource."""
     if target.subresource not in resource.subresources or not target.name:
         raise errors.no_such_path()
-    record = writes.log.get(resource.place, Key(target.namespace, target.name))
+    record = seat.writes.log.get(resource.place, Key(target.namespace, target.name))
     if record is None:
         raise errors.not_found(resource.plural, resource.group, target.name)
     obj: Json = decode(record.body)
     if target.subresource == "log" and request.method == "GET":
-        return _log(writes, obj, request)
+        return _log(seat, obj, request)
+    if target.subresource == "exec" and request.method in ("GET", "POST"):
+        return _exec(seat, obj, request)
+    if target.subresource == "token" and request.method == "POST":
+        return reply(accounts.token_for(seat.tokens, obj, body_of(request), seat.site), 201)
     if target.subresource == "binding" and request.method == "POST":
-        return _bind(writes, resource, obj, request, site)
+        return _bind(seat.writes, resource, obj, request, seat.site)
     if target.subresource == "finalize" and request.method == "PUT":
-        return _finalize(writes, resource, obj, request)
+        return _finalize(seat.writes, resource, obj, request)
     raise errors.method_not_allowed()
 
 
-def _log(writes: Writes, pod: Json, request: Request) -> Elsewhere:
-    """Where the kubelet of the pod's node serves this log."""
+def _log(seat: Seat, pod: Json, request: Request) -> Elsewhere:
+    asked = {name: request.query[name] for name in LOG_PARAMETERS if name in request.query}
+    return Elsewhere(f"{_at_kubelet(seat, pod, 'containerLogs', request)}?{urlencode(asked)}")
+
+
+def _exec(seat: Seat, pod: Json, request: Request) -> Tunnel:
+    """Where the kubelet runs a command in a container. Everything that can be refused is refused before the upgrade."""
+    url = _at_kubelet(seat, pod, "exec", request)
+    commands = parse_qs(request.query_string, keep_blank_values=True).get("command", [])
+    if not commands or not commands[0]:
+        raise errors.bad_request("command: Required value: name the program to run, one `command` for each word")
+    streams = [(theirs, "1") for ours, theirs in _STREAMS.items() if request.flag(ours)]
+    if not {"input", "output", "error"} & {name for name, _ in streams}:
+        raise errors.bad_request("you must specify at least 1 of stdin, stdout, stderr")
+    if request.protocols is None:
+        if (container := _container(pod, request)) not in _running(pod):
+            raise errors.bad_request(f'container not found ("{container}"): it does not run')
+        text = "Upgrade request required: exec is served as a WebSocket (a GET with `Upgrade: websocket`)"
+        raise errors.bad_request(f"{text}, subprotocol {' or '.join(PROTOCOLS)}")
+    known = tuple(one for one in PROTOCOLS if one in request.protocols)
+    if not known:
+        offered = errors.printable(", ".join(request.protocols)[:200]) or "none"
+        raise errors.bad_request(f"subprotocol: offer {' or '.join(PROTOCOLS)}, got {offered}")
+    words = urlencode([*(("command", command) for command in commands), *streams])
+    return Tunnel(f"{url}?{words}", known)
+
+
+def _running(pod: Json) -> set[str]:
+    """The containers that run, as the node last said."""
+    status = pod.get("status") or {}
+    groups = ("initContainerStatuses", "containerStatuses")
+    told = [one for group in groups for one in status.get(group) or () if isinstance(one, dict)]
+    return {str(one.get("name")) for one in told if "running" in (one.get("state") or {})}
+
+
+def _at_kubelet(seat: Seat, pod: Json, what: str, request: Request) -> str:
+    """The URL under which the kubelet of the pod's node serves the container that is asked for."""
     meta, spec = pod["metadata"], pod.get("spec") or {}
     node = spec.get("nodeName")
     if not node:
         raise errors.bad_request(f"pod {meta['name']} does not have a host assigned")
-    record = writes.log.get(NODES, Key("", node))
+    record = seat.writes.log.get(NODES, Key("", node))
     if record is None:
         raise errors.Refused(500, "InternalError", f'Internal error occurred: nodes "{node}" not found')
     address, port = kubelet_of(decode(record.body))
@@ -59,9 +114,8 @@ def _log(writes: Writes, pod: Json, request: Request) -> Elsewhere:
             500, "InternalError", f"Internal error occurred: node {node} says no address and kubelet port"
         )
     place = "/".join(quote(part, safe="") for part in (meta["namespace"], meta["name"], _container(pod, request)))
-    asked = {name: request.query[name] for name in LOG_PARAMETERS if name in request.query}
     host = f"[{address}]" if ":" in address else address
-    return Elsewhere(f"http://{host}:{port}/containerLogs/{place}?{urlencode(asked)}")
+    return f"http://{host}:{port}/{what}/{place}"
 
 
 def _container(pod: Json, request: Request) -> str:

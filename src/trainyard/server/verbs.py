@@ -3,6 +3,7 @@
 Rules for this file:
 - No await: between reading the log and appending to it nobody else gets a turn. That is the server's only lock.
 - A verb never asks which resource it has; the strategy in the table says what differs.
+- Who asks is judged first: what somebody may not see is not told apart from what is not there.
 - A write that changes nothing appends nothing, so nobody wakes himself for ever.
 """
 
@@ -13,13 +14,17 @@ from collections.abc import Callable
 from typing import Any
 
 from trainyard.objects import Json, Key, Problem, decode, format_time
-from trainyard.server import admission, deletion, discovery, errors, lists, metadata, patches, subresources
+from trainyard.server import access, admission, deletion, discovery, errors, lists, metadata, patches, scale
+from trainyard.server import subresources as below
 from trainyard.server.definitions import Definitions
 from trainyard.server.log import Log
 from trainyard.server.paths import Target, parse
-from trainyard.server.requests import Answer, Request, Response, body_of, dry_run
+from trainyard.server.rbac import Asked
+from trainyard.server.requests import Answer, Request, Response, body_of, dry_run, reply
 from trainyard.server.resources import Registry, Resource
 from trainyard.server.site import Addresses, Site
+from trainyard.server.tokens import Tokens
+from trainyard.server.users import User
 from trainyard.server.writes import Writes
 
 MERGE = "application/merge-patch+json"
@@ -38,10 +43,13 @@ class Verbs:
         log.follow(self._addresses.saw)
         log.follow(Definitions(registry).saw)
         self.writes = Writes(log, registry)
+        self.tokens = Tokens(log, now)
+        self.reachable = False
+        """Pods can reach this server, so they get tokens for it."""
 
-    def site(self) -> Site:
+    def site(self, user: User) -> Site:
         now = self._now()
-        return Site(now, format_time(now), self._addresses)
+        return Site(now, format_time(now), self._addresses, self._log, user, self.reachable)
 
     def expire(self) -> None:
         """Events are forgotten after an hour, as in a real cluster."""
@@ -54,11 +62,9 @@ class Verbs:
     def answer(self, request: Request) -> Answer:
         target = parse(request.path)
         if target is None:
-            if (found := discovery.answer(self._registry, request.path)) is None:
-                raise errors.no_such_path()
-            if request.method not in ("GET", "HEAD"):
-                raise errors.method_not_allowed()
-            return found
+            return self._discovery(request)
+        if not request.user.all_rights:
+            access.must_allow(self._log, request.user, access.asked_of(_verb(request, target), target, request))
         resource = self._registry.find(target.group, target.version, target.plural)
         if resource is None or (target.namespace and not resource.namespaced):
             raise errors.no_such_path()
@@ -67,9 +73,26 @@ class Verbs:
         self.counts[verb, named] += 1
         return self._perform(verb, resource, target, request)
 
+    def _discovery(self, request: Request) -> Answer:
+        if not request.user.all_rights:
+            words = {"GET": "get", "HEAD": "head"}
+            verb = words.get(request.method, request.method.lower())
+            access.must_allow(self._log, request.user, Asked(verb, path=request.path))
+        if (found := discovery.answer(self._registry, request.path)) is None:
+            raise errors.no_such_path()
+        if request.method not in ("GET", "HEAD"):
+            raise errors.method_not_allowed()
+        return found
+
     def _perform(self, verb: str, resource: Resource, target: Target, request: Request) -> Answer:
+        if resource.respond:
+            return self._respond(verb, resource, target, request)
+        if target.subresource == "scale" and resource.scale and target.name:
+            return self._scale(verb, resource, target, request)
         if target.subresource and target.subresource != "status":
-            return subresources.answer(self.writes, resource, target, request, self.site())
+            return below.answer(
+                below.Seat(self.writes, self.tokens, self.site(request.user)), resource, target, request
+            )
         if target.subresource and not resource.status:
             raise errors.no_such_path()
         if verb == "get":
@@ -86,8 +109,8 @@ class Verbs:
         if target.subresource:
             raise errors.method_not_allowed()
         if verb == "delete":
-            return deletion.delete(self.writes, resource, target, request, self.site())
-        return deletion.delete_collection(self.writes, resource, target, request, self.site())
+            return deletion.delete(self.writes, resource, target, request, self.site(request.user))
+        return deletion.delete_collection(self.writes, resource, target, request, self.site(request.user))
 
     def _get(self, resource: Resource, target: Target, request: Request) -> Answer:
         record = self._log.get(resource.place, Key(target.namespace, target.name))
@@ -118,7 +141,7 @@ class Verbs:
         else:
             raise errors.already_exists(resource.plural, resource.group, meta["name"])
         form = lists.form(resource, request, self._now)
-        new = admission.create(resource, obj, self.site(), self._checks)
+        new = admission.create(resource, obj, self.site(request.user), self._checks)
         body = self.writes.put(resource, new, None, dry=dry_run(request))
         return Response(form.one(body), 201)
 
@@ -129,20 +152,48 @@ class Verbs:
             raise errors.not_found(resource.plural, resource.group, target.name)
         form = lists.form(resource, request, self._now)
         old: Json = decode(record.body)
-        sent = body_of(request) if verb == "update" else self._patched(resource, record.body, target, request)
+        sent = body_of(request) if verb == "update" else self._patched(resource, record.body, request)
         obj = admission.read_object(resource, sent, target.namespace, target.name)
         self._must_be_current(resource, obj["metadata"], old, verb)
         if target.subresource:
             new = admission.update_status(resource, obj, old)
         else:
-            new = admission.update(resource, obj, old, self.site(), self._checks)
+            new = admission.update(resource, obj, old, self.site(request.user), self._checks)
         body = self.writes.put(resource, new, old, dry=dry_run(request))
         return Response(form.one(body))
 
-    def _patched(self, resource: Resource, stored: bytes, target: Target, request: Request) -> Any:
+    def _respond(self, verb: str, resource: Resource, target: Target, request: Request) -> Answer:
+        """A question: nothing is stored."""
+        if verb != "create" or target.name or resource.respond is None:
+            raise errors.method_not_allowed()
+        asked = admission.read_object(resource, body_of(request), target.namespace, "")
+        if resource.schema is not None and (found := resource.schema.validate(asked)):
+            raise errors.invalid(resource.kind, resource.group, "", found)
+        return reply(resource.respond(asked, self.site(request.user)), 201)
+
+    def _scale(self, verb: str, resource: Resource, target: Target, request: Request) -> Answer:
+        """The object as its number of replicas. A change is an update of the whole object, admitted like any other."""
+        record = self._log.get(resource.place, Key(target.namespace, target.name))
+        if record is None:
+            raise errors.not_found(resource.plural, resource.group, target.name)
+        if verb not in ("get", "update", "patch") or resource.scale is None:
+            raise errors.method_not_allowed()
+        old: Json = decode(record.body)
+        if verb == "get":
+            return reply(scale.view(resource, resource.scale, old))
+        sent = body_of(request) if verb == "update" else self._patch(scale.blank(old), request)
+        number = scale.wanted(sent, target.name)
+        self._must_be_current(resource, sent.get("metadata") or {}, old, "scale")
+        obj = scale.applied(resource.scale, old, number)
+        new = admission.update(resource, obj, old, self.site(request.user), self._checks)
+        body = self.writes.put(resource, new, old, dry=dry_run(request))
+        return reply(scale.view(resource, resource.scale, decode(body)))
+
+    def _patched(self, resource: Resource, stored: bytes, request: Request) -> Any:
         current = decode(stored)
-        if resource.read:
-            current = resource.read(current)
+        return self._patch(resource.read(current) if resource.read else current, request)
+
+    def _patch(self, current: Json, request: Request) -> Any:
         try:
             if request.content_type == MERGE:
                 return patches.merge(current, body_of(request, MERGE))

@@ -1,7 +1,7 @@
 """The built-in resources: one value each, gathered here into the server's table."""
 
 from trainyard.server.resources import Resource
-from trainyard.server.strategies import apps, definition, events, jobs, plain, pods, services
+from trainyard.server.strategies import apps, definition, events, jobs, plain, pods, rbac, reviews, services
 
 BUILT_IN: tuple[Resource, ...] = (
     *plain.CORE,
@@ -11,6 +11,8 @@ BUILT_IN: tuple[Resource, ...] = (
     *apps.RESOURCES,
     *jobs.RESOURCES,
     *plain.OTHERS,
+    *rbac.RESOURCES,
+    *reviews.RESOURCES,
     *definition.RESOURCES,
 )
 

@@ -7,7 +7,9 @@ from typing import Any
 from trainyard.objects import Json, Problem
 from trainyard.objects.labels import matches
 from trainyard.schema.checks import shown
-from trainyard.server.resources import Column, Resource
+from trainyard.server.resources import Column, Resource, Scaled
+from trainyard.server.same import same
+from trainyard.server.scale import selector_of
 from trainyard.server.site import Site
 from trainyard.server.strategies.jobs import containers, images, selector_text
 from trainyard.server.strategies.shapes import BOOLEAN, COUNT, FREE, STRING, fill, many, needed, obj, whole
@@ -32,8 +34,23 @@ _SET_SPEC = obj(
     replicas=COUNT,
     serviceName=STRING,
     podManagementPolicy=STRING,
+    updateStrategy=obj(type=STRING, rollingUpdate=obj(partition=COUNT)),
+    revisionHistoryLimit=COUNT,
+    minReadySeconds=COUNT,
+    ordinals=obj(start=COUNT),
+    persistentVolumeClaimRetentionPolicy=obj(whenDeleted=STRING, whenScaled=STRING),
     volumeClaimTemplates=many(FREE),
 )
+_SET_MAY_CHANGE = (
+    "replicas",
+    "ordinals",
+    "template",
+    "updateStrategy",
+    "revisionHistoryLimit",
+    "persistentVolumeClaimRetentionPolicy",
+    "minReadySeconds",
+)
+_SCALED = Scaled(selector=selector_of)
 
 
 def _workload(new: Json) -> Json:
@@ -61,10 +78,47 @@ def prepare_replica_set(new: Json, old: Json | None, site: Site) -> None:
 
 def prepare_stateful_set(new: Json, old: Json | None, site: Site) -> None:
     spec = _workload(new)
-    fill(spec, podManagementPolicy="OrderedReady", revisionHistoryLimit=10, serviceName="")
-    fill(spec, updateStrategy={"type": "RollingUpdate", "rollingUpdate": {"partition": 0}})
+    fill(spec, podManagementPolicy="OrderedReady", revisionHistoryLimit=10, serviceName="", updateStrategy={})
+    fill(spec, persistentVolumeClaimRetentionPolicy={})
+    fill(spec["persistentVolumeClaimRetentionPolicy"], whenDeleted="Retain", whenScaled="Retain")
+    fill(spec["updateStrategy"], type="RollingUpdate")
+    if spec["updateStrategy"]["type"] == "RollingUpdate":
+        fill(spec["updateStrategy"], rollingUpdate={})
+        fill(spec["updateStrategy"]["rollingUpdate"], partition=0)
     if old is None:
-        new["status"] = {"replicas": 0}
+        new["status"] = {"replicas": 0, "availableReplicas": 0}
+
+
+def check_stateful_set(new: Json, old: Json | None) -> list[Problem]:
+    """As other workloads; beside the fields that may change, its spec stays as it was made."""
+    found, spec = check(new, old), new["spec"]
+    if spec["podManagementPolicy"] not in ("OrderedReady", "Parallel"):
+        text = f"Invalid value: {shown(spec['podManagementPolicy'])}: must be 'OrderedReady' or 'Parallel'"
+        found.append(Problem("spec.podManagementPolicy", text))
+    kind = spec["updateStrategy"]["type"]
+    if kind not in ("RollingUpdate", "OnDelete"):
+        text = f"Invalid value: {shown(kind)}: must be 'RollingUpdate' or 'OnDelete'"
+        found.append(Problem("spec.updateStrategy", text))
+    elif kind == "OnDelete" and spec["updateStrategy"].get("rollingUpdate") is not None:
+        text = "Invalid value: only allowed for updateStrategy 'RollingUpdate'"
+        found.append(Problem("spec.updateStrategy.rollingUpdate", text))
+    for word in ("whenDeleted", "whenScaled"):
+        said = spec["persistentVolumeClaimRetentionPolicy"][word]
+        if said not in ("Retain", "Delete"):
+            text = f'Unsupported value: {shown(said)}: supported values: "Retain", "Delete"'
+            found.append(Problem(f"spec.persistentVolumeClaimRetentionPolicy.{word}", text))
+    if spec["template"]["spec"].get("activeDeadlineSeconds") is not None:
+        text = "Forbidden: activeDeadlineSeconds in StatefulSet is not Supported"
+        found.append(Problem("spec.template.spec.activeDeadlineSeconds", text))
+    if old is not None and not same(_set_fixed(spec), _set_fixed(old["spec"])):
+        listed = ", ".join(f"'{name}'" for name in _SET_MAY_CHANGE[:-1])
+        text = f"updates to statefulset spec for fields other than {listed} and '{_SET_MAY_CHANGE[-1]}' are forbidden"
+        found.append(Problem("spec", f"Forbidden: {text}"))
+    return found
+
+
+def _set_fixed(spec: Json) -> Json:
+    return {name: part for name, part in spec.items() if name not in _SET_MAY_CHANGE}
 
 
 def check(new: Json, old: Json | None) -> list[Problem]:
@@ -107,6 +161,7 @@ RESOURCES = (
         short=("deploy",),
         categories=("all",),
         status=True,
+        scale=_SCALED,
         generation=True,
         immutable=("spec.selector",),
         schema=whole(_SPEC),
@@ -128,6 +183,7 @@ RESOURCES = (
         short=("rs",),
         categories=("all",),
         status=True,
+        scale=_SCALED,
         generation=True,
         immutable=("spec.selector",),
         schema=whole(_SPEC),
@@ -149,11 +205,11 @@ RESOURCES = (
         short=("sts",),
         categories=("all",),
         status=True,
+        scale=_SCALED,
         generation=True,
-        immutable=("spec.selector", "spec.serviceName", "spec.podManagementPolicy", "spec.volumeClaimTemplates"),
         schema=whole(_SET_SPEC),
         prepare=prepare_stateful_set,
-        check=check,
+        check=check_stateful_set,
         columns=(NAME, Column("Ready", _ready), AGE, *_WIDE[:2]),
     ),
 )

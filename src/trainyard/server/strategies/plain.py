@@ -173,7 +173,8 @@ CORE = (
         kind="ServiceAccount",
         plural="serviceaccounts",
         short=("sa",),
-        schema=Schema(obj(secrets=many(FREE))),
+        subresources=("token",),
+        schema=Schema(obj(secrets=many(FREE), imagePullSecrets=many(FREE), automountServiceAccountToken=BOOLEAN)),
         columns=(NAME, Column("Secrets", lambda obj, now: len(obj.get("secrets") or ()), type="integer"), AGE),
     ),
     Resource(

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from trainyard.objects import Json, Problem
+from trainyard.server.accounts import admit_pod
 from trainyard.server.resources import Column, Resource
 from trainyard.server.site import Site
 from trainyard.server.strategies.shapes import fill, text, whole
@@ -140,9 +141,10 @@ RESOURCES = (
         categories=("all",),
         status=True,
         generation=True,
-        subresources=("log", "binding"),
+        subresources=("log", "exec", "binding"),
         schema=whole(POD_SPEC),
         prepare=prepare,
+        admit=admit_pod,
         check=check,
         grace=grace,
         fields=fields,

@@ -1,0 +1,135 @@
+"""A certificate authority for one cluster: it signs the API server's certificate, and pods and kubectl trust it.
+
+Rules for this file:
+- The authority's key never leaves this process. The server's key is a file of mode 0600: `ssl` reads files only.
+- `cryptography` takes a while to load, so nobody does before a certificate is needed.
+- The times in certificates are judged by the clocks of others: give the real time, not a test's.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import ssl
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from cryptography import x509
+    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey, EllipticCurvePublicKey
+
+NAMES = (
+    "localhost",
+    "kubernetes",
+    "kubernetes.default",
+    "kubernetes.default.svc",
+    "kubernetes.default.svc.cluster.local",
+)
+ADDRESSES = ("127.0.0.1", "::1", "10.96.0.1")
+"""What an API server is called: on its machine, and in pods by the Service `kubernetes`."""
+
+EARLIER = timedelta(hours=1)  # clocks that are a little behind take it, too
+LIFE = timedelta(days=365)
+
+
+@dataclass(frozen=True, slots=True)
+class Authority:
+    """An EC P-256 authority. `pem` is its certificate, for whoever is to trust it."""
+
+    pem: str
+    _certificate: x509.Certificate
+    _key: EllipticCurvePrivateKey
+
+    @staticmethod
+    def new(now: float) -> Authority:
+        from cryptography import x509
+        from cryptography.hazmat.primitives import hashes, serialization
+        from cryptography.hazmat.primitives.asymmetric import ec
+
+        key = ec.generate_private_key(ec.SECP256R1())
+        name = _name("trainyard-ca")
+        made = (
+            _begun(name, name, key.public_key(), datetime.fromtimestamp(now, UTC) - EARLIER)
+            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+            .add_extension(_usage(signs=True), critical=True)
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+            .sign(key, hashes.SHA256())
+        )
+        return Authority(made.public_bytes(serialization.Encoding.PEM).decode(), made, key)
+
+    def context(
+        self, folder: Path, names: Sequence[str] = NAMES, addresses: Sequence[str] = ADDRESSES
+    ) -> ssl.SSLContext:
+        """What a server with these names and addresses listens with. Its certificate and key are files in `folder`."""
+        from cryptography import x509
+        from cryptography.hazmat.primitives import hashes, serialization
+        from cryptography.hazmat.primitives.asymmetric import ec
+
+        key = ec.generate_private_key(ec.SECP256R1())
+        called: list[x509.GeneralName] = [x509.DNSName(name) for name in names]
+        called += [x509.IPAddress(ipaddress.ip_address(address)) for address in addresses]
+        issuer = self._certificate
+        made = (
+            _begun(_name("trainyard-apiserver"), issuer.subject, key.public_key(), issuer.not_valid_before_utc)
+            .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+            .add_extension(_usage(signs=False), critical=True)
+            .add_extension(x509.ExtendedKeyUsage([x509.oid.ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+            .add_extension(x509.SubjectAlternativeName(called), critical=False)
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+            .add_extension(
+                x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer.public_key()),  # type: ignore[arg-type]  # EC
+                critical=False,
+            )
+            .sign(self._key, hashes.SHA256())
+        )
+        plain, form = serialization.NoEncryption(), serialization.PrivateFormat.PKCS8
+        certificate, secret = folder / "apiserver.crt", folder / "apiserver.key"
+        _write(certificate, made.public_bytes(serialization.Encoding.PEM))
+        _write(secret, key.private_bytes(serialization.Encoding.PEM, form, plain))
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.set_alpn_protocols(["http/1.1"])
+        context.load_cert_chain(certificate, secret)
+        return context
+
+
+def _name(common: str) -> x509.Name:
+    from cryptography import x509
+
+    return x509.Name([x509.NameAttribute(x509.oid.NameOID.COMMON_NAME, common)])
+
+
+def _begun(
+    subject: x509.Name, issuer: x509.Name, key: EllipticCurvePublicKey, start: datetime
+) -> x509.CertificateBuilder:
+    from cryptography import x509
+
+    builder = x509.CertificateBuilder().subject_name(subject).issuer_name(issuer).public_key(key)
+    builder = builder.serial_number(x509.random_serial_number())
+    return builder.not_valid_before(start).not_valid_after(start + LIFE)
+
+
+def _usage(signs: bool) -> x509.KeyUsage:
+    """An authority signs certificates and nothing else; a server signs handshakes and nothing else."""
+    from cryptography import x509
+
+    return x509.KeyUsage(
+        digital_signature=not signs,
+        key_cert_sign=signs,
+        crl_sign=signs,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _write(path: Path, content: bytes) -> None:
+    path.unlink(missing_ok=True)  # a mode is only obeyed when the file is made
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
+        file.write(content)

@@ -1,0 +1,67 @@
+"""Questions in the form of objects: who am I, may I do that. A create is answered and nothing is stored."""
+
+from __future__ import annotations
+
+from trainyard.objects import Json, Problem
+from trainyard.schema import Schema
+from trainyard.server import access, errors
+from trainyard.server.rbac import Asked
+from trainyard.server.resources import Resource
+from trainyard.server.site import Site
+from trainyard.server.strategies.shapes import STRING, needed, obj
+
+_ATTRIBUTES = obj(
+    namespace=STRING, verb=STRING, group=STRING, version=STRING, resource=STRING, subresource=STRING, name=STRING
+)
+_PATH = obj(path=STRING, verb=STRING)
+_ACCESS = Schema(obj(("spec",), spec=needed(obj(resourceAttributes=_ATTRIBUTES, nonResourceAttributes=_PATH))))
+_RULES = Schema(obj(("spec",), spec=needed(obj(namespace=STRING))))
+AUTHENTICATION, AUTHORIZATION = "authentication.k8s.io", "authorization.k8s.io"
+
+
+def who(review: Json, site: Site) -> Json:
+    user = site.user
+    told: Json = {"username": user.name, "groups": list(user.groups)}
+    if user.uid:
+        told["uid"] = user.uid
+    if user.extra:
+        told["extra"] = {name: list(values) for name, values in user.extra.items()}
+    return {**review, "status": {"userInfo": told}}
+
+
+def may(review: Json, site: Site) -> Json:
+    spec = review["spec"]
+    thing, path = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
+    if (thing is None) is (path is None):
+        text = "Invalid value: exactly one of nonResourceAttributes or resourceAttributes must be specified"
+        problem = Problem("spec.resourceAttributes", text)
+        raise errors.invalid(review["kind"], AUTHORIZATION, "", [problem])
+    if thing is not None:
+        words = ("verb", "group", "resource", "subresource", "namespace", "name")
+        asked = Asked(*(thing.get(word) or "" for word in words))
+    else:
+        asked = Asked(path.get("verb") or "", path=path.get("path") or "/")
+    return {**review, "status": {"allowed": access.may(site.log, site.user, asked)}}
+
+
+def rules(review: Json, site: Site) -> Json:
+    """Everything this user may do in a namespace, for `kubectl auth can-i --list`."""
+    found = access.rules_of(site.log, site.user, review["spec"].get("namespace") or "default")
+    if site.user.all_rights:
+        found.append({"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]})
+        found.append({"verbs": ["*"], "nonResourceURLs": ["*"]})
+    things = [rule for rule in found if rule.get("resources")]
+    paths = [rule for rule in found if rule.get("nonResourceURLs")]
+    return {**review, "status": {"resourceRules": things, "nonResourceRules": paths, "incomplete": False}}
+
+
+def _resource(group: str, kind: str, schema: Schema) -> Resource:
+    respond = {"SelfSubjectReview": who, "SelfSubjectAccessReview": may, "SelfSubjectRulesReview": rules}[kind]
+    return Resource(group=group, kind=kind, plural=f"{kind.lower()}s", namespaced=False, schema=schema, respond=respond)
+
+
+RESOURCES = (
+    _resource(AUTHENTICATION, "SelfSubjectReview", Schema(obj())),
+    _resource(AUTHORIZATION, "SelfSubjectAccessReview", _ACCESS),
+    _resource(AUTHORIZATION, "SelfSubjectRulesReview", _RULES),
+)

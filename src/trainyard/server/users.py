@@ -1,0 +1,42 @@
+"""Who asks: a name and groups, as the real server has them. What they may do is decided in access.py."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+MASTERS = "system:masters"
+AUTHENTICATED = "system:authenticated"
+ACCOUNTS = "system:serviceaccounts"
+ACCOUNT_PREFIX = "system:serviceaccount:"
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    name: str
+    uid: str = ""
+    groups: tuple[str, ...] = (AUTHENTICATED,)
+    extra: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    @property
+    def all_rights(self) -> bool:
+        return MASTERS in self.groups
+
+
+ADMIN = User("trainyard-admin", groups=(MASTERS, AUTHENTICATED))
+
+
+def account_name(namespace: str, name: str) -> str:
+    return f"{ACCOUNT_PREFIX}{namespace}:{name}"
+
+
+def account_groups(namespace: str) -> tuple[str, ...]:
+    """The groups of every ServiceAccount of a namespace."""
+    return (ACCOUNTS, f"{ACCOUNTS}:{namespace}", AUTHENTICATED)
+
+
+def named(name: str, groups: tuple[str, ...] = ()) -> User:
+    """The user that an impersonation means. A ServiceAccount has its groups without being told."""
+    if name.startswith(ACCOUNT_PREFIX) and not groups:
+        return User(name, groups=account_groups(name.removeprefix(ACCOUNT_PREFIX).partition(":")[0]))
+    return User(name, groups=tuple(dict.fromkeys([*groups, AUTHENTICATED])))

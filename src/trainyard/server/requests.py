@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from trainyard.objects import Json, decode, encode
-from trainyard.server import errors
+from trainyard.server import errors, protobuf
 from trainyard.server.resources import Resource
 from trainyard.server.selection import Selection
 from trainyard.server.users import ADMIN, User
@@ -97,12 +97,14 @@ def body_of(request: Request, accepted: str = JSON) -> Any:
     if len(request.body) > LARGEST:
         text = f"Request entity too large: limit is {LARGEST}"
         raise errors.Refused(413, "RequestEntityTooLarge", text)
-    if request.content_type not in (accepted, ""):
-        raise errors.unsupported_media_type((accepted,), request.content_type)
     try:
-        return decode(request.body)
+        if request.content_type == protobuf.CONTENT_TYPE and accepted == JSON:
+            return protobuf.read(request.body)
+        if request.content_type in (accepted, ""):
+            return decode(request.body)
     except ValueError as error:
         raise errors.bad_request(f"the object provided is unrecognized: {errors.printable(str(error))}") from None
+    raise errors.unsupported_media_type((accepted,), request.content_type)
 
 
 def dry_run(request: Request) -> bool:

@@ -216,8 +216,11 @@ class Wire(object):
                 raise OSError("no TLS answer within %g s" % ANSWER_SECONDS)
 
     def send(self, data):
-        while data:
-            data = data[self._tls.write(data) :]
+        try:
+            while data:
+                data = data[self._tls.write(data) :]
+        except ssl.SSLError:  # the other side has gone
+            self.open = False
 
     def exchange(self, stdin=None, seconds=ANSWER_SECONDS):
         """(what came, whether stdin has something). Comes back when there is something, or after so many seconds."""

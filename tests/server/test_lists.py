@@ -217,4 +217,4 @@ def test_discovery_tells_what_is_there(cluster: Cluster) -> None:
     for health in ("/healthz", "/livez", "/readyz"):
         assert cluster.raw("GET", health).body == b"ok"
     assert cluster.refused("GET", "/apis/nope").code == 404
-    assert cluster.refused("GET", "/openapi/v3").code == 404
+    assert cluster.refused("GET", "/openapi/v2").code == 404

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from trainyard.objects import Json
+from trainyard.server import openapi
 from trainyard.server.requests import Response, reply
 from trainyard.server.resources import Registry, Resource
 
@@ -35,6 +36,8 @@ def answer(registry: Registry, path: str) -> Response | None:
         return Response(b"ok", content_type="text/plain")
     if path == "/version":
         return reply(VERSION)
+    if parts[0] == "openapi":
+        return openapi.answer(registry, path)
     if parts == ["api"]:
         return reply({"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []})
     if parts == ["apis"]:

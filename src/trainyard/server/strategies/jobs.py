@@ -8,6 +8,7 @@ from trainyard.objects import Json, Problem, is_true, parse_time
 from trainyard.schema.checks import shown
 from trainyard.server.metadata import name_problem
 from trainyard.server.resources import Column, Resource
+from trainyard.server.scale import selector_of
 from trainyard.server.site import Site
 from trainyard.server.strategies.shapes import BOOLEAN, COUNT, FREE, STRING, fill, needed, obj, one_of, whole
 from trainyard.server.strategies.templates import (
@@ -130,8 +131,7 @@ def images(obj: Json, now: float) -> str:
 
 
 def selector_text(obj: Json, now: float) -> str:
-    labels = (obj["spec"].get("selector") or {}).get("matchLabels") or {}
-    return ",".join(f"{key}={labels[key]}" for key in sorted(labels)) or "<none>"
+    return selector_of(obj) or "<none>"
 
 
 RESOURCES = (

@@ -1,0 +1,53 @@
+"""OpenAPI v3, the part that kubectl asks for before it sends a manifest: may it leave the checking to the server?
+
+It looks at the PATCH of the kind and finds the parameter `fieldValidation`. Without this answer `kubectl create -f`
+refuses to send anything. Schemas are not published yet, so `kubectl explain` has nothing to say.
+"""
+
+from __future__ import annotations
+
+from trainyard.objects import Json
+from trainyard.server.requests import Response, reply
+from trainyard.server.resources import Registry, Resource
+
+_WORDS = ("dryRun", "fieldManager", "fieldValidation")
+_PARAMETERS = [
+    {"name": name, "in": "query", "schema": {"type": "string"}}
+    for name in ("dryRun", "fieldManager", "fieldValidation")
+]
+
+
+def answer(registry: Registry, path: str) -> Response | None:
+    """The answer to a path below /openapi/v3, None when there is none."""
+    if path.rstrip("/") == "/openapi/v3":
+        places = dict.fromkeys(_place(resource) for resource in registry.all())
+        return reply({"paths": {place: {"serverRelativeURL": f"/openapi/v3/{place}"} for place in places}})
+    wanted = path.removeprefix("/openapi/v3/")
+    found = [resource for resource in registry.all() if _place(resource) == wanted]
+    if not found or wanted == path:
+        return None
+    return reply(
+        {
+            "openapi": "3.0.0",
+            "info": {"title": "Trainyard", "version": "v1"},
+            "paths": dict(_item(resource) for resource in found),
+            "components": {"schemas": {}},
+        }
+    )
+
+
+def _place(resource: Resource) -> str:
+    return f"apis/{resource.api_version}" if resource.group else f"api/{resource.version}"
+
+
+def _item(resource: Resource) -> tuple[str, Json]:
+    inside = "namespaces/{namespace}/" if resource.namespaced else ""
+    gvk = {"group": resource.group, "version": resource.version, "kind": resource.kind}
+    patch = {
+        "operationId": f"patch{resource.kind}",
+        "parameters": _PARAMETERS,
+        "responses": {"200": {"description": "OK"}},
+        "x-kubernetes-action": "patch",
+        "x-kubernetes-group-version-kind": gvk,
+    }
+    return f"/{_place(resource)}/{inside}{resource.plural}/{{name}}", {"patch": patch}

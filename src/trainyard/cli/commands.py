@@ -20,6 +20,19 @@ class Entry(NamedTuple):
 
 COMMANDS = {
     "run": Entry("run", "Run jobs on this machine, from start to end, and show their logs."),
+    "up": Entry("up", "Start a cluster on this machine that stays, in the background."),
+    "down": Entry("down", "Stop it, with all it runs."),
+    "status": Entry("status", "Say whether it is up, since when, and what it runs."),
+    "submit": Entry("submit", "Submit jobs to the cluster."),
+    "get": Entry("get", "Show jobs and how they stand."),
+    "describe": Entry("describe", "Show one job: roles, replicas, conditions, children, events."),
+    "logs": Entry("logs", "Show what a job's replicas put out."),
+    "why": Entry("why", "Say in plain words why a job does not run, or why it failed."),
+    "events": Entry("events", "Show what was said about a job and all that belongs to it."),
+    "scale": Entry("scale", "Change how many replicas a running job has."),
+    "suspend": Entry("suspend", "Stop what jobs run, and keep the jobs."),
+    "resume": Entry("resume", "Let suspended jobs run again."),
+    "delete": Entry("delete", "Delete jobs, with all that belongs to them."),
     "plan": Entry("plan", "Show, offline, what the operator would do with a job."),
     "lint": Entry("lint", "Check manifests, offline: every problem with its place and the fix."),
 }

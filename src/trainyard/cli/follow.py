@@ -22,12 +22,20 @@ AGAIN = 0.2  # seconds before a broken stream is opened once more
 
 
 class Logs:
-    """Tell it of every pod you see; it follows what there is to follow."""
+    """Tell it of every pod you see; it follows what there is to follow.
 
-    def __init__(self, api: Api, screen: Screen, label: Callable[[Json], str]) -> None:
+    With `tail` the present run of each container is shown from that many lines before its end, and none before it.
+    `only` names one container of each pod.
+    """
+
+    def __init__(
+        self, api: Api, screen: Screen, label: Callable[[Json], str], tail: int | None = None, only: str = ""
+    ) -> None:
         self._api = api
         self._screen = screen
         self._label = label
+        self._tail = tail
+        self._only = only
         self._followers: dict[tuple[str, str], Follower] = {}
 
     def see(self, pod: Json) -> None:
@@ -37,12 +45,14 @@ class Logs:
         over = status.get("phase") in ("Succeeded", "Failed")
         for one in [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]:
             key = (uid_of(pod), one["name"])
+            if self._only and one["name"] != self._only:
+                continue
             if key not in self._followers:
                 if newest_run(one) < 0:
                     continue
                 alone = len(mains) == 1 and one["name"] not in inits
                 prefix = self._label(pod) if alone else f"{self._label(pod)}/{one['name']}"
-                self._followers[key] = Follower(self._api, self._screen, pod, one["name"], prefix)
+                self._followers[key] = Follower(self._api, self._screen, pod, one["name"], prefix, self._tail)
             self._followers[key].see(one, over)
 
     def gone(self, pod: Json) -> None:
@@ -79,9 +89,12 @@ def newest_run(container: Json) -> int:
 class Follower:
     """One container of one pod, run by run."""
 
-    def __init__(self, api: Api, screen: Screen, pod: Json, container: str, prefix: str) -> None:
+    def __init__(
+        self, api: Api, screen: Screen, pod: Json, container: str, prefix: str, tail: int | None = None
+    ) -> None:
         self._api = api
         self._screen = screen
+        self._tail = tail  # of the first run that is shown; None: all of it
         self._where = (namespace_of(pod), name_of(pod), container)
         self._prefix = prefix
         self._run = -1  # the newest run that has begun, counted from 0
@@ -102,17 +115,27 @@ class Follower:
 
     async def _follow(self) -> None:
         run = 0
+        if self._tail is not None:
+            await self._begins(0)
+            run = max(0, self._run)
         while await self._begins(run):
             if self._run > run + 1:
                 self._screen.note(f"{self._prefix}: the output of {self._run - 1 - run} earlier runs is gone")
                 run = self._run - 1
             live = self._run == run
             printed = await self._print(previous=not live)
-            if live and await self._begins(run + 1) and self._run == run + 1 and not await self._was(printed):
+            if (
+                live
+                and self._tail is None
+                and await self._begins(run + 1)
+                and self._run == run + 1
+                and not await self._was(printed)
+            ):
                 # What was printed belonged to the run that has begun meanwhile.
                 await self._print(previous=True)
                 await self._print(previous=False, skip=printed)
                 run += 1
+            self._tail = None
             run += 1
 
     async def _begins(self, run: int) -> bool:
@@ -130,7 +153,7 @@ class Follower:
         left = skip.size if skip else 0
         while True:
             try:
-                size, seen = printed.size + left, 0
+                size, seen = (printed.size + left, 0) if self._tail is None else (0, 0)
                 async with aclosing(self._stream(previous)) as chunks:
                     async for chunk in chunks:
                         fresh = chunk[max(0, size - seen) :]
@@ -144,6 +167,8 @@ class Follower:
             except Unavailable:
                 if not self._open:
                     break
+                if self._tail is not None:
+                    self._tail = 0  # where it broke cannot be found again; what comes from now on can
                 await asyncio.sleep(AGAIN)
             except ApiError as error:
                 if error.code != 400:  # 400: it never started, so there is nothing to show
@@ -154,7 +179,7 @@ class Follower:
 
     def _stream(self, previous: bool) -> AsyncGenerator[bytes]:
         namespace, pod, container = self._where
-        return self._api.logs(namespace, pod, container, follow=not previous, previous=previous)
+        return self._api.logs(namespace, pod, container, follow=not previous, previous=previous, tail=self._tail)
 
     def _say(self, lines: list[bytes]) -> None:
         for line in lines:

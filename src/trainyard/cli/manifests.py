@@ -39,8 +39,8 @@ def _text(path: str) -> bytes:
     return sys.stdin.buffer.read() if path == STDIN else Path(path).read_bytes()
 
 
-def jobs_of(documents: list[Document]) -> list[tuple[Document, Kind]]:
-    """The jobs among the documents. Raises ManifestError when there is none, or a kind is almost one of ours."""
+def jobs_of(documents: list[Document], needed: bool = True) -> list[tuple[Document, Kind]]:
+    """The jobs among the documents. Raises ManifestError when a kind is almost one of ours, or when there is none."""
     found, problems = [], []
     for document in documents:
         kind = kinds.kind_of(document.obj)
@@ -50,7 +50,7 @@ def jobs_of(documents: list[Document]) -> list[tuple[Document, Kind]]:
             said = f"{document.obj['apiVersion']} {document.obj['kind']} is not known"
             text = f"{said}; write apiVersion: {near.gvk.api_version} and kind: {near.gvk.kind}"
             problems.append(Problem(document.where, text))
-    if not found and not problems:
+    if not found and not problems and (needed or not documents):
         known = ", ".join(f"{kind.gvk.kind} ({kind.gvk.api_version})" for kind in kinds.ALL)
         source = ", ".join(dict.fromkeys(document.source for document in documents)) or "the input"
         problems.append(Problem(source, f"holds no job; the kinds known here are {known}"))

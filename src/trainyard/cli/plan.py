@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import click
-import yaml
 
 from trainyard.app.config import ConfigError
 from trainyard.app.config import read as read_config
 from trainyard.cli import manifests, offline
-from trainyard.objects import Json, Problem, encode, parse_time
+from trainyard.cli.printing import as_yaml
+from trainyard.objects import Problem, encode, parse_time
 from trainyard.objects.manifest import Document, ManifestError
 
 
@@ -36,7 +36,7 @@ def plan(files: tuple[str, ...], now_text: str | None, config_file: Path | None,
         click.echo(encode(found))
     else:
         documents = [found] if apply else found
-        click.echo("---\n".join(_yaml(document) for document in documents), nl=False)
+        click.echo("---\n".join(as_yaml(document) for document in documents), nl=False)
 
 
 def _clock(text: str | None) -> float:
@@ -74,21 +74,3 @@ def _unreadable(documents: list[Document]) -> list[Problem]:
         except ValueError as error:
             problems.append(Problem(document.where, str(error)))
     return problems
-
-
-class _Dumper(yaml.CSafeDumper):
-    """Texts of several lines as blocks, and no anchors."""
-
-    def ignore_aliases(self, data: Any) -> bool:
-        return True
-
-
-def _text(dumper: yaml.CSafeDumper, text: str) -> Any:
-    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
-
-
-_Dumper.add_representer(str, _text)
-
-
-def _yaml(value: Json) -> str:
-    return str(yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120))

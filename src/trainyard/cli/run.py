@@ -7,7 +7,6 @@ Exit codes: 0 every job succeeded, 1 one failed, 2 a manifest (or the command li
 from __future__ import annotations
 
 import asyncio
-import errno
 import logging
 import os
 import sys
@@ -16,17 +15,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from trainyard.app.background import in_words
 from trainyard.app.config import ConfigError
 from trainyard.app.config import read as read_config
-from trainyard.cli import submission
+from trainyard.cli import options, submission
+from trainyard.cli.codes import BAD, CANNOT, INTERRUPTED
 from trainyard.cli.screen import Places, Screen, wants_colour
-from trainyard.objects import Problem
 from trainyard.objects.manifest import ManifestError
 
 if TYPE_CHECKING:
     from trainyard.cli.interrupts import Interrupts
-
-BAD, CANNOT, INTERRUPTED = 2, 3, 130
 
 EPILOG = """\b
 Exit codes:
@@ -44,11 +42,7 @@ Exit codes:
 @click.command(epilog=EPILOG)
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
 @click.option("-n", "--namespace", default="", help="Where the objects go that name no namespace.  [default: default]")
-@click.option("--network", type=click.Choice(["auto", "namespace", "shared"]), default="auto", show_default=True)
-@click.option("--images", multiple=True, metavar="FILE", help="An image catalogue of your own; before the shipped one.")
-@click.option("--mount", "mounts", multiple=True, metavar="CLAIM=DIR", help="A folder for a PersistentVolumeClaim.")
-@click.option("--cache", metavar="DIR", help="Where environments for images are kept.")
-@click.option("--controller-config-file", "config", metavar="FILE", help="The administrator's config (accelerators).")
+@options.machine
 @click.option("--timeout", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help="Give up after that.")
 @click.option("--keep", is_flag=True, help="Leave the cluster up after the end, until Ctrl-C.")
 @click.option("-o", "--output", type=click.Choice(["json", "yaml"]), help="Print the final job objects on stdout.")
@@ -80,18 +74,18 @@ async def _run(submitted: submission.Submission, words: dict[str, Any]) -> int:
     screen = _screen(words["output"] or "", stop)
     logging.basicConfig(handlers=[_Notes(screen)], level=os.environ.get("TRAINYARD_LOG", "ERROR").upper())
     try:
-        options = Options(
+        made = Options(
             network=words["network"],
             images=tuple(map(Path, words["images"])),
-            cache=_path(words["cache"]),
-            mounts=dict(map(_claim, words["mounts"])),
-            config=read_config(_path(words["config"]), screen.note),
+            cache=options.path(words["cache"]),
+            mounts=dict(map(options.claim, words["mounts"])),
+            config=read_config(options.path(words["config"]), screen.note),
             say=screen.note,
         )
         settings = session.Settings(words["timeout"], words["keep"], words["output"] or "")
-        return await session.run(submitted, options, settings, screen, stop)
+        return await session.run(submitted, made, settings, screen, stop)
     except session.CANNOT_RUN as error:
-        screen.note(f"cannot run here: {_said(error)}")
+        screen.note(f"cannot run here: {in_words(error)}")
         return CANNOT
     finally:
         await stop.unless(stop.twice, screen.close())
@@ -103,29 +97,6 @@ def _screen(output: str, stop: Interrupts) -> Screen:
     places = Places(logs=err if output else out, result=out, notes=err)
     colour = wants_colour(os.isatty(places.logs), dict(os.environ))
     return Screen(places, colour, os.isatty(err) and os.environ.get("TERM") != "dumb", stop.lose_reader)
-
-
-def _path(text: str | None) -> Path | None:
-    return Path(text) if text else None
-
-
-def _claim(text: str) -> tuple[str, Path]:
-    """CLAIM=DIR. The folder must be there: a wrong path must not become an empty data set."""
-    claim, equals, folder = text.partition("=")
-    if not (claim and equals and folder):
-        raise ManifestError([Problem("--mount", f"{text!r} is not CLAIM=DIR; write a claim's name, '=' and a folder")])
-    if not Path(folder).is_dir():
-        raise ManifestError([Problem("--mount", f"{folder} is not a folder; make it, or name one that is there")])
-    return claim, Path(folder).absolute()
-
-
-def _said(error: Exception) -> str:
-    if isinstance(error, OSError):
-        where = f"{error.filename}: " if error.filename else ""
-        what = f"{where}{(error.strerror or str(error)).lower()}"
-        fix = "free some space" if error.errno == errno.ENOSPC else "name another place with TMPDIR or --cache"
-        return f"{what}; {fix}"
-    return str(error)
 
 
 class _Notes(logging.Handler):

@@ -58,7 +58,10 @@ class Screen:
     # --- what is said
 
     def log(self, prefix: str, line: bytes) -> None:
-        """One line of a replica's output, without its end."""
+        """One line of a replica's output, without its end. Without a prefix it is printed as it came."""
+        if not prefix:
+            self._put(self._places.logs, line + b"\n")
+            return
         self._width = max(self._width, len(prefix))
         text = f"{prefix.ljust(self._width)} | "
         if self._colour:

@@ -16,10 +16,11 @@ from dataclasses import dataclass
 import yaml
 
 from trainyard.app.local import LocalCluster, Options
+from trainyard.cli.codes import CANNOT, FAILED, INTERRUPTED, READER_GONE, SUCCEEDED, TIMEOUT
 from trainyard.cli.follow import Logs
 from trainyard.cli.interrupts import Interrupts
 from trainyard.cli.screen import Screen
-from trainyard.cli.submission import NAMESPACE, Submission
+from trainyard.cli.submission import NAMESPACE, Submission, served_at
 from trainyard.cli.view import PATIENCE, Board, progress, replica, result, table
 from trainyard.client import AlreadyExists, ApiError, Selection
 from trainyard.control import Feed, Source, Store, plain
@@ -32,7 +33,6 @@ from trainyard.objects.manifest import ManifestError
 Seen = Callable[[Json | None, Json | None], None]
 POD = GVK("", "v1", "Pod", "pods")
 EVENT = GVK("", "v1", "Event", "events")
-SUCCEEDED, FAILED, CANNOT, TIMEOUT, INTERRUPTED, READER_GONE = 0, 1, 3, 124, 130, 141
 CANNOT_RUN = (OSError, ApiError, NodeError)
 _CUT_SHORT = {
     CANNOT: "given up",
@@ -147,7 +147,7 @@ class Session:
             with contextlib.suppress(AlreadyExists):
                 await self._make(gvk, "" if gvk == NAMESPACE else namespace_of(obj), obj)
         for kind, obj in self._submission.jobs:
-            self.board.see_job(await self._make(kind.gvk, namespace_of(obj), obj))
+            self.board.see_job(await self._make(served_at(kind, obj), namespace_of(obj), obj))
         self._began = time.monotonic()
         self._look()
 
@@ -164,7 +164,7 @@ class Session:
             raise
 
     def _look(self) -> None:
-        kinds = {kind.gvk for kind, _ in self._submission.jobs}
+        kinds = {served_at(kind, obj) for kind, obj in self._submission.jobs}
         for gvk in kinds:
             store = Store(plain(api_version=gvk.api_version, kind=gvk.kind))
             self._follow(Source(gvk), store, self._job_seen)

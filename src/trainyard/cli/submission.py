@@ -30,6 +30,7 @@ OTHERS = (
     GVK("", "v1", "Pod", "pods"),
     GVK("batch", "v1", "Job", "jobs"),
     GVK("apps", "v1", "Deployment", "deployments"),
+    GVK("apps", "v1", "StatefulSet", "statefulsets"),
 )
 
 
@@ -47,28 +48,38 @@ class Submission:
         return list(dict.fromkeys(filter(None, found)))
 
 
-def read(files: Iterable[str], namespace: str = "") -> Submission:
-    """The files' objects. `namespace` "" means: as written, else `default`. Raises ManifestError."""
+def read(files: Iterable[str], namespace: str = "", otherwise: str = "default", private: bool = True) -> Submission:
+    """The files' objects. `namespace` "" means: as written, else `otherwise`. Raises ManifestError.
+
+    In a private cluster nobody else is there: a job for another operator is refused, and there must be a job at all.
+    """
     if namespace and not is_dns_label(namespace):
         raise ManifestError(
             [Problem("--namespace", f"{namespace!r} is not a legal namespace; write a lower-case name")]
         )
     documents = manifests.load(files)
-    jobs = {id(document): kind for document, kind in manifests.jobs_of(documents)}
+    jobs = {id(document): kind for document, kind in manifests.jobs_of(documents, needed=private)}
     submission, problems = Submission(), _twice(documents)
     for document in documents:
         kind = jobs.get(id(document))
         if kind is not None:
             submission.jobs.append((kind, document.obj))
             submission.warnings += [f"{document.where}: {text}" for text in kinds.warnings(kind, document.obj)]
-            problems += manifests.admitted(document, kind)[1] or _managed_by_others(document)
+            found = manifests.admitted(document, kind)[1]
+            problems += found or (_managed_by_others(document) if private else [])
         else:
             problems += _take_other(document, submission)
-        problems += _set_namespace(document, namespace)
+        problems += _set_namespace(document, namespace, otherwise)
     if problems:
         raise ManifestError(problems)
     submission.others.sort(key=lambda one: OTHERS.index(one[0]))
     return submission
+
+
+def served_at(kind: Kind, obj: Json) -> GVK:
+    """The resource of a job as it was written: a kind may be served under several groups."""
+    group, _, version = str(obj.get("apiVersion")).rpartition("/")
+    return GVK(group, version, kind.gvk.kind, kind.gvk.plural)
 
 
 def _managed_by_others(document: Document) -> list[Problem]:
@@ -95,7 +106,7 @@ def _take_other(document: Document, submission: Submission) -> list[Problem]:
     return [Problem(document.where, text)]
 
 
-def _set_namespace(document: Document, namespace: str) -> list[Problem]:
+def _set_namespace(document: Document, namespace: str, otherwise: str) -> list[Problem]:
     obj = document.obj
     meta = obj.get("metadata")
     if not isinstance(meta, dict) or obj["kind"] == NAMESPACE.kind:
@@ -104,7 +115,7 @@ def _set_namespace(document: Document, namespace: str) -> list[Problem]:
     if namespace and written and written != namespace:
         text = f"metadata.namespace: is {written}, but --namespace says {namespace}; make them agree"
         return [Problem(document.where, text)]
-    meta["namespace"] = written or namespace or "default"
+    meta["namespace"] = written or namespace or otherwise
     return []
 
 

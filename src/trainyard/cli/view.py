@@ -1,7 +1,8 @@
 """What a person is shown of jobs and replicas, worked out from the objects of the API. Pure.
 
-A replica is a slot of a job: role and index, from the labels that every pod of a job has. The newest pod of a slot
-speaks for it; earlier ones count as restarts.
+A replica is a slot of a job: role and index, from the labels that every pod of a job has (the pods of a StatefulSet
+share their labels, and have a number of their own). The newest pod of a slot speaks for it; earlier ones count as
+restarts.
 """
 
 from __future__ import annotations
@@ -9,8 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from trainyard.cli.printing import aligned
+from trainyard.core import Kind
 from trainyard.objects import Json, condition, is_true, labels_of, name_of, namespace_of, parse_time, uid_of
 from trainyard.objects.labels import INDEX, OWNER, ROLE
+
+ORDINAL = "apps.kubernetes.io/pod-index"  # the number of a StatefulSet's pod
 
 # A container that waits for one of these will wait for ever: nobody else can put it right in a private cluster.
 # What it refers to may be on its way, so that is given some time.
@@ -49,7 +54,7 @@ class Replica:
 def replica(pod: Json) -> Replica:
     """A pod, as a person sees it."""
     labels = labels_of(pod)
-    role, index = labels.get(ROLE, "").lower(), labels.get(INDEX, "")
+    role, index = role_of(pod).lower(), index_of(pod)
     alone = labels.get("app") or name_of(pod)  # a pod beside the replicas: TensorBoard
     status = _dict(pod.get("status"))
     containers = [one for one in status.get("containerStatuses") or [] if isinstance(one, dict)]
@@ -70,6 +75,15 @@ def replica(pod: Json) -> Replica:
         ended=max(ends) if over and ends else None,
         blocked=_blocked([*inits, *containers]),
     )
+
+
+def role_of(pod: Json) -> str:
+    return labels_of(pod).get(ROLE, "")
+
+
+def index_of(pod: Json) -> str:
+    labels = labels_of(pod)
+    return labels.get(ORDINAL) or labels.get(INDEX, "")
 
 
 def _state(pod: Json, status: Json, containers: list[Json]) -> str:
@@ -110,6 +124,11 @@ def result(job: Json) -> str:
     """Succeeded, Failed, or "" while the job goes on."""
     conditions = _dict(job.get("status")).get("conditions")
     return next((end for end in ("Succeeded", "Failed") if is_true(conditions, end)), "")
+
+
+def ended(kind: Kind, job: Json) -> str:
+    """As `result`, for a status that an operator before us has written, too."""
+    return result(job) or kind.old_end(_dict(job.get("status")))
 
 
 def word(job: Json) -> str:
@@ -159,7 +178,7 @@ class Board:
         for one in self.replicas.values():
             if one.job == job:
                 by_name.setdefault(one.name, []).append(one)
-        return [_newest(by_name[name]) for name in sorted(by_name, key=_natural)]
+        return [_newest(by_name[name]) for name in sorted(by_name, key=natural)]
 
     def label(self, one: Replica) -> str:
         """What stands before its log lines."""
@@ -185,7 +204,7 @@ def _newest(pods: list[Replica]) -> Replica:
     return Replica(**{**fields, "restarts": restarts})
 
 
-def _natural(name: str) -> tuple[str, int, str]:
+def natural(name: str) -> tuple[str, int, str]:
     head, _, tail = name.rpartition("-")
     return (head, int(tail), "") if tail.isdecimal() else (name, -1, tail)
 
@@ -197,6 +216,32 @@ def clock(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{whole % 60:02}" if hours else f"{minutes}:{whole % 60:02}"
 
 
+def age(seconds: float) -> str:
+    """12s, 3m, 5h, 4d: one unit is enough for a person."""
+    for limit, unit, size in ((120, "s", 1), (7200, "m", 60), (172800, "h", 3600)):
+        if seconds < limit:
+            return f"{max(0, int(seconds)) // size}{unit}"
+    return f"{int(seconds) // 86400}d"
+
+
+def since(stamp: object, now: float) -> str:
+    """How long ago that was; "" for what is no time."""
+    moment = parse_time(stamp)
+    return "" if moment is None else age(now - moment)
+
+
+def tally(slots: list[Replica]) -> str:
+    """worker: 2 Running, 1 Pending · ps: 1 Running."""
+    said = []
+    for role in dict.fromkeys(one.role for one in slots):
+        states: dict[str, int] = {}
+        for one in slots:
+            if one.role == role:
+                states[one.state] = states.get(one.state, 0) + 1
+        said.append(f"{role}: " + ", ".join(f"{count} {state}" for state, count in states.items()))
+    return " · ".join(said)
+
+
 def progress(board: Board, elapsed: float | None) -> str:
     """One line: each job's word, how many replicas of each role are in which state, restarts, elapsed time.
 
@@ -204,14 +249,8 @@ def progress(board: Board, elapsed: float | None) -> str:
     """
     parts = [] if elapsed is None else [clock(elapsed)]
     for uid, job in board.jobs.items():
-        said = [f"{name_of(job)} {word(job)}"]
         slots = board.slots(uid)
-        for role in dict.fromkeys(one.role for one in slots):
-            states: dict[str, int] = {}
-            for one in slots:
-                if one.role == role:
-                    states[one.state] = states.get(one.state, 0) + 1
-            said.append(f"{role}: " + ", ".join(f"{count} {state}" for state, count in states.items()))
+        said = [f"{name_of(job)} {word(job)}", *filter(None, [tally(slots)])]
         if restarts := sum(one.restarts for one in slots):
             said.append(f"restarts: {restarts}")
         parts.append(" · ".join(said))
@@ -225,8 +264,7 @@ def table(board: Board, now: float, cut_short: str = "") -> list[str]:
         for one in board.slots(uid):
             took = "" if one.started is None else clock((one.ended or now) - one.started)
             rows.append([name_of(job), one.name, one.state, str(one.restarts), one.exit, took])
-    widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    lines = aligned(rows)
     return [*(lines if len(rows) > 1 else []), *(verdict(job, now, cut_short) for job in board.jobs.values())]
 
 

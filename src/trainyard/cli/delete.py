@@ -1,0 +1,48 @@
+"""`trainyard delete JOB...`: the job goes, and everything of it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import Any
+
+import click
+
+from trainyard.cli import options
+from trainyard.cli.codes import TIMEOUT
+from trainyard.cli.speaking import Here, Said, out, speak
+
+LOOK = 0.2  # seconds between two looks at what is on its way
+
+
+@click.command()
+@click.argument("jobs", nargs=-1, required=True, metavar="JOB...")
+@options.cluster
+@click.option("--wait", is_flag=True, help="Return when its pods are gone, too.")
+@click.option("--timeout", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help="Wait no longer.")
+def delete(jobs: tuple[str, ...], wait: bool, timeout: float | None, **words: Any) -> None:
+    """Delete jobs with everything that belongs to them: pods, Services, logs.
+
+    Example: trainyard delete mnist tfjob/other --wait
+    """
+    speak(words, lambda here: _delete(here, jobs, wait, timeout))
+
+
+async def _delete(here: Here, jobs: tuple[str, ...], wait: bool, timeout: float | None) -> None:
+    from trainyard.cli.jobs import find, pods_of
+    from trainyard.client import NotFound
+    from trainyard.objects import uid_of
+
+    found = [await find(here, job) for job in dict.fromkeys(jobs)]  # all names are looked at before one is deleted
+    for one in found:
+        with contextlib.suppress(NotFound):
+            await here.api.delete(one.gvk, one.namespace, one.name, uid_of(one.job))
+        out(f"{one.word} deleted")
+    if wait:
+        try:
+            async with asyncio.timeout(timeout):
+                for one in found:
+                    while await pods_of(here, one.job):  # noqa: ASYNC110  (what is waited for happens elsewhere)
+                        await asyncio.sleep(LOOK)
+        except TimeoutError:
+            raise Said("the time of --timeout is over, and pods of it are still there", TIMEOUT) from None

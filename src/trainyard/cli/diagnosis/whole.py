@@ -1,0 +1,162 @@
+"""What the job itself says: its metadata, spec and conditions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from trainyard import core
+from trainyard.cli.diagnosis.facts import BLOCK, END, FINE, NOTE, WAIT, Facts, Finding
+from trainyard.cli.view import age, clock, ended
+from trainyard.core import Seen
+from trainyard.core.policy import LONGEST_PAUSE, is_ours
+from trainyard.objects import format_time, parse_time
+
+PATIENCE = 5.0  # seconds in which an operator looks at a new job
+KNOWN = frozenset({"Created", "Running", "Suspended", "Succeeded", "Failed", "Complete", "Restarting"})
+
+FIXES = {
+    "DeadlineExceeded": "raise spec.activeDeadlineSeconds, or make the job faster; then make the job again",
+    "BackoffLimitExceeded": "mend what fails (below), or raise spec.backoffLimit; then make the job again",
+    "InvalidSpec": "mend the spec and make the job again; `trainyard lint` shows every problem",
+    "InvalidChild": "mend the template of that replica and make the job again",
+    "PermanentFailure": "mend the program or its arguments and make the job again",
+}
+ALARMS = {
+    "NameConflict": (BLOCK, "an object that is not this job's holds the name of one of its children"),
+    "Blocked": (BLOCK, "the API server does not take one of its children"),
+    "Degraded": (BLOCK, "a replica has given up, and the job cannot get it back"),
+    "SpecChangeIgnored": (NOTE, "an edit of its spec is not followed"),
+    "UnknownFields": (NOTE, "its spec has fields that nobody here knows"),
+}
+ALARM_FIXES = {
+    "NameConflict": "delete or rename that object, or give this job another name (or RuntimeId)",
+    "Degraded": "see the logs of that replica; mend it and make the job again, or suspend and resume it",
+    "SpecChangeIgnored": "suspend the job, edit it and resume it; or make a new job",
+    "UnknownFields": "check the spelling; `trainyard lint` names each",
+}
+BLOCKED_FIXES = {
+    "QuotaExceeded": "raise the ResourceQuota of the namespace, free some of it, or ask for less in the template",
+    "Forbidden": "give the operator the right that the message names, or mend the name of the ServiceAccount",
+    "NotFound": "make what the message names",
+}
+
+
+def not_ours(facts: Facts) -> Iterator[Finding]:
+    managed_by = facts.read.policy.managed_by
+    if not is_ours(facts.read):
+        what = f"the job is managed by {managed_by}: Trainyard makes no request for it"
+        fix = "ask that controller; or make the job again without spec.managedBy"
+        yield Finding(BLOCK, what, "spec.managedBy", (), fix)
+
+
+def going(facts: Facts) -> Iterator[Finding]:
+    meta = facts.job["metadata"]
+    if since := meta.get("deletionTimestamp"):
+        held = ", ".join(meta.get("finalizers") or ())
+        fix = f"whoever set {held} must take it away" if held else "nothing: its children go first"
+        took = facts.age(since)
+        yield Finding(BLOCK, f"the job is being deleted{_for(took)}", "metadata.deletionTimestamp", (), fix)
+
+
+def over(facts: Facts) -> Iterator[Finding]:
+    """How it ended."""
+    end = ended(facts.kind, facts.job)
+    said = facts.holds(end) or {}
+    message = str(said.get("message") or facts.status.get("reason") or "")
+    ago = facts.age(facts.status.get("completionTime"))
+    when = f" {age(ago)} ago" if ago is not None else ""
+    if end == "Succeeded":
+        start, stop = (parse_time(facts.status.get(name)) for name in ("startTime", "completionTime"))
+        took = f", after {clock(stop - start)}" if start is not None and stop is not None else ""
+        yield Finding(FINE, f"it succeeded{when}{took}", "status", tuple(filter(None, [message])))
+    elif end == "Failed":
+        reason = str(said.get("reason") or "")
+        what = f"it failed{when}" + (f" ({reason})" if reason else "")
+        fix = FIXES.get(reason, "mend what is named here and make the job again")
+        yield Finding(END, what, "status.conditions[Failed]", tuple(filter(None, [message])), fix)
+
+
+def unseen(facts: Facts) -> Iterator[Finding]:
+    """No operator has looked at it."""
+    if facts.status.get("conditions") or facts.status.get("phase"):
+        return
+    born = facts.age(facts.job["metadata"].get("creationTimestamp"))
+    if born is not None and born < PATIENCE:
+        yield Finding(WAIT, "it has just been made, and nobody has looked at it yet", "status", (), "wait a moment")
+        return
+    fix = (
+        "see that the operator runs: on this machine `trainyard status` names its log, elsewhere `kubectl get pods -A`"
+    )
+    evidence = (f"status is empty{_for(born)}",)
+    yield Finding(BLOCK, "no operator looks at it", "status", evidence, fix)
+
+
+def suspended(facts: Facts) -> Iterator[Finding]:
+    if said := facts.holds("Suspended"):
+        took = facts.age(said.get("lastTransitionTime"))
+        if facts.read.policy.suspend:
+            yield Finding(BLOCK, f"it is suspended{_for(took)}", "spec.suspend", (), f"trainyard resume {facts.word}")
+        else:
+            yield Finding(WAIT, "it is being resumed", "status.conditions[Suspended]", (str(said.get("message")),))
+
+
+def alarms(facts: Facts) -> Iterator[Finding]:
+    """Conditions that say what is wrong; those that we do not know, too, in their own words."""
+    also = set(facts.kind.speech.also.values())
+    for one in facts.status.get("conditions") or ():
+        kind = str(one.get("type"))
+        if one.get("status") != "True" or kind in KNOWN or kind in also:
+            continue
+        level, what = ALARMS.get(kind, (WAIT, f"its condition {kind} is True"))
+        reason, message = str(one.get("reason") or ""), str(one.get("message") or "")
+        fix = (
+            BLOCKED_FIXES.get(reason, "mend what the message names") if kind == "Blocked" else ALARM_FIXES.get(kind, "")
+        )
+        yield Finding(level, what, f"status.conditions[{kind}], {reason}", tuple(filter(None, [message])), fix)
+
+
+def retrying(facts: Facts) -> Iterator[Finding]:
+    if said := facts.holds("Restarting"):
+        due = _next_look(facts)
+        when = f" at {format_time(due)} (in {age(due - facts.now)})" if due is not None else ""
+        what = f"a replica has ended and is made again{when}"
+        message = tuple(filter(None, [str(said.get("message") or "")]))
+        yield Finding(WAIT, what, "status.conditions[Restarting]", message, "wait; its logs say why it ended")
+
+
+def _next_look(facts: Facts) -> float | None:
+    """When the operator looks again by itself: the very decision that it makes."""
+    children = []
+    for obj in (*facts.children, *facts.pods):
+        try:
+            children.append(core.child_of(obj, str(obj.get("kind"))))
+        except ValueError:
+            continue
+    after = core.plan(facts.kind, facts.job, Seen(tuple(children)), facts.now).after
+    return after if after is not None and facts.now < after <= facts.now + LONGEST_PAUSE else None
+
+
+def fine(facts: Facts) -> Iterator[Finding]:
+    """Nothing is wrong: what it does, and since when."""
+    said = facts.holds("Running")
+    running = [one for one, _ in facts.slots if one.state == "Running"]
+    done = sum(one.state == "Succeeded" for one, _ in facts.slots)
+    if said is None and not running:
+        yield Finding(WAIT, "it is being set up, and nothing is wrong so far", "status", (), "wait a moment")
+        return
+    since = (said or {}).get("lastTransitionTime") or facts.status.get("startTime")
+    ends = f", {done} ended well" if done else ""
+    what = f"it runs fine{_for(facts.age(since))}: {len(running)} of {len(facts.slots)} replicas run{ends}"
+    evidence = deadline_note(facts)
+    yield Finding(FINE, what, "status.conditions[Running]", evidence)
+
+
+def deadline_note(facts: Facts) -> tuple[str, ...]:
+    limit, start = facts.read.policy.deadline, parse_time(facts.status.get("startTime"))
+    if limit is None or start is None:
+        return ()
+    return (f"activeDeadlineSeconds stops it at {format_time(start + limit)}",)
+
+
+def _for(seconds: float | None) -> str:
+    return "" if seconds is None else f" for {age(seconds)}"

@@ -1,0 +1,56 @@
+"""`trainyard events [JOB]`: what was said about a job, its children and its pods; oldest first."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import click
+
+from trainyard.cli import options
+from trainyard.cli.printing import aligned, document
+from trainyard.cli.speaking import Here, note, out, speak
+from trainyard.objects import Json
+
+
+@click.command()
+@click.argument("job", required=False)
+@options.cluster
+@click.option("-o", "--output", type=click.Choice(["json", "yaml"]))
+def events(job: str | None, output: str | None, **words: Any) -> None:
+    """Show the events of a job and of all that belongs to it, or of the whole namespace.
+
+    Example: trainyard events tfjob/mnist
+    """
+    speak(words, lambda here: _events(here, job or "", output or ""))
+
+
+async def _events(here: Here, job: str, form: str) -> None:
+    from trainyard.cli.jobs import EVENT, family, find, moment
+
+    if job:
+        found = (await family(here, await find(here, job))).events
+    else:
+        listed = (await here.api.list(EVENT, here.namespace)).get("items") or []
+        found = sorted(({"apiVersion": "v1", "kind": "Event", **one} for one in listed), key=moment)
+    if form:
+        out(document(found, form, False))
+    elif found:
+        out("\n".join(aligned(rows(found, time.time()))))
+    else:
+        note("There are no events." if job else f"There are no events in namespace {here.namespace}.")
+
+
+def rows(found: list[Json], now: float) -> list[list[str]]:
+    from trainyard.cli.jobs import moment
+    from trainyard.cli.view import since
+
+    table = [["AGE", "TYPE", "REASON", "OBJECT", "MESSAGE"]]
+    for event in found:
+        about = event.get("involvedObject") or {}
+        count = (event.get("series") or {}).get("count") or event.get("count") or 1
+        age = since(moment(event), now) + (f" (x{count})" if count > 1 else "")
+        what = f"{about.get('kind', '')}/{about.get('name', '')}"
+        message = " ".join(str(event.get("message") or "").split())
+        table.append([age, str(event.get("type") or ""), str(event.get("reason") or ""), what, message])
+    return table

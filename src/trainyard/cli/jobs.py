@@ -1,0 +1,210 @@
+"""Jobs by the names that a person uses: `NAME` or `KIND/NAME`. And everything that belongs to one.
+
+Rules:
+- A name that several kinds have is never guessed: the candidates are listed.
+- A name that nobody has is answered with names that are near.
+- Nothing here knows one kind from another: all is in `kinds.ALL`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+
+from trainyard import kinds
+from trainyard.cli.codes import BAD, CANNOT
+from trainyard.cli.speaking import Here, Said
+from trainyard.client import ApiError, Forbidden, NotFound
+from trainyard.core import Kind
+from trainyard.objects import GVK, Json, name_of, namespace_of, uid_of
+from trainyard.objects.labels import OWNER
+
+POD = GVK("", "v1", "Pod", "pods")
+EVENT = GVK("", "v1", "Event", "events")
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """One job, and where it is served."""
+
+    kind: Kind
+    gvk: GVK
+    job: Json
+
+    @property
+    def namespace(self) -> str:
+        return namespace_of(self.job)
+
+    @property
+    def name(self) -> str:
+        return name_of(self.job)
+
+    @property
+    def word(self) -> str:
+        """As a person may write it: tfjob/a."""
+        return f"{self.kind.singular}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """What belongs to a job, as the API has it."""
+
+    pods: list[Json] = field(default_factory=list)
+    children: list[Json] = field(default_factory=list)  # all but pods
+    events: list[Json] = field(default_factory=list)  # about the job, its children and its pods
+
+
+def resources(kind: Kind) -> list[GVK]:
+    """Where a kind is served: its own group, and others."""
+    gvk = kind.gvk
+    return [gvk, *(GVK(group, gvk.version, gvk.kind, gvk.plural) for group in kind.groups)]
+
+
+def kind_named(word: str) -> list[Kind]:
+    """The kinds that are called so: TfJob, tfjob, tfjobs, tfjobs.tensorflow.org, a short name."""
+    bare, _, group = word.lower().partition(".")
+    return [
+        kind
+        for kind in kinds.ALL
+        if bare in (kind.gvk.kind.lower(), kind.singular, kind.gvk.plural, *kind.short_names)
+        and (not group or any(gvk.group == group for gvk in resources(kind)))
+    ]
+
+
+def split(text: str) -> tuple[tuple[Kind, ...], str]:
+    """`KIND/NAME` or `NAME`: the kinds it may be of, and the name."""
+    word, slash, name = text.partition("/")
+    if not slash:
+        return kinds.ALL, text
+    named = kind_named(word)
+    if not named or not name:
+        raise Said(f"{text}: {word!r} is not a kind of job; write one of: {known()}", BAD)
+    return tuple(named), name
+
+
+def known() -> str:
+    return ", ".join(dict.fromkeys(kind.singular for kind in kinds.ALL))
+
+
+async def find(here: Here, text: str) -> Found:
+    """The job of that name. Raises Said when there is none, or more than one."""
+    which, name = split(text)
+    group = text.partition("/")[0].partition(".")[2] if "/" in text else ""
+    found = [one for one in await _named(here, which, name) if one.gvk.group == group or not group]
+    if len(found) > 1:
+        words = [one.word for one in found]
+        if len(set(words)) < len(words):  # the same kind in two groups
+            words = [f"{one.gvk.plural}.{one.gvk.group}/{one.name}" for one in found]
+        raise Said(f"{name} is the name of {len(found)} jobs, write which one: {', '.join(words)}", BAD)
+    if not found:
+        raise Said(await _nobody(here, which, name))
+    return found[0]
+
+
+async def _named(here: Here, which: Iterable[Kind], name: str) -> list[Found]:
+    places = [(kind, gvk) for kind in which for gvk in resources(kind)]
+    jobs = await asyncio.gather(*(_get(here, gvk, name) for _, gvk in places))
+    return [Found(kind, gvk, job) for (kind, gvk), job in zip(places, jobs, strict=True) if job is not None]
+
+
+async def _get(here: Here, gvk: GVK, name: str) -> Json | None:
+    try:
+        return _typed(await here.api.get(gvk, here.namespace, name), gvk)
+    except NotFound:
+        return None
+
+
+async def _nobody(here: Here, which: Iterable[Kind], name: str) -> str:
+    """What to say of a name that no job has."""
+    there = await listed(here, which)
+    names = [one.name for one in there]
+    near = get_close_matches(name, names, 3, 0.5)
+    text = f"there is no job {name} in namespace {here.namespace}"
+    if near:
+        return f"{text}; near it are: {', '.join(one.word for one in there if one.name in near)}"
+    try:
+        elsewhere = [one for one in await listed(Here(here.api, "", here.access), which) if one.name == name]
+    except ApiError:
+        elsewhere = []
+    if elsewhere:
+        return (
+            f"{text}, but there is {elsewhere[0].word} in {elsewhere[0].namespace}: write -n {elsewhere[0].namespace}"
+        )
+    if names:
+        more = ", ..." if len(names) > 5 else ""
+        return f"{text}; there are: {', '.join(sorted(one.word for one in there)[:5])}{more}"
+    return f"{text}; there are none at all"
+
+
+async def listed(here: Here, which: Iterable[Kind] = kinds.ALL) -> list[Found]:
+    """All jobs of these kinds, in the namespace (in all of them where it is ""), oldest first."""
+    places = [(kind, gvk) for kind in which for gvk in resources(kind)]
+    pages = await asyncio.gather(*(_list(here, gvk) for _, gvk in places))
+    if places and all(page is None for page in pages):
+        text = (
+            f"this cluster does not know {', '.join(kind.gvk.kind for kind in which)}: Trainyard is not installed there"
+        )
+        raise Said(f"{text} (kubeconfig: {here.access.source})", CANNOT)
+    found = [
+        Found(kind, gvk, job)
+        for (kind, gvk), page in zip(places, pages, strict=True)
+        if page is not None
+        for job in page
+    ]
+    return sorted(found, key=lambda one: (one.namespace, str(one.job["metadata"].get("creationTimestamp")), one.name))
+
+
+async def _list(here: Here, gvk: GVK, labels: str = "") -> list[Json] | None:
+    """None: the resource is not served."""
+    try:
+        page = await here.api.list(gvk, here.namespace, labels)
+    except NotFound:
+        return None
+    return [_typed(item, gvk) for item in page.get("items") or []]
+
+
+def _typed(obj: Json, gvk: GVK) -> Json:
+    return {"apiVersion": gvk.api_version, "kind": gvk.kind, **obj}
+
+
+async def pods_of(here: Here, job: Json) -> list[Json]:
+    within = Here(here.api, namespace_of(job), here.access)
+    return await _list(within, POD, f"{OWNER}={uid_of(job)}") or []
+
+
+async def family(here: Here, found: Found) -> Family:
+    """Pods, children and events of a job. What we may not see is left out."""
+    within = Here(here.api, found.namespace, here.access)
+    places = [gvk for gvk in found.kind.owns if gvk != POD]
+    labels = f"{OWNER}={uid_of(found.job)}"
+    pods, said, *rest = await asyncio.gather(
+        _seen(within, POD, labels), _seen(within, EVENT, ""), *(_seen(within, gvk, labels) for gvk in places)
+    )
+    children = [child for page in rest for child in page]
+    about = {uid_of(obj) for obj in (found.job, *pods, *children)}
+    names = {(obj["kind"], name_of(obj)) for obj in (found.job, *pods, *children)}
+    events = [event for event in said if _is_about(event, about, names)]
+    return Family(pods, children, sorted(events, key=moment))
+
+
+async def _seen(here: Here, gvk: GVK, labels: str) -> list[Json]:
+    try:
+        return await _list(here, gvk, labels) or []
+    except Forbidden:
+        return []
+
+
+def _is_about(event: Json, uids: set[str], names: set[tuple[str, str]]) -> bool:
+    """By uid; where an event names none, by kind and name."""
+    about = event.get("involvedObject") or {}
+    uid = about.get("uid")
+    return uid in uids if uid else (about.get("kind"), about.get("name")) in names
+
+
+def moment(event: Json) -> str:
+    """When it was said last. RFC 3339 in UTC sorts as text."""
+    series = event.get("series") or {}
+    found = series.get("lastObservedTime") or event.get("lastTimestamp") or event.get("eventTime")
+    return str(found or event["metadata"].get("creationTimestamp") or "")

@@ -1,0 +1,289 @@
+"""`trainyard logs JOB`: the output of all its replicas, merged, or of the one that is named.
+
+Rules:
+- Every line has its replica before it, but where one replica is named by role and index: that is printed as it came.
+- Without -f: what is there now, replica by replica, each from the newest pod of its slot; -p is the run before that.
+- With -f: until the job has ended, and to the last line of what has ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from trainyard.cli import options
+from trainyard.cli.codes import BAD, READER_GONE
+from trainyard.cli.speaking import Here, Said, speak
+from trainyard.objects import Json, name_of, namespace_of, uid_of
+from trainyard.objects.labels import OWNER
+
+if TYPE_CHECKING:
+    from trainyard.cli.jobs import Found
+    from trainyard.cli.screen import Screen
+
+LAST_LINES = 10.0  # seconds for the last lines of what has ended
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which output, and how much of it."""
+
+    follow: bool = False
+    role: str = ""
+    index: int | None = None
+    previous: bool = False
+    tail: int | None = None
+    container: str = ""
+    prefix: bool = False  # also where one replica alone is shown
+    silent: bool = False  # only wait for the end
+
+    @property
+    def plain(self) -> bool:
+        return bool(self.role) and self.index is not None and not self.prefix
+
+    def takes(self, pod: Json) -> bool:
+        from trainyard.cli.view import index_of, replica
+
+        index = index_of(pod)
+        role = not self.role or replica(pod).role == self.role.lower()
+        return role and (self.index is None or index == str(self.index))
+
+
+@click.command()
+@click.argument("job")
+@options.cluster
+@click.option("-f", "--follow", is_flag=True, help="Until the job has ended.")
+@click.option("--role", default="", metavar="ROLE", help="Only the replicas of this role.")
+@click.option("--index", type=click.IntRange(min=0), metavar="I", help="Only the replica of this number.")
+@click.option("-p", "--previous", is_flag=True, help="The run before the present one.")
+@click.option("--tail", type=click.IntRange(min=0), metavar="N", help="Only the last N lines of each.")
+@click.option("-c", "--container", default="", metavar="NAME", help="Only this container of each pod.")
+def logs(job: str, **words: Any) -> None:
+    """Show the output of a job's replicas.
+
+    Examples: trainyard logs -f mnist, trainyard logs mnist --role worker --index 0 -p --tail 20
+    """
+    names = ("follow", "role", "index", "previous", "tail", "container")
+    wanted = Wanted(**{name: words.pop(name) for name in names})
+    speak(words, lambda here: _logs(here, job, wanted))
+
+
+async def _logs(here: Here, job: str, wanted: Wanted) -> None:
+    from trainyard.cli.jobs import find, pods_of
+    from trainyard.cli.view import ended
+
+    if wanted.follow and wanted.previous:
+        raise Said("-f and -p do not go together: what has ended says nothing more", BAD)
+    found = await find(here, job)
+    if wanted.role:
+        _check_role(found, wanted, await pods_of(here, found.job))
+    await show(here, [found], wanted if not ended(found.kind, found.job) else _as_it_is(wanted))
+
+
+def _as_it_is(wanted: Wanted) -> Wanted:
+    words = {name: getattr(wanted, name) for name in Wanted.__slots__}
+    return Wanted(**{**words, "follow": False})
+
+
+def _check_role(found: Found, wanted: Wanted, pods: Sequence[Json]) -> None:
+    from trainyard.cli.view import replica
+    from trainyard.core import Config, read
+
+    roles = [role.name.lower() for role in read(found.kind, found.job, Config()).roles]
+    roles = list(dict.fromkeys([*roles, *(replica(pod).role for pod in pods)]))
+    if wanted.role.lower() not in roles:
+        raise Said(f"{found.word} has no role {wanted.role}; it has: {', '.join(roles) or 'none'}", BAD)
+
+
+async def show(here: Here, found: list[Found], wanted: Wanted) -> list[Json]:
+    """Show the output of these jobs; what each was when it was over."""
+    from trainyard.cli.screen import Places, Screen, wants_colour
+
+    gone = asyncio.Event()
+    screen = Screen(Places(1, 1, 2), wants_colour(os.isatty(1), dict(os.environ)), False, gone.set)
+    try:
+        work = asyncio.ensure_future(
+            _follow(here, found, wanted, screen) if wanted.follow else _once(here, found, wanted, screen)
+        )
+        watch = asyncio.ensure_future(gone.wait())
+        try:
+            await asyncio.wait({work, watch}, return_when=asyncio.FIRST_COMPLETED)
+            if not work.done():
+                raise Said("", READER_GONE)
+            return work.result()
+        finally:
+            for task in (work, watch):
+                task.cancel()
+            await asyncio.gather(work, watch, return_exceptions=True)
+    finally:
+        await screen.close()
+
+
+# --- what is there now
+
+
+async def _once(here: Here, found: list[Found], wanted: Wanted, screen: Screen) -> list[Json]:
+    from trainyard.cli.jobs import pods_of
+
+    for one in found:
+        shown = False
+        pods = [pod for pod in await pods_of(here, one.job) if wanted.takes(pod)]
+        for slot in _slots(pods):
+            shown = await _print_slot(here, slot, wanted, screen) or shown
+        if not shown:
+            run = "no run before the present one" if wanted.previous else "no output yet"
+            screen.note(f"{one.word} has {run}; see: trainyard why {one.word}")
+    return [one.job for one in found]
+
+
+def _slots(pods: list[Json]) -> list[list[Json]]:
+    """The pods of each slot, oldest first; slots in order of name."""
+    from trainyard.cli.view import natural, replica
+
+    slots: dict[str, list[Json]] = {}
+    for pod in sorted(pods, key=lambda pod: str(pod["metadata"].get("creationTimestamp"))):
+        slots.setdefault(replica(pod).name, []).append(pod)
+    return [slots[name] for name in sorted(slots, key=natural)]
+
+
+async def _print_slot(here: Here, pods: list[Json], wanted: Wanted, screen: Screen) -> bool:
+    shown = False
+    for container in _containers(pods[-1], wanted):
+        if not wanted.previous:
+            shown = await _print(here, pods[-1], container, wanted, screen, previous=False) or shown
+        elif _restarts(pods[-1], container):
+            shown = await _print(here, pods[-1], container, wanted, screen, previous=True) or shown
+        elif len(pods) > 1:  # the run before this pod is that of the pod before it
+            shown = await _print(here, pods[-2], container, wanted, screen, previous=False) or shown
+    return shown
+
+
+def _containers(pod: Json, wanted: Wanted) -> list[str]:
+    names = [one["name"] for part in ("initContainers", "containers") for one in pod["spec"].get(part) or []]
+    return [name for name in names if wanted.container in ("", name)]
+
+
+def _restarts(pod: Json, container: str) -> int:
+    status = pod.get("status") or {}
+    listed = [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]
+    return next((int(one.get("restartCount") or 0) for one in listed if one.get("name") == container), 0)
+
+
+async def _print(here: Here, pod: Json, container: str, wanted: Wanted, screen: Screen, previous: bool) -> bool:
+    """One run of one container. False when it never began."""
+    from trainyard.cli.screen import Cut
+    from trainyard.cli.view import replica
+    from trainyard.client import ApiError
+
+    alone = len(pod["spec"].get("containers") or []) == 1 and not pod["spec"].get("initContainers")
+    prefix = replica(pod).name if alone else f"{replica(pod).name}/{container}"
+    cut = Cut()
+    try:
+        where = (namespace_of(pod), name_of(pod), container)
+        async for chunk in here.api.logs(*where, previous=previous, tail=wanted.tail):
+            for line in cut.feed(chunk):
+                screen.log("" if wanted.plain else prefix, line)
+            await screen.space()
+    except ApiError as error:
+        if error.code not in (400, 404):  # it has not begun, or the pod has just gone
+            screen.note(f"{prefix}: its output cannot be shown: {error.message}")
+        return False
+    for line in cut.end():
+        screen.log("" if wanted.plain else prefix, line)
+    return True
+
+
+# --- until the end
+
+
+async def _follow(here: Here, found: list[Found], wanted: Wanted, screen: Screen) -> list[Json]:
+    watcher = Watcher(here, found, wanted, screen)
+    try:
+        return await watcher.run()
+    finally:
+        await watcher.stop()
+
+
+class Watcher:
+    """Watches jobs and their pods until every job has ended."""
+
+    def __init__(self, here: Here, found: list[Found], wanted: Wanted, screen: Screen) -> None:
+        from trainyard.cli.follow import Logs
+        from trainyard.cli.view import Board
+
+        self._here, self._found, self._wanted, self._screen = here, found, wanted, screen
+        self._board = Board({uid_of(one.job): one.job for one in found})
+        self._changed = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._stores: list[Any] = []
+        self._logs = Logs(here.api, screen, self._label, wanted.tail, wanted.container)
+
+    def _label(self, pod: Json) -> str:
+        from trainyard.cli.view import replica
+
+        return "" if self._wanted.plain else self._board.label(replica(pod))
+
+    async def run(self) -> list[Json]:
+        from trainyard.cli.jobs import POD
+
+        for gvk, namespace in dict.fromkeys((one.gvk, one.namespace) for one in self._found):
+            self._watch(gvk, namespace, "", self._job_seen)
+        if not self._wanted.silent:
+            for namespace in dict.fromkeys(one.namespace for one in self._found):
+                self._watch(POD, namespace, OWNER, self._pod_seen)
+        while not (all(store.synced for store in self._stores) and self._over()):
+            self._changed.clear()
+            await self._changed.wait()
+        await self._logs.finish(True, LAST_LINES)
+        return [self._board.jobs[uid_of(one.job)] for one in self._found]
+
+    def _watch(self, gvk: Any, namespace: str, labels: str, seen: Any) -> None:
+        from trainyard.client import Selection
+        from trainyard.control import Feed, Source, Store, plain
+
+        store: Any = Store(plain(api_version=gvk.api_version, kind=gvk.kind))
+
+        def apply(said: Any) -> None:
+            for change in store.apply(said):
+                seen(change.before, change.after)
+            self._changed.set()
+
+        source = Source(gvk, namespace=namespace, which=Selection(labels))
+        self._stores.append(store)
+        self._tasks.append(asyncio.create_task(Feed(self._here.api, source, store.view, apply).run()))
+
+    def _job_seen(self, before: Json | None, after: Json | None) -> None:
+        if after is not None and uid_of(after) in self._board.jobs:
+            self._board.see_job(after)
+
+    def _pod_seen(self, before: Json | None, after: Json | None) -> None:
+        pod = after or before
+        if pod is None or not self._wanted.takes(pod):
+            return
+        if (pod["metadata"].get("labels") or {}).get(OWNER) not in self._board.jobs:
+            return
+        self._board.see_pod(pod, time.time())
+        if after is not None:
+            self._logs.see(after)
+        else:
+            self._logs.gone(pod)
+
+    def _over(self) -> bool:
+        """Every job has ended, or is gone."""
+        from trainyard.cli.view import ended
+
+        there = {uid_of(job) for store in self._stores for job in store}
+        jobs = self._board.jobs
+        return all(ended(one.kind, jobs[uid]) or uid not in there for one in self._found if (uid := uid_of(one.job)))
+
+    async def stop(self) -> None:
+        await self._logs.stop()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -1,0 +1,22 @@
+"""`trainyard resume JOB...`: it starts again from its spec of now; what ended well stays as it is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from trainyard.cli import options
+from trainyard.cli.speaking import speak
+from trainyard.cli.suspend import set_suspend
+
+
+@click.command()
+@click.argument("jobs", nargs=-1, required=True, metavar="JOB...")
+@options.cluster
+def resume(jobs: tuple[str, ...], **words: Any) -> None:
+    """Let a suspended job run again, from its spec as it is now.
+
+    Example: trainyard resume mnist
+    """
+    speak(words, lambda here: set_suspend(here, jobs, False))

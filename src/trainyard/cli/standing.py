@@ -1,0 +1,42 @@
+"""What a background cluster holds at the moment: its jobs, asked for within a time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+
+from trainyard.app.background import Background
+from trainyard.app.kubeconfig import KubeconfigError, read
+
+MANY = 6
+
+
+async def jobs_of(cluster: Background, seconds: float) -> list[tuple[str, str, str]] | None:
+    """(kind, namespace/name, state) of every job; None when the cluster does not say."""
+    from trainyard.cli.jobs import listed
+    from trainyard.cli.speaking import Here, Said
+    from trainyard.cli.view import word
+    from trainyard.client import Api, ApiError
+
+    try:
+        access = read([cluster.kubeconfig])
+        async with asyncio.timeout(seconds), Api(access.server, access.token, access.secure()) as api:
+            found = await listed(Here(api, "", access))
+    except (KubeconfigError, Said, ApiError, OSError, ValueError, TimeoutError):
+        return None
+    return [(one.kind.gvk.kind, f"{one.namespace}/{one.name}", word(one.job)) for one in found]
+
+
+def words_of(jobs: list[tuple[str, str, str]]) -> list[str]:
+    """Each job, and how it stands; of many, the first few."""
+    said = [f"{kind} {name} ({state})" for kind, name, state in jobs[:MANY]]
+    return [*said, f"and {len(jobs) - MANY} more"] if len(jobs) > MANY else said
+
+
+def counted(jobs: list[tuple[str, str, str]]) -> list[str]:
+    """By kind and state: "TfJob: 1 Running, 2 Succeeded"."""
+    lines = []
+    for kind in dict.fromkeys(kind for kind, _, _ in jobs):
+        states = Counter(state for one, _, state in jobs if one == kind)
+        lines.append(f"{kind}: " + ", ".join(f"{count} {state}" for state, count in states.items()))
+    return lines

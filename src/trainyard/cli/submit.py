@@ -1,0 +1,112 @@
+"""`trainyard submit FILE...`: hand in jobs, and what they need."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from typing import Any
+
+import click
+
+from trainyard.cli import options, submission
+from trainyard.cli.codes import FAILED, SUCCEEDED, TIMEOUT
+from trainyard.cli.speaking import Here, Said, note, out, speak
+from trainyard.objects import GVK, Json, Problem, name_of, namespace_of
+from trainyard.objects.manifest import ManifestError
+
+
+@click.command()
+@click.argument("files", nargs=-1, required=True, metavar="FILE...")
+@options.cluster
+@click.option("--wait", is_flag=True, help="Return when every job has ended; exit code 1 when one failed.")
+@click.option("--logs", "follow", is_flag=True, help="Show their logs until they have ended (and wait).")
+@click.option("--timeout", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help="Wait no longer.")
+def submit(files: tuple[str, ...], wait: bool, follow: bool, timeout: float | None, **words: Any) -> None:
+    """Submit the jobs in FILE... to the cluster, with what else stands in them. Every problem comes with its place.
+
+    Example: trainyard submit examples/tf_job.yaml --logs
+    """
+
+    async def work(here: Here) -> int:
+        found = submission.read(files, words["namespace"], here.namespace, private=False)
+        made = await _create(here, found)
+        return await _ended(here, made, follow, timeout) if wait or follow else SUCCEEDED
+
+    speak(words, work)
+
+
+async def _create(here: Here, found: submission.Submission) -> list[Any]:
+    """Everything in its order, jobs last. Raises ManifestError for what the API server refuses."""
+    from trainyard.cli.jobs import Found
+    from trainyard.client import AlreadyExists, ApiError
+
+    for warning in found.warnings:
+        note(f"warning: {warning}")
+    await _make_namespaces(here, found)
+    made: list[Any] = []
+    for gvk, obj in found.others:
+        with contextlib.suppress(AlreadyExists):
+            await _post(here, gvk, obj)
+            note(f"{gvk.kind.lower()}/{name_of(obj)} created")
+    for kind, obj in found.jobs:
+        gvk = submission.served_at(kind, obj)
+        try:
+            made.append(Found(kind, gvk, await _post(here, gvk, obj)))
+        except AlreadyExists:
+            word = f"{kind.singular}/{name_of(obj)}"
+            raise Said(
+                f"{word} exists already in {namespace_of(obj)}; delete it first, or give this one another name"
+            ) from None
+        except ApiError as error:
+            if error.code in (400, 403, 404, 422):
+                raise ManifestError(_problems(kind.gvk.kind, obj, error)) from None
+            raise
+        out(f"{made[-1].word} created")
+    return made
+
+
+async def _make_namespaces(here: Here, found: submission.Submission) -> None:
+    """A local cluster has only the namespaces that are made; one that is there, or that we may not make, is let be."""
+    from trainyard.client import AlreadyExists, Forbidden
+
+    for namespace in found.namespaces:
+        if namespace != "default":
+            body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
+            with contextlib.suppress(AlreadyExists, Forbidden):
+                await here.api.create(submission.NAMESPACE, "", body)
+
+
+async def _post(here: Here, gvk: GVK, obj: Json) -> Json:
+    namespace = "" if gvk == submission.NAMESPACE else namespace_of(obj)
+    return {"apiVersion": gvk.api_version, "kind": gvk.kind} | await here.api.create(gvk, namespace, obj)
+
+
+def _problems(kind: str, obj: Json, error: Any) -> list[Problem]:
+    """The server's causes one by one, each with its field; else its one sentence."""
+    causes = [one for one in error.details.get("causes") or () if isinstance(one, dict)]
+    where = f"{kind} {name_of(obj)}"
+    if not causes:
+        return [Problem(where, error.message)]
+    return [Problem(f"{where}: {one.get('field') or ''}".rstrip(": "), str(one.get("message"))) for one in causes]
+
+
+async def _ended(here: Here, made: list[Any], follow: bool, timeout: float | None) -> int:
+    from trainyard.cli.logs import Wanted, show
+    from trainyard.cli.view import ended, verdict
+    from trainyard.cli.why import explained
+
+    try:
+        async with asyncio.timeout(timeout):
+            last = await show(here, made, Wanted(follow=True, prefix=True, silent=not follow))
+    except TimeoutError:
+        note(f"the time is over (--timeout {timeout:g}); the jobs go on")
+        return TIMEOUT
+    code = SUCCEEDED
+    for one, job in zip(made, last, strict=True):
+        out(verdict(job, time.time()))
+        if ended(one.kind, job) != "Succeeded":
+            code = FAILED
+            for line in await explained(here, one, job):
+                note(line)
+    return code

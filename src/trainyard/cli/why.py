@@ -1,0 +1,54 @@
+"""`trainyard why JOB`: in plain words why it does not run, why it failed, or that all is well."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from trainyard.cli import options
+from trainyard.cli.printing import as_json, as_yaml
+from trainyard.cli.speaking import Here, out, speak
+from trainyard.objects import Json
+
+if TYPE_CHECKING:
+    from trainyard.cli.jobs import Found
+
+
+@click.command()
+@click.argument("job")
+@options.cluster
+@click.option("-o", "--output", type=click.Choice(["json", "yaml"]), help="For programs.")
+def why(job: str, output: str | None, **words: Any) -> None:
+    """Say why a job does not run or why it failed: what, where, how that is known, and what to do.
+
+    Example: trainyard why mnist
+    """
+    speak(words, lambda here: _why(here, job, output or ""))
+
+
+async def _why(here: Here, job: str, form: str) -> None:
+    from trainyard.cli import diagnosis
+    from trainyard.cli.evidence import gather
+    from trainyard.cli.jobs import find
+
+    facts = await gather(here, await find(here, job))
+    findings = diagnosis.why(facts)
+    if form:
+        listed = [
+            {**asdict(one), "level": diagnosis.LEVELS[one.level], "evidence": list(one.evidence)} for one in findings
+        ]
+        out((as_json if form == "json" else as_yaml)({"job": facts.title, "findings": listed}))
+    else:
+        out("\n".join(diagnosis.told(facts, findings)))
+
+
+async def explained(here: Here, found: Found, job: Json, most: int = 5) -> list[str]:
+    """The same for those who have the job already: `run` and `submit`."""
+    from trainyard.cli import diagnosis
+    from trainyard.cli.evidence import gather
+    from trainyard.cli.jobs import Found
+
+    facts = await gather(here, Found(found.kind, found.gvk, job))
+    return list(diagnosis.told(facts, diagnosis.why(facts), most))

@@ -9,17 +9,19 @@ Rules for this room:
 from trainyard.core.carriers import JOB_CARRIER, POD_CARRIER, RETRYING_JOB_CARRIER, SET_CARRIER
 from trainyard.core.children import child_of
 from trainyard.core.decide import decide, plan
-from trainyard.core.job import Extra, Job, Kind, Policy, Replica, Role, Said, Speech, Verdict, Wanted
+from trainyard.core.job import Carrier, Extra, Job, Kind, Policy, Replica, Role, Said, Speech, Verdict, Wanted
 from trainyard.core.model import Child, Config, Create, Delete, Event, Patch, Plan, Ref, Refusal, Seen, Slot
 from trainyard.core.read import read, read_with, runtime_id_of
 from trainyard.core.render import render, render_for
 from trainyard.core.rules import Rule, broken, spelled
+from trainyard.core.status import event_of
 
 __all__ = [
     "JOB_CARRIER",
     "POD_CARRIER",
     "RETRYING_JOB_CARRIER",
     "SET_CARRIER",
+    "Carrier",
     "Child",
     "Config",
     "Create",
@@ -45,6 +47,7 @@ __all__ = [
     "broken",
     "child_of",
     "decide",
+    "event_of",
     "plan",
     "read",
     "read_with",

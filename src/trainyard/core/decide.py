@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from trainyard.core import changes, policy, status
 from trainyard.core import judge as verdicts
-from trainyard.core.job import End, Family, Job, Kind, Memory, Replica, RoleMemory, Said, Verdict
+from trainyard.core.job import End, Family, Job, Kind, Memory, Replica, RoleMemory, Verdict
 from trainyard.core.model import Create, Delete, Event, Patch, Plan, Ref, Refusal, Seen
 from trainyard.core.read import changed, is_fixed, read
 from trainyard.objects import Json
@@ -189,7 +189,7 @@ class _Pass:
     def _events(self, writes: list[Create | Delete]) -> tuple[Event, ...]:
         """What people are told: the job's own affairs first, then what failed, then what is written."""
         speech = self.job.kind.speech
-        announce = speech.announce or (lambda job, said: _event(said))
+        announce = speech.announce or (lambda job, said: status.event_of(said))
         told = [event for said in self.conditions.said if (event := announce(self.job, said))]
         facts = (*self.failed, *writes)
         return (*told, *(event for fact in facts for event in speech.tell(self.job, fact)))
@@ -300,10 +300,6 @@ def _tally(job: Job, replicas: list[Replica], verdict: Verdict, gone: frozenset[
             state = "Unknown"
         states[state] = states.get(state, 0) + 1
     return tally
-
-
-def _event(said: Said) -> Event:
-    return Event("Warning" if said.type in status.ALARMS else "Normal", said.reason, said.message)
 
 
 def _blocked_reason(refusal: Refusal) -> str:

@@ -8,7 +8,7 @@ Rules for this file:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from trainyard.core.model import Child, Config, Create, Delete, Event, Patch, Ref, Slot
@@ -29,6 +29,9 @@ class Role:
     digest: str = ""  # of everything that shapes the role, defaults filled in
     container: str = ""  # whose exit code speaks for a replica; "" is the kind's own
     in_place: bool = False  # its node starts an ended container again, so an exit is no end
+
+    def resized(self, replicas: int) -> Role:
+        return replace(self, replicas=replicas)
 
 
 @dataclass(frozen=True, slots=True)

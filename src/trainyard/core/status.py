@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from trainyard.core.job import Job, Kind, Memory, Replica, RoleMemory, Said, Verdict
+from trainyard.core.model import Event
 from trainyard.objects import Json, condition, format_time, is_true, parse_time, with_condition
 
 REMEMBERED = 20
@@ -119,6 +120,11 @@ class Conditions:
             if new is not None:
                 same = old is not None and all(old.get(key) == value for key, value in new.items())
                 new[field] = old.get(field) if same and old else format_time(self._now)
+
+
+def event_of(said: Said) -> Event:
+    """What is told when a condition becomes True."""
+    return Event("Warning" if said.type in ALARMS else "Normal", said.reason, said.message)
 
 
 def written(

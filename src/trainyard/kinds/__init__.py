@@ -6,11 +6,18 @@ Rules for this room:
 """
 
 from trainyard.core import Kind
-from trainyard.kinds.crds import admit, check, crd, warnings
+from trainyard.kinds.chainerjob import CHAINERJOB
+from trainyard.kinds.crds import admit, check, crd, served, warnings
+from trainyard.kinds.elasticjob import ELASTICJOB
+from trainyard.kinds.mxjob import MXJOB
 from trainyard.kinds.tfjob import TFJOB
 from trainyard.objects import Json
 
-ALL: tuple[Kind, ...] = (TFJOB,)
+EACH: tuple[Kind, ...] = (TFJOB, MXJOB, CHAINERJOB, ELASTICJOB)
+"""One value for each kind of job."""
+
+ALL: tuple[Kind, ...] = served(EACH)
+"""The same once for every API group that a kind is served under."""
 
 
 def kind_of(obj: Json) -> Kind | None:
@@ -19,4 +26,17 @@ def kind_of(obj: Json) -> Kind | None:
     return next((kind for kind in ALL if (kind.gvk.api_version, kind.gvk.kind) == wanted), None)
 
 
-__all__ = ["ALL", "TFJOB", "admit", "check", "crd", "kind_of", "warnings"]
+__all__ = [
+    "ALL",
+    "CHAINERJOB",
+    "EACH",
+    "ELASTICJOB",
+    "MXJOB",
+    "TFJOB",
+    "admit",
+    "check",
+    "crd",
+    "kind_of",
+    "served",
+    "warnings",
+]

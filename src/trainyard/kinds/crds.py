@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 from trainyard.core import Config, Kind, Rule, broken, read, spelled
 from trainyard.objects import GVK, Json, Problem
@@ -11,9 +12,18 @@ from trainyard.schema import Schema, from_struct
 KEEP = "x-kubernetes-preserve-unknown-fields"
 
 
-def crd(kind: Kind, gvk: GVK | None = None) -> Json:
-    """The CustomResourceDefinition, for the kind's own group or another one it is served under."""
-    gvk = gvk or kind.gvk
+def served(kinds: Iterable[Kind]) -> tuple[Kind, ...]:
+    """Every kind once for each API group under which it is served."""
+    return tuple(
+        replace(kind, gvk=replace(kind.gvk, group=group), groups=())
+        for kind in kinds
+        for group in (kind.gvk.group, *kind.groups)
+    )
+
+
+def crd(kind: Kind) -> Json:
+    """The CustomResourceDefinition."""
+    gvk = kind.gvk
     version = {
         "name": gvk.version,
         "served": True,

@@ -1,17 +1,36 @@
 """`spec.replicaSpecs`, a list of typed replica sets: what the two kinds of 2017 share.
 
-Defaults, roles and replica statuses. The texts of the rules are each kind's own (contract I.4, II.3).
+Defaults, roles, replica statuses, and the rules that both have. The old texts are each kind's own (contract I.4, II.3).
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
-from trainyard.core import Job, Role
+from trainyard.core import Job, Role, Rule
 from trainyard.core.names import digest
 from trainyard.core.status import MOST_REPLICAS
 from trainyard.objects import Json, Problem
+
+COLUMNS = (
+    {"name": "State", "type": "string", "jsonPath": ".status.state"},
+    {"name": "Phase", "type": "string", "jsonPath": ".status.phase"},
+    {"name": "Restarts", "type": "integer", "jsonPath": ".status.restarts"},
+    {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
+    {"name": "RuntimeId", "type": "string", "jsonPath": ".spec.RuntimeId", "priority": 1},
+    {"name": "Reason", "type": "string", "jsonPath": ".status.reason", "priority": 1},
+)
+PHASES = {
+    "Created": ("Creating", ""),
+    "Suspended": ("Creating", ""),
+    "Running": ("Running", "Running"),
+    "Succeeded": ("Done", "Succeeded"),
+    "Failed": ("Done", "Failed"),
+    "Invalid": ("Failed", "Failed"),
+}
+"""The phase and the state of each stage (contract I.5, II.4)."""
 
 FIELD = "replicaSpecs"
 OTHER_FIELD = "replica_specs"
@@ -85,6 +104,12 @@ def replica_statuses(tally: Mapping[str, Mapping[str, int]], type_field: str) ->
     ]
 
 
+def old_end(status: Json) -> str:
+    """A job that an older operator finished: `state` says how, and `conditions` is null (contract I.5)."""
+    state = status.get("state")
+    return str(state) if state in ("Succeeded", "Failed") else ""
+
+
 def policy_warnings(job: Job) -> tuple[Problem, ...]:
     """Restart policies that a batch Job does not take (S31)."""
     judged = {slot.role for slot in job.kind.judged(job)}
@@ -102,3 +127,118 @@ def policy_warnings(job: Job) -> tuple[Problem, ...]:
 def as_go(item: Json, fields: tuple[str, ...]) -> str:
     """A replica spec as the old operators printed it in their texts: two spaces, their order of fields."""
     return json.dumps({name: item[name] for name in fields if item.get(name) is not None}, indent=2)
+
+
+def given(item: str) -> str:
+    """CEL: a template that is null counts as one that is left out."""
+    return f"(has({item}.template) && {item}.template != null)"
+
+
+class Typed(NamedTuple):
+    """How a kind names the type of a set, and the type of a set that does not say."""
+
+    field: str
+    default: str
+
+    def of(self, item: Json) -> Any:
+        return item.get(self.field, self.default)
+
+
+_BOTH = "(has(self.spec.replicaSpecs) ? self.spec.replicaSpecs : self.spec.replica_specs)"
+_OLD = _BOTH.replace("self.", "oldSelf.")
+STARTED = "has(oldSelf.status) && has(oldSelf.status.roles) && !(has(oldSelf.spec.suspend) && oldSelf.spec.suspend)"
+
+
+def started(old: Json) -> bool:
+    """The job has started and is not suspended, so that what shapes it is fixed (S11)."""
+    return bool((old.get("status") or {}).get("roles")) and old["spec"].get("suspend") is not True
+
+
+def one_spelling(name: str, other: str) -> Rule:
+    return Rule(
+        "spec",
+        f"!(has(self.{name}) && has(self.{other}))",
+        lambda spec, old: not (name in spec and other in spec),
+        f"{name} and {other} are the same field: write one of the two",
+        at=other,
+    )
+
+
+def some_replicas(write: str) -> Rule:
+    return Rule(
+        "spec",
+        "(has(self.replicaSpecs) && self.replicaSpecs.size() > 0)"
+        " || (has(self.replica_specs) && self.replica_specs.size() > 0)",
+        lambda spec, old: bool(spec.get(FIELD) or spec.get(OTHER_FIELD)),
+        f"a job has replicas: write replicaSpecs, a list with {write}",
+        at=FIELD,
+    )
+
+
+def listed_once(typed: Typed, but: str = "") -> Rule:
+    """No type is listed twice, except one that another rule looks after."""
+    field = typed.field
+    return Rule(
+        f"spec.{FIELD}",
+        f"self.all(r, r.{field} == '{but}' || self.filter(o, o.{field} == r.{field}).size() == 1)",
+        lambda items, old: _once([typed.of(item) for item in items], but),
+        "a type may be listed only once: put its replicas into one set",
+    )
+
+
+def _once(names: list[str], but: str) -> bool:
+    return all(names.count(name) == 1 for name in names if name != but)
+
+
+class Fixed(NamedTuple):
+    """What else of a job (`whole`) and of a set (`each`) is fixed once it has started: CEL, and the same in Python."""
+
+    whole: str
+    same: Callable[[Json, Json], bool]
+    each: str
+    same_set: Callable[[Json, Json], bool]
+
+
+def fixed(typed: Typed, what: Fixed, text: str) -> Rule:
+    """Nothing that shapes the cluster differs, or the job may still change: not started, or suspended (S11)."""
+
+    def same_shape(new: Any, old: Any) -> bool:
+        if not started(old):
+            return True
+        then, items = items_of(old["spec"]), items_of(new["spec"])
+        before, now = ({typed.of(item): item for item in listed} for listed in (then, items))
+        same = len(items) == len(then) and now.keys() == before.keys() and what.same(new["spec"], old["spec"])
+        return same and all(
+            _same_set(now[name], before[name]) and what.same_set(now[name], before[name]) for name in now
+        )
+
+    return Rule(
+        "",
+        f"!({STARTED}) || ({_BOTH}.size() == {_OLD}.size() && {what.whole}"
+        f" && {_BOTH}.all(r, {_OLD}.exists(o, o.{typed.field} == r.{typed.field} && o.replicas == r.replicas"
+        f" && (!{given('r')} || !{given('o')} || r.template == o.template) && {what.each})))",
+        same_shape,
+        f"{text} once the job has started: suspend it and edit it then, or make a new job",
+        transition=True,
+        at=f"spec.{FIELD}",
+    )
+
+
+def _same_set(new: Json, old: Json) -> bool:
+    # A default template that `kubectl apply` takes away again is the default all the same (S29).
+    templates = new.get("template"), old.get("template")
+    same = None in templates or templates[0] == templates[1]
+    return same and bool(new.get("replicas", 1) == old.get("replicas", 1))
+
+
+RUNTIME_ID_STAYS = Rule(
+    "",
+    "!has(oldSelf.spec.RuntimeId) || oldSelf.spec.RuntimeId == '' || !has(self.spec.RuntimeId)"
+    " || self.spec.RuntimeId == oldSelf.spec.RuntimeId",
+    lambda job, old: (
+        not old["spec"].get("RuntimeId") or job["spec"].get("RuntimeId") in (None, old["spec"]["RuntimeId"])
+    ),
+    "RuntimeId names the children and cannot change: leave it as it is",
+    transition=True,
+    at="spec.RuntimeId",
+)

@@ -16,11 +16,11 @@ from trainyard.core.model import CONFIG_MAP, DEPLOYMENT, JOB, POD, SERVICE
 from trainyard.kinds import default_ps, replica_list
 from trainyard.kinds.accelerators import accelerate
 from trainyard.kinds.policies import policy_of
+from trainyard.kinds.services import headless
 from trainyard.kinds.templates import append_env, containers_of, copied
 from trainyard.kinds.tensorboard import tensorboard
 from trainyard.kinds.tfjob_spec import CONTAINER, IMAGE, MASTER, PORT, PS, RULES, SPELLINGS, TfJobSpec
 from trainyard.objects import GVK, Json
-from trainyard.objects.labels import OWNER
 from trainyard.schema import Schema, from_struct
 
 _schema = Schema({**from_struct(TfJobSpec), "x-kubernetes-preserve-unknown-fields": True})
@@ -118,23 +118,9 @@ def subdomain(job: Job) -> str:
 
 def extras(job: Job) -> tuple[Extra, ...]:
     labels = job_labels(job)
-    service = Extra(SERVICE, subdomain(job), lambda: _headless(job, labels))
+    ports = {f"tf-port-{port}": port for port in sorted({role.port for role in job.roles})}
+    service = Extra(SERVICE, subdomain(job), lambda: headless(job, labels, ports))
     return (service, *default_ps.config_map(job, labels), *tensorboard(job, labels))
-
-
-def _headless(job: Job, labels: Json) -> Json:
-    ports = sorted({role.port for role in job.roles})
-    return {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": {"labels": labels},
-        "spec": {
-            "clusterIP": "None",
-            "publishNotReadyAddresses": True,
-            "selector": {OWNER: job.uid},
-            "ports": [{"name": f"tf-port-{port}", "port": port} for port in ports],
-        },
-    }
 
 
 def permanent(job: Job, code: int, reason: str) -> bool:
@@ -142,18 +128,8 @@ def permanent(job: Job, code: int, reason: str) -> bool:
     return reason == "OOMKilled" or 1 <= code <= 127
 
 
-_PHASES = {
-    "Created": ("Creating", ""),
-    "Suspended": ("Creating", ""),
-    "Running": ("Running", "Running"),
-    "Succeeded": ("Done", "Succeeded"),
-    "Failed": ("Done", "Failed"),
-    "Invalid": ("Failed", "Failed"),
-}
-
-
 def report(job: Job, verdict: Verdict, tally: Mapping[str, Mapping[str, int]]) -> Json:
-    phase, state = _PHASES[verdict.stage]
+    phase, state = replica_list.PHASES[verdict.stage]
     return {
         "phase": phase,
         "state": state,
@@ -161,12 +137,6 @@ def report(job: Job, verdict: Verdict, tally: Mapping[str, Mapping[str, int]]) -
         "controlPaused": job.memory.wire.get("controlPaused") is True,
         "replicaStatuses": replica_list.replica_statuses(tally, "tf_replica_type"),
     }
-
-
-def old_end(status: Json) -> str:
-    """The README's finished job: `state` says how, and `conditions` is null (contract I.5)."""
-    state = status.get("state")
-    return str(state) if state in ("Succeeded", "Failed") else ""
 
 
 TFJOB = Kind(
@@ -188,15 +158,8 @@ TFJOB = Kind(
     report=report,
     extras=extras,
     rules=RULES,
-    columns=(
-        {"name": "State", "type": "string", "jsonPath": ".status.state"},
-        {"name": "Phase", "type": "string", "jsonPath": ".status.phase"},
-        {"name": "Restarts", "type": "integer", "jsonPath": ".status.restarts"},
-        {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
-        {"name": "RuntimeId", "type": "string", "jsonPath": ".spec.RuntimeId", "priority": 1},
-        {"name": "Reason", "type": "string", "jsonPath": ".status.reason", "priority": 1},
-    ),
+    columns=replica_list.COLUMNS,
     spellings=SPELLINGS,
-    old_end=old_end,
+    old_end=replica_list.old_end,
     runtime_id=True,
 )

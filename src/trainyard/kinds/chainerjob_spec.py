@@ -1,0 +1,191 @@
+"""What a ChainerJob may look like: its structs and rules (contract 1.2, 1.3, settled.md S2, S21)."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from trainyard.core import Rule
+from trainyard.core.names import is_dns_label
+from trainyard.kinds.policies import Policies, Seconds
+from trainyard.kinds.replica_list import STARTED, started
+from trainyard.kinds.templates import KEEP, MAX_REPLICAS, NULL, containers_of
+from trainyard.objects import Json
+
+MASTER = "master"
+CONTAINER = "chainer"
+MPI = "mpi"
+GPU = "nvidia.com/gpu"
+SET_NAME_MAX = 52
+"""Of a StatefulSet: its pods carry a label with its name and a hash of ten letters."""
+_WORKER_SET = "-workerset-"
+
+
+class Container(msgspec.Struct, kw_only=True):
+    """A container of a pod. The only one of a template may go without a name: it is called chainer then."""
+
+    name: Annotated[str | None, Meta(extra_json_schema=NULL)] = None
+    image: str | None = None
+
+
+class PodSpec(msgspec.Struct, kw_only=True):
+    """The pods of a replica; every field of Kubernetes' own type is passed on."""
+
+    containers: list[Annotated[Container, Meta(extra_json_schema=KEEP)]] | None = None
+
+
+class PodTemplate(msgspec.Struct, kw_only=True):
+    """A PodTemplateSpec."""
+
+    metadata: Annotated[dict[str, Any] | None, Meta(extra_json_schema={"type": "object", **KEEP, **NULL})] = None
+    spec: Annotated[PodSpec | None, Meta(extra_json_schema=KEEP)] = None
+
+
+class MpiConfig(msgspec.Struct, kw_only=True):
+    """How MPI uses a pod."""
+
+    slots: Annotated[
+        Annotated[int, Meta(ge=1, le=65536)] | None,
+        Meta(description="Processes in each pod; the GPUs of the container chainer, or 1, when unset."),
+    ] = None
+
+
+Template = Annotated[PodTemplate | None, Meta(extra_json_schema={**KEEP, **NULL})]
+Mpi = Annotated[MpiConfig | None, Meta(extra_json_schema={**KEEP, **NULL})]
+
+
+class Master(msgspec.Struct, kw_only=True):
+    """The pod that starts the whole job; it is tried again by its batch Job."""
+
+    activeDeadlineSeconds: Annotated[Seconds | None, Meta(description="Passed on to the master Job.")] = None
+    backoffLimit: Annotated[
+        Annotated[int, Meta(ge=0, le=2147483647)] | None, Meta(description="Passed on to the master Job.")
+    ] = None
+    mpiConfig: Mpi = None
+    template: Template = None
+
+
+class WorkerSet(msgspec.Struct, kw_only=True):
+    """Workers of one shape; those that exit are started again."""
+
+    replicas: Annotated[
+        Annotated[int, Meta(ge=1, le=MAX_REPLICAS)] | None,
+        Meta(description="How many; 1 when unset. May be changed while the job runs."),
+    ] = None
+    mpiConfig: Mpi = None
+    template: Template = None
+
+
+class ChainerJobSpec(Policies, kw_only=True):
+    """A Chainer job: one master, and any number of sets of workers."""
+
+    backend: Annotated[str | None, Meta(description="How processes find each other: mpi.", extra_json_schema=NULL)] = (
+        None
+    )
+    master: Annotated[Master | None, Meta(extra_json_schema={**KEEP, **NULL})] = None
+    workerSets: Annotated[
+        dict[str, Annotated[WorkerSet, Meta(extra_json_schema=KEEP)]] | None,
+        Meta(description="Sets of workers by name.", extra_json_schema={"maxProperties": 64}),
+    ] = None
+
+
+def sets_of(spec: Json) -> dict[str, Json]:
+    """The worker sets, by name and in its order; malformed ones are left out."""
+    found = spec.get("workerSets")
+    listed = found.items() if isinstance(found, dict) else ()
+    return {str(name): one for name, one in sorted(listed) if isinstance(one, dict)}
+
+
+def named(containers: list[Json]) -> list[Json]:
+    """The containers with the name that a single one without a name is given (S21)."""
+    alone = len(containers) == 1 and not containers[0].get("name")
+    return [{**containers[0], "name": CONTAINER}] if alone else containers
+
+
+def has_chainer(template: object) -> bool:
+    return any(one.get("name") == CONTAINER for one in named(containers_of(template)))
+
+
+def _has_chainer(item: str) -> str:
+    """CEL for it."""
+    containers = f"{item}.template.spec.containers"
+    return (
+        f"(has({item}.template) && {item}.template != null && has({item}.template.spec)"
+        f" && has({containers}) && ({containers}.exists(c, has(c.name) && c.name == '{CONTAINER}')"
+        f" || ({containers}.size() == 1 && {containers}.all(c, !has(c.name) || c.name == null || c.name == ''))))"
+    )
+
+
+def set_name(job: str, name: str) -> str:
+    return f"{job}{_WORKER_SET}{name}"
+
+
+def _names_fit(job: Any, old: Any) -> bool:
+    name = job["metadata"]["name"]
+    names = (job["spec"].get("workerSets") or {}).keys()
+    return is_dns_label(name) and all(len(set_name(name, one)) <= SET_NAME_MAX for one in names or ("",))
+
+
+_ROOM = SET_NAME_MAX - len(_WORKER_SET)
+_NAME = "'^[a-z0-9]([-a-z0-9]*[a-z0-9])?$'"
+
+RULES = (
+    Rule(
+        "",
+        f"self.metadata.name.matches({_NAME}) && self.metadata.name.size() <= {_ROOM}"
+        " && (!has(self.spec.workerSets) ||"
+        f" self.spec.workerSets.all(name, name.size() + self.metadata.name.size() <= {_ROOM}))",
+        _names_fit,
+        "the name is part of every child's name: write lower-case letters, digits and '-', "
+        f"at most {_ROOM} characters together with the name of a worker set",
+        at="metadata.name",
+    ),
+    Rule(
+        "spec",
+        "has(self.master) && self.master != null",
+        lambda spec, old: isinstance(spec.get("master"), dict),
+        "a ChainerJob has one master: write master with a template whose container is named chainer",
+        at="master",
+    ),
+    Rule(
+        "spec.master",
+        _has_chainer("self"),
+        lambda master, old: has_chainer(master.get("template")),
+        "the pod must contain a container named chainer: name the one that runs the program chainer",
+        at="template.spec.containers",
+    ),
+    Rule(
+        "spec.workerSets",
+        f"self.all(name, name.matches({_NAME}) && name != '{MASTER}')",
+        lambda sets, old: all(is_dns_label(name) and name != MASTER for name in sets),
+        "the name of a worker set is part of its pods' names: write lower-case letters, digits and '-', not 'master'",
+    ),
+    Rule(
+        "spec.workerSets",
+        f"self.all(name, {_has_chainer('self[name]')})",
+        lambda sets, old: all(has_chainer(one.get("template")) for one in sets.values()),
+        "the pods of every worker set must contain a container named chainer",
+        detail=lambda sets: (
+            f"the pods of the worker set {next(n for n, one in sets.items() if not has_chainer(one.get('template')))} "
+            "must contain a container named chainer: name the one that runs the program chainer"
+        ),
+    ),
+    Rule(
+        "spec",
+        "!has(self.backend) || self.backend == null || self.backend in ['', 'mpi']",
+        lambda spec, old: spec.get("backend") in (None, "", MPI),
+        "the backend is not supported; write backend: mpi, or leave it out",
+        detail=lambda spec: f'backend:"{spec.get("backend")}" not supported; write backend: mpi, or leave it out',
+        at="backend",
+    ),
+    Rule(
+        "",
+        f"!({STARTED}) || self.spec.master == oldSelf.spec.master",
+        lambda new, old: not started(old) or new["spec"].get("master") == old["spec"].get("master"),
+        "master is fixed once the job has started: suspend it and edit it then, or make a new job",
+        transition=True,
+        at="spec.master",
+    ),
+)

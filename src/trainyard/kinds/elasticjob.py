@@ -1,0 +1,280 @@
+"""ElasticJob, `elastic.pytorch.org/v1alpha1`: Pods and headless Services, rendezvous arguments, scaling while it runs.
+
+Prior art: the README of the TorchElastic controller and its behaviour at version 0.2, without its defects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from trainyard.core import (
+    POD_CARRIER,
+    Create,
+    Delete,
+    Event,
+    Extra,
+    Job,
+    Kind,
+    Replica,
+    Role,
+    Said,
+    Slot,
+    Speech,
+    Verdict,
+    Wanted,
+    broken,
+    event_of,
+)
+from trainyard.core.model import POD, SERVICE, Ref
+from trainyard.core.names import digest
+from trainyard.core.status import MOST_REPLICAS
+from trainyard.kinds.elasticjob_spec import (
+    CONTAINER,
+    EXIT_CODE,
+    IN_PLACE,
+    RULES,
+    RUN_POLICIES,
+    WORKER,
+    ElasticJobSpec,
+    worker_of,
+)
+from trainyard.kinds.policies import policy_of
+from trainyard.kinds.templates import containers_of, copied, has_container
+from trainyard.objects import GVK, Json, Problem
+from trainyard.schema import Schema, from_struct
+
+GROUP = "elastic.pytorch.org"
+RETRYABLE = frozenset({130, 137, 138, 143})
+"""SIGINT, SIGKILL, SIGUSR1 and SIGTERM; everything else is permanent (contract 2.4)."""
+
+_schema = Schema({**from_struct(ElasticJobSpec), "x-kubernetes-preserve-unknown-fields": True})
+
+
+def read(spec: Json, name: str) -> Wanted:
+    """What an ElasticJob spec wants. Policies stand in `spec`, `spec.runPolicy` or `spec.RunPolicy`; the first wins."""
+    stored = _schema.default(spec)
+    problems = _schema.validate(stored, "spec") + broken(RULES, {"metadata": {"name": name}, "spec": stored}, None)
+    nested = [spec[one] for one in reversed(RUN_POLICIES) if isinstance(spec.get(one), dict)]
+    policies: Json = {}
+    for place in (*nested, spec):
+        policies |= {key: value for key, value in place.items() if value is not None}
+    return Wanted(
+        roles=_roles(spec),
+        policy=policy_of(policies),
+        spec=spec,
+        problems=tuple(problems),
+        unknown=tuple(f"spec.{path}" for path in _schema.unknown(spec) if ".template." not in path),
+    )
+
+
+def _roles(spec: Json) -> tuple[Role, ...]:
+    worker = worker_of(spec)
+    template, replicas = worker.get("template"), worker.get("replicas", 1)
+    if not isinstance(template, dict) or not isinstance(replicas, int):
+        return ()
+    policy = worker.get("restartPolicy")
+    listed = containers_of(template)
+    first = str(listed[0].get("name") or "") if listed else ""
+    return (
+        Role(
+            WORKER,
+            min(max(replicas, 0), MOST_REPLICAS),
+            0,
+            template,
+            digest(template, policy),
+            container=CONTAINER if has_container(template, CONTAINER) else first,
+            in_place=policy in IN_PLACE,
+        ),
+    )
+
+
+def child_name(job: Job, slot: Slot) -> str:
+    return f"{job.key.name}-{slot.role.lower()}-{slot.index}"
+
+
+def child_labels(job: Job, slot: Slot) -> dict[str, str]:
+    return {**job_labels(job), "replica-type": slot.role.lower(), "replica-index": str(slot.index)}
+
+
+def job_labels(job: Job) -> dict[str, str]:
+    return {"group-name": GROUP, "job-name": job.key.name}
+
+
+def dress(template: Json, job: Job, slot: Slot) -> Json:
+    """The template with the arguments that tell a launcher where and how many to meet, before the user's own: what
+    stands after the name of the script belongs to the script (contract 3.1)."""
+    fresh = copied(template)
+    role = job.role(slot.role)
+    for container in containers_of(fresh):
+        if role and container.get("name") == role.container:
+            container["args"] = [*rendezvous(job), *(container.get("args") or [])]
+    policy = worker_of(job.wanted.spec).get("restartPolicy")
+    fresh["spec"]["restartPolicy"] = policy if policy in IN_PLACE else "Never"
+    return fresh
+
+
+def rendezvous(job: Job) -> list[str]:
+    spec, resumes = job.wanted.spec, job.memory.resumes
+    replicas = worker_of(spec).get("replicas", 1)
+    least, most = spec.get("minReplicas") or replicas, spec.get("maxReplicas") or replicas
+    # An old rendezvous stays closed, so that a resumed job needs one of its own (S35).
+    run = f"{job.key.name}-r{resumes}" if resumes else job.key.name
+    return [
+        "--rdzv_backend=etcd",
+        f"--rdzv_endpoint={spec.get('rdzvEndpoint')}",
+        f"--rdzv_id={run}",
+        f"--nnodes={least}:{most}",
+    ]
+
+
+def extras(job: Job) -> tuple[Extra, ...]:
+    """One headless Service for each replica, so that its host name resolves for its peers."""
+    return tuple(Extra(SERVICE, child_name(job, slot), _service_of(job, slot)) for slot in job.slots())
+
+
+def _service_of(job: Job, slot: Slot) -> Any:
+    labels = child_labels(job, slot)
+    spec = {"clusterIP": "None", "publishNotReadyAddresses": True, "selector": labels}
+    return lambda: {"apiVersion": "v1", "kind": "Service", "metadata": {"labels": dict(labels)}, "spec": dict(spec)}
+
+
+def decides(job: Job) -> frozenset[Slot]:
+    return frozenset(job.slots())
+
+
+def permanent(job: Job, code: int, reason: str) -> bool:
+    """Under ExitCode the code says; under any other policy a Pod that failed has failed (S23, contract 2.8)."""
+    return worker_of(job.wanted.spec).get("restartPolicy") != EXIT_CODE or code not in RETRYABLE
+
+
+def report(job: Job, verdict: Verdict, tally: Mapping[str, Mapping[str, int]]) -> Json:
+    """`replicaStatuses` as the old operator wrote them: what is zero is left out (contract 2.2)."""
+    words = {"active": "Running", "succeeded": "Succeeded", "failed": "Failed"}
+    selector = ",".join(f"{key}={value}" for key, value in {**job_labels(job), "replica-type": "worker"}.items())
+    return {
+        "state": "Failed" if verdict.stage == "Invalid" else verdict.stage,
+        "replicaStatuses": {
+            role: {word: states[state] for word, state in words.items() if states.get(state)}
+            for role, states in tally.items()
+        },
+        "labelSelector": selector,
+    }
+
+
+def word(job: Job, said: Said, replicas: Sequence[Replica]) -> Said:
+    """The old operator's reasons and texts, exactly and first; what we know more follows (contract 2.2, S7)."""
+    name, plain_name = f"ElasticJob {job.key.name}", f"Job {job.key.name}"
+    failed = sum(replica.end is not None and not replica.end.disrupted for replica in replicas)
+    count = f"because {failed} {WORKER} replica(s) failed."
+    texts = {
+        "Created": ("ElasticJobCreated", f"{name} is created."),
+        "Running": ("ElasticJobRunning", f"{name} is running."),
+        "Restarting": ("ElasticJobRestarting", f"{name} is restarting {count}"),
+        "Succeeded": ("ElasticJobSucceeded", f"{name} is successfully completed."),
+        "PermanentFailure": ("ElasticJobFailed", f"{name} is failed {count}"),
+        "BackoffLimitExceeded": (
+            "",
+            f"{plain_name} has failed because it has reached the specified backoff limit",
+        ),
+        "DeadlineExceeded": ("", f"{plain_name} has failed because it was active longer than specified deadline"),
+    }
+    reason, text = texts.get(said.reason if said.type == "Failed" else said.type, ("", ""))
+    if not text:
+        return said
+    plain = said.type in ("Created", "Running", "Succeeded")
+    rest = said.message.partition("; ")[2] if plain else said.message
+    return Said(said.type, reason or said.reason, " ".join(filter(None, (text, rest))))
+
+
+def announce(job: Job, said: Said) -> Event | None:
+    """As printed: nothing about Created and Running, one reason for both limits (contract 2.9)."""
+    if said.type in ("Created", "Running"):
+        return None
+    event = event_of(said)
+    if said.type == "Failed" and said.reason in ("BackoffLimitExceeded", "DeadlineExceeded"):
+        return event._replace(reason="JobFailed")
+    return event
+
+
+def tell(job: Job, fact: Create | Delete | Replica) -> tuple[Event, ...]:
+    """One event for each Pod and Service that is made or deleted, and for each Pod that failed (contract 2.9)."""
+    if isinstance(fact, Replica):
+        end, pod = fact.end, fact.child
+        text = f"Pod: {job.key.namespace}.{pod.name if pod else '?'} exited with code {end.code if end else -1}"
+        return (Event("Normal", "ExitedWithCode", text),) if end and end.code >= 0 else ()
+    kind, verb = fact.gvk.kind, ("Created" if isinstance(fact, Create) else "Deleted")
+    if fact.gvk == job.kind.gvk:
+        return (Event("Normal", "SuccessfulDeleteJob", f"Deleted job: {fact.name}"),)
+    reason = f"Successful{verb.removesuffix('d')}{kind}"
+    about = fact.ref if isinstance(fact, Create) else None
+    event = Event("Normal", reason, f"{verb} {kind.lower()}: {fact.name}", about)
+    return (*_overwritten(job, fact), event)
+
+
+def _overwritten(job: Job, fact: Create | Delete) -> tuple[Event, ...]:
+    template = worker_of(job.wanted.spec).get("template") or {}
+    given = (template.get("spec") or {}).get("restartPolicy")
+    if not isinstance(fact, Create) or fact.gvk != POD or not given:
+        return ()
+    text = "Restart policy in pod template will be overwritten by restart policy in replica spec"
+    return (Event("Warning", "SettedPodTemplateRestartPolicy", text, Ref("Pod", fact.name)),)
+
+
+def warn(job: Job) -> tuple[Problem, ...]:
+    spec, found = job.wanted.spec, []
+    template = worker_of(spec).get("template") or {}
+    policy = worker_of(spec).get("restartPolicy")
+    place = f"spec.replicaSpecs.{WORKER}"
+    if (template.get("spec") or {}).get("restartPolicy"):
+        text = f"is not looked at; write {place}.restartPolicy"
+        found.append(Problem(f"{place}.template.spec.restartPolicy", text))
+    if policy == "Always":
+        text = "starts a worker again that ended with 0, so the job never ends; write ExitCode, OnFailure or Never"
+        found.append(Problem(f"{place}.restartPolicy", text))
+    if len(containers_of(template)) > 1 and not has_container(template, CONTAINER):
+        text = f"the first container gets the rendezvous arguments; name the one that is meant {CONTAINER}"
+        found.append(Problem(f"{place}.template.spec.containers", text))
+    if spec.get("schedulingPolicy"):
+        found.append(Problem("spec.schedulingPolicy", "has no effect; leave it out"))
+    return tuple(found)
+
+
+ELASTICJOB = Kind(
+    gvk=GVK(GROUP, "v1alpha1", "ElasticJob", "elasticjobs"),
+    singular="elasticjob",
+    short_names=(),
+    spec_type=ElasticJobSpec,
+    container=CONTAINER,
+    carrier=lambda role: POD_CARRIER,
+    owns=(POD, SERVICE),
+    read=read,
+    child_name=child_name,
+    child_labels=child_labels,
+    dress=dress,
+    decides=decides,
+    permanent=permanent,
+    report=report,
+    extras=extras,
+    follows=lambda role: "later",
+    warn=warn,
+    restarts="slot",
+    retries=None,
+    speech=Speech("elastic-job-controller", word, announce, tell, times=("lastUpdateTime",)),
+    rules=RULES,
+    columns=(
+        {"name": "State", "type": "string", "jsonPath": ".status.state"},
+        {"name": "Min", "type": "integer", "jsonPath": ".spec.minReplicas"},
+        {"name": "Max", "type": "integer", "jsonPath": ".spec.maxReplicas"},
+        {"name": "Desired", "type": "integer", "jsonPath": ".spec.replicaSpecs.Worker.replicas"},
+        {"name": "Active", "type": "integer", "jsonPath": ".status.replicaStatuses.Worker.active"},
+        {"name": "Restarts", "type": "integer", "jsonPath": ".status.restarts"},
+        {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
+        {"name": "rdzvEndpoint", "type": "string", "jsonPath": ".spec.rdzvEndpoint", "priority": 1},
+    ),
+    scale={
+        "specReplicasPath": ".spec.replicaSpecs.Worker.replicas",
+        "statusReplicasPath": ".status.replicaStatuses.Worker.active",
+        "labelSelectorPath": ".status.labelSelector",
+    },
+)

@@ -1,0 +1,173 @@
+"""What an ElasticJob may look like: its structs and rules (contract 2.2, settled.md S2, S24)."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from trainyard.core import Rule
+from trainyard.core.names import LABEL_MAX, is_dns_label
+from trainyard.kinds.policies import Policies
+from trainyard.kinds.templates import KEEP, MAX_REPLICAS, NULL, PodTemplate, containers_of
+from trainyard.objects import Json
+
+WORKER = "Worker"
+CONTAINER = "elasticjob-worker"
+EXIT_CODE = "ExitCode"
+IN_PLACE = ("OnFailure", "Always")
+RUN_POLICIES = ("runPolicy", "RunPolicy")
+"""Where the policies may also stand: the old operator read them under the name of a Go field (contract 2.2)."""
+LONGEST_NAME = LABEL_MAX - len("-worker-") - len(str(MAX_REPLICAS - 1))
+
+Count = Annotated[int, Meta(ge=1, le=MAX_REPLICAS)]
+
+
+class Replicas(msgspec.Struct, kw_only=True):
+    """The nodes of an elastic job: each runs one launcher, which starts the trainers."""
+
+    replicas: Annotated[Count, Meta(description="How many nodes; may be changed while the job runs.")] = 1
+    template: Annotated[PodTemplate | None, Meta(extra_json_schema={**KEEP, **NULL})] = None
+    restartPolicy: Annotated[
+        Literal["Always", "OnFailure", "Never", "ExitCode"] | None,
+        Meta(description="ExitCode: 130, 137, 138 and 143 are tried again, all else fails the job. Never when unset."),
+    ] = None
+
+
+class RunPolicies(Policies, kw_only=True):
+    """The policies once more."""
+
+
+class SchedulingPolicy(msgspec.Struct, kw_only=True):
+    """Accepted for old manifests; it has no effect, and never had."""
+
+    minAvailable: int | None = None
+
+
+class ElasticJobSpec(Policies, kw_only=True):
+    """An elastic torch job: between minReplicas and maxReplicas nodes that meet at a rendezvous."""
+
+    rdzvEndpoint: Annotated[
+        str | None,
+        Meta(description="Where the nodes meet: host:port of an etcd server.", extra_json_schema=NULL),
+    ] = None
+    minReplicas: Annotated[Count | None, Meta(description="Training goes on with at least that many nodes.")] = None
+    maxReplicas: Annotated[Count | None, Meta(description="Training uses at most that many nodes.")] = None
+    replicaSpecs: Annotated[
+        dict[str, Annotated[Replicas, Meta(extra_json_schema=KEEP)]] | None,
+        Meta(description="One set, Worker.", extra_json_schema={"maxProperties": 8}),
+    ] = None
+    runPolicy: Annotated[RunPolicies | None, Meta(extra_json_schema={**KEEP, **NULL})] = None
+    RunPolicy: Annotated[RunPolicies | None, Meta(extra_json_schema={**KEEP, **NULL})] = None
+    schedulingPolicy: Annotated[SchedulingPolicy | None, Meta(extra_json_schema={**KEEP, **NULL})] = None
+
+
+def worker_of(spec: Json) -> Json:
+    """The set Worker of a spec, {} when there is none."""
+    sets = spec.get("replicaSpecs")
+    found = sets.get(WORKER) if isinstance(sets, dict) else None
+    return found if isinstance(found, dict) else {}
+
+
+def _say_types(sets: Any) -> str:
+    other = next((name for name in sets if name != WORKER), "")
+    text = f"there is one replica type, {WORKER}"
+    return f"{text}, not {other}; write {WORKER}" if other else f"{text}; write replicaSpecs.{WORKER}"
+
+
+def _replicas(spec: Json) -> int:
+    return int(worker_of(spec).get("replicas", 1))
+
+
+def _name_fits(job: Any, old: Any) -> bool:
+    name = job["metadata"]["name"]
+    return is_dns_label(name) and name[0].isalpha() and len(name) <= LONGEST_NAME
+
+
+def _in_order(spec: Any, low: str, high: str) -> bool:
+    values = {"minReplicas": spec.get("minReplicas"), "maxReplicas": spec.get("maxReplicas"), "replicas": None}
+    if worker_of(spec):
+        values["replicas"] = _replicas(spec)
+    least, most = values[low], values[high]
+    return least is None or most is None or least <= most
+
+
+_ENDPOINT = r"^([A-Za-z0-9]([-A-Za-z0-9._]*[A-Za-z0-9])?|\[[0-9a-fA-F:.]+\])(:[0-9]{1,5})?$"
+_TEMPLATE = "self.replicaSpecs['Worker'].template"
+_SETS = "has(self.replicaSpecs) && 'Worker' in self.replicaSpecs"
+
+RULES = (
+    Rule(
+        "",
+        f"self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$') && self.metadata.name.size() <= {LONGEST_NAME}",
+        _name_fits,
+        "the name is part of every Pod's and Service's name: write a letter, then lower-case letters, digits and '-', "
+        f"at most {LONGEST_NAME} characters",
+        at="metadata.name",
+    ),
+    Rule(
+        "spec",
+        "has(self.rdzvEndpoint) && self.rdzvEndpoint != null && self.rdzvEndpoint.size() > 0",
+        lambda spec, old: bool(spec.get("rdzvEndpoint")),
+        "the nodes have nowhere to meet: write rdzvEndpoint, host:port of an etcd server",
+        at="rdzvEndpoint",
+    ),
+    Rule(
+        "spec",
+        "!has(self.rdzvEndpoint) || self.rdzvEndpoint == null || self.rdzvEndpoint.size() == 0"
+        f" || self.rdzvEndpoint.matches({_ENDPOINT!r})",
+        lambda spec, old: not spec.get("rdzvEndpoint") or is_endpoint(spec["rdzvEndpoint"]),
+        "is not an address: write host:port, for example etcd-service:2379",
+        at="rdzvEndpoint",
+    ),
+    Rule(
+        "spec",
+        "has(self.replicaSpecs) && self.replicaSpecs.size() > 0",
+        lambda spec, old: bool(spec.get("replicaSpecs")),
+        f"a job has replicas: write replicaSpecs.{WORKER} with a template",
+        at="replicaSpecs",
+    ),
+    Rule(
+        "spec.replicaSpecs",
+        "self.size() == 0 || self.all(name, name == 'Worker')",
+        lambda sets, old: all(name == WORKER for name in sets),
+        f"there is one replica type, {WORKER}; write {WORKER}",
+        detail=_say_types,
+    ),
+    Rule(
+        "spec",
+        f"!({_SETS}) || (has({_TEMPLATE}) && {_TEMPLATE} != null && has({_TEMPLATE}.spec)"
+        f" && has({_TEMPLATE}.spec.containers) && {_TEMPLATE}.spec.containers.size() > 0)",
+        lambda spec, old: not worker_of(spec) or bool(containers_of(worker_of(spec).get("template"))),
+        f"the nodes have nothing to run: write a template with a container named {CONTAINER}",
+        at="replicaSpecs.Worker.template",
+    ),
+    Rule(
+        "spec",
+        "!has(self.minReplicas) || !has(self.maxReplicas) || self.minReplicas <= self.maxReplicas",
+        lambda spec, old: _in_order(spec, "minReplicas", "maxReplicas"),
+        "minReplicas must not be above maxReplicas: raise maxReplicas or lower minReplicas",
+        at="minReplicas",
+    ),
+    Rule(
+        "spec",
+        f"!({_SETS}) || !has(self.minReplicas) || self.minReplicas <= self.replicaSpecs['Worker'].replicas",
+        lambda spec, old: _in_order(spec, "minReplicas", "replicas"),
+        "replicas must not be below minReplicas: raise replicas or lower minReplicas",
+        at="replicaSpecs.Worker.replicas",
+    ),
+    Rule(
+        "spec",
+        f"!({_SETS}) || !has(self.maxReplicas) || self.replicaSpecs['Worker'].replicas <= self.maxReplicas",
+        lambda spec, old: _in_order(spec, "replicas", "maxReplicas"),
+        "replicas must not be above maxReplicas: lower replicas or raise maxReplicas",
+        at="replicaSpecs.Worker.replicas",
+    ),
+)
+
+
+def is_endpoint(text: str) -> bool:
+    """host, host:port, [v6] or [v6]:port."""
+    return re.search(_ENDPOINT, text) is not None

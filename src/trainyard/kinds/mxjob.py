@@ -1,0 +1,180 @@
+"""MxJob, `mlkube.io/v1beta1` and `mxnet.mlkube.io/v1beta1`: SCHEDULER, SERVER, WORKER as batch Jobs, DMLC variables.
+
+Prior art: the MxJob README and the behaviour of deepinsight/mxnet-operator in October 2017, without its defects. In
+dist mode the job is a gang (settled.md S33): MXNet does not take a lost replica back, the others wait for it for ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from trainyard.core import JOB_CARRIER, Extra, Job, Kind, Slot, Verdict, Wanted, broken, spelled
+from trainyard.core.model import JOB, POD, SERVICE
+from trainyard.kinds import replica_list
+from trainyard.kinds.accelerators import accelerate
+from trainyard.kinds.mxjob_spec import (
+    CONTAINER,
+    DIST,
+    LOCAL,
+    PORT,
+    RULES,
+    SCHEDULER,
+    SERVER,
+    SPELLINGS,
+    WORKER,
+    MxJobSpec,
+)
+from trainyard.kinds.policies import policy_of
+from trainyard.kinds.services import headless
+from trainyard.kinds.templates import append_env, containers_of, copied
+from trainyard.objects import GVK, Json, Problem
+from trainyard.schema import Schema, from_struct
+
+_schema = Schema({**from_struct(MxJobSpec), "x-kubernetes-preserve-unknown-fields": True})
+_rules = spelled(RULES, SPELLINGS)
+
+
+def read(spec: Json, name: str) -> Wanted:
+    """What an MxJob spec wants. In local mode it is one WORKER, whatever `replicas` says (S19)."""
+    stored = _schema.default(spec)
+    problems = _schema.validate(stored, "spec") + broken(_rules, {"metadata": {"name": name}, "spec": stored}, None)
+    full = replica_list.filled(spec, _fill)
+    roles = replica_list.roles_of(full, "mxReplicaType", "PsRootPort")
+    if spec.get("jobMode") == LOCAL:
+        roles = tuple(role.resized(1) for role in roles)
+    return Wanted(
+        roles=roles,
+        policy=policy_of(spec),
+        spec=full,
+        problems=tuple(problems),
+        unknown=tuple(f"spec.{path}" for path in _schema.unknown(spec) if ".template." not in path),
+    )
+
+
+def _fill(item: Json) -> Json:
+    replicas, port = item.get("replicas"), item.get("PsRootPort")
+    return {
+        **item,
+        "replicas": 1 if replicas is None else replicas,
+        "PsRootPort": PORT if port is None else port,
+        "mxReplicaType": item.get("mxReplicaType") or WORKER,
+    }
+
+
+def is_dist(job: Job) -> bool:
+    return job.wanted.spec.get("jobMode") == DIST
+
+
+def child_name(job: Job, slot: Slot) -> str:
+    return f"{job.key.name}-{slot.role.lower()}-{job.runtime_id}-{slot.index}"
+
+
+def job_labels(job: Job) -> dict[str, str]:
+    return {"mxnet.mlkube.io": "", "runtime_id": job.runtime_id, "mx_job_name": job.key.name}
+
+
+def child_labels(job: Job, slot: Slot) -> dict[str, str]:
+    return {**job_labels(job), "job_type": slot.role, "task_index": str(slot.index)}
+
+
+def dress(template: Json, job: Job, slot: Slot) -> Json:
+    """The template with accelerators and, in dist mode, where the scheduler is and who takes part (contract II.6)."""
+    fresh = copied(template)
+    for container in containers_of(fresh):
+        if container.get("name") != CONTAINER:
+            continue
+        accelerate(fresh, container, job.config.accelerators)
+        if is_dist(job):
+            append_env(container, *_environment(job, slot, container))
+    return fresh
+
+
+def _environment(job: Job, slot: Slot, container: Json) -> list[tuple[str, str]]:
+    roles = {role.name: role for role in job.roles}
+    counts = {name: str(roles[name].replicas if name in roles else 0) for name in (SERVER, WORKER)}
+    variables = [
+        ("DMLC_PS_ROOT_PORT", str(roles[SCHEDULER].port if SCHEDULER in roles else PORT)),
+        ("DMLC_PS_ROOT_URI", child_name(job, Slot(SCHEDULER, 0))),
+        ("DMLC_NUM_SERVER", counts[SERVER]),
+        ("DMLC_NUM_WORKER", counts[WORKER]),
+        ("DMLC_ROLE", slot.role.lower()),
+    ]
+    listed = container.get("env")
+    given = {one.get("name") for one in listed if isinstance(one, dict)} if isinstance(listed, list) else set()
+    # MXNet 1.9 resolves a host name only with it; without, it takes the URI for an address (S33).
+    return variables if "DMLC_USE_KUBERNETES" in given else [*variables, ("DMLC_USE_KUBERNETES", "1")]
+
+
+def subdomain(job: Job) -> str:
+    return f"mxjob-{job.runtime_id}" if is_dist(job) else ""
+
+
+def extras(job: Job) -> tuple[Extra, ...]:
+    if not is_dist(job):
+        return ()
+    ports = {f"ps-root-port-{role.port}": role.port for role in job.roles if role.name == SCHEDULER}
+    return (Extra(SERVICE, subdomain(job), lambda: headless(job, job_labels(job), ports)),)
+
+
+def decides(job: Job) -> frozenset[Slot]:
+    return frozenset({Slot(SCHEDULER if is_dist(job) else WORKER, 0)})
+
+
+def judges(job: Job) -> frozenset[Slot]:
+    """In dist mode the end of any replica is the end of the attempt."""
+    return frozenset(job.slots()) if is_dist(job) else decides(job)
+
+
+def permanent(job: Job, code: int, reason: str) -> bool:
+    """1 to 127, and out of memory whatever the code, are never tried again (contract II.8, without its defect)."""
+    return reason == "OOMKilled" or 1 <= code <= 127
+
+
+def report(job: Job, verdict: Verdict, tally: Mapping[str, Mapping[str, int]]) -> Json:
+    """The fields of contract II.4: `reason` and `state` are left out when they are empty."""
+    phase, state = replica_list.PHASES[verdict.stage]
+    return {
+        "phase": phase,
+        **({"reason": verdict.message} if state == "Failed" else {}),
+        "controlPaused": job.memory.wire.get("controlPaused") is True,
+        **({"state": state} if state else {}),
+        "replicaStatuses": replica_list.replica_statuses(tally, "Mx_replica_type"),
+    }
+
+
+def warn(job: Job) -> tuple[Problem, ...]:
+    found = []
+    items = replica_list.items_of(job.wanted.spec)
+    if job.wanted.spec.get("jobMode") == LOCAL and any(item.get("replicas") != 1 for item in items):
+        text = "in local mode there is one WORKER, whatever replicas says; write replicas: 1"
+        found.append(Problem("spec.replicaSpecs[].replicas", text))
+    return (*found, *replica_list.policy_warnings(job))
+
+
+MXJOB = Kind(
+    gvk=GVK("mlkube.io", "v1beta1", "MxJob", "mxjobs"),
+    groups=("mxnet.mlkube.io",),
+    singular="mxjob",
+    short_names=(),
+    spec_type=MxJobSpec,
+    container=CONTAINER,
+    carrier=lambda role: JOB_CARRIER,
+    owns=(JOB, POD, SERVICE),
+    read=read,
+    child_name=child_name,
+    child_labels=child_labels,
+    dress=dress,
+    decides=decides,
+    judges=judges,
+    permanent=permanent,
+    report=report,
+    subdomain=subdomain,
+    extras=extras,
+    warn=warn,
+    restarts="gang",
+    rules=RULES,
+    columns=replica_list.COLUMNS,
+    spellings=SPELLINGS,
+    old_end=replica_list.old_end,
+    runtime_id=True,
+)

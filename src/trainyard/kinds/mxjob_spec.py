@@ -1,0 +1,192 @@
+"""What an MxJob may look like: its structs, and the rules across fields with the old operator's texts (contract II.3).
+
+The rules stand in the order in which the old operator looked.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from trainyard.core import Rule
+from trainyard.core.names import LABEL_MAX, RUNTIME_ID, is_dns_label
+from trainyard.kinds import replica_list
+from trainyard.kinds.policies import Policies
+from trainyard.kinds.replica_list import given
+from trainyard.kinds.templates import KEEP, MAX_REPLICAS, NULL, PodTemplate, has_container
+from trainyard.objects import Json
+
+SCHEDULER, SERVER, WORKER = "SCHEDULER", "SERVER", "WORKER"
+TYPES = (SCHEDULER, SERVER, WORKER)
+LOCAL, DIST = "local", "dist"
+CONTAINER = "mxnet"
+PORT = 9091
+SPELLINGS = {"replica_specs": "replicaSpecs"}
+LONGEST_NAME = LABEL_MAX - len("-scheduler-") - len("-0")
+"""Of the job and the RuntimeId together: `<job>-scheduler-<RuntimeId>-0` and `<job>-worker-<RuntimeId>-9999` fit."""
+
+_ORDER = ("replicas", "template", "PsRootPort", "mxReplicaType")
+_TYPED = replica_list.Typed("mxReplicaType", WORKER)
+_LIST = "spec.replicaSpecs"
+_ITEM = "spec.replicaSpecs[]"
+_BOTH = "(has(self.replicaSpecs) ? self.replicaSpecs : has(self.replica_specs) ? self.replica_specs : [])"
+
+
+class Replicas(msgspec.Struct, kw_only=True):
+    """A set of MXNet processes of one type."""
+
+    replicas: Annotated[int, Meta(ge=0, le=MAX_REPLICAS, description="How many; one SCHEDULER.")] = 1
+    template: Annotated[PodTemplate | None, Meta(extra_json_schema={**KEEP, **NULL})] = None
+    PsRootPort: Annotated[int, Meta(ge=1, le=65535, description="Where the SCHEDULER serves.")] = PORT
+    mxReplicaType: Annotated[str, Meta(description="SCHEDULER, SERVER or WORKER.")] = WORKER
+
+
+class MxJobSpec(Policies, kw_only=True):
+    """An MXNet job: one WORKER in local mode; one SCHEDULER, SERVERs and WORKERs in dist mode."""
+
+    RuntimeId: Annotated[
+        Annotated[str, Meta(pattern=f"^$|{RUNTIME_ID}")] | None,
+        Meta(description="Names the children; worked out from the uid when it is not given."),
+    ] = None
+    jobMode: Annotated[str, Meta(description="local or dist.")] = ""
+    replicaSpecs: Annotated[
+        list[Annotated[Replicas, Meta(extra_json_schema=KEEP)]] | None,
+        Meta(description="One set for each type.", extra_json_schema={"maxItems": len(TYPES)}),
+    ] = None
+    replica_specs: Annotated[
+        list[Annotated[Replicas, Meta(extra_json_schema=KEEP)]] | None,
+        Meta(description="The same as replicaSpecs.", extra_json_schema={"maxItems": len(TYPES)}),
+    ] = None
+
+
+def _missing_template(item: Any) -> str:
+    return (
+        "there was a problem setting defaults for job spec: Replica is missing Template; "
+        f"{replica_list.as_go(item, _ORDER)}; write a template with a container named {CONTAINER}"
+    )
+
+
+def _wrong_type(item: Any) -> str:
+    found = item["mxReplicaType"]
+    return f"invalid job spec: MxReplicaSpec.MxReplicaType is {found} but must be one of [SCHEDULER SERVER WORKER]"
+
+
+def _no_container(item: Any) -> str:
+    return (
+        f"invalid job spec: Replica type {_TYPED.of(item)} is missing a container for mxnet; "
+        "name the container that runs the program mxnet"
+    )
+
+
+def _items(spec: Json) -> list[Json]:
+    return replica_list.items_of(spec)
+
+
+def _missing_types(spec: Any) -> list[str]:
+    found = {_TYPED.of(item) for item in _items(spec)}
+    return [name for name in TYPES if spec.get("jobMode") == DIST and name not in found]
+
+
+def _say_missing(spec: Any) -> str:
+    missing = _missing_types(spec)[0]
+    return f"invalid job spec: dist job mode without replica type {missing}; add a set with mxReplicaType: {missing}"
+
+
+def _name_fits(job: Any, old: Any) -> bool:
+    name, given_id = job["metadata"]["name"], job["spec"].get("RuntimeId")
+    return is_dns_label(name) and len(name) + len(given_id or "1kkf") <= LONGEST_NAME
+
+
+_RUNTIME_ID_SIZE = "(has(self.spec.RuntimeId) && self.spec.RuntimeId.size() > 0 ? self.spec.RuntimeId.size() : 4)"
+_SHAPE = replica_list.Fixed(
+    whole="self.spec.jobMode == oldSelf.spec.jobMode",
+    same=lambda new, old: bool(new.get("jobMode", "") == old.get("jobMode", "")),
+    each="o.PsRootPort == r.PsRootPort",
+    same_set=lambda new, old: bool(new.get("PsRootPort", PORT) == old.get("PsRootPort", PORT)),
+)
+
+RULES = (
+    Rule(
+        "",
+        f"self.metadata.name.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')"
+        f" && self.metadata.name.size() + {_RUNTIME_ID_SIZE} <= {LONGEST_NAME}",
+        _name_fits,
+        "the name is part of every child's name, which has at most 63 characters: write one of at most "
+        f"{LONGEST_NAME - 4} lower-case letters, digits and '-' (fewer with a longer RuntimeId)",
+        at="metadata.name",
+    ),
+    replica_list.some_replicas("one WORKER (local), or SCHEDULER, SERVER and WORKER (dist)"),
+    replica_list.one_spelling("replicaSpecs", "replica_specs"),
+    Rule(
+        _ITEM,
+        given("self"),
+        lambda item, old: item.get("template") is not None,
+        "there was a problem setting defaults for job spec: Replica is missing Template; write a template",
+        detail=_missing_template,
+        at="template",
+        early=True,
+    ),
+    Rule(
+        _ITEM,
+        "self.mxReplicaType in ['SCHEDULER', 'SERVER', 'WORKER']",
+        lambda item, old: _TYPED.of(item) in TYPES,
+        "invalid job spec: MxReplicaSpec.MxReplicaType must be one of [SCHEDULER SERVER WORKER]",
+        detail=_wrong_type,
+        at="mxReplicaType",
+    ),
+    Rule(
+        _ITEM,
+        f"!{given('self')} || (has(self.template.spec) && has(self.template.spec.containers)"
+        " && self.template.spec.containers.exists(c, c.name == 'mxnet'))",
+        lambda item, old: item.get("template") is None or has_container(item["template"], CONTAINER),
+        "invalid job spec: Replica type is missing a container for mxnet; name the container of the program mxnet",
+        detail=_no_container,
+        at="template.spec.containers",
+    ),
+    Rule(
+        "spec",
+        f"self.jobMode != 'local' || {_BOTH}.all(r, r.mxReplicaType == 'WORKER')",
+        lambda spec, old: spec.get("jobMode") != LOCAL or all(_TYPED.of(item) == WORKER for item in _items(spec)),
+        "invalid job spec: job mode is local, but its replicas set have replicas type other than worker; "
+        "write jobMode: dist, or leave only the WORKER",
+        at="jobMode",
+    ),
+    Rule(
+        "spec",
+        f"self.jobMode != 'local' || {_BOTH}.all(r, r.replicas <= 1)",
+        lambda spec, old: spec.get("jobMode") != LOCAL or all(item.get("replicas", 1) <= 1 for item in _items(spec)),
+        "invalid job spec: job mode is local, but it has more than 1 worker; write replicas: 1, or jobMode: dist",
+        at="jobMode",
+    ),
+    Rule(
+        "spec",
+        f"self.jobMode != 'dist' || {_BOTH}.size() == 0"
+        f" || ['SCHEDULER', 'SERVER', 'WORKER'].all(t, {_BOTH}.exists(r, r.mxReplicaType == t))",
+        lambda spec, old: not _items(spec) or not _missing_types(spec),
+        "invalid job spec: dist job mode without replica type SCHEDULER, SERVER or WORKER; add the set that is missing",
+        detail=_say_missing,
+        at="replicaSpecs",
+    ),
+    Rule(
+        "spec",
+        "self.jobMode in ['local', 'dist']",
+        lambda spec, old: spec.get("jobMode", "") in (LOCAL, DIST),
+        "invalid job spec: unkonw job mode; write jobMode: local or jobMode: dist",
+        detail=lambda spec: (
+            f"invalid job spec: unkonw job mode {spec.get('jobMode', '')}; write jobMode: local or jobMode: dist"
+        ),
+        at="jobMode",
+    ),
+    Rule(
+        _ITEM,
+        "self.mxReplicaType != 'SCHEDULER' || self.replicas == 1",
+        lambda item, old: item.get("mxReplicaType") != SCHEDULER or int(item.get("replicas", 1)) == 1,
+        "The SCHEDULER must have Replicas = 1; write replicas: 1 or leave it out",
+        at="replicas",
+    ),
+    replica_list.listed_once(_TYPED),
+    replica_list.fixed(_TYPED, _SHAPE, "jobMode and replicaSpecs are fixed"),
+    replica_list.RUNTIME_ID_STAYS,
+)

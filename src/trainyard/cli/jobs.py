@@ -27,11 +27,14 @@ EVENT = GVK("", "v1", "Event", "events")
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """One job, and where it is served."""
+    """One job, and its kind (one for each group that it is served under)."""
 
     kind: Kind
-    gvk: GVK
     job: Json
+
+    @property
+    def gvk(self) -> GVK:
+        return self.kind.gvk
 
     @property
     def namespace(self) -> str:
@@ -56,12 +59,6 @@ class Family:
     events: list[Json] = field(default_factory=list)  # about the job, its children and its pods
 
 
-def resources(kind: Kind) -> list[GVK]:
-    """Where a kind is served: its own group, and others."""
-    gvk = kind.gvk
-    return [gvk, *(GVK(group, gvk.version, gvk.kind, gvk.plural) for group in kind.groups)]
-
-
 def kind_named(word: str) -> list[Kind]:
     """The kinds that are called so: TfJob, tfjob, tfjobs, tfjobs.tensorflow.org, a short name."""
     bare, _, group = word.lower().partition(".")
@@ -69,7 +66,7 @@ def kind_named(word: str) -> list[Kind]:
         kind
         for kind in kinds.ALL
         if bare in (kind.gvk.kind.lower(), kind.singular, kind.gvk.plural, *kind.short_names)
-        and (not group or any(gvk.group == group for gvk in resources(kind)))
+        and (not group or kind.gvk.group == group)
     ]
 
 
@@ -91,8 +88,7 @@ def known() -> str:
 async def find(here: Here, text: str) -> Found:
     """The job of that name. Raises Said when there is none, or more than one."""
     which, name = split(text)
-    group = text.partition("/")[0].partition(".")[2] if "/" in text else ""
-    found = [one for one in await _named(here, which, name) if one.gvk.group == group or not group]
+    found = await _named(here, which, name)
     if len(found) > 1:
         words = [one.word for one in found]
         if len(set(words)) < len(words):  # the same kind in two groups
@@ -104,9 +100,9 @@ async def find(here: Here, text: str) -> Found:
 
 
 async def _named(here: Here, which: Iterable[Kind], name: str) -> list[Found]:
-    places = [(kind, gvk) for kind in which for gvk in resources(kind)]
-    jobs = await asyncio.gather(*(_get(here, gvk, name) for _, gvk in places))
-    return [Found(kind, gvk, job) for (kind, gvk), job in zip(places, jobs, strict=True) if job is not None]
+    which = tuple(which)
+    jobs = await asyncio.gather(*(_get(here, kind.gvk, name) for kind in which))
+    return [Found(kind, job) for kind, job in zip(which, jobs, strict=True) if job is not None]
 
 
 async def _get(here: Here, gvk: GVK, name: str) -> Json | None:
@@ -140,19 +136,13 @@ async def _nobody(here: Here, which: Iterable[Kind], name: str) -> str:
 
 async def listed(here: Here, which: Iterable[Kind] = kinds.ALL) -> list[Found]:
     """All jobs of these kinds, in the namespace (in all of them where it is ""), oldest first."""
-    places = [(kind, gvk) for kind in which for gvk in resources(kind)]
-    pages = await asyncio.gather(*(_list(here, gvk) for _, gvk in places))
-    if places and all(page is None for page in pages):
-        text = (
-            f"this cluster does not know {', '.join(kind.gvk.kind for kind in which)}: Trainyard is not installed there"
-        )
+    which = tuple(which)
+    pages = await asyncio.gather(*(_list(here, kind.gvk) for kind in which))
+    if which and all(page is None for page in pages):
+        names = ", ".join(dict.fromkeys(kind.gvk.kind for kind in which))
+        text = f"this cluster does not know {names}: Trainyard is not installed there"
         raise Said(f"{text} (kubeconfig: {here.access.source})", CANNOT)
-    found = [
-        Found(kind, gvk, job)
-        for (kind, gvk), page in zip(places, pages, strict=True)
-        if page is not None
-        for job in page
-    ]
+    found = [Found(kind, job) for kind, page in zip(which, pages, strict=True) for job in page or ()]
     return sorted(found, key=lambda one: (one.namespace, str(one.job["metadata"].get("creationTimestamp")), one.name))
 
 

@@ -15,16 +15,22 @@ from dataclasses import dataclass
 
 import yaml
 
+from trainyard.app.kubeconfig import Access
 from trainyard.app.local import LocalCluster, Options
+from trainyard.cli import diagnosis
 from trainyard.cli.codes import CANNOT, FAILED, INTERRUPTED, READER_GONE, SUCCEEDED, TIMEOUT
+from trainyard.cli.evidence import gather
 from trainyard.cli.follow import Logs
 from trainyard.cli.interrupts import Interrupts
+from trainyard.cli.jobs import Found
 from trainyard.cli.screen import Screen
-from trainyard.cli.submission import NAMESPACE, Submission, served_at
+from trainyard.cli.speaking import Here
+from trainyard.cli.submission import NAMESPACE, Submission
 from trainyard.cli.view import PATIENCE, Board, progress, replica, result, table
 from trainyard.client import AlreadyExists, ApiError, Selection
 from trainyard.control import Feed, Source, Store, plain
 from trainyard.control.watch import Said
+from trainyard.kinds import kind_of
 from trainyard.node import NodeError
 from trainyard.objects import GVK, Json, Problem, encode, name_of, namespace_of, uid_of
 from trainyard.objects.labels import OWNER
@@ -41,6 +47,8 @@ _CUT_SHORT = {
     READER_GONE: "interrupted",
 }
 LAST_LINES = 10.0  # seconds for the last lines of what has ended
+QUIET = 15.0  # seconds between two looks at what holds a job up
+MOST_LINES = 6  # of a program's output, where it is shown anyhow
 SLACK = 10.0  # seconds beyond its grace until a pod that does not go is left to the cluster's own end
 
 
@@ -73,6 +81,8 @@ async def _to_the_end(session: Session, settings: Settings, screen: Screen, stop
     code = await _outcome(session, settings, stop)
     if not stop.once.is_set():
         await stop.unless(stop.once, session.logs.finish(True, LAST_LINES))
+    if code in (FAILED, TIMEOUT) and not stop.once.is_set():
+        await stop.unless(stop.once, session.explain(None))
     lines = table(session.board, time.time(), _CUT_SHORT.get(code, ""))
     screen.end_progress()
     if stop.once.is_set():
@@ -133,6 +143,7 @@ class Session:
         self._news = asyncio.Event()
         self._began = time.monotonic()
         self._said: set[str] = set()
+        self._explained: set[tuple[str, str, str]] = set()
 
     # --- the beginning
 
@@ -147,7 +158,7 @@ class Session:
             with contextlib.suppress(AlreadyExists):
                 await self._make(gvk, "" if gvk == NAMESPACE else namespace_of(obj), obj)
         for kind, obj in self._submission.jobs:
-            self.board.see_job(await self._make(served_at(kind, obj), namespace_of(obj), obj))
+            self.board.see_job(await self._make(kind.gvk, namespace_of(obj), obj))
         self._began = time.monotonic()
         self._look()
 
@@ -164,13 +175,13 @@ class Session:
             raise
 
     def _look(self) -> None:
-        kinds = {served_at(kind, obj) for kind, obj in self._submission.jobs}
+        kinds = {kind.gvk for kind, _ in self._submission.jobs}
         for gvk in kinds:
             store = Store(plain(api_version=gvk.api_version, kind=gvk.kind))
             self._follow(Source(gvk), store, self._job_seen)
         self._follow(Source(POD, which=Selection(OWNER)), self._pods, self._pod_seen)
         self._follow(Source(EVENT, optional=True), Store(plain(api_version="v1", kind="Event")), self._event_seen)
-        self._tasks.append(asyncio.create_task(self._show_progress()))
+        self._tasks += [asyncio.create_task(self._show_progress()), asyncio.create_task(self._watch_over())]
 
     def _follow(self, source: Source, store: Store[Json], seen: Seen) -> None:
         def apply(said: Said[Json]) -> None:
@@ -222,6 +233,27 @@ class Session:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(1.0 if self.screen.live else None):
                     await self._news.wait()
+
+    async def _watch_over(self) -> None:
+        """What holds a job up is said, once, when it has done so for a while; not what will pass by itself."""
+        while True:
+            await asyncio.sleep(QUIET)
+            await self.explain(diagnosis.BLOCK)
+
+    async def explain(self, level: int | None) -> None:
+        """Say why the jobs are as they are: findings that matter so much, or all of them. Each is said once."""
+        for job in list(self.board.jobs.values()):
+            kind = kind_of(job)
+            if kind is None or result(job) == "Succeeded" or (level is not None and result(job)):
+                continue
+            here = Here(self.cluster.api, namespace_of(job), Access(self.cluster.server.url))
+            with contextlib.suppress(ApiError):
+                facts = await gather(here, Found(kind, job))
+                fresh = [one for one in diagnosis.why(facts) if level is None or one.level <= level]
+                fresh = [one for one in fresh if (uid_of(job), one.where, one.fix) not in self._explained]
+                self._explained.update((uid_of(job), one.where, one.fix) for one in fresh)
+                for line in diagnosis.told(facts, fresh, MOST_LINES) if fresh else ():
+                    self.screen.note(line)
 
     async def ended(self) -> None:
         """Until every job has ended, or one never will."""

@@ -76,12 +76,6 @@ def read(files: Iterable[str], namespace: str = "", otherwise: str = "default", 
     return submission
 
 
-def served_at(kind: Kind, obj: Json) -> GVK:
-    """The resource of a job as it was written: a kind may be served under several groups."""
-    group, _, version = str(obj.get("apiVersion")).rpartition("/")
-    return GVK(group, version, kind.gvk.kind, kind.gvk.plural)
-
-
 def _managed_by_others(document: Document) -> list[Problem]:
     """Nobody else is here: such a job would wait for ever."""
     managed_by = (document.obj.get("spec") or {}).get("managedBy")

@@ -50,9 +50,8 @@ async def _create(here: Here, found: submission.Submission) -> list[Any]:
             await _post(here, gvk, obj)
             note(f"{gvk.kind.lower()}/{name_of(obj)} created")
     for kind, obj in found.jobs:
-        gvk = submission.served_at(kind, obj)
         try:
-            made.append(Found(kind, gvk, await _post(here, gvk, obj)))
+            made.append(Found(kind, await _post(here, kind.gvk, obj)))
         except AlreadyExists:
             word = f"{kind.singular}/{name_of(obj)}"
             raise Said(

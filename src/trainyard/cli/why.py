@@ -50,5 +50,5 @@ async def explained(here: Here, found: Found, job: Json, most: int = 5) -> list[
     from trainyard.cli.evidence import gather
     from trainyard.cli.jobs import Found
 
-    facts = await gather(here, Found(found.kind, found.gvk, job))
+    facts = await gather(here, Found(found.kind, job))
     return list(diagnosis.told(facts, diagnosis.why(facts), most))

@@ -192,7 +192,8 @@ def _crashing(facts: Facts, pod: Json, one: Container) -> Finding:
     end = one.before or {}
     code, reason = int(end.get("exitCode") or 0), str(end.get("reason") or "")
     means = meaning(code, reason)
-    what = f"its program ends and is started again, {_times(one.restarts)} so far; exit code {code} ({reason or 'Error'})"
+    what = f"its program ends and is started again, {_times(one.restarts)} so far; exit code {code}"
+    what += f" ({reason})" if reason else ""
     lines = _lines(facts, pod, one.name, end)
     sign = sign_of(lines)
     what = f"{what}: {sign[0] if sign else means}" if sign or means else what

@@ -9,6 +9,9 @@ from trainyard.objects import Json, owner_reference
 from trainyard.objects.labels import ATTEMPT, DIGEST, HOSTS, INDEX, OWNER, ROLE
 
 
+_POLICY = "terminationMessagePolicy"
+
+
 def render(kind: Kind, wire: Json, create: Create, config: Config) -> Json:
     """The object to send. Raises ValueError when the plan that asked for it was made from another spec."""
     return render_for(read(kind, wire, config), create)
@@ -46,9 +49,27 @@ def _stamp(job: Job, create: Create, body: Json, labels: dict[str, str]) -> Json
         inner = template.get("metadata") or {}
         inner = {key: value for key, value in inner.items() if value is not None}
         template["metadata"] = {**inner, "labels": {**(inner.get("labels") or {}), **every}}
-        if create.slot is not None and job.kind.subdomain(job):
-            _address(job, create.slot, template)
+        if create.slot is not None:
+            _speak(job, create.slot, template)
+            if job.kind.subdomain(job):
+                _address(job, create.slot, template)
     return body
+
+
+def _speak(job: Job, slot: Slot, template: Json) -> None:
+    """A container that fails without a word leaves the end of its log in the pod's status, for our messages."""
+    role = job.role(slot.role)
+    name = (role.container if role else "") or job.kind.container
+    spec = template.get("spec") or {}
+    listed = spec.get("containers") or []
+    spoken = [
+        {**one, _POLICY: one.get(_POLICY) or "FallbackToLogsOnError"} if _is(one, name) else one for one in listed
+    ]
+    template["spec"] = {**spec, "containers": spoken}
+
+
+def _is(container: object, name: str) -> bool:
+    return isinstance(container, dict) and container.get("name") == name
 
 
 def repair(extra: Extra) -> Patch:

@@ -8,6 +8,7 @@ Rules for this file:
 
 from __future__ import annotations
 
+import re
 from typing import Any, NamedTuple
 
 import msgspec
@@ -18,6 +19,9 @@ from trainyard.objects.labels import ATTEMPT, DIGEST, INDEX, OWNER, ROLE
 
 DISRUPTIONS = frozenset({"Evicted", "Preempted", "Preempting", "Shutdown", "NodeShutdown", "NodeLost"})
 """Pod reasons that mean: the machine's affairs, not the program's (settled.md S27)."""
+
+
+_LONGEST = 512  # characters of what somebody else has said
 
 
 class Container(NamedTuple):
@@ -195,17 +199,22 @@ def _pod_fields(status: _Status) -> dict[str, Any]:
     return {
         "phase": status.phase,
         "reason": reason,
-        "message": message[:512],
+        "message": message[:_LONGEST],
         "ended": ended,
         "disrupted": disrupted or reason in DISRUPTIONS,
         "containers": pod_lines(*lines),
     }
 
 
+_RAISED = re.compile(r"(\[[^\]]*\]:)?\s*[A-Za-z_][\w.]*(Error|Exception|Failed|Closed|Interrupt)\b")
+
+
 def _last_line(end: _Terminated) -> str:
-    """What a container that failed has left to say: its termination message ends with what matters."""
-    lines = [line for line in end.message.splitlines() if line.strip()] if end.exitCode else []
-    return lines[-1].strip() if lines else ""
+    """What a container that failed has left to say: the last exception in its termination message, else the last line
+    that is one. What a launcher says about its child comes after the child's own words, and says less."""
+    lines = [line.strip() for line in end.message.splitlines() if re.search(r"\w", line)] if end.exitCode else []
+    raised = [line for line in lines if _RAISED.match(line) and "ChildFailedError" not in line]
+    return (raised or lines or [""])[-1][:_LONGEST]
 
 
 def _container(status: _ContainerStatus, init: bool) -> Container:
@@ -227,7 +236,7 @@ def _job_fields(status: _Status) -> dict[str, Any]:
             return {
                 "phase": one.type,
                 "reason": one.reason or "",
-                "message": (one.message or "")[:512],
+                "message": (one.message or "")[:_LONGEST],
                 "ended": parse_time(status.completionTime) or parse_time(one.lastTransitionTime) or 0.0,
             }
     return {"phase": "Complete", "ended": parse_time(status.completionTime) or 0.0} if status.succeeded else {}

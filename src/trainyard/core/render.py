@@ -8,7 +8,6 @@ from trainyard.core.read import read
 from trainyard.objects import Json, owner_reference
 from trainyard.objects.labels import ATTEMPT, DIGEST, HOSTS, INDEX, OWNER, ROLE
 
-
 _POLICY = "terminationMessagePolicy"
 
 

@@ -5,6 +5,7 @@ Prior art: the README of the TorchElastic controller and its behaviour at versio
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -162,6 +163,22 @@ def report(job: Job, verdict: Verdict, tally: Mapping[str, Mapping[str, int]]) -
     }
 
 
+_UNREACHABLE = re.compile(
+    r"EtcdConnectionFailed|RendezvousConnectionError|RendezvousTimeoutError|EtcdException|[Cc]onnection refused"
+    r"|[Nn]ame or service not known|[Nn]ame resolution|[Nn]o route to host|Max retries exceeded"
+)
+
+
+def hint(job: Job, text: str) -> str:
+    """What to do when the launchers did not meet, as far as their last words tell."""
+    endpoint = job.wanted.spec.get("rdzvEndpoint")
+    if _UNREACHABLE.search(text):
+        return f"the rendezvous at {endpoint} cannot be reached: see that an etcd server with the v2 API serves there"
+    if "RendezvousClosed" in text:
+        return f"the rendezvous at {endpoint} is closed, by a job of this name that has ended: use another name"
+    return ""
+
+
 def word(job: Job, said: Said, replicas: Sequence[Replica]) -> Said:
     """The old operator's reasons and texts, exactly and first; what we know more follows (contract 2.2, S7)."""
     name, plain_name = f"ElasticJob {job.key.name}", f"Job {job.key.name}"
@@ -184,7 +201,8 @@ def word(job: Job, said: Said, replicas: Sequence[Replica]) -> Said:
         return said
     plain = said.type in ("Created", "Running", "Succeeded")
     rest = said.message.partition("; ")[2] if plain else said.message
-    return Said(said.type, reason or said.reason, " ".join(filter(None, (text, rest))))
+    told = "; ".join(filter(None, (rest, "" if plain else hint(job, rest))))
+    return Said(said.type, reason or said.reason, " ".join(filter(None, (text, told))))
 
 
 def announce(job: Job, said: Said) -> Event | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -12,6 +12,9 @@ from trainyard.cli import options
 from trainyard.cli.printing import FORMS, aligned, document
 from trainyard.cli.speaking import Here, Said, note, out, speak
 from trainyard.objects import Json
+
+if TYPE_CHECKING:
+    from trainyard.cli.jobs import Found
 
 
 @click.command(name="get")
@@ -28,7 +31,7 @@ def get(which: tuple[str, ...], everywhere: bool, output: str | None, **words: A
 
 
 async def _get(here: Here, which: tuple[str, ...], everywhere: bool, form: str) -> None:
-    from trainyard.cli.jobs import Found, find, listed
+    from trainyard.cli.jobs import find, listed
 
     kinds, name = _meant(which)
     if name:
@@ -45,7 +48,7 @@ async def _get(here: Here, which: tuple[str, ...], everywhere: bool, form: str) 
         note("There are no jobs." if everywhere else f"There are no jobs in namespace {here.namespace}.")
     else:
         pods = await _pods(here, found)
-        out("\n".join(aligned(_rows([one.job for one in found], pods, everywhere, form == "wide"))))
+        out("\n".join(aligned(_rows(found, pods, everywhere, form == "wide"))))
 
 
 def _meant(which: tuple[str, ...]) -> tuple[Any, str]:
@@ -68,7 +71,7 @@ def _meant(which: tuple[str, ...]) -> tuple[Any, str]:
     return (), which[0]
 
 
-async def _pods(here: Here, found: list[Any]) -> list[Json]:
+async def _pods(here: Here, found: list[Found]) -> list[Json]:
     """The pods of all these jobs, in one request for each namespace."""
     from trainyard.cli.jobs import POD
     from trainyard.client import ApiError
@@ -84,22 +87,32 @@ async def _pods(here: Here, found: list[Any]) -> list[Json]:
     return [pod for page in pages for pod in page]
 
 
-def _rows(jobs: list[Json], pods: list[Json], everywhere: bool, wide: bool) -> list[list[str]]:
+def _rows(found: list[Found], pods: list[Json], everywhere: bool, wide: bool) -> list[list[str]]:
     from trainyard.cli.view import Board, since, tally, why, word
+    from trainyard.core import Config, read
     from trainyard.objects import name_of, namespace_of, uid_of
 
     now = time.time()
-    board = Board({uid_of(job): job for job in jobs})
+    board = Board({uid_of(one.job): one.job for one in found})
     for pod in pods:
         board.see_pod(pod, now)
     head = ["KIND", "NAME", "STATE", "RUNNING", "RESTARTS", "AGE"]
     rows = [[*(["NAMESPACE"] if everywhere else []), *head, *(["REPLICAS", "WHY"] if wide else [])]]
-    for job in jobs:
+    for one in found:
+        job = one.job
         slots = board.slots(uid_of(job))
-        running = sum(one.state == "Running" for one in slots)
+        roles = read(one.kind, job, Config()).roles
+        names = {role.name.lower() for role in roles}
+        running = sum(slot.state == "Running" and slot.role in names for slot in slots)
         restarts = (job.get("status") or {}).get("restarts") or 0
         row = [namespace_of(job)] if everywhere else []
-        row += [str(job["kind"]), name_of(job), word(job), f"{running}/{len(slots)}", f"{restarts}"]
+        row += [
+            str(job["kind"]),
+            name_of(job),
+            word(job),
+            f"{running}/{sum(role.replicas for role in roles)}",
+            f"{restarts}",
+        ]
         row.append(since(job["metadata"].get("creationTimestamp"), now))
         rows.append([*row, tally(slots), " ".join(why(job).split())] if wide else row)
     return rows

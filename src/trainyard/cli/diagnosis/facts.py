@@ -65,9 +65,14 @@ class Facts:
         found = self.job.get("spec")
         return found if isinstance(found, dict) else {}
 
+    @property
+    def conditions(self) -> list[Json]:
+        listed = self.status.get("conditions")
+        return [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
+
     def holds(self, kind: str) -> Json | None:
         """The condition, when it is True."""
-        found = condition(self.status.get("conditions"), kind)
+        found = condition(self.conditions, kind)
         return found if found is not None and found.get("status") == "True" else None
 
     @cached_property
@@ -83,6 +88,11 @@ class Facts:
     def word(self) -> str:
         """As a person names it: tfjob/mnist."""
         return f"{self.kind.singular}/{name_of(self.job)}"
+
+    def command(self, word: str) -> str:
+        """A word of ours about this job, as a person types it."""
+        namespace = namespace_of(self.job)
+        return f"trainyard {word} {self.word}" + (f" -n {namespace}" if namespace != "default" else "")
 
     @property
     def title(self) -> str:

@@ -84,7 +84,7 @@ def waiting(facts: Facts) -> Iterator[Finding]:
     """Every replica that does not run, and why. Equal ones together."""
     groups: dict[Finding, list[tuple[str, Finding]]] = {}
     for one, pod in facts.slots:
-        if one.state in ("Succeeded", "Failed"):
+        if one.state == "Succeeded":
             continue
         for found in _of_pod(facts, pod):
             same = replace(found, where="", evidence=found.evidence[:1] if found.level != BLOCK else ())
@@ -102,6 +102,9 @@ def _names(names: list[str]) -> str:
 
 
 def _of_pod(facts: Facts, pod: Json) -> Iterator[Finding]:
+    if (pod.get("status") or {}).get("phase") == "Failed":
+        yield _fell(facts, pod)
+        return
     if stuck := _terminating(facts, pod):
         yield stuck
         return
@@ -111,6 +114,19 @@ def _of_pod(facts: Facts, pod: Json) -> Iterator[Finding]:
     for one in containers(pod):
         if found := _of_container(facts, pod, one):
             yield found
+
+
+def _fell(facts: Facts, pod: Json) -> Finding:
+    """A pod that has failed in a job that goes on: another one takes its place, by and by."""
+    for one in containers(pod):
+        end = one.state("terminated")
+        if end is not None and end.get("exitCode"):
+            what, where, lines, fix = _ending(facts, pod, one, end)
+            return Finding(WAIT, f"its pod has failed, and is made again later; it {what}", where, lines, fix)
+    status = pod.get("status") or {}
+    what = f"its pod has failed ({status.get('reason') or 'no reason is said'}), and is made again later"
+    where = f"pod {name_of(pod)}: status.reason"
+    return Finding(WAIT, what, where, tuple(filter(None, [str(status.get("message") or "")])), "wait a moment")
 
 
 def _terminating(facts: Facts, pod: Json) -> Finding | None:
@@ -216,7 +232,7 @@ def _again(facts: Facts, pod: Json, one: Container) -> Finding | None:
     what = f"its program was started again {_times(one.restarts)}; it ended with exit code {code} ({reason})"
     what += f" {age(ago)} ago" if ago is not None else ""
     means = meaning(code, reason)
-    fix = f"trainyard logs -p {facts.word}"
+    fix = facts.command("logs -p")
     return Finding(NOTE, f"{what}: {means}" if means else what, place(pod, one.name, "lastState.terminated"), (), fix)
 
 
@@ -321,16 +337,21 @@ def _decides(pod: Json, deciding: set[tuple[str, str]]) -> bool:
 
 
 def _end(facts: Facts, pod: Json, one: Container, end: Json) -> Finding:
+    what, where, lines, fix = _ending(facts, pod, one, end)
+    final = _is_permanent(facts, one.name, int(end["exitCode"]), str(end.get("reason") or ""))
+    what += "; such a code is permanent and not tried again" if final else ""
+    return Finding(END, f"{called(pod)} {what}", where, lines or ("it has put out nothing",), fix)
+
+
+def _ending(facts: Facts, pod: Json, one: Container, end: Json) -> tuple[str, str, tuple[str, ...], str]:
+    """How a container ended: what, where, its last lines, and what helps."""
     code, reason = int(end["exitCode"]), str(end.get("reason") or "Error")
     lines = _lines(facts, pod, one.name, end)
     sign, means = sign_of(lines), meaning(code, reason)
-    final = _is_permanent(facts, one.name, code, reason)
-    what = f"{called(pod)} ended with exit code {code} ({reason})"
+    what = f"ended with exit code {code} ({reason})" + (f" in init container {one.name}" if one.init else "")
     what += f": {sign[0] if sign else means}" if sign or means else ""
-    what += "; such a code is permanent and not tried again" if final else ""
-    fix = sign[1] if sign else "mend what its last lines say"
     where = place(pod, one.name, f"state.terminated.exitCode={code}")
-    return Finding(END, what, where, lines or ("it has put out nothing",), fix)
+    return what, where, lines, sign[1] if sign else "mend what its last lines say"
 
 
 def _is_permanent(facts: Facts, container: str, code: int, reason: str) -> bool:

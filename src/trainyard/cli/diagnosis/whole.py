@@ -95,7 +95,7 @@ def suspended(facts: Facts) -> Iterator[Finding]:
     if said := facts.holds("Suspended"):
         took = facts.age(said.get("lastTransitionTime"))
         if facts.read.policy.suspend:
-            yield Finding(BLOCK, f"it is suspended{_for(took)}", "spec.suspend", (), f"trainyard resume {facts.word}")
+            yield Finding(BLOCK, f"it is suspended{_for(took)}", "spec.suspend", (), facts.command("resume"))
         else:
             yield Finding(WAIT, "it is being resumed", "status.conditions[Suspended]", (str(said.get("message")),))
 
@@ -103,7 +103,7 @@ def suspended(facts: Facts) -> Iterator[Finding]:
 def alarms(facts: Facts) -> Iterator[Finding]:
     """Conditions that say what is wrong; those that we do not know, too, in their own words."""
     also = set(facts.kind.speech.also.values())
-    for one in facts.status.get("conditions") or ():
+    for one in facts.conditions:
         kind = str(one.get("type"))
         if one.get("status") != "True" or kind in KNOWN or kind in also:
             continue

@@ -1,0 +1,212 @@
+"""What `why` says of pods, of those who make them, of a rendezvous, and when all is well."""
+
+from __future__ import annotations
+
+from why_values import RUNNING, Case, at, child, elastic, ended, pod, refused, template, tfjob, unplaced, waits
+
+from trainyard.cli.diagnosis import BLOCK, FINE, WAIT, Endpoint
+from trainyard.objects import Json
+
+LOOP = {"restartCount": 4, "lastState": ended(1)}
+TRACE = ("Traceback (most recent call last):", "ValueError: no data")
+NODES = ({"status": {"conditions": [{"type": "Ready", "status": "True"}]}}, {"status": {}})
+QUOTA = 'pods "mnist" is forbidden: exceeded quota: small, requested: pods=1, used: pods=3, limited: pods=3'
+
+
+def chainer() -> Json:
+    sets = {"ws": {"replicas": 2, "template": template("chainer")}}
+    spec = {"backend": "mpi", "master": {"template": template("chainer")}, "workerSets": sets}
+    return {**tfjob(RUNNING), "apiVersion": "kubeflow.org/v1alpha1", "kind": "ChainerJob", "spec": spec}
+
+
+def evicted() -> Json:
+    one = pod("WORKER-0", {"state": {}}, "Failed")
+    one["status"] |= {"reason": "Evicted", "message": "The node was low on resource: memory."}
+    return one
+
+
+def initial() -> Json:
+    one = pod("MASTER-0", waits("PodInitializing"), "Pending")
+    status = {"name": "prepare", "restartCount": 2, "lastState": ended(127), **waits("CrashLoopBackOff")}
+    one["status"]["initContainerStatuses"] = [status]
+    return one
+
+
+REPLICA_CASES = (
+    # --- pods
+    Case(
+        "no node",
+        tfjob(RUNNING),
+        (unplaced("MASTER-0", "no node is ready"),),
+        BLOCK,
+        (
+            "MASTER 0: no node takes its pod (unschedulable)",
+            "no node is ready",
+            "1 of 2 nodes are ready",
+            "status.conditions[PodScheduled]",
+        ),
+        {"nodes": NODES},
+    ),
+    Case(
+        "too little of something",
+        tfjob(RUNNING),
+        (unplaced("MASTER-0", "0/3 nodes are available: 3 Insufficient nvidia.com/gpu."),),
+        BLOCK,
+        ("Insufficient nvidia.com/gpu", "resources.requests"),
+    ),
+    Case(
+        "a taint",
+        tfjob(RUNNING),
+        (unplaced("MASTER-0", "1 node(s) had untolerated taint {gpu: true}"),),
+        BLOCK,
+        ("toleration",),
+    ),
+    Case(
+        "an image without an entry",
+        tfjob(RUNNING),
+        (pod("MASTER-0", waits("ErrImageNeverPull", "nothing says what the image is"), "Pending"),),
+        BLOCK,
+        ("no entry in the catalogue", "image: registry/x:1", "--images", "state.waiting"),
+    ),
+    Case(
+        "an image that cannot be pulled",
+        tfjob(RUNNING),
+        (pod("MASTER-0", waits("ImagePullBackOff", "not found"), "Pending"),),
+        BLOCK,
+        ("cannot be had (ImagePullBackOff)", "imagePullSecrets"),
+    ),
+    Case(
+        "a reference to nothing",
+        tfjob(RUNNING),
+        (pod("MASTER-0", waits("CreateContainerConfigError", 'configmap "c" not found'), "Pending"),),
+        BLOCK,
+        ('configmap "c" not found', "make it, or mend the reference"),
+    ),
+    Case(
+        "an image that takes long",
+        tfjob(RUNNING),
+        (pod("MASTER-0", waits("ContainerCreating"), "Pending"),),
+        WAIT,
+        ("being prepared for 2m", "image: registry/x:1"),
+    ),
+    Case(
+        "a crash loop with its last lines",
+        tfjob(RUNNING),
+        (pod("WORKER-1", waits("CrashLoopBackOff", **LOOP)),),
+        BLOCK,
+        (
+            "WORKER 1: its program ends and is started again, 4 times so far; exit code 1",
+            "ValueError: no data",
+            "lastState.terminated.exitCode=1",
+        ),
+        {"logs": {("p-WORKER-1", "tensorflow"): TRACE}},
+    ),
+    Case(
+        "a crash loop of an init container",
+        tfjob(RUNNING),
+        (initial(),),
+        BLOCK,
+        ("MASTER 0: its program ends", "exit code 127", "container prepare", "command was not found"),
+    ),
+    Case(
+        "it was restarted and runs",
+        tfjob(RUNNING),
+        (pod("MASTER-0", {"state": {"running": {}}, **LOOP, "restartCount": 1}),),
+        FINE,
+        ("started again once", "30s ago", "trainyard logs -p tfjob/mnist", "it runs fine"),
+    ),
+    Case(
+        "a pod that does not go",
+        tfjob(RUNNING),
+        (pod("MASTER-0", deletionTimestamp=at(300)),),
+        BLOCK,
+        ("does not end, 5m after its grace period", "metadata.deletionTimestamp"),
+    ),
+    Case(
+        "a pod that has failed in a job that goes on",
+        tfjob(RUNNING),
+        (pod("WORKER-0", {"state": ended(139)}, "Failed"),),
+        WAIT,
+        ("WORKER 0: its pod has failed, and is made again later; it ended with exit code 139", "SIGSEGV"),
+    ),
+    Case("an eviction", tfjob(RUNNING), (evicted(),), WAIT, ("Evicted", "low on resource: memory")),
+    Case(
+        "a refused pod",
+        tfjob(RUNNING),
+        (),
+        BLOCK,
+        ("no pod can be made for Job master-abcd-0", "exceeded quota: small", "raise the quota"),
+        {"children": (child("Job", "master-abcd-0"),), "events": (refused("c", QUOTA),)},
+    ),
+    Case(
+        "a Job without a pod",
+        tfjob(RUNNING),
+        (),
+        BLOCK,
+        ("Job master-abcd-0 has made no pod yet",),
+        {"children": (child("Job", "master-abcd-0"),)},
+    ),
+    Case(
+        "workers that are not ready",
+        chainer(),
+        (pod("ws-0", container="chainer"),),
+        WAIT,
+        ("1 of 2 workers of j-workerset-ws are ready", "status.readyReplicas"),
+        {"children": (child("StatefulSet", "j-workerset-ws", spec={"replicas": 2}, status={"readyReplicas": 1}),)},
+    ),
+    # --- a rendezvous
+    Case(
+        "nobody at the endpoint",
+        elastic(RUNNING),
+        (pod("Worker-0", container="elasticjob-worker"), pod("Worker-1", container="elasticjob-worker")),
+        BLOCK,
+        ("there is no Service etcd-service", "spec.rdzvEndpoint: etcd-service:2379"),
+        {"endpoint": Endpoint("etcd-service:2379", "spec.rdzvEndpoint", "etcd-service", True, False)},
+    ),
+    Case(
+        "nobody ready behind the endpoint",
+        elastic(RUNNING),
+        (pod("Worker-0", container="elasticjob-worker"), pod("Worker-1", container="elasticjob-worker")),
+        WAIT,
+        ("no pod behind Service etcd-service is ready",),
+        {"endpoint": Endpoint("etcd-service:2379", "spec.rdzvEndpoint", "etcd-service", True, True, 0)},
+    ),
+    Case(
+        "fewer than the least",
+        elastic(RUNNING),
+        (pod("Worker-0", container="elasticjob-worker"),),
+        BLOCK,
+        ("1 of at least 2 replicas run", "spec.minReplicas"),
+    ),
+    Case(
+        "its output speaks of the rendezvous",
+        elastic(RUNNING),
+        (pod("Worker-0", container="elasticjob-worker"), pod("Worker-1", container="elasticjob-worker")),
+        WAIT,
+        ("cannot reach the etcd of its rendezvous", "Worker 0"),
+        {"logs": {("p-Worker-0", "elasticjob-worker"): ("etcd.EtcdConnectionFailed: Connection to etcd failed",)}},
+    ),
+    # --- all is well
+    Case(
+        "it runs",
+        tfjob(RUNNING),
+        (pod("MASTER-0"), pod("WORKER-0"), pod("WORKER-1")),
+        FINE,
+        ("it runs fine for 3m: 3 of 3 replicas run",),
+    ),
+    Case(
+        "it runs towards a deadline",
+        tfjob(RUNNING, activeDeadlineSeconds=600),
+        (pod("MASTER-0"),),
+        FINE,
+        (f"activeDeadlineSeconds stops it at {at(-400)}",),
+    ),
+    Case(
+        "some have ended well",
+        tfjob(RUNNING),
+        (pod("MASTER-0"), pod("WORKER-0", {"state": ended(0, "Completed")}, "Succeeded")),
+        FINE,
+        ("1 of 2 replicas run, 1 ended well",),
+    ),
+    Case("it is being set up", tfjob(("Created", "JobCreated", "x")), (), WAIT, ("being set up",)),
+)

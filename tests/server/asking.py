@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 import aiohttp
@@ -16,6 +16,7 @@ from trainyard.server.errors import Refused
 from trainyard.server.requests import Request, Response, Watch
 from trainyard.server.resources import Registry
 from trainyard.server.strategies import BUILT_IN
+from trainyard.server.users import ADMIN, User
 from trainyard.server.verbs import MERGE, Verbs
 
 Json = dict[str, Any]
@@ -30,10 +31,20 @@ class Cluster:
         self.now = START
         self.log = Log(keep)
         self.verbs = Verbs(self.log, Registry(BUILT_IN), checks or {}, lambda: self.now)
+        self.user = ADMIN
         self.make("/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default"}})
 
     def raw(self, method: str, path: str, body: bytes = b"", kind: str = "", accept: str = "", **query: str) -> Any:
-        return self.verbs.answer(Request(method, path, query, body, kind, accept))
+        return self.verbs.answer(Request(method, path, query, body, kind, accept, self.user))
+
+    @contextmanager
+    def acting(self, user: User) -> Iterator[None]:
+        """Who asks, for a while."""
+        before, self.user = self.user, user
+        try:
+            yield
+        finally:
+            self.user = before
 
     def ask(self, method: str, path: str, body: Any = None, kind: str = "application/json", **query: str) -> Json:
         """The decoded answer. Raises Refused as the verbs do."""
@@ -74,6 +85,37 @@ JOBS = "/apis/batch/v1/namespaces/default/jobs"
 SERVICES = "/api/v1/namespaces/default/services"
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 THINGS = "/apis/example.org/v1/namespaces/default/things"
+
+
+ACCOUNTS = "/api/v1/namespaces/default/serviceaccounts"
+RBAC = "/apis/rbac.authorization.k8s.io/v1"
+ROLES, BINDINGS = f"{RBAC}/namespaces/default/roles", f"{RBAC}/namespaces/default/rolebindings"
+
+
+def account(name: str, **more: Any) -> Json:
+    return {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name}, **more}
+
+
+def role(name: str, *rules: Json, kind: str = "Role") -> Json:
+    api_version = "rbac.authorization.k8s.io/v1"
+    return {"apiVersion": api_version, "kind": kind, "metadata": {"name": name}, "rules": list(rules)}
+
+
+def rule(verbs: str, resources: str, group: str = "", names: str = "") -> Json:
+    made: Json = {"verbs": verbs.split(), "apiGroups": [group], "resources": resources.split()}
+    return {**made, "resourceNames": names.split()} if names else made
+
+
+def binding(name: str, to: str, *accounts: str, kind: str = "RoleBinding", role_kind: str = "Role") -> Json:
+    """A binding of a role to ServiceAccounts of the namespace `default`."""
+    api = "rbac.authorization.k8s.io"
+    return {
+        "apiVersion": f"{api}/v1",
+        "kind": kind,
+        "metadata": {"name": name},
+        "roleRef": {"apiGroup": api, "kind": role_kind, "name": to},
+        "subjects": [{"kind": "ServiceAccount", "namespace": "default", "name": one} for one in accounts],
+    }
 
 
 def config_map(name: str, **more: Any) -> Json:

@@ -34,7 +34,7 @@ def rules_of(log: Log, user: User, namespace: str) -> list[Json]:
     found: list[Json] = []
     for binding in _bindings(log, namespace):
         if any(_means(subject, user, binding) for subject in binding.get("subjects") or ()):
-            found += role_rules(log, binding)
+            found += role_rules(log, binding) or []
     return found
 
 
@@ -55,14 +55,14 @@ def _means(subject: Json, user: User, binding: Json) -> bool:
     return (kind == "User" and user.name == name) or (kind == "Group" and name in user.groups)
 
 
-def role_rules(log: Log, binding: Json) -> list[Json]:
-    """The rules of the role that a binding refers to."""
+def role_rules(log: Log, binding: Json) -> list[Json] | None:
+    """The rules of the role that a binding refers to, None when there is no such role."""
     role = binding.get("roleRef") or {}
     if role.get("kind") == "ClusterRole":
         record = log.get(CLUSTER_ROLES, Key("", str(role.get("name"))))
     else:
         record = log.get(ROLES, Key(binding["metadata"].get("namespace", ""), str(role.get("name"))))
-    return [] if record is None else list(decode(record.body).get("rules") or ())
+    return None if record is None else list(decode(record.body).get("rules") or ())
 
 
 def may(log: Log, user: User, asked: Asked) -> bool:

@@ -11,10 +11,7 @@ from trainyard.server.requests import Response, reply
 from trainyard.server.resources import Registry, Resource
 
 _WORDS = ("dryRun", "fieldManager", "fieldValidation")
-_PARAMETERS = [
-    {"name": name, "in": "query", "schema": {"type": "string"}}
-    for name in ("dryRun", "fieldManager", "fieldValidation")
-]
+_PARAMETERS = [{"name": name, "in": "query", "schema": {"type": "string"}} for name in _WORDS]
 
 
 def answer(registry: Registry, path: str) -> Response | None:

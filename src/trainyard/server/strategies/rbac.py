@@ -7,7 +7,7 @@ from typing import Any
 from trainyard.objects import Json, Problem
 from trainyard.schema import Schema
 from trainyard.schema.checks import shown
-from trainyard.server import access
+from trainyard.server import access, errors
 from trainyard.server.access import GROUP
 from trainyard.server.rbac import Asked
 from trainyard.server.resources import Column, Resource
@@ -76,7 +76,10 @@ def admit_binding(new: Json, old: Json | None, site: Site) -> None:
     role = new["roleRef"]
     plural = _ROLE_KINDS.get(role["kind"], "")
     asked = Asked("bind", GROUP, plural, "", new["metadata"].get("namespace", ""), role["name"])
-    access.must_not_escalate(site.log, site.user, access.role_rules(site.log, new), new, asked)
+    wanted = access.role_rules(site.log, new)
+    if wanted is None and not access.may(site.log, site.user, asked):
+        raise errors.not_found(plural, GROUP, role["name"])
+    access.must_not_escalate(site.log, site.user, wanted or [], new, asked)
 
 
 def check_binding(new: Json, old: Json | None) -> list[Problem]:

@@ -89,8 +89,10 @@ def effective_roles(kind: Kind, wanted: Wanted, memory: Memory) -> tuple[Role, .
     known = {role.name: role for role in wanted.roles}
     roles = dict.fromkeys(known)
     for name, then in memory.roles.items():
-        if wanted.problems or not kind.follows(name):
+        if not kind.follows(name):
             roles[name] = _as_started(name, then, known.get(name))
+        elif wanted.problems:  # what such a role is made from is the whole spec: nothing is made from a wrong one
+            roles[name] = _as_started(name, then, None)
     return tuple(role for name, found in roles.items() if (role := follows.get(name) or found))
 
 

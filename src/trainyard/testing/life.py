@@ -1,0 +1,220 @@
+"""One job's life by hand: its children as an API server would hold them, passes carried out, pods that do as told.
+
+Rules for this file:
+- It knows no kind: whatever a kind makes is rendered, stored and patched here the same way.
+- It is for stories with one line each ("the master ends with 1"); every small world is visited in `worlds`.
+"""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass, field
+from typing import Any
+
+from trainyard.core import Config, Kind, Plan, Ref, Refusal, Seen, child_of, plan, render
+from trainyard.core.model import Patch
+from trainyard.objects import Json, format_time, name_of, owner_reference, uid_of
+
+NOW = 1_700_000_000.0
+UID = "11111111-2222-4333-8444-555555555555"
+MOST = 10
+
+
+@dataclass
+class Life:
+    """A job and its children. `step` carries a pass out; `run`, `end` and the like are what happens to the pods."""
+
+    kind: Kind
+    job: Json
+    now: float = NOW
+    objects: dict[Ref, Json] = field(default_factory=dict)
+    refused: dict[Ref, Refusal] = field(default_factory=dict)
+    config: Config = field(default_factory=Config)
+    _made: int = 0
+
+    def seen(self) -> Seen:
+        children = tuple(child_of(one) for one in self.objects.values())
+        return Seen(children, refused=dict(self.refused), config=self.config)
+
+    def look(self) -> Plan:
+        """What would be written, without writing it."""
+        return plan(self.kind, self.job, self.seen(), self.now)
+
+    def step(self, later: float = 0.0) -> Plan:
+        """One pass, carried out as the shell does: the spec patch alone, else status, deletes, patches, creates."""
+        self.now += later
+        found = self.look()
+        if found.spec_patch:
+            self.job = {**self.job, "spec": {**self.job["spec"], **found.spec_patch}}
+            return self.step()
+        self.job = {**self.job, "status": found.status}
+        for delete in found.deletes:
+            self.drop(delete.uid)
+        for patch in found.patches:
+            self._patch(patch)
+        for create in found.creates:
+            body = render(self.kind, self.job, create, self.config)
+            self._store(body)
+        return found
+
+    def settle(self) -> Json:
+        """Passes until nothing is left to do; the status then."""
+        for _ in range(MOST):
+            if self.step().idle:
+                status: Json = self.job["status"]
+                return status
+        raise AssertionError("it never settles")
+
+    def edit(self, **spec: Any) -> None:
+        """The user's edit of fields directly under spec."""
+        self.job = {**self.job, "spec": {**self.job["spec"], **spec}}
+
+    def names(self, kind: str = "") -> list[str]:
+        return [ref.name for ref in self.objects if kind in ("", ref.kind)]
+
+    def get(self, kind: str, name: str) -> Json:
+        return self.objects[Ref(kind, name)]
+
+    def run(self, *workloads: str) -> None:
+        """The pods of these children run; of all that have a template when none is named."""
+        for ref, body in list(self.objects.items()):
+            if not workloads or ref.name in workloads:
+                self._run(ref, body)
+
+    def _run(self, ref: Ref, body: Json) -> None:
+        if ref.kind == "Pod" and "template" not in (body.get("spec") or {}):
+            if (body.get("status") or {}).get("phase") in (None, "Pending"):
+                self.objects[ref] = {**body, "status": running(body, self.now)}
+        elif ref.kind == "Job" and not self.pods(ref.name) and not (body.get("status") or {}).get("conditions"):
+            self._pod(body, f"{ref.name}-{self._made:05}")
+        elif ref.kind == "StatefulSet":
+            for index in range(body["spec"]["replicas"]):
+                if Ref("Pod", f"{ref.name}-{index}") not in self.objects:
+                    self._pod(body, f"{ref.name}-{index}")
+
+    def pods(self, workload: str) -> list[str]:
+        """The pods of one child: itself, or those it owns."""
+        if Ref("Pod", workload) in self.objects:
+            return [workload]
+        owners = {uid_of(one) for ref, one in self.objects.items() if ref.name == workload and ref.kind != "Service"}
+        return [ref.name for ref, one in self.objects.items() if ref.kind == "Pod" and owner_of(one) in owners]
+
+    def end(self, workload: str, code: int, reason: str = "", container: str = "", message: str = "") -> None:
+        """The pod of this child ends; a Job that tries no more says so in the same breath."""
+        name = self.pods(workload)[-1]
+        pod = self.get("Pod", name)
+        listed = [one["name"] for one in pod["spec"]["containers"]]
+        culprit = container or (self.kind.container if self.kind.container in listed else listed[0])
+        pod["status"] = ended(pod, self.now, culprit, code, reason, message)
+        job = self.objects.get(Ref("Job", workload))
+        if job and (code == 0 or job["spec"].get("backoffLimit") == 0):
+            self.finish(workload, "" if code == 0 else "BackoffLimitExceeded")
+
+    def finish(self, job: str, failed: str = "", message: str = "") -> None:
+        """The batch Job's last condition: Complete, or Failed with this reason."""
+        kind, word = ("Failed", failed) if failed else ("Complete", "")
+        last = {"type": kind, "status": "True", "lastTransitionTime": format_time(self.now)}
+        more = {"reason": word, "message": message or "Job has reached the specified backoff limit"} if failed else {}
+        body = self.get("Job", job)
+        body["status"] = {"conditions": [{**last, **more}]}
+
+    def restart(self, workload: str, code: int) -> None:
+        """The node starts an ended container again, in place."""
+        for name in self.pods(workload):
+            pod = self.get("Pod", name)
+            first = pod["status"]["containerStatuses"][0]
+            first["restartCount"] += 1
+            first["lastState"] = {"terminated": {"exitCode": code, "reason": "Error"}}
+
+    def evict(self, workload: str) -> None:
+        """The machine takes the pod away: a disruption."""
+        name = self.pods(workload)[-1]
+        status = self.get("Pod", name)["status"]
+        status |= {"phase": "Failed", "reason": "Evicted"}
+        status["conditions"] = [{"type": "DisruptionTarget", "status": "True", "reason": "TerminationByKubelet"}]
+
+    def foreign(self, kind: str, name: str, owner: str = "") -> None:
+        """Somebody else's object holds a child's name."""
+        text = f"belongs to {owner}" if owner else "has no owner"
+        message = f"an object of that name exists that is not this job's ({text}); delete or rename it"
+        self.refused[Ref(kind, name)] = Refusal(409, "AlreadyExists", message, self.now)
+        self.objects.pop(Ref(kind, name), None)
+
+    def drop(self, uid: str) -> None:
+        """An object is gone, and what it owns."""
+        for ref, one in list(self.objects.items()):
+            if uid_of(one) == uid:
+                del self.objects[ref]
+        for one in [one for one in self.objects.values() if owner_of(one) == uid]:
+            self.drop(uid_of(one))
+
+    def _patch(self, patch: Patch) -> None:
+        ref = Ref(patch.gvk.kind, patch.name)
+        self.objects[ref] = merged(self.objects[ref], patch.body)
+        size = (patch.body.get("spec") or {}).get("replicas")
+        for name in self.pods(patch.name) if ref.kind == "StatefulSet" and size is not None else ():
+            if int(name.rpartition("-")[2]) >= size:
+                self.drop(uid_of(self.get("Pod", name)))
+
+    def _store(self, body: Json) -> None:
+        ref = Ref(str(body["kind"]), name_of(body))
+        if ref in self.objects:
+            raise AssertionError(f"{ref.kind} {ref.name} exists already")
+        self._made += 1
+        uid = str(uuid.uuid5(uuid.UUID(UID), f"{ref.kind} {ref.name} {self._made}"))
+        meta = {**body["metadata"], "uid": uid, "creationTimestamp": format_time(self.now)}
+        self.objects[ref] = {**body, "metadata": meta}
+
+    def _pod(self, owner: Json, name: str) -> None:
+        template = owner["spec"]["template"]
+        meta = {**(template.get("metadata") or {}), "name": name, "namespace": owner["metadata"]["namespace"]}
+        owned = owner_reference(str(owner["apiVersion"]), str(owner["kind"]), name_of(owner), uid_of(owner))
+        pod: Json = {"apiVersion": "v1", "kind": "Pod", "metadata": {**meta, "ownerReferences": [owned]}}
+        self._store({**pod, "spec": template["spec"], "status": running(template, self.now)})
+
+
+def merged(target: Any, patch: Any) -> Any:
+    """A JSON merge patch (RFC 7386)."""
+    if not isinstance(patch, dict):
+        return patch
+    found = dict(target) if isinstance(target, dict) else {}
+    for name, part in patch.items():
+        if part is None:
+            found.pop(name, None)
+        else:
+            found[name] = merged(found.get(name), part)
+    return found
+
+
+def running(template: Json, at: float) -> Json:
+    """The status of a pod that has just begun to run."""
+    names = [one["name"] for one in template["spec"]["containers"]]
+    state = {"running": {"startedAt": format_time(at)}}
+    listed = [{"name": name, "state": dict(state), "restartCount": 0} for name in names]
+    return {"phase": "Running", "startTime": format_time(at), "containerStatuses": listed}
+
+
+def ended(pod: Json, at: float, culprit: str, code: int, reason: str, message: str) -> Json:
+    """The status of a pod whose containers have all ended; the culprit with this code."""
+    listed = []
+    for one in pod["status"]["containerStatuses"]:
+        mine = code if one["name"] == culprit else 0
+        word = (reason if one["name"] == culprit else "") or ("Completed" if mine == 0 else "Error")
+        state: Json = {"exitCode": mine, "reason": word, "finishedAt": format_time(at)}
+        if message and one["name"] == culprit:
+            state["message"] = message
+        listed.append({**one, "state": {"terminated": state}})
+    return {**pod["status"], "phase": "Failed" if code else "Succeeded", "containerStatuses": listed}
+
+
+def owner_of(one: Json) -> str:
+    """The uid of what an object belongs to."""
+    owners = one["metadata"].get("ownerReferences") or [{}]
+    return str(owners[0].get("uid", ""))
+
+
+def begun(kind: Kind, job: Json, config: Config | None = None, at: float = NOW) -> Life:
+    """A life whose job was just taken and whose children are made."""
+    life = Life(kind, job, at, config=config or Config())
+    life.settle()
+    return life

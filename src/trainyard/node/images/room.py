@@ -161,9 +161,9 @@ class Images:
             fix = f"install Python {(most or least).strip()} (a python{(most or least).strip()} on PATH is enough)"
             raise ImageProblem(problems.FAILED, f"{way.name or 'it'} needs Python {wanted}; {this}; {fix}")
         if way.ask and not os.environ.get("TRAINYARD_YES") and not self._builder.has(way, python):
-            sizes = f"{way.download or 'an unknown size'} to download, {way.disk or 'an unknown size'} on disk"
-            fix = "set the variable TRAINYARD_YES=1 to let it be installed"
-            raise ImageProblem(problems.FAILED, f"{way.name or 'it'} is large ({sizes}) and nobody has agreed; {fix}")
+            fix = "set the variable TRAINYARD_YES=1 to agree"
+            large = way.disk or way.download or "an unknown size"
+            raise ImageProblem(problems.FAILED, f"{way.name or 'it'} takes {large}, and nobody has agreed to that; {fix}")
         return await self._brought(way, python)
 
     async def _brought(self, way: Way, python: Python) -> str:

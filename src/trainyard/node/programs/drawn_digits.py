@@ -37,9 +37,9 @@ def coloured(count, seed, height, width):
     random = np.random.RandomState(seed + 1)
     scale = max(1, min(height // HEIGHT, width // WIDTH))
     large = pictures.reshape(count, HEIGHT, WIDTH).repeat(scale, 1).repeat(scale, 2)[:, :height, :width]
-    colours = random.uniform(-1, 1, (count, 3, 1, 1)).astype(np.float32)
-    ink = np.where(colours < 0, 1, -1).astype(np.float32)  # far from the ground's colour in every channel
-    found = np.broadcast_to(colours, (count, 3, height, width)).copy()
+    ground = random.uniform(-1, 0, (count, 3, 1, 1)).astype(np.float32)
+    ink = random.uniform(0.5, 1.5, (count, 3, 1, 1)).astype(np.float32)
+    found = np.broadcast_to(ground, (count, 3, height, width)).copy()
     down, right = (height - large.shape[1]) // 2, (width - large.shape[2]) // 2
     found[:, :, down : down + large.shape[1], right : right + large.shape[2]] += ink * large[:, None]
     return found, labels

@@ -1,0 +1,59 @@
+"""/workspace/examples/imagenet/main.py of torchelastic/examples: an image classifier that outlives its members.
+
+It takes the arguments of the original. The pictures are small and drawn here: the folder that is named is not read. A
+small residual network stands for every --arch; a number above 18 in its name doubles the blocks.
+"""
+
+import argparse
+import re
+import sys
+
+import elastic_train
+
+
+def parser():
+    found = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add = found.add_argument
+    add("data", nargs="?", default="", metavar="DIR", help="not read: the pictures are drawn here")
+    add("-a", "--arch", default="resnet18")
+    add("-j", "--workers", type=int, default=0, help="accepted: the pictures are in memory")
+    add("--epochs", type=int, default=90)
+    add("-b", "--batch-size", type=int, default=32, help="pictures of one member and one step")
+    add("--lr", "--learning-rate", type=float, default=0.02)
+    add("--momentum", type=float, default=0.9)
+    add("--wd", "--weight-decay", type=float, default=1e-4)
+    add("-p", "--print-freq", type=int, default=10, help="steps between two lines")
+    add("--dist-backend", default="gloo", help="nccl needs GPUs; gloo is used here")
+    add("--checkpoint-file", default=elastic_train.TEMPORARY)
+    add("--local_rank", "--local-rank", type=int, default=0, help="accepted: the environment says it")
+    add("--pictures", type=int, default=2048, help="pictures of an epoch")
+    add("--delay", type=float, default=0.0, help="seconds to wait after each step, to have time to look")
+    return found
+
+
+def problem(args):
+    """What is wrong with the arguments, in one sentence; "" when nothing is."""
+    for name in ("epochs", "batch_size", "print_freq", "pictures"):
+        if getattr(args, name) < 1:
+            return "--%s=%d must be at least 1" % (name.replace("_", "-"), getattr(args, name))
+    return ""
+
+
+def depth(arch):
+    found = re.search(r"\d+", arch)
+    return int(found.group()) if found else 18
+
+
+def main():
+    args = parser().parse_args()
+    if problem(args):
+        sys.exit(problem(args))
+    print("data: %d pictures are drawn here; %s is not read" % (args.pictures, args.data or "no folder"), flush=True)
+    course = elastic_train.Course(
+        args.epochs, args.batch_size, args.lr, args.momentum, args.wd, args.pictures, depth(args.arch)
+    )
+    elastic_train.main(course, args.checkpoint_file, args.print_freq, args.delay)
+
+
+if __name__ == "__main__":
+    main()

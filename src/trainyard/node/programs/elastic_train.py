@@ -1,0 +1,217 @@
+"""Elastic training: data-parallel steps over gloo whose state outlives every change of the members.
+
+What holds:
+- A step is printed only after every member has saved its result. So no printed step is ever lost, whoever is killed.
+- After each rendezvous the members compare their checkpoints, and the most advanced one goes to all.
+- An epoch goes on where it was: each picture is trained on once per epoch, however many members share it.
+
+The checkpoint is one file per pod. It is replaced, never written into, so a kill cannot leave half of one.
+"""
+
+import ctypes
+import os
+import signal
+import socket
+import sys
+import time
+
+import numpy as np
+
+import drawn_digits
+
+SIDE, SEED, HELD = 16, 5, 512
+TEMPORARY = "/tmp/checkpoint.pth.tar"
+
+
+def wait_for_name(host, patience=120.0, pause=0.25):
+    """Names of pods may resolve late."""
+    deadline = time.time() + patience
+    while True:
+        try:
+            return socket.getaddrinfo(host, None)
+        except OSError:
+            if time.time() > deadline:
+                raise
+            time.sleep(pause)
+
+
+def own_file(wanted, environ):
+    """Where this pod saves. /tmp is its own, unless all pods share this machine: then the agent's number is added."""
+    pod = environ.get("HOSTNAME", "")
+    if wanted != TEMPORARY or pod in ("", socket.gethostname()):
+        return wanted, False
+    agent = os.getppid()
+    try:
+        with open("/proc/%d/stat" % agent) as stat:
+            agent = "%s-%s" % (agent, stat.read().rsplit(")", 1)[1].split()[19])  # when it started
+    except OSError:
+        pass
+    return "/tmp/checkpoint-%s-%s.pth.tar" % (pod, agent), True
+
+
+def share(order, seen, batch, rank, world):
+    """(this member's pictures of the next step, how many the step takes in all). Shares are equally large."""
+    taken = order[seen : seen + batch * world]
+    filled = np.concatenate([taken, order[: -len(taken) % world]])
+    return filled[rank::world], len(taken)
+
+
+class Course:
+    """What is trained, and for how long."""
+
+    def __init__(self, epochs, batch, lr, momentum=0.9, wd=1e-4, pictures=2048, depth=18, classes=10):
+        self.epochs, self.batch, self.lr, self.momentum, self.wd = epochs, batch, lr, momentum, wd
+        self.pictures, self.depth, self.classes = pictures, depth, classes
+
+
+def network(torch, depth, classes):
+    """A small residual network: one block a stage up to 18 layers, two above. Its norms hold no state to disagree on."""
+    nn = torch.nn
+
+    class Block(nn.Module):
+        def __init__(self, before, after, stride):
+            super().__init__()
+            self.first = nn.Conv2d(before, after, 3, stride, 1, bias=False)
+            self.second = nn.Conv2d(after, after, 3, 1, 1, bias=False)
+            self.norms = nn.ModuleList([nn.GroupNorm(4, after), nn.GroupNorm(4, after)])
+            self.around = nn.Conv2d(before, after, 1, stride, bias=False) if (before, stride) != (after, 1) else None
+
+        def forward(self, x):
+            y = self.norms[1](self.second(torch.relu(self.norms[0](self.first(x)))))
+            return torch.relu(y + (x if self.around is None else self.around(x)))
+
+    layers, before = [nn.Conv2d(3, 8, 3, 1, 1, bias=False), nn.GroupNorm(4, 8), nn.ReLU()], 8
+    for after, stride in ((8, 2), (16, 2), (32, 2)):
+        for at in range(1 if depth <= 18 else 2):
+            layers.append(Block(before, after, stride if at == 0 else 1))
+            before = after
+    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(before * (SIDE // 8) ** 2, classes))
+
+
+class Training:
+    """One member of the job: its model, how far it is, and the steps."""
+
+    def __init__(self, torch, course, file, print_freq=10, delay=0.0):
+        self.torch, self.dist, self.course, self.file = torch, torch.distributed, course, file
+        self.print_freq, self.delay = print_freq, delay
+        self.rank, self.world = self.dist.get_rank(), self.dist.get_world_size()
+        self.saves = os.environ.get("LOCAL_RANK", "0") == "0"
+        torch.manual_seed(SEED)
+        self.model = network(torch, course.depth, course.classes)
+        self.optimizer = torch.optim.SGD(
+            self.model.parameters(), course.lr, momentum=course.momentum, weight_decay=course.wd
+        )
+        self.epoch = self.seen = self.step = 0
+
+    def say(self, text):
+        print(text, flush=True)
+
+    def resume(self):
+        """Everybody goes on from the most advanced checkpoint that any member has."""
+        torch, own = self.torch, None
+        if os.path.exists(self.file):
+            own = torch.load(self.file, map_location="cpu")
+        steps = torch.zeros(self.world, dtype=torch.long)
+        steps[self.rank] = own["step"] if own else 0
+        self.dist.all_reduce(steps)
+        best = int(steps.argmax())
+        if int(steps[best]):
+            held = [own if self.rank == best else None]
+            self.dist.broadcast_object_list(held, src=best)
+            found = held[0]
+            self.model.load_state_dict(found["model"])
+            self.optimizer.load_state_dict(found["optimizer"])
+            self.epoch, self.seen, self.step = found["epoch"], found["seen"], found["step"]
+        whose = "from rank %d's checkpoint" % best if int(steps[best]) else "from the beginning"
+        self.say("rank %d of %d: going on %s, epoch %d step %d" % (self.rank, self.world, whose, self.epoch, self.step))
+
+    def save(self):
+        """Never half a file: beside it, then in its place."""
+        if self.saves:
+            state = {
+                "epoch": self.epoch, "seen": self.seen, "step": self.step, "model": self.model.state_dict(),
+                "optimizer": self.optimizer.state_dict(), "arch": self.course.depth,
+            }
+            beside = "%s.%d" % (self.file, os.getpid())
+            self.torch.save(state, beside)
+            os.replace(beside, self.file)
+
+    def run(self):
+        """All epochs that are left. The accuracy on pictures that nobody trained on."""
+        torch, course = self.torch, self.course
+        pictures, labels = drawn_digits.coloured(course.pictures, SEED, SIDE, SIDE)
+        pictures, labels = torch.from_numpy(pictures), torch.from_numpy(labels).long()
+        parallel = torch.nn.parallel.DistributedDataParallel(self.model)
+        accuracy = 0.0
+        while self.epoch < course.epochs:
+            order = np.random.RandomState(SEED + self.epoch).permutation(course.pictures)
+            totals = torch.zeros(3)
+            while self.seen < course.pictures:
+                totals += self.one_step(parallel, pictures, labels, order)
+            self.epoch, self.seen = self.epoch + 1, 0
+            self.save()
+            accuracy = self.judge()
+            loss = float(totals[0] / totals[2]) if totals[2] else float("nan")
+            line = "epoch %d done: step %d world %d loss %.4f held-out accuracy %.3f, checkpoint in %s"
+            self.say(line % (self.epoch - 1, self.step, self.world, loss, accuracy, self.file))
+        return accuracy
+
+    def one_step(self, parallel, pictures, labels, order):
+        """(sum of losses, right answers, pictures) of the step, over all members."""
+        torch = self.torch
+        mine, taken = share(order, self.seen, self.course.batch, self.rank, self.world)
+        self.optimizer.zero_grad()
+        scores = parallel(pictures[mine])
+        loss = torch.nn.functional.cross_entropy(scores, labels[mine])
+        loss.backward()
+        self.optimizer.step()
+        self.step, self.seen = self.step + 1, self.seen + taken
+        self.save()
+        right = float((scores.argmax(1) == labels[mine]).sum())
+        totals = torch.tensor([float(loss) * len(mine), right, float(len(mine))])
+        self.dist.all_reduce(totals)  # everybody is here, so everybody has saved: now the step may be told
+        if self.step % self.print_freq == 0 or self.seen >= self.course.pictures:
+            line = "epoch %d step %d pictures %d/%d world %d rank %d loss %.4f accuracy %.3f"
+            where = (self.epoch, self.step, self.seen, self.course.pictures, self.world, self.rank)
+            self.say(line % (*where, float(totals[0] / totals[2]), float(totals[1] / totals[2])))
+        if self.delay:
+            time.sleep(self.delay)
+        return totals
+
+    def judge(self):
+        torch = self.torch
+        pictures, labels = drawn_digits.coloured(HELD, SEED + 1000, SIDE, SIDE)
+        with torch.no_grad():
+            found = self.model(torch.from_numpy(pictures)).argmax(1)
+        return float((found == torch.from_numpy(labels)).float().mean())
+
+
+def end_with_the_agent():
+    """A trainer has a session of its own: when its agent is killed, nobody else would end it."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+
+
+def main(course, file, print_freq, delay):
+    """Joins the others, trains, leaves."""
+    end_with_the_agent()
+    import torch
+    import torch.distributed as dist
+
+    torch.set_num_threads(1)
+    if "RANK" not in os.environ:
+        os.environ.update(RANK="0", WORLD_SIZE="1", MASTER_ADDR="127.0.0.1", MASTER_PORT="0", LOCAL_RANK="0")
+        store = dist.TCPStore("127.0.0.1", 0, 1, True)
+        dist.init_process_group("gloo", store=store, rank=0, world_size=1)
+    else:
+        wait_for_name(os.environ["MASTER_ADDR"])
+        dist.init_process_group("gloo")
+    file, temporary = own_file(file, os.environ)
+    training = Training(torch, course, file, print_freq, delay)
+    training.resume()
+    accuracy = training.run()
+    dist.barrier()
+    if temporary and training.saves and os.path.exists(file):
+        os.remove(file)
+    line = "done: rank %d of %d, %d epochs, %d steps, held-out accuracy %.3f"
+    training.say(line % (training.rank, training.world, training.epoch, training.step, accuracy or training.judge()))

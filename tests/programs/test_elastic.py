@@ -1,0 +1,125 @@
+"""Elastic training with real torch and a real etcd: members come and go, and no step is lost."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from processes import Processes, free_ports
+
+from trainyard.app.local import cache_folder
+from trainyard.node.images import Images, Prepared
+from trainyard.node.images.catalogue import PROGRAMS
+
+pytestmark = [pytest.mark.frameworks, pytest.mark.slow]
+
+QUICK = {"PET_RDZV_CONF": "last_call_timeout=1"}
+STEP = re.compile(r"epoch (\d+) step (\d+) pictures (\d+)/\d+ world (\d+) rank \d+ loss (\d+\.\d+)")
+
+
+@pytest.fixture
+async def image() -> Prepared:
+    return await Images([], cache_folder(), print).prepare("torchelastic/examples:0.2.0", need_command=True)
+
+
+async def serve(all_: Processes, port: int, folder: Path) -> None:
+    """An etcd of our own at that port."""
+    prepared = await Images([], cache_folder(), print).prepare("quay.io/coreos/etcd:latest", need_command=True)
+    (peer,) = free_ports(1)
+    address, peers = f"http://127.0.0.1:{port}", f"http://127.0.0.1:{peer}"
+    program = [prepared.files["/usr/local/bin/etcd"], "--enable-v2", f"--data-dir={folder}/etcd"]
+    program += [f"--listen-client-urls={address}", f"--advertise-client-urls={address}"]
+    program += [f"--listen-peer-urls={peers}", f"--initial-advertise-peer-urls={peers}"]
+    await all_.begin("etcd", [*program, f"--initial-cluster=default={peers}"], {})
+    await all_.said("etcd", "ready to serve client requests")
+
+
+@pytest.fixture
+async def etcd(tmp_path: Path) -> AsyncIterator[str]:
+    (port,) = free_ports(1)
+    async with Processes() as all_:
+        await serve(all_, port, tmp_path)
+        yield f"127.0.0.1:{port}"
+
+
+def steps(lines: list[str]) -> list[tuple[int, int, int, int, float]]:
+    """(epoch, step, pictures so far, members, loss) of every step that was told."""
+    found = [STEP.search(line) for line in lines]
+    return [(int(one[1]), int(one[2]), int(one[3]), int(one[4]), float(one[5])) for one in found if one]
+
+
+class Agents(Processes):
+    """One launcher per member, as the pods of an ElasticJob start it."""
+
+    def __init__(self, image: Prepared, etcd: str, folder: Path, *words: str) -> None:
+        super().__init__()
+        self.image, self.etcd, self.folder, self.words = image, etcd, folder, words
+
+    async def __aenter__(self) -> Agents:
+        return self
+
+    async def join(self, name: str, nnodes: str, program: str = "elastic_imagenet.py") -> None:
+        path = f"{self.image.path[0]}:{os.environ['PATH']}"
+        rendezvous = ["--rdzv_backend=etcd", f"--rdzv_endpoint={self.etcd}", "--rdzv_id=job", f"--nnodes={nnodes}"]
+        launcher = [f"{self.image.path[0]}/{self.image.entrypoint[0]}", *self.image.entrypoint[1:], *rendezvous]
+        file = f"--checkpoint-file={self.folder}/{name}.tar"
+        words = ["--nproc_per_node=1", str(PROGRAMS / program), file, *self.words]
+        await self.begin(
+            name, [*launcher, *words], {**self.image.env, "PET_RDZV_CONF": "last_call_timeout=1", "PATH": path}
+        )
+
+
+async def test_no_step_is_lost_when_a_member_joins_and_another_is_killed(
+    image: Prepared, etcd: str, tmp_path: Path
+) -> None:
+    async with Agents(image, etcd, tmp_path, "--epochs=999", "--print-freq=1", "--delay=0.03", "data") as agents:
+        for name in ("a", "b"):
+            await agents.join(name, "1:3")
+        await agents.said("a", "world 2")
+        await agents.join("c", "1:3")
+        await agents.said("c", "world 3")
+        await agents.killed("b")
+        gone = len(agents.lines["a"])
+        await agents.said("a", "epoch ", after=gone)
+        await agents.said("a", "world 2", after=gone)
+        await agents.said("a", "done: step", after=len(agents.lines["a"]))
+        assert [await agents.stopped(name, 30) for name in ("a", "c")] == [143, 143]
+        told = steps(agents.lines["a"])
+        # Every step once and in order, by one who saw all of it; the third began where the others were.
+        assert [step for _, step, *_ in told] == list(range(1, told[-1][1] + 1))
+        worlds = [world for at, (*_, world, _) in enumerate(told) if at == 0 or told[at - 1][3] != world]
+        assert worlds[-3:] == [2, 3, 2]
+        assert steps(agents.lines["c"])[0][1] > 1
+        assert max(step for _, step, *_ in steps(agents.lines["b"])) < told[-1][1]
+        assert told[-1][4] < told[0][4] / 2
+        # Each epoch that is over took each picture once, whoever shared them.
+        for epoch in range(told[-1][0]):
+            assert max(seen for which, _, seen, *_ in told if which == epoch) == 2048
+
+
+async def test_a_launcher_waits_for_an_etcd_that_comes_late(image: Prepared, tmp_path: Path) -> None:
+    (port,) = free_ports(1)
+    words = ["--epochs=1", "--pictures=64", "data"]
+    async with Agents(image, f"127.0.0.1:{port}", tmp_path, *words) as agents, Processes() as all_:
+        await agents.join("a", "1:1")
+        await agents.said("a", f"waiting for the rendezvous at 127.0.0.1:{port}")
+        await serve(all_, port, tmp_path)
+        assert await agents.ended("a") == 0
+        assert "1 epochs, 2 steps" in await agents.said("a", "done: rank 0 of 1")
+
+
+async def test_the_second_sample_trains_by_its_configuration(image: Prepared, etcd: str, tmp_path: Path) -> None:
+    words = [f"--config_file={PROGRAMS / 'classy_template.json'}", "--num_workers=0", "--pictures=512"]
+    launcher = [f"{image.path[0]}/python", *image.entrypoint[1:], f"--rdzv_endpoint={etcd}", "--rdzv_id=classy"]
+    program = ["--nnodes=1:1", "--nproc_per_node=2", str(PROGRAMS / "elastic_classy.py"), *words]
+    async with Processes() as all_:
+        await all_.begin("a", [*launcher, *program, f"--checkpoint_folder={tmp_path}/saved"], image.env)
+        assert await all_.ended("a") == 0
+        done = [line for line in all_.lines["a"] if "done: rank" in line]
+        assert len(done) == 2 and all("8 epochs, 64 steps" in line for line in done)
+        losses = [float(found[1]) for line in all_.lines["a"] if (found := re.search(r"done: .* loss (\d\.\d+)", line))]
+        assert losses[-1] < losses[0]
+        assert (tmp_path / "saved" / "checkpoint.pth.tar").exists()

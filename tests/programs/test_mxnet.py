@@ -1,0 +1,65 @@
+"""train_cifar10.py with real MXNet: alone, and as the dist job of the README."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+from processes import Processes, free_ports
+
+from trainyard.app.local import cache_folder
+from trainyard.node.images import Images, Prepared
+
+pytestmark = [pytest.mark.frameworks, pytest.mark.slow]
+
+
+@pytest.fixture
+async def image() -> Prepared:
+    return await Images([], cache_folder(), print).prepare("10.199.192.16/library/mxnet-gpu-dist:0.12.0", False)
+
+
+def command(image: Prepared, *words: str) -> list[str]:
+    return [f"{image.path[0]}/python", *image.files.values(), "--model-prefix=./wltest", "--num-layers=2", *words]
+
+
+def losses(lines: list[str]) -> list[float]:
+    return [float(found[1]) for line in lines if (found := re.search(r"Train-cross-entropy=(\d+\.\d+)", line))]
+
+
+async def test_a_local_job_says_that_it_has_no_gpu_and_learns(image: Prepared, tmp_path: Path) -> None:
+    async with Processes() as all_:
+        await all_.begin("worker", command(image, "--num-epochs=3", "--gpus=0"), image.env, str(tmp_path))
+        assert await all_.ended("worker") == 0
+        lines = all_.lines["worker"]
+        assert "INFO:root:--gpus=0: MXNet finds no GPU here; training runs on the CPU" in lines
+        assert any(line.startswith("INFO:root:start with arguments Namespace(") for line in lines)
+        batch = r"INFO:root:Epoch\[0\] Batch \[20\]\tSpeed: \d+\.\d\d samples/sec\taccuracy=0\.\d{6}"
+        assert [line for line in lines if re.fullmatch(batch, line)]
+        assert [line for line in lines if re.fullmatch(r"INFO:root:Epoch\[0\] Time cost=\d+\.\d+", line)]
+        assert 'INFO:root:Saved checkpoint to "./wltest-0003.params"' in lines
+        assert losses(lines)[-1] < losses(lines)[0] / 2
+        assert (tmp_path / "wltest-0003.params").stat().st_size > 1000
+
+
+async def test_every_role_of_a_dist_job_ends_with_0_and_each_worker_learns(image: Prepared, tmp_path: Path) -> None:
+    (port,) = free_ports(1)
+    given = {
+        **image.env, "DMLC_PS_ROOT_URI": "localhost", "DMLC_PS_ROOT_PORT": str(port), "DMLC_NUM_SERVER": "2",
+        "DMLC_NUM_WORKER": "3", "DMLC_USE_KUBERNETES": "1",
+    }  # fmt: skip
+    names = ["worker-0", "worker-1", "server-0", "worker-2", "server-1", "scheduler-0"]  # the scheduler comes last
+    async with Processes() as all_:
+        for name in names:
+            role = name.partition("-")[0]
+            words = ["--num-epochs=4", *(["--kv-store=dist_device_sync"] if role == "worker" else [])]
+            await all_.begin(name, command(image, *words), {**given, "DMLC_ROLE": role}, str(tmp_path))
+        assert [await all_.ended(name) for name in names] == [0] * 6
+        assert any("serving until training is over" in line for line in all_.lines["server-1"])
+        workers = [all_.lines[f"worker-{at}"] for at in range(3)]
+        assert {line for lines in workers for line in lines if "done: worker" in line} == {
+            f"INFO:root:done: worker {rank} of 3" for rank in range(3)
+        }
+        assert all(losses(lines)[-1] < losses(lines)[0] for lines in workers)
+        assert {f"wltest{rank}-0004.params" for rank in ("", "-1", "-2")} <= set(os.listdir(tmp_path))

@@ -1,0 +1,113 @@
+"""The state folder of a background cluster, without a daemon: locks are held by this test."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+
+import pytest
+
+from trainyard.app.background import Background, BackgroundError, names, state_folder
+from trainyard.app.folder import PREFIX
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    return tmp_path / "trainyard"
+
+
+def held(cluster: Background) -> int:
+    """As a daemon would: the lock, with a process id in it that is nobody's."""
+    cluster.folder.mkdir(parents=True, exist_ok=True)
+    lock = os.open(cluster.folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    os.write(lock, b"0\n")
+    return lock
+
+
+def test_a_cluster_lives_while_its_lock_is_held_and_no_longer(home: Path) -> None:
+    cluster = Background()
+    assert not cluster.alive and cluster.facts() is None
+    lock = held(cluster)
+    (cluster.folder / "cluster.json").write_text('{"network": "shared"}')
+    assert cluster.alive and cluster.facts() == {"network": "shared"}
+    os.close(lock)
+    assert not cluster.alive and cluster.facts() is None
+
+
+@pytest.mark.parametrize("text", ["", "{", "[1]"])
+def test_facts_that_are_half_written_are_none(home: Path, text: str) -> None:
+    lock = held(Background())
+    (home / "default" / "cluster.json").write_text(text)
+    assert Background().facts() is None
+    os.close(lock)
+
+
+def test_stopping_what_is_not_up_takes_away_what_a_killed_daemon_left(home: Path) -> None:
+    cluster = Background()
+    left = cluster.folder / f"{PREFIX}old"
+    left.mkdir(parents=True)
+    (left / ".lock").touch()
+    for name in ("cluster.json", "kubeconfig"):
+        (cluster.folder / name).write_text("{}")
+    said: list[str] = []
+    assert cluster.stop(1, said.append) is False and cluster.stop(1, said.append) is False
+    assert not left.exists() and not cluster.kubeconfig.exists() and said == []
+    assert cluster.folder.stat().st_mode & 0o777 == 0o700
+
+
+def test_stopping_what_never_was_makes_no_folder(home: Path) -> None:
+    assert Background().stop(1, print) is False
+    assert not home.exists()
+
+
+def test_a_state_folder_that_cannot_be_made_says_so_with_the_fix(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
+    with pytest.raises(BackgroundError, match="set XDG_STATE_HOME") as refused:
+        Background().start({}, print)
+    assert refused.value.code == 3
+
+
+def test_a_state_folder_that_is_a_link_is_not_trusted(home: Path, tmp_path: Path) -> None:
+    home.mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    (home / "default").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(BackgroundError, match="belongs to somebody else"):
+        Background().start({}, print)
+
+
+@pytest.mark.parametrize("name", ["", "No", "../x", "-a", "a" * 41, "a/b", "a."])
+def test_a_name_that_is_no_name_is_refused(name: str) -> None:
+    with pytest.raises(BackgroundError, match="--name") as refused:
+        Background(name)
+    assert refused.value.code == 2
+
+
+def test_without_a_state_home_the_home_folder_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for value in ("", "relative/folder"):
+        monkeypatch.setenv("XDG_STATE_HOME", value)
+        monkeypatch.setenv("HOME", str(tmp_path))
+        assert state_folder() == tmp_path / ".local" / "state" / "trainyard"
+
+
+def test_without_any_home_the_fix_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nowhere() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_STATE_HOME")
+    monkeypatch.setattr(Path, "home", nowhere)
+    with pytest.raises(BackgroundError, match="set XDG_STATE_HOME"):
+        state_folder()
+    assert names() == []
+
+
+def test_the_clusters_of_a_user_are_listed(home: Path) -> None:
+    for name in ("default", "other", ".hidden"):
+        (home / name).mkdir(parents=True)
+    assert names() == ["default", "other"]
+    assert (Background().word("up"), Background("other").word("up")) == ("trainyard up", "trainyard up --name other")

@@ -1,0 +1,115 @@
+from __future__ import annotations
+
+import base64
+import ssl
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from trainyard.app.kubeconfig import Access, KubeconfigError, find, read
+
+
+def written(path: Path, user: Any = None, cluster: Any = None, **top: Any) -> Path:
+    content = {
+        "clusters": [{"name": "c", "cluster": {"server": "https://example.invalid:6443/", **(cluster or {})}}],
+        "users": [{"name": "u", "user": user or {}}],
+        "contexts": [
+            {"name": "here", "context": {"cluster": "c", "user": "u", "namespace": "team"}},
+            {"name": "there", "context": {"cluster": "c", "user": "u"}},
+        ],
+        "current-context": "here",
+        **top,
+    }
+    path.write_text(yaml.safe_dump({key: value for key, value in content.items() if value is not None}))
+    return path
+
+
+def test_server_token_and_namespace_come_from_the_current_context(tmp_path: Path) -> None:
+    access = read([written(tmp_path / "k", {"token": "secret"})])
+    assert (access.server, access.namespace, access.token) == ("https://example.invalid:6443", "team", "secret")
+    assert "secret" not in repr(access)
+
+
+def test_another_context_may_be_named(tmp_path: Path) -> None:
+    assert read([written(tmp_path / "k")], "there").namespace == "default"
+
+
+def test_a_token_and_a_ca_may_stand_in_files_beside_it(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("from a file\n")
+    (tmp_path / "ca.pem").write_bytes(b"PEM")
+    path = written(tmp_path / "k", {"tokenFile": "token"}, {"certificate-authority": "ca.pem"})
+    assert (read([path]).token, read([path]).ca) == ("from a file", b"PEM")
+
+
+def test_data_wins_over_a_file(tmp_path: Path) -> None:
+    data = base64.b64encode(b"inside").decode()
+    path = written(tmp_path / "k", cluster={"certificate-authority-data": data, "certificate-authority": "missing"})
+    assert read([path]).ca == b"inside"
+
+
+def test_of_several_files_the_first_that_says_something_wins(tmp_path: Path) -> None:
+    first = tmp_path / "first"
+    first.write_text("current-context: there\n")
+    second = written(tmp_path / "second", {"token": "two"})
+    access = read([first, tmp_path / "missing", second])
+    assert (access.namespace, access.token) == ("default", "two")
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"current-context": None}, "--context NAME"),
+        ({"current-context": "nowhere"}, "there is no 'nowhere' under contexts; known are: here, there"),
+        ({"clusters": []}, "contexts[here].cluster"),
+        ({"users": []}, "contexts[here].user"),
+        ({"cluster": {"server": ""}}, "server is missing"),
+        ({"cluster": {"certificate-authority": "no.pem"}}, "no.pem, which cannot be read"),
+        ({"cluster": {"certificate-authority-data": "%"}}, "certificate-authority-data is not base64"),
+        ({"user": {"exec": {"command": "aws"}}}, "users[u].user.exec cannot be used here; write a token"),
+    ],
+)
+def test_what_is_wrong_is_named_with_the_fix(tmp_path: Path, change: dict[str, Any], words: str) -> None:
+    with pytest.raises(KubeconfigError) as refused:
+        read([written(tmp_path / "k", **change)])
+    assert words in str(refused.value) and str(tmp_path / "k") in str(refused.value)
+
+
+@pytest.mark.parametrize("text", ["[", "a list", "- 1"])
+def test_what_is_no_kubeconfig_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "k").write_text(text)
+    with pytest.raises(KubeconfigError, match=str(tmp_path)):
+        read([tmp_path / "k"])
+
+
+def test_the_order_is_the_option_the_environment_the_background_cluster(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    one, other = written(tmp_path / "one", {"token": "1"}), written(tmp_path / "other", {"token": "2"})
+    env = {"KUBECONFIG": str(other)}
+    assert (find(str(one), env=env).token, find(env=env).token) == ("1", "2")
+    with pytest.raises(KubeconfigError, match="trainyard up"):
+        find(env={})
+
+
+def test_kubectls_own_file_is_named_but_never_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    (tmp_path / ".kube").mkdir()
+    written(tmp_path / ".kube" / "config")
+    with pytest.raises(KubeconfigError, match=r"kubectl's own is .*\.kube/config"):
+        find(env={"HOME": str(tmp_path)})
+
+
+def test_a_file_that_is_gone_says_that_the_cluster_may_be_down(tmp_path: Path) -> None:
+    with pytest.raises(KubeconfigError, match="is the cluster down"):
+        read([tmp_path / "kubeconfig"])
+
+
+def test_tls_is_checked_unless_the_file_says_otherwise() -> None:
+    assert Access("https://x").secure() is None
+    loose = Access("https://x", insecure=True).secure()
+    assert loose is not None and loose.verify_mode == ssl.CERT_NONE
+    with pytest.raises(ssl.SSLError):
+        Access("https://x", ca=b"no certificate").secure()

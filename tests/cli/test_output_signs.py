@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import pytest
+
+from trainyard.cli.diagnosis.exits import meaning
+from trainyard.cli.diagnosis.output import sign_of
+
+
+@pytest.mark.parametrize(
+    ("line", "what", "fix"),
+    [
+        ("etcd.EtcdConnectionFailed: Connection to etcd failed due to MaxRetryError", "etcd", "start etcd"),
+        ("torch.distributed.elastic.rendezvous.api.RendezvousTimeoutError", "did not fill", "minimum"),
+        ("RendezvousConnectionError: The connection to the C10d store has failed.", "rendezvous", "answers"),
+        ("socket.gaierror: [Errno -2] Name or service not known", "host name", "a Service must exist"),
+        ("curl: (6) Could not resolve host: etcd", "host name", "check the name"),
+        ("ConnectionRefusedError: [Errno 111] Connection refused", "connection refused", "runs and listens"),
+        ("UNAVAILABLE: failed to connect to all addresses", "does not answer", "listens"),
+        (
+            "ModuleNotFoundError: No module named 'tensorflow.contrib'",
+            "module tensorflow.contrib",
+            "tensorflow.contrib",
+        ),
+        ("ImportError: No module named mxnet", "module mxnet", "install mxnet"),
+        ("python: can't open file '/work/a.py': [Errno 2] No such file or directory", "file /work/a.py", "command"),
+        ("bash: ./train.sh: No such file or directory", "file ./train.sh", "workingDir"),
+        ("RuntimeError: CUDA out of memory. Tried to allocate 2 GiB", "too little memory", "batch size"),
+        ("MemoryError", "out of memory", "limit"),
+        ("OSError: [Errno 28] No space left on device", "disk is full", "larger volume"),
+        ("PermissionError: [Errno 13] Permission denied: '/data'", "permission denied", "rights"),
+        ("OSError: [Errno 98] Address already in use", "port is taken", "another port"),
+        ("ORTE was unable to reliably start one or more daemons.", "MPI", "pods/exec"),
+    ],
+)
+def test_a_line_that_tells_is_understood(line: str, what: str, fix: str) -> None:
+    found = sign_of(["step 1", line, "more words"])
+    assert found is not None and what in found[0] and fix in found[1]
+
+
+@pytest.mark.parametrize("line", ["", "step 5 loss 0.1", "done", "accuracy 0.98 after 1500 steps", "Killed"])
+def test_other_lines_mean_nothing(line: str) -> None:
+    assert sign_of([line]) is None
+
+
+def test_the_last_telling_line_counts() -> None:
+    found = sign_of(["Connection refused", "ModuleNotFoundError: No module named 'a'", "bye"])
+    assert found is not None and "module a" in found[0]
+
+
+@pytest.mark.parametrize(
+    ("code", "reason", "words"),
+    [
+        (1, "Error", "the program's own"),
+        (126, "Error", "cannot be executed"),
+        (127, "ContainerCannotRun", "not found"),
+        (137, "OOMKilled", "out of memory"),
+        (137, "Error", "SIGKILL"),
+        (135, "Error", "/dev/shm"),
+        (139, "Error", "SIGSEGV"),
+        (129, "Error", "SIGHUP"),
+        (250, "Error", ""),
+        (3, "Error", ""),
+    ],
+)
+def test_an_exit_code_means_something(code: int, reason: str, words: str) -> None:
+    assert words in meaning(code, reason) if words else not meaning(code, reason)

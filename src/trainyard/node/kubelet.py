@@ -1,4 +1,4 @@
-"""The node's HTTP face: the kubelet's path for logs, on loopback, for those who hold the token.
+"""The node's HTTP face: the kubelet's paths for logs and exec, on loopback, for those who hold the token.
 
 Rules:
 - A log is the file that the process itself writes; nothing is copied, so a line costs nothing until it is read.
@@ -19,6 +19,7 @@ from typing import BinaryIO
 
 from aiohttp import web
 
+from trainyard.node import exec
 from trainyard.objects import parse_time
 
 _PIECE = 1 << 16
@@ -33,8 +34,8 @@ class Log:
     done: Callable[[], bool]
 
 
-class NoLog(Exception):
-    """There is no such log. `code` is the HTTP status."""
+class Refused(Exception):
+    """There is no such pod, container or log, or not now. `code` is the HTTP status."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
@@ -42,6 +43,8 @@ class NoLog(Exception):
 
 
 Find = Callable[[str, str, str, bool], Log]  # namespace, pod, container, previous
+Enter = Callable[[str, str, str, exec.Asked], exec.Start]  # namespace, pod, container
+"""How to start a program in that container. Both raise Refused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,14 +83,15 @@ def _number(query: dict[str, str], name: str) -> int | None:
 
 
 class Kubelet:
-    def __init__(self, find: Find, token: str) -> None:
-        self._find, self._token = find, token
+    def __init__(self, find: Find, enter: Enter, token: str) -> None:
+        self._find, self._enter, self._token = find, enter, token
         self._runner: web.AppRunner | None = None
         self.port = 0
 
     async def start(self) -> None:
         app = web.Application(middlewares=[self._guard])
         app.router.add_get("/containerLogs/{namespace}/{pod}/{container}", self._logs)
+        app.router.add_route("*", "/exec/{namespace}/{pod}/{container}", self._exec)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
         await self._runner.setup()
         site = web.TCPSite(self._runner, "127.0.0.1", 0)
@@ -116,7 +120,7 @@ class Kubelet:
             log = self._find(namespace, pod, container, _flag(dict(request.query), "previous"))
         except ValueError as error:
             raise web.HTTPBadRequest(text=f"{error}\n") from None
-        except NoLog as missing:
+        except Refused as missing:
             return web.Response(status=missing.code, text=f"{missing}\n")
         response = web.StreamResponse(headers={"Content-Type": "text/plain"})
         await response.prepare(request)
@@ -124,6 +128,20 @@ class Kubelet:
             await response.write(piece)
         await response.write_eof()
         return response
+
+    async def _exec(self, request: web.Request) -> web.StreamResponse:
+        where = [request.match_info[part] for part in ("namespace", "pod", "container")]
+        try:
+            asked = exec.Asked.read(request.query, request.query.getall("command", []))
+            start = self._enter(where[0], where[1], where[2], asked)
+        except ValueError as error:
+            raise web.HTTPBadRequest(text=f"{error}\n") from None
+        except Refused as missing:
+            return web.Response(status=missing.code, text=f"{missing}\n")
+        if not exec.chosen_protocol(request.headers.get("Sec-WebSocket-Protocol", "")):
+            known = " or ".join(exec.PROTOCOLS)
+            raise web.HTTPBadRequest(text=f"exec needs a WebSocket with the subprotocol {known}\n")
+        return await exec.serve(request, asked, start)
 
 
 async def read(log: Log, wanted: Wanted) -> AsyncIterator[bytes]:

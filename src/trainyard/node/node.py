@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from trainyard.client import Api
+from trainyard.node import exec
 from trainyard.node.cluster import Cluster
 from trainyard.node.images import Images
-from trainyard.node.kubelet import Kubelet, Log, NoLog
+from trainyard.node.kubelet import Kubelet, Log, Refused
 from trainyard.node.names import Directory
 from trainyard.node.namespaced import NamespaceNetwork
 from trainyard.node.network import Network
@@ -52,7 +53,7 @@ class Node:
         self._state, self._images, self._mounts, self._say = state, images, dict(mounts or {}), say
         self._cluster = Cluster(api, name, say)
         self._directory = Directory()
-        self._kubelet = Kubelet(self._log, token)
+        self._kubelet = Kubelet(self._log, self._enter, token)
         self._running: dict[str, Running] = {}
         self._watches: list[asyncio.Task[None]] = []
         self._chores: set[asyncio.Task[None]] = set()
@@ -230,11 +231,19 @@ class Node:
         self._chores.add(task)
         task.add_done_callback(self._chores.discard)
 
+    # What the kubelet's face is asked.
+
     def _log(self, namespace: str, pod: str, container: str, previous: bool) -> Log:
+        return self._named(namespace, pod).log(container, previous)
+
+    def _enter(self, namespace: str, pod: str, container: str, asked: exec.Asked) -> exec.Start:
+        return self._named(namespace, pod).enter(container, asked)
+
+    def _named(self, namespace: str, pod: str) -> Running:
         for one in reversed(self._running.values()):
             if (namespace_of(one.pod), name_of(one.pod)) == (namespace, pod):
-                return one.log(container, previous)
-        raise NoLog(404, f"pod {namespace}/{pod} is not on this node")
+                return one
+        raise Refused(404, f"pod {namespace}/{pod} is not on this node")
 
 
 async def _probe(sandbox: Sandbox, folder: Path, proven: asyncio.Future[int]) -> None:

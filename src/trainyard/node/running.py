@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from trainyard.client import Conflict
-from trainyard.node import lifecycle, status
-from trainyard.node.kubelet import Log, NoLog
+from trainyard.node import exec, lifecycle, status
+from trainyard.node.kubelet import Log, Refused
 from trainyard.node.lifecycle import Blocked, Cancel, Dropped, Ended, Over, Signal, Start, Started, Stop, Tick, Wake
 from trainyard.node.names import peer_of
 from trainyard.node.pods import containers
@@ -262,7 +262,7 @@ class Running:
         one = next((each for each in self.life.containers if each.name == name), None)
         where = f"{namespace_of(self.pod)}/{name_of(self.pod)}"
         if one is None:
-            raise NoLog(400, f"container {name} is not valid for pod {name_of(self.pod)}")
+            raise Refused(400, f"container {name} is not valid for pod {name_of(self.pod)}")
         run = one.run
         if one.at is not lifecycle.At.RUNNING and one.last and run > one.last.number:
             run = one.last.number  # the next run has not begun: its log would be empty
@@ -271,8 +271,21 @@ class Running:
         path = self.log_path(name, run)
         if run < 1 or not path.exists():
             which = "previous terminated container" if previous else "container"
-            raise NoLog(400, f'{which} "{name}" in pod "{where}" is waiting to start: no log yet')
+            raise Refused(400, f'{which} "{name}" in pod "{where}" is waiting to start: no log yet')
         return Log(path, lambda: not self._is_running(name, run))
+
+    # Further programs (exec).
+
+    def enter(self, name: str, asked: exec.Asked) -> exec.Start:
+        """How to start another program in that container, which must be running."""
+        where = f"pod {namespace_of(self.pod)}/{name_of(self.pod)}"
+        one = next((each for each in self.life.containers if each.name == name), None)
+        if one is None:
+            raise Refused(404, f'container not found ("{name}"): {where} has no such container')
+        if one.at is not lifecycle.At.RUNNING:
+            raise Refused(500, f'cannot exec in the container "{name}" of {where}: it is not running ({one.at})')
+        process = self._starter.beside(name, asked.command, asked.tty)
+        return lambda streams: self.house.sandbox.execute(process, streams, asked.tty)
 
     def _is_running(self, name: str, run: int) -> bool:
         one = self.life.named(name)

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import resource
 import socket
 import sys
+import tempfile
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -203,8 +205,15 @@ class Sandbox:
 
     async def spawn(self, process: Process, log: int) -> None:
         """Returns when the program runs; raises Failed when it cannot. `log` stays the caller's to close."""
-        files = resource.getrlimit(resource.RLIMIT_NOFILE)
-        await self._ask("spawn", (log,), uid=os.getuid(), gid=os.getgid(), files=files, **asdict(process))
+        await self._ask("spawn", (log,), **_who(), **asdict(process))
+
+    async def execute(self, process: Process, streams: tuple[int, int, int, int], tty: bool) -> None:
+        """Start one more program in a container that runs; what becomes of it is told in the last of `streams`."""
+        spec = {**_who(), "argv": process.argv, "env": process.env, "cwd": process.cwd, "tty": tty}
+        with tempfile.TemporaryFile() as file:  # has no name, and any size
+            file.write(json.dumps(spec).encode())
+            file.flush()
+            await self._ask("exec", (file.fileno(), *streams), container=process.container)
 
     async def signal(self, container: str, kill: bool) -> None:
         with contextlib.suppress(SandboxError, Failed):
@@ -219,6 +228,11 @@ class Sandbox:
         """A TCP socket in the pods' network, to connect from here."""
         (fd,) = await self._ask("socket")
         return _adopt(fd)
+
+
+def _who() -> dict[str, Any]:
+    """As whom programs run, and with how many open files: as the runner."""
+    return {"uid": os.getuid(), "gid": os.getgid(), "files": resource.getrlimit(resource.RLIMIT_NOFILE)}
 
 
 def _adopt(fd: int) -> socket.socket:

@@ -11,14 +11,14 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from trainyard.node import paths
 from trainyard.node.cluster import Cluster, capacity
 from trainyard.node.images import ImageProblem, Images, Prepared, laid
 from trainyard.node.names import hostname_of
-from trainyard.node.network import Network
+from trainyard.node.network import Network, Rewrite
 from trainyard.node.pods import Given, Missing, command_line, environment, inherited, references
 from trainyard.node.sandbox import Failed, Mount, Process, Sandbox
 from trainyard.node.volumes import Hopeless, Room, Volume, build
@@ -61,6 +61,7 @@ class Starter:
         self._housed = False
         self._housing = asyncio.Lock()
         self._volumes: dict[str, Volume] = {}
+        self._made: dict[str, tuple[Process, Rewrite]] = {}  # by container: the last process, and its mount paths
 
     async def process(self, container: Json, ident: str, blocked: Blocked) -> Process:
         """The process that the container is. Waits for its image and for what it refers to."""
@@ -79,6 +80,13 @@ class Starter:
                     await asyncio.Event().wait()  # no change of another object can help; a deletion ends this
                 else:
                     await self._house.cluster.changes(namespace, missing.ref, found.get(missing.ref))
+
+    def beside(self, name: str, command: list[str], tty: bool) -> Process:
+        """Another program in a container that was started: its environment, its folder, its texts."""
+        made, places = self._made[name]
+        names = self._house.network.rewrite(self._pod)
+        env = {"TERM": "xterm", **made.env} if tty else made.env
+        return replace(made, argv=[places(names(word)) for word in command], env=env)
 
     async def leave(self) -> None:
         """Give the pod's namespaces back."""
@@ -169,6 +177,7 @@ class Starter:
         argv = command_line(container, prepared.entrypoint, prepared.args, env)
         cwd = str(container.get("workingDir") or prepared.workdir or "/")
         mounts = [*self._laid(container, prepared), *self._mounts(container, env)]
+        places: Rewrite = str
         if network.alone:
             mounts = [
                 *_private(self._folder, prepared),
@@ -185,7 +194,9 @@ class Starter:
             mounts = []
         if not argv:
             raise Failed(128, "StartError", "no command specified")
-        return Process(ident, self._uid, argv, env, cwd, str(self._folder / "root"), mounts)
+        process = Process(ident, self._uid, argv, env, cwd, str(self._folder / "root"), mounts)
+        self._made[str(container.get("name"))] = process, places
+        return process
 
     def _laid(self, container: Json, prepared: Prepared) -> list[Mount]:
         """The image's own files and folders. What the pod mounts comes after them and wins."""

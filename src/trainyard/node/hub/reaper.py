@@ -85,8 +85,8 @@ def unblock_for_init() -> None:
 
 
 def plain_signals() -> None:
-    """What exec does not put back: blocked and ignored signals (Python ignores SIGPIPE)."""
-    for name in ("SIGPIPE", "SIGXFSZ", "SIGXFZ"):
+    """What exec does not put back: blocked and ignored signals (Python ignores SIGPIPE, the hub what a terminal sends)."""
+    for name in ("SIGINT", "SIGHUP", "SIGPIPE", "SIGXFSZ", "SIGXFZ"):
         if hasattr(signal, name):
             signal.signal(getattr(signal, name), signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, set())

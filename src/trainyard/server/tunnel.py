@@ -146,13 +146,10 @@ async def _between(client: web.WebSocketResponse, kubelet: ClientWebSocketRespon
         for task in (up, down):
             task.cancel()
         await asyncio.gather(up, down, return_exceptions=True)
-    with contextlib.suppress(ConnectionError):
-        if from_kubelet is not None:
-            await client.close(code=from_kubelet.code, message=from_kubelet.why)
-            await kubelet.close(code=from_kubelet.code)
-        elif from_client is not None:
-            await kubelet.close(code=from_client.code, message=from_client.why)
-            await client.close(code=from_client.code)
+    ended = from_kubelet or from_client
+    if ended is not None:
+        closes = (end.close(code=ended.code, message=ended.why) for end in (client, kubelet))
+        await asyncio.gather(*closes, return_exceptions=True)
 
 
 async def _pump(source: Socket, sink: Socket) -> Close | None:

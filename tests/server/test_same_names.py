@@ -1,0 +1,73 @@
+"""Definitions of several groups may give their resources the same names, as MxJobs do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from asking import CRDS, Client, Cluster, crd, following
+
+GROUPS = ("mlkube.io", "mxnet.mlkube.io")
+
+
+def definition(group: str) -> dict[str, Any]:
+    made = crd("mxjobs", "MxJob", group)
+    made["spec"]["names"]["shortNames"] = ["mxj"]
+    return made
+
+
+def path(group: str) -> str:
+    return f"/apis/{group}/v1/namespaces/default/mxjobs"
+
+
+def job(group: str, name: str = "a", replicas: int = 1) -> dict[str, Any]:
+    meta = {"name": name}
+    return {"apiVersion": f"{group}/v1", "kind": "MxJob", "metadata": meta, "spec": {"replicas": replicas}}
+
+
+def test_the_same_plural_in_two_groups_is_two_resources(cluster: Cluster) -> None:
+    for replicas, group in enumerate(GROUPS):
+        conditions = cluster.make(CRDS, definition(group))["status"]["conditions"]
+        assert {one["type"]: one["status"] for one in conditions} == {"NamesAccepted": "True", "Established": "True"}
+        cluster.make(path(group), job(group, replicas=replicas))
+    for replicas, group in enumerate(GROUPS):
+        (only,) = cluster.get(path(group))["items"]
+        assert only["apiVersion"] == f"{group}/v1" and only["spec"]["replicas"] == replicas
+        (entry, _) = cluster.get(f"/apis/{group}/v1")["resources"]
+        assert (entry["name"], entry["shortNames"]) == ("mxjobs", ["mxj"])
+    assert set(GROUPS) <= {one["name"] for one in cluster.get("/apis")["groups"]}
+    assert cluster.refused("POST", path(GROUPS[0]), job(GROUPS[1], "b")).code == 400
+
+
+def test_one_of_them_goes_and_the_other_stays(cluster: Cluster) -> None:
+    for group in GROUPS:
+        cluster.make(CRDS, definition(group))
+        cluster.make(path(group), job(group))
+    cluster.delete(f"{CRDS}/mxjobs.{GROUPS[0]}")
+    assert cluster.refused("GET", path(GROUPS[0])).code == 404
+    assert [one["metadata"]["name"] for one in cluster.get(path(GROUPS[1]))["items"]] == ["a"]
+    cluster.make(CRDS, definition(GROUPS[0]))
+    assert cluster.get(path(GROUPS[0]))["items"] == []
+
+
+async def test_a_watch_of_one_hears_nothing_of_the_other(client: Client) -> None:
+    for group in GROUPS:
+        await client.make(CRDS, definition(group))
+    async with client.watch(path(GROUPS[1])) as lines:
+        await client.make(path(GROUPS[0]), job(GROUPS[0], "first"))
+        await client.make(path(GROUPS[1]), job(GROUPS[1], "second"))
+        assert await following(lines, 1) == [("ADDED", "second")]
+
+
+def test_kubectl_may_leave_the_checking_of_each_to_the_server(cluster: Cluster) -> None:
+    """Before it sends a manifest it looks for `fieldValidation` at the PATCH of the kind."""
+    for group in GROUPS:
+        cluster.make(CRDS, definition(group))
+    places = cluster.get("/openapi/v3")["paths"]
+    for group, kind, place in (("apps", "StatefulSet", "apis/apps/v1"), ("", "Pod", "api/v1"),
+                               *((group, "MxJob", f"apis/{group}/v1") for group in GROUPS)):  # fmt: skip
+        document = cluster.get(places[place]["serverRelativeURL"])
+        patches = [item["patch"] for item in document["paths"].values()]
+        wanted = {"group": group, "version": "v1", "kind": kind}
+        (found,) = [one for one in patches if one["x-kubernetes-group-version-kind"] == wanted]
+        assert "fieldValidation" in [one["name"] for one in found["parameters"]]
+    assert cluster.refused("GET", "/openapi/v3/apis/nope/v1").code == 404

@@ -1,0 +1,167 @@
+"""The cluster's own certificates, and the TLS door they open."""
+
+from __future__ import annotations
+
+import ssl
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import aiohttp
+import pytest
+from asking import ACCOUNTS, MAPS, PODS, RBAC, Client, account, config_map, following, pod
+
+from trainyard.objects import decode
+from trainyard.server import Authority, Server
+from trainyard.server.bootstrap import SERVICE_ADDRESS
+
+
+@pytest.fixture
+def authority() -> Authority:
+    return Authority.new(time.time())
+
+
+@pytest.fixture
+async def secure(authority: Authority, tmp_path: Path) -> AsyncIterator[Server]:
+    server = Server(token="canary")
+    await server.start()
+    await server.start_tls(authority.context(tmp_path))
+    yield server
+    await server.stop()
+
+
+def trusting(authority: Authority) -> ssl.SSLContext:
+    """As strict as the strictest client: Python 3.13 refuses certificates that earlier ones took."""
+    context = ssl.create_default_context(cadata=authority.pem)
+    context.verify_flags |= ssl.VERIFY_X509_STRICT | ssl.VERIFY_X509_PARTIAL_CHAIN
+    return context
+
+
+def session(authority: Authority, sent: str = "Bearer canary") -> aiohttp.ClientSession:
+    connector = aiohttp.TCPConnector(ssl=trusting(authority))
+    return aiohttp.ClientSession(connector=connector, headers={"Authorization": sent} if sent else {})
+
+
+async def test_both_doors_lead_to_the_same_objects(secure: Server, authority: Authority) -> None:
+    assert secure.url.startswith("http://127.0.0.1:") and secure.tls_url.startswith("https://127.0.0.1:")
+    async with session(authority) as one:
+        tls, plain = Client(one, secure.tls_url), Client(one, secure.url)
+        await tls.make(MAPS, config_map("a"))
+        assert (await plain.ask("GET", f"{MAPS}/a"))[0] == 200
+        async with tls.watch(MAPS) as lines:
+            assert await following(lines, 1) == [("ADDED", "a")]
+            await plain.make(MAPS, config_map("b"))
+            assert await following(lines, 1) == [("ADDED", "b")]
+
+
+async def test_the_names_of_the_server_are_in_its_certificate(secure: Server, authority: Authority) -> None:
+    """A pod calls it by the Service's name or address, whatever the connection goes through."""
+    port = int(secure.tls_url.rpartition(":")[2])
+    headers = {"Authorization": "Bearer canary"}
+    for name in ("localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc",
+                 "kubernetes.default.svc.cluster.local", "127.0.0.1", SERVICE_ADDRESS):  # fmt: skip
+        async with (
+            session(authority) as one,
+            one.get(f"https://127.0.0.1:{port}/readyz", headers=headers, server_hostname=name) as got,
+        ):
+            assert got.status == 200
+    with pytest.raises(aiohttp.ClientConnectorCertificateError):
+        async with session(authority) as one:
+            await one.get(f"https://127.0.0.1:{port}/readyz", server_hostname="example.com")
+
+
+async def test_another_authority_is_not_trusted(secure: Server) -> None:
+    with pytest.raises(aiohttp.ClientConnectorCertificateError):
+        async with session(Authority.new(time.time())) as one:
+            await one.get(f"{secure.tls_url}/readyz")
+
+
+def test_what_is_secret_on_disk_is_for_this_user_only(authority: Authority, tmp_path: Path) -> None:
+    authority.context(tmp_path)
+    authority.context(tmp_path)  # a second one takes its place
+    files = {path.name: path for path in tmp_path.iterdir()}
+    assert set(files) == {"apiserver.crt", "apiserver.key"}
+    assert all(path.stat().st_mode & 0o777 == 0o600 for path in files.values())
+    assert "PRIVATE KEY" not in authority.pem and "PRIVATE KEY" in files["apiserver.key"].read_text()
+    assert authority.pem not in files["apiserver.crt"].read_text()
+
+
+def test_only_who_needs_certificates_loads_the_library() -> None:
+    code = "import sys, trainyard.server; sys.exit('cryptography' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+async def test_the_tls_door_is_on_loopback_only_and_needs_a_server(authority: Authority, tmp_path: Path) -> None:
+    context = authority.context(tmp_path)
+    with pytest.raises(ValueError, match="loopback only"):
+        await Server().start_tls(context, host="0.0.0.0")
+    with pytest.raises(RuntimeError, match="has not been started"):
+        await Server().start_tls(context)
+
+
+async def test_an_account_comes_in_with_its_token_and_is_judged(secure: Server, authority: Authority) -> None:
+    async with session(authority) as one:
+        admin = Client(one, secure.tls_url)
+        await admin.make(ACCOUNTS, account("robot"))
+        request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+        token = (await admin.make(f"{ACCOUNTS}/robot/token", request))["status"]["token"]
+        async with session(authority, f"Bearer {token}") as two:
+            robot = Client(two, secure.tls_url)
+            code, said = await robot.ask("GET", MAPS)
+            assert (code, said["reason"]) == (403, "Forbidden") and "canary" not in str(said)
+            assert (await robot.ask("GET", "/api/v1"))[0] == 200
+            bound = {
+                "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding", "metadata": {"name": "b"},
+                "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "view"},
+                "subjects": [{"kind": "ServiceAccount", "name": "robot", "namespace": "default"}],
+            }  # fmt: skip
+            await admin.make(f"{RBAC}/namespaces/default/rolebindings", bound)
+            assert (await robot.ask("GET", MAPS))[0] == 200
+            assert (await robot.ask("GET", "/api/v1/namespaces/default/secrets"))[0] == 403
+            await admin.ask("DELETE", f"{ACCOUNTS}/robot")
+            assert (await robot.ask("GET", MAPS))[0] == 401
+
+
+async def test_nobody_comes_in_anonymously(secure: Server, authority: Authority) -> None:
+    for sent in ("", "Bearer wrong", "Bearer a.b.c", "Bearer ..", "Bearer é", "Basic canary", "canary"):
+        async with session(authority, sent) as one, one.get(f"{secure.tls_url}{MAPS}") as got:
+            assert got.status == 401, sent
+
+
+async def test_the_administrator_may_act_for_others_and_nobody_else_may(secure: Server, authority: Authority) -> None:
+    for_robot = {"Impersonate-User": "system:serviceaccount:default:robot"}
+    async with session(authority) as one:
+        admin = Client(one, secure.tls_url)
+        async with one.get(f"{secure.tls_url}{MAPS}", headers=for_robot) as got:
+            said = decode(await got.read())["message"]
+            assert got.status == 403 and 'User "system:serviceaccount:default:robot" cannot list' in said
+        await admin.make(ACCOUNTS, account("robot"))
+        request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+        token = (await admin.make(f"{ACCOUNTS}/robot/token", request))["status"]["token"]
+    headers = {"Impersonate-User": "trainyard-admin", "Impersonate-Group": "system:masters"}
+    async with session(authority, f"Bearer {token}") as two, two.get(f"{secure.tls_url}{MAPS}", headers=headers) as got:
+        assert got.status == 403 and "cannot impersonate resource" in await got.text()
+
+
+async def test_pods_get_their_token_once_there_is_a_door(
+    client: Client, server: Server, authority: Authority, tmp_path: Path
+) -> None:
+    assert "volumes" not in (await client.make(PODS, pod("early")))["spec"]
+    await server.start_tls(authority.context(tmp_path))
+    made = await client.make(PODS, pod("late"))
+    assert made["spec"]["volumes"][0]["name"].startswith("kube-api-access-")
+
+
+async def test_a_cluster_begins_with_the_service_of_its_own_api(client: Client) -> None:
+    _, service = await client.ask("GET", "/api/v1/namespaces/default/services/kubernetes")
+    assert service["spec"]["clusterIP"] == SERVICE_ADDRESS
+    assert [(port["name"], port["port"]) for port in service["spec"]["ports"]] == [("https", 443)]
+    other = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "a"}, "spec": {"ports": [{"port": 1}]}}
+    made = await client.make("/api/v1/namespaces/default/services", other)
+    assert made["spec"]["clusterIP"] != SERVICE_ADDRESS
+    code, said = await client.ask("POST", "/api/v1/namespaces/default/services",
+                                  {**other, "metadata": {"name": "b"},
+                                   "spec": {"ports": [{"port": 1}], "clusterIP": SERVICE_ADDRESS}})  # fmt: skip
+    assert code == 422 and "already allocated" in said["message"]

@@ -1,0 +1,91 @@
+"""`trainyard up` and the rest as a person starts them: programs of their own, with a state folder of this test."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+PATIENCE = 60.0
+
+
+class Home:
+    """A person's home: state, configuration, temporary files."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        (folder / "tmp").mkdir(exist_ok=True)
+        self.env = {
+            **{key: value for key, value in os.environ.items() if key != "KUBECONFIG"},
+            "XDG_STATE_HOME": str(folder / "state"),
+            "XDG_CONFIG_HOME": str(folder / "config"),
+            "XDG_CACHE_HOME": str(folder / "cache"),
+            "TMPDIR": str(folder / "tmp"),
+        }
+
+    @property
+    def state(self) -> Path:
+        return self.folder / "state" / "trainyard" / "default"
+
+    def start(self, *line: str, **more: Any) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, "-m", "trainyard", *line],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            **{"env": self.env, **more},
+        )
+
+    def say(self, *line: str) -> tuple[int, str, str]:
+        """One command to its end. Its pipes are at their end too: a daemon must not hold them open."""
+        started = self.start(*line)
+        out, err = started.communicate(timeout=PATIENCE)
+        return started.returncode, out, err
+
+    def up(self, *words: str) -> tuple[int, str, str]:
+        return self.say("up", "--network", "shared", *words)
+
+    @property
+    def pid(self) -> int:
+        return int(json.loads((self.state / "cluster.json").read_text())["pid"])
+
+    def left(self) -> set[str]:
+        """What lies in the state folder but for what always may."""
+        known = {"lock", "turn", "daemon.log", "daemon.log.1"}
+        return {path.name for path in self.state.iterdir()} - known if self.state.exists() else set()
+
+
+@contextmanager
+def at_home(folder: Path) -> Iterator[Home]:
+    """Whatever happens, no daemon of this test stays."""
+    home = Home(folder)
+    try:
+        yield home
+    finally:
+        home.say("down", "--grace", "5")
+
+
+def ends(pid: int) -> bool:
+    """Wait until that process is gone (or a zombie that nobody has waited for)."""
+    until = time.monotonic() + PATIENCE
+    while time.monotonic() < until:
+        try:
+            if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
+                return True
+        except OSError:
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def kill(pid: int) -> None:
+    os.kill(pid, signal.SIGKILL)
+    assert ends(pid)

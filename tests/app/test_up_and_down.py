@@ -1,0 +1,211 @@
+"""`trainyard up`, `status` and `down` with a real daemon: who holds what, and what is left after which death."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+from daemon_values import Home, at_home, ends, kill
+
+from trainyard.app.folder import PREFIX
+
+pytestmark = pytest.mark.slow  # each starts a whole cluster in a process of its own
+
+MARK = "import time\ntime.sleep(600)  # mark-{}"
+
+
+def job(folder: Path, mark: str, name: str = "mnist") -> str:
+    container = {"name": "tensorflow", "image": "x", "command": [sys.executable, "-c", MARK.format(mark)]}
+    template = {"spec": {"containers": [container], "terminationGracePeriodSeconds": 2, "restartPolicy": "OnFailure"}}
+    spec = {"replicaSpecs": [{"tfReplicaType": "MASTER", "template": template}]}
+    obj = {"apiVersion": "tensorflow.org/v1alpha1", "kind": "TfJob", "metadata": {"name": name}, "spec": spec}
+    path = folder / f"{name}.yaml"
+    path.write_text(yaml.safe_dump(obj))
+    return str(path)
+
+
+def pods(mark: str) -> list[int]:
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            if f"mark-{mark}".encode() in path.read_bytes():
+                found.append(int(path.parent.name))
+        except OSError:
+            continue
+    return found
+
+
+def test_a_cluster_comes_up_is_used_and_goes_down_and_nothing_stays(tmp_path: Path) -> None:
+    mark = f"{os.getpid()}-life"
+    with at_home(tmp_path) as home:
+        assert home.say("status")[0] == 3
+        code, out, err = home.up()
+        assert (code, out) == (0, f"export KUBECONFIG={home.state / 'kubeconfig'}\n"), err
+        assert "The cluster is up (network: shared" in err and "trainyard down" in err
+        assert home.state.stat().st_mode & 0o777 == 0o700
+        assert {path.stat().st_mode & 0o077 for path in home.state.rglob("*") if not path.is_symlink()} == {0}
+        again = home.up()
+        assert again[:2] == (0, out) and "is up already, since" in again[2]
+        assert home.say("submit", job(tmp_path, mark))[:2] == (0, "tfjob/mnist created\n")
+        while "1/1" not in home.say("get")[1]:
+            pass  # each look is a command
+        code, out, _ = home.say("status")
+        assert code == 0 and out.startswith("State        up") and "TfJob: 1 Running" in out and "daemon.log" in out
+        assert len(pods(mark)) == 1
+        pid = home.pid
+        code, out, err = home.say("down")
+        assert (code, out) == (0, "The cluster is down.\n") and "TfJob default/mnist (Running)" in err
+        assert ends(pid) and not pods(mark) and home.left() == set()
+        assert home.say("down")[:2] == (0, "The cluster is not up.\n")
+        assert home.say("get")[0] == 3
+
+
+def test_the_daemon_has_a_session_and_files_of_its_own(tmp_path: Path) -> None:
+    with at_home(tmp_path) as home:
+        ours, theirs = os.pipe()
+        os.set_inheritable(theirs, True)
+        started = home.start("up", "--network", "shared", close_fds=False)
+        _out, err = started.communicate(timeout=60)
+        os.close(theirs)
+        assert started.returncode == 0, err
+        assert os.read(ours, 1) == b"", "the daemon holds a pipe of its parent"
+        os.close(ours)
+        pid = home.pid
+        assert os.getsid(pid) == pid != os.getsid(0)
+        assert os.readlink(f"/proc/{pid}/cwd") == "/"
+        assert [os.readlink(f"/proc/{pid}/fd/{fd}") for fd in (0, 1, 2)] == [
+            "/dev/null",
+            *[str(home.state / "daemon.log")] * 2,
+        ]
+        os.kill(pid, signal.SIGHUP)
+        assert home.say("status")[0] == 0
+
+
+def test_a_killed_daemon_leaves_nothing_that_the_next_up_does_not_take_away(tmp_path: Path) -> None:
+    mark = f"{os.getpid()}-killed"
+    with at_home(tmp_path) as home:
+        assert home.up()[0] == 0
+        assert home.say("submit", job(tmp_path, mark))[0] == 0
+        while not pods(mark):
+            time.sleep(0.05)
+        kill(home.pid)
+        assert all(ends(pid) for pid in pods(mark))
+        assert home.say("status")[0] == 3 and home.say("get")[0] == 3
+        assert home.left() >= {"cluster.json", "kubeconfig"}
+        code, _, err = home.up()
+        assert code == 0 and "The cluster is up (" in err
+        assert len(list(home.state.glob(f"{PREFIX}*"))) == 1
+        assert "no jobs" in home.say("get")[2]
+
+
+def test_a_daemon_that_does_not_end_is_made_to(tmp_path: Path) -> None:
+    with at_home(tmp_path) as home:
+        assert home.up()[0] == 0
+        pid = home.pid
+        os.kill(pid, signal.SIGSTOP)
+        began = time.monotonic()
+        code, out, err = home.say("down", "--grace", "1")
+        assert (code, out) == (0, "The cluster is down.\n") and "not ended within 1 seconds" in err
+        assert ends(pid) and home.left() == set() and time.monotonic() - began < 50
+
+
+def test_of_two_that_start_at_once_one_starts_it_and_both_have_it(tmp_path: Path) -> None:
+    with at_home(tmp_path) as home:
+        both = [home.start("up", "--network", "shared") for _ in range(3)]
+        ended = [(*one.communicate(timeout=60), one.returncode) for one in both]
+        assert [code for _, _, code in ended] == [0, 0, 0], ended
+        assert len({out for out, _, _ in ended}) == 1
+        assert sum("is up already" in err for _, err, _ in ended) == 2
+        assert len(list(home.state.glob(f"{PREFIX}*"))) == 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_a_start_that_is_given_up_leaves_nothing(tmp_path: Path, number: int) -> None:
+    """The daemon is held where it reads a catalogue: a pipe that nobody writes to."""
+    pipe = tmp_path / "images.yaml"
+    os.mkfifo(pipe)
+    with at_home(tmp_path) as home:
+        started = home.start("up", "--network", "shared", "--images", str(pipe))
+        lock = home.state / "lock"
+        while not (lock.exists() and lock.read_text()):
+            time.sleep(0.05)
+        daemon = int(lock.read_text())
+        started.send_signal(number)
+        started.communicate(timeout=60)
+        if number == signal.SIGINT:
+            assert started.returncode == 130
+        else:
+            with pipe.open("w"):  # it goes on, and finds that nobody wants it any more
+                pass
+        assert ends(daemon) and home.left() == set()
+        assert home.say("down")[0] == 0 and home.left() == set()
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (("--images", "missing.yaml"), 2, "missing.yaml"),
+        (("--mount", "data=/nonexistent"), 2, "/nonexistent"),
+        (("--controller-config-file", "missing.yaml"), 2, "missing.yaml"),
+        (("--name", "No"), 2, "--name"),
+    ],
+)
+def test_a_wrong_word_is_named_and_nothing_stays(tmp_path: Path, words: tuple[str, ...], code: int, said: str) -> None:
+    home = Home(tmp_path)
+    found, out, err = home.up(*words)
+    assert (found, out) == (code, "") and said in err and "Traceback" not in err
+    assert home.left() == set() and home.say("status")[0] == 3
+
+
+def test_a_place_that_cannot_be_written_ends_with_3(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    home.env["XDG_STATE_HOME"] = "/proc/none"
+    code, out, err = home.up()
+    assert (code, out) == (3, "") and "set XDG_STATE_HOME" in err and "Traceback" not in err
+
+
+def test_two_clusters_stand_side_by_side(tmp_path: Path) -> None:
+    with at_home(tmp_path) as home:
+        try:
+            assert home.up()[0] == 0
+            code, out, _ = home.up("--name", "second")
+            assert code == 0 and "trainyard/second/kubeconfig" in out
+            assert home.say("submit", job(tmp_path, f"{os.getpid()}-two"))[0] == 0
+            home.env["KUBECONFIG"] = out.strip().partition("=")[2]
+            assert "no jobs" in home.say("get")[2]
+        finally:
+            assert home.say("down", "--name", "second")[0] == 0
+        assert home.say("get")[0] == 3, "the file that $KUBECONFIG names is gone"
+
+
+def test_a_reader_who_goes_away_is_no_error_of_ours(tmp_path: Path) -> None:
+    with at_home(tmp_path) as home:
+        assert home.up()[0] == 0
+        assert home.say("submit", job(tmp_path, f"{os.getpid()}-pipe"))[0] == 0
+        for line in (("get",), ("logs", "-f", "mnist"), ("describe", "mnist")):
+            started = home.start(*line)
+            assert started.stdout and started.stderr
+            started.stdout.close()
+            if line[0] == "logs":  # it has nothing to say: Ctrl-C ends it without a word
+                time.sleep(1.5)
+                started.send_signal(signal.SIGINT)
+            assert started.wait(30) in (130, 141) and started.stderr.read() == "", line
+
+
+def test_ctrl_c_ends_a_word_quietly(tmp_path: Path) -> None:
+    with at_home(tmp_path) as home:
+        assert home.up()[0] == 0
+        started = home.start("submit", job(tmp_path, f"{os.getpid()}-stop"), "--wait")
+        assert started.stdout and started.stdout.readline() == "tfjob/mnist created\n"
+        started.send_signal(signal.SIGINT)
+        try:
+            assert started.wait(30) == 130 and started.stderr and started.stderr.read() == ""
+        except subprocess.TimeoutExpired:
+            started.kill()
+            raise

@@ -1,0 +1,233 @@
+"""The words about jobs, as a person says them: real commands against a real cluster in this process."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from words import SLEEP, chainer, elastic, role, said, speaking, tfjob
+
+from trainyard.app.kubeconfig import Access
+from trainyard.app.local import kubeconfig
+from trainyard.server import Server
+
+
+async def test_the_life_of_a_job_in_words(tmp_path: Path) -> None:
+    async with speaking(tmp_path) as words:
+        assert await words("get") == (0, "", "There are no jobs in namespace default.\n")
+        assert await words.submit(tfjob(role("MASTER", SLEEP), role("WORKER", SLEEP, 2))) == (
+            0,
+            "tfjob/mnist created\n",
+            "",
+        )
+        listed = (await words.until("3/3", "get")).out.splitlines()
+        assert listed[0].split() == ["KIND", "NAME", "STATE", "RUNNING", "RESTARTS", "AGE"]
+        assert listed[1].split()[:5] == ["TfJob", "mnist", "Running", "3/3", "0"]
+        assert "worker: 2 Running" in (await words("get", "tfjobs", "-o", "wide")).out
+        page = (await words("describe", "mnist")).out
+        for part in (
+            "Kind:       TfJob (tensorflow.org/v1alpha1)",
+            "WORKER  2",
+            "worker-1  Running",
+            "Service  tfjob-",
+        ):
+            assert part in page
+        assert "JobRunning" in (await words("events", "mnist")).out
+        assert "it runs fine" in (await words("why", "tfjob/mnist")).out
+        assert (await words("suspend", "mnist")).out == "tfjob/mnist suspended\n"
+        await words.until("Suspended  0/3", "get")
+        assert (await words("suspend", "mnist")).out == "tfjob/mnist is suspended already\n"
+        assert "trainyard resume tfjob/mnist" in (await words("why", "mnist")).out
+        assert (await words("resume", "mnist")).out == "tfjob/mnist resumed\n"
+        await words.until("3/3", "get")
+        assert (await words("delete", "mnist", "--wait")).out == "tfjob/mnist deleted\n"
+        assert (await words("get", "mnist")).code == 1
+
+
+async def test_every_form_of_output(tmp_path: Path) -> None:
+    async with speaking(tmp_path) as words:
+        await words.submit(tfjob(name="a"), {**elastic(name="b"), "metadata": {"name": "b", "namespace": "other"}})
+        assert (
+            await words("get", "-A", "-o", "name")
+        ).out == "tfjob.tensorflow.org/a\nelasticjob.elastic.pytorch.org/b\n"
+        assert [one["kind"] for one in json.loads((await words("get", "-A", "-o", "json")).out)["items"]] == [
+            "TfJob",
+            "ElasticJob",
+        ]
+        assert yaml.safe_load((await words("get", "tfjob", "a", "-o", "yaml")).out)["metadata"]["name"] == "a"
+        assert (await words("get", "-A")).out.splitlines()[2].split()[:3] == ["other", "ElasticJob", "b"]
+        assert json.loads((await words("events", "-o", "json")).out)["kind"] == "List"
+        found = json.loads((await words.until('"level": "fine"', "why", "a", "-o", "json")).out)
+        assert found["job"] == "TfJob default/a"
+
+
+async def test_a_name_that_is_not_there_is_answered_with_what_is(tmp_path: Path) -> None:
+    async with speaking(tmp_path) as words:
+        assert "there are none at all" in (await words("describe", "x")).err
+        await words.submit(tfjob(name="mnist"), {**tfjob(), "metadata": {"name": "far", "namespace": "other"}})
+        code, out, err = await words("why", "mnits")
+        assert (code, out) == (1, "") and "near it are: tfjob/mnist" in err
+        assert "but there is tfjob/far in other: write -n other" in (await words("logs", "far")).err
+        assert "there are: tfjob/mnist" in (await words("delete", "zzzzzz")).err
+        assert (await words("get", "pods")).code == 2 and (await words("get", "nonsense/a")).code == 2
+        assert (await words("get", "mnist", "-A")).code == 2
+
+
+async def test_a_name_of_two_jobs_is_not_guessed(tmp_path: Path) -> None:
+    async with speaking(tmp_path) as words:
+        await words.submit(tfjob(name="same"), elastic(name="same"))
+        code, _, err = await words("delete", "same")
+        assert code == 2 and "tfjob/same, elasticjob/same" in err
+        assert (await words("delete", "elasticjob/same", "tfjobs.tensorflow.org/same")).code == 0
+
+
+async def test_an_elastic_job_is_scaled_and_others_say_why_not(tmp_path: Path) -> None:
+    async with speaking(tmp_path) as words:
+        await words.submit(elastic(), tfjob(), chainer())
+        await words.until("2/2", "get", "elasticjobs")
+        assert (await words("scale", "imagenet", "3")).out == "elasticjob/imagenet scaled from 2 to 3\n"
+        await words.until("3/3", "get", "elasticjobs")
+        assert (await words("scale", "imagenet", "worker=2")).out == "elasticjob/imagenet scaled from 3 to 2\n"
+        code, _, err = await words("scale", "imagenet", "9")
+        assert code == 1 and "must not be above maxReplicas" in err
+        for given, what in (("PS=2", "has no role PS; it has: Worker"), ("two", "is not a size"), ("-1", "-1")):
+            code, _, err = await words("scale", "imagenet", given)
+            assert code == 2 and what in err, given
+        code, _, err = await words("scale", "mnist", "2")
+        assert code == 1 and "fixed once it has started" in err and "trainyard suspend tfjob/mnist" in err
+        assert "it follows the edit" in (await words("scale", "chain", "ws=3")).err
+
+
+async def test_the_pods_of_a_worker_set_are_replicas_of_their_own_number(tmp_path: Path) -> None:
+    async with speaking(tmp_path) as words:
+        await words.submit(chainer())
+        page = (await words.until("ws-1", "describe", "chain")).out
+        assert "chain-workerset-ws-1" in page and "StatefulSet" in page
+
+
+async def test_why_says_what_is_wrong_with_each_replica(tmp_path: Path) -> None:
+    async with speaking(tmp_path) as words:
+        bad = tfjob(role("MASTER", SLEEP), role("WORKER", "import nothing_here", 2), role("PS", None))
+        bad["spec"]["replicaSpecs"][2]["template"]["spec"]["containers"][0]["image"] = "nobody/knows:1"
+        await words.submit(bad)
+        page = (await words.until("is started again", "why", "mnist")).out
+        assert "PS 0: its image has no entry in the catalogue (ErrImageNeverPull)" in page
+        assert "WORKER 0" in page and "ModuleNotFoundError: No module named 'nothing_here'" in page
+        assert "install nothing_here into the image" in page and "container tensorflow" in page
+
+
+async def test_why_says_that_nobody_is_at_the_rendezvous(tmp_path: Path) -> None:
+    async with speaking(tmp_path) as words:
+        await words.submit(elastic())
+        page = (await words.until("there is no Service etcd-service", "why", "imagenet")).out
+        assert "where: spec.rdzvEndpoint: etcd-service:2379" in page
+
+
+async def test_submit_names_the_place_of_every_problem_and_sends_nothing(tmp_path: Path) -> None:
+    async with speaking(tmp_path) as words:
+        code, out, err = await words.submit(
+            tfjob(name="good"), elastic(replicas=9), tfjob(role("PS", SLEEP), name="bad")
+        )
+        assert (code, out) == (2, "")
+        assert "given.yaml" in err and "maxReplicas" in err and "1 master" in err
+        assert "no jobs" in (await words("get")).err
+        config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}, "data": {"a": "b"}}
+        assert (await words.submit(config)).code == 0
+        assert (await words.submit(tfjob())).code == 0
+        code, _, err = await words.submit(tfjob())
+        assert code == 1 and "tfjob/mnist exists already in default" in err
+
+
+async def test_submit_waits_for_the_end_and_its_code_is_the_jobs(tmp_path: Path) -> None:
+    async with speaking(tmp_path) as words:
+        good = await words.submit(tfjob(role("MASTER", "print(1)"), name="good"), words=("--wait",))
+        assert good.code == 0 and "TfJob default/good: Succeeded" in good.out
+        bad = await words.submit(tfjob(role("MASTER", "raise SystemExit(3)"), name="bad"), words=("--wait",))
+        assert bad.code == 1 and "Failed" in bad.out and "MASTER 0 ended with exit code 3" in bad.err
+        slow = await words.submit(tfjob(name="slow"), words=("--wait", "--timeout", "1"))
+        assert slow.code == 124
+        assert "has ended (Failed)" in (await words("suspend", "bad")).err
+
+
+async def test_logs_of_all_of_one_and_of_the_run_before(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    async with speaking(tmp_path) as words:
+        code = "import os,time\nprint('one')\nprint('two')\ntime.sleep(600)"
+        await words.submit(tfjob(role("MASTER", code), role("WORKER", "print('again')\nraise SystemExit(7)", 2)))
+        await words.until("CrashLoopBackOff", "describe", "mnist")
+
+        async def shown(*given: str) -> str:
+            capfd.readouterr()
+            assert (await words("logs", "mnist", *given)).code == 0
+            return capfd.readouterr().out
+
+        lines = (await shown()).splitlines()
+        assert lines[:2] == ["master-0 | one", "master-0 | two"] and {"worker-0 | again", "worker-1 | again"} < set(
+            lines
+        )
+        assert await shown("--role", "MASTER", "--index", "0") == "one\ntwo\n"
+        assert await shown("--role", "master", "--tail", "1") == "master-0 | two\n"
+        assert "worker-1 | again" in await shown("-p", "--role", "worker")
+        assert "master" not in await shown("-p")
+        assert await shown("-c", "sidecar") == ""
+        refused = await words("logs", "mnist", "--role", "chief")
+        assert refused.code == 2 and "it has: master, worker" in refused.err
+        assert (await words("logs", "mnist", "-f", "-p")).code == 2
+
+
+async def test_logs_are_followed_to_the_last_line(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    async with speaking(tmp_path) as words:
+        waits = "import os,time\nprint('begins')\nwhile not os.path.exists({!r}): time.sleep(.05)\nprint('ends')"
+        gate = tmp_path / "gate"
+        await words.submit(tfjob(role("MASTER", waits.format(str(gate))), role("WORKER", SLEEP)))
+        await words.until("2/2", "get")
+        capfd.readouterr()
+        following = asyncio.create_task(words("logs", "-f", "mnist"))
+        await words.until("Running", "get")
+        gate.touch()
+        assert (await asyncio.wait_for(following, 20)).code == 0
+        lines = capfd.readouterr().out.splitlines()
+        assert [line for line in lines if line.startswith("master-0")] == ["master-0 | begins", "master-0 | ends"]
+
+
+def test_without_a_cluster_the_fix_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    for line in (("get",), ("why", "x"), ("logs", "x"), ("delete", "x"), ("scale", "x", "2"), ("events",)):
+        code, out, err = said(*line)
+        assert (code, out) == (3, "") and "trainyard up" in err, line
+
+
+async def test_a_cluster_that_is_gone_or_does_not_know_us_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "k"
+    path.write_text(yaml.safe_dump(kubeconfig("https://127.0.0.1:9", "token", "")))
+    code, _, err = await asyncio.to_thread(said, "get", "--kubeconfig", str(path))
+    assert code == 3 and "https://127.0.0.1:9 does not answer" in err and str(path) in err
+    async with speaking(tmp_path) as words:
+        text = words.kubeconfig.read_text().replace(words.cluster.token, "wrong")
+        words.kubeconfig.write_text(text)
+        code, _, err = await words("get")
+        assert code == 3 and "does not know us" in err
+
+
+async def test_a_cluster_without_our_kinds_says_what_is_missing(tmp_path: Path) -> None:
+    server = Server({}, "token", lambda: 0.0)
+    await server.start()
+    try:
+        path = tmp_path / "k"
+        config = kubeconfig(server.url, "token", "")
+        config["users"][0]["user"] = {"token": "token"}
+        config["clusters"][0]["cluster"] = {"server": server.url}
+        path.write_text(yaml.safe_dump(config))
+        code, _, err = await asyncio.to_thread(said, "get", "--kubeconfig", str(path))
+        assert code == 3 and "Trainyard is not installed there" in err
+    finally:
+        await server.stop()
+
+
+def test_an_address_is_shown_without_what_follows() -> None:
+    from trainyard.cli.speaking import _place
+
+    assert _place(Access("http://127.0.0.1:5/secret").server) == "http://127.0.0.1:5"

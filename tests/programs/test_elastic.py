@@ -16,7 +16,6 @@ from trainyard.node.images.catalogue import PROGRAMS
 
 pytestmark = [pytest.mark.frameworks, pytest.mark.slow]
 
-QUICK = {"PET_RDZV_CONF": "last_call_timeout=1"}
 STEP = re.compile(r"epoch (\d+) step (\d+) pictures (\d+)/\d+ world (\d+) rank \d+ loss (\d+\.\d+)")
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from trainyard.node import paths
+from trainyard.node import messages, paths
 from trainyard.node.cluster import Cluster, capacity
 from trainyard.node.images import ImageProblem, Images, Prepared, laid
 from trainyard.node.names import hostname_of
@@ -176,7 +176,8 @@ class Starter:
         env = environment(container, given, base)
         argv = command_line(container, prepared.entrypoint, prepared.args, env)
         cwd = str(container.get("workingDir") or prepared.workdir or "/")
-        mounts = [*self._laid(container, prepared), *self._mounts(container, env)]
+        message = messages.file_of(self._folder, str(container.get("name")), ident.rpartition("/")[2])
+        mounts = [*self._laid(container, prepared), *self._mounts(container, env), messages.mount(container, message)]
         places: Rewrite = str
         if network.alone:
             mounts = [
@@ -201,7 +202,8 @@ class Starter:
     def _laid(self, container: Json, prepared: Prepared) -> list[Mount]:
         """The image's own files and folders. What the pod mounts comes after them and wins."""
         folder = self._folder / "image" / str(container.get("name"))
-        return [Mount(source, target, ours=os.path.isdir(source)) for source, target in laid(prepared, folder)]
+        places = [(source, target, os.path.isdir(source)) for source, target in laid(prepared, folder)]
+        return [Mount(source, target, readonly=not ours, ours=ours) for source, target, ours in places]
 
     def _mounts(self, container: Json, env: Mapping[str, str]) -> list[Mount]:
         found = []

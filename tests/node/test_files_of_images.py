@@ -1,0 +1,132 @@
+"""Files and folders that an image brings, as pods see them, in each network."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from yards import TOKEN, Yard
+
+from trainyard.app.local import cache_folder
+from trainyard.client import Api
+from trainyard.node import Node
+from trainyard.node.images import Images, Prepared, laid
+from trainyard.node.images.catalogue import PROGRAMS
+from trainyard.server import Server
+
+ENTRY = """
+images:
+- match: mine
+  ways: [{current: {}}]
+  workdir: /place-of-mine/deep
+  files:
+    /place-of-mine/deep/program.py: "{here}/real.py"
+    /program.py: "{here}/real.py"
+    /usr/local/bin/our-shell: sh
+  folders: [/var/lib/etcd-of-mine]
+"""
+PROGRAM = """
+import os, sys
+sys.path[0] = os.path.dirname(os.path.realpath(__file__))
+print(sys.argv[1:], open("kept").read() if os.path.exists("kept") else "fresh", os.listdir(os.environ["FOLDER"]))
+open("kept", "w").write("kept")
+"""
+
+
+@pytest.fixture(params=["namespace", "shared"])
+async def yard(request: pytest.FixtureRequest, state: Path) -> AsyncIterator[Yard]:
+    """As everywhere, with the real catalogue behind one of our own."""
+    (state / "images.yaml").write_text(ENTRY)
+    (state / "real.py").write_text(PROGRAM)
+    lines: list[str] = []
+    server = Server(token=TOKEN)
+    await server.start()
+    async with Api(server.url, TOKEN) as api:
+        images = Images([state / "images.yaml"], cache_folder(), lines.append)
+        node = Node(api, state, images, network=request.param, token=TOKEN, say=lines.append)
+        await node.start()
+        yield Yard(api, node, lines)
+        await node.stop(kill=True)
+    await server.stop()
+
+
+async def test_a_container_finds_the_files_of_its_image_and_its_own_empty_folders(yard: Yard) -> None:
+    env = [{"name": "FOLDER", "value": "/var/lib/etcd-of-mine"}]
+    for name, where in (
+        ("first", "program.py"),
+        ("second", "/place-of-mine/deep/program.py"),
+        ("third", "/program.py"),
+    ):
+        more = {"image": "mine", "env": env, "command": ["python", f"{folder}program.py", "a"]}
+        await yard.pod(name, container=more)
+        assert await yard.result(name) == "['a'] fresh []\n"
+    assert not os.path.exists("/place-of-mine") and not os.path.exists("/var/lib/etcd-of-mine")
+
+
+async def test_a_program_of_the_machine_stands_where_the_image_has_it(yard: Yard) -> None:
+    await yard.pod("one", container={"image": "mine", "command": ["/usr/local/bin/our-shell", "-c", "echo here; pwd"]})
+    said = (await yard.result("one")).splitlines()
+    assert said[0] == "here" and said[1].endswith("/place-of-mine/deep")
+
+
+MNIST = "python3 /train_mnist.py -e 1 -b 1000 -u 10"
+COMMANDS = [
+    ("x/mxnet-gpu-local:0.12.0", "python train_cifar10.py --num-epochs=1 --gpus=0", "Train-accuracy="),
+    ("everpeace/chainer:4.1.0", f"{MNIST} --noplot", "validation/main/loss"),
+    ("everpeace/chainermn:1.3.0", f"mpiexec -n 2 --oversubscribe {MNIST}", "Num process (COMM_WORLD): 2"),
+    ("quay.io/coreos/etcd:latest", "/usr/local/bin/etcd --version", "etcd Version"),
+    (
+        "pytorch/pytorch:1.13",
+        f"python -m torch.distributed.run --standalone --nproc_per_node=2 {PROGRAMS}/elastic_imagenet.py "
+        "--epochs=1 --pictures=128",
+        "done: rank 1 of 2",
+    ),
+]
+
+
+@pytest.mark.frameworks
+@pytest.mark.slow
+@pytest.mark.parametrize(("image", "command", "told"), COMMANDS, ids=[image for image, *_ in COMMANDS])
+async def test_the_commands_of_the_readmes_run_in_a_pod(yard: Yard, image: str, command: str, told: str) -> None:
+    await yard.pod("main", container={"image": image, "command": ["sh", "-c", command]})
+    await yard.phase("main", "Succeeded", 120)
+    assert told in await yard.logs("main")
+
+
+@pytest.mark.frameworks
+@pytest.mark.slow
+async def test_an_elastic_pod_meets_its_etcd_and_trains(yard: Yard) -> None:
+    etcd = ["/usr/local/bin/etcd", "--enable-v2", "--data-dir", "/var/lib/etcd", "--listen-client-urls"]
+    etcd += ["http://0.0.0.0:2379", "--advertise-client-urls", "http://0.0.0.0:2379"]
+    label = {"labels": {"app": "etcd"}}
+    await yard.service("etcd-service", selector={"app": "etcd"}, ports=[{"port": 2379, "targetPort": 2379}])
+    args = ["--rdzv_backend=etcd", "--rdzv_endpoint=etcd-service:2379", "--rdzv_id=one", "--nnodes=1:1"]
+    args += ["--nproc_per_node=1", "/workspace/examples/imagenet/main.py", "--arch=resnet18", "--epochs=2"]
+    args += ["--pictures=256", "--workers=0", "/workspace/data/tiny-imagenet-200"]
+    worker = {"name": "main", "image": "torchelastic/examples:0.2.0", "args": args}
+    await yard.pod("one-worker-0", containers=[worker])
+    await yard.pod("etcd", metadata=label, container={"image": "quay.io/coreos/etcd:latest", "command": etcd})
+    await yard.phase("one-worker-0", "Succeeded", 120)
+    assert "2 epochs, 16 steps" in await yard.logs("one-worker-0")
+
+
+def test_what_the_machine_has_stays_and_the_highest_folder_that_is_missing_is_made(tmp_path: Path) -> None:
+    here = tmp_path / "machine"
+    here.mkdir()
+    source = tmp_path / "real.py"
+    source.write_text("")
+    files = {f"{here}/a/b/one.py": str(source), f"{here}/a/two.py": str(source), f"{here}/three.py": str(source)}
+    prepared = Prepared([], {}, [], [], f"{here}/w/x", files, (f"{here}/a/c", str(tmp_path)))
+    made = tmp_path / "made"
+    places = laid(prepared, made)
+    assert laid(prepared, made) == places, "a second start of the container finds it made"
+    assert places == [
+        (f"{made}{tmp_path}", str(tmp_path)),
+        (f"{made}{here}/a", f"{here}/a"),
+        (str(source), f"{here}/three.py"),
+        (f"{made}{here}/w", f"{here}/w"),
+    ]
+    assert (made / str(here)[1:] / "a/b/one.py").resolve() == source
+    assert (made / str(here)[1:] / "a/c").is_dir() and not list(here.iterdir())

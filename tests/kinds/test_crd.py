@@ -10,14 +10,15 @@ import pytest
 
 from trainyard import kinds
 from trainyard.core import Kind
-from trainyard.objects import GVK, Json, decode, encode
+from trainyard.objects import Json, decode, encode
 from trainyard.schema import Schema
 
 KEEP = "x-kubernetes-preserve-unknown-fields"
 VALIDATIONS = "x-kubernetes-validations"
 WORDS = {
     "type", "properties", "items", "additionalProperties", "required", "description", "default", "enum", "nullable",
-    "minimum", "maximum", "minLength", "maxLength", "pattern", "minItems", "maxItems", "format", KEEP, VALIDATIONS,
+    "minimum", "maximum", "minLength", "maxLength", "pattern", "minItems", "maxItems", "minProperties", "maxProperties",
+    "format", KEEP, VALIDATIONS,
     "x-kubernetes-list-type", "x-kubernetes-list-map-keys", "x-kubernetes-int-or-string",
 }  # fmt: skip
 
@@ -83,10 +84,13 @@ def test_a_rule_stands_where_its_value_is_an_object_or_a_list_and_names_a_field_
 
 
 def is_field(node: Json, names: list[str]) -> bool:
-    """Of metadata a rule may look at name and generateName only."""
+    """Of metadata a rule may look at name and generateName only. Of a map any key may be named."""
     for name in names:
         if name == "metadata":
             return names[-1] in ("metadata", "name", "generateName")
+        if isinstance(node.get("additionalProperties"), dict):
+            node = node["additionalProperties"]
+            continue
         if name not in (node.get("properties") or {}):
             return False
         node = node["properties"][name]
@@ -102,11 +106,30 @@ def test_transition_rules_stand_outside_of_lists(kind: Kind) -> None:
 
 
 @every_kind
-def test_what_rules_look_at_in_lists_is_bounded(kind: Kind) -> None:
-    """The cost of a rule is estimated from maxItems; without it a quantified rule is refused."""
-    spec = root(kind)["properties"]["spec"]
-    for name in ("replicaSpecs", "replica_specs"):
-        assert spec["properties"][name]["maxItems"] <= 10
+def test_every_list_and_map_with_rules_inside_is_bounded(kind: Kind) -> None:
+    """The cost of a rule is estimated from maxItems and maxProperties; without them it is refused."""
+    for path, node in nodes(root(kind)):
+        inside = [below for below, one in nodes(node) if VALIDATIONS in one and below]
+        if node["type"] == "array" and (inside or VALIDATIONS in node):
+            assert node["maxItems"] <= 100, path
+        if isinstance(node.get("additionalProperties"), dict) and (inside or VALIDATIONS in node):
+            assert node["maxProperties"] <= 100, path
+
+
+NULL = re.compile(r"((?:self|oldSelf|\b[a-z])(?:\.\w+|\['\w+'\])*) [!=]= null")
+CHOICE = re.compile(r"\? ([^?:]*)")
+
+
+@every_kind
+def test_rules_say_only_what_an_api_server_can_compile(kind: Kind) -> None:
+    """To it every field has its own type: only objects may be compared with null, and no choice between two lists has
+    a type. Both were found by asking a real one."""
+    for path, node in nodes(root(kind)):
+        for rule in node.get(VALIDATIONS, []):
+            for chain in NULL.findall(rule["rule"]):
+                assert chain.rpartition(".")[2] in ("template", "master", "tensorboard", "tensorBoard"), (path, chain)
+            for chosen in CHOICE.findall(rule["rule"].replace("[a-z0-9])?", "")):
+                assert chosen.strip().endswith(".size()"), (path, chosen)
 
 
 @every_kind
@@ -114,17 +137,19 @@ def test_the_definition_names_the_resource_and_its_status(kind: Kind) -> None:
     crd = kinds.crd(kind)
     assert crd["metadata"]["name"] == f"{kind.gvk.plural}.{kind.gvk.group}"
     version = crd["spec"]["versions"][0]
-    assert version["served"] and version["storage"] and version["subresources"] == {"status": {}}
+    assert version["served"] and version["storage"] and version["subresources"]["status"] == {}
+    assert version["subresources"].keys() <= {"status", "scale"}
     assert crd["spec"]["scope"] == "Namespaced"
     assert crd["spec"]["names"]["plural"] == kind.gvk.plural
     for column in version["additionalPrinterColumns"]:
         assert column["jsonPath"].startswith(".") and column["type"] in ("string", "integer", "date", "boolean")
 
 
-def test_a_kind_can_be_served_under_another_group() -> None:
-    other = kinds.crd(kinds.TFJOB, GVK("example.com", "v1", "TfJob", "tfjobs"))
-    assert other["metadata"]["name"] == "tfjobs.example.com"
-    assert other["spec"]["versions"][0]["name"] == "v1"
+def test_a_kind_is_served_under_each_of_its_groups() -> None:
+    names = [kinds.crd(kind)["metadata"]["name"] for kind in kinds.ALL]
+    assert "mxjobs.mlkube.io" in names and "mxjobs.mxnet.mlkube.io" in names and len(names) == len(set(names)) == 5
+    one, other = (kinds.crd(kind) for kind in kinds.ALL if kind.gvk.kind == "MxJob")
+    assert one["spec"]["versions"] == other["spec"]["versions"]
 
 
 @every_kind

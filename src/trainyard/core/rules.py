@@ -18,7 +18,8 @@ Check = Callable[[Any, Any], bool]
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One rule. `path` names fields from the object's root; `[]` stands for every item: `spec.replicaSpecs[].tfPort`.
+    """One rule. `path` names fields from the object's root; `[]` stands for every item of a list, `{}` for every value
+    of a map: `spec.replicaSpecs[].tfPort`.
 
     `text` is what the cluster says. `detail(value)`, where given, says it more exactly with the value at hand (the old
     operators' texts carry values); the embedded server, lint and the operator use it. `transition` rules compare with
@@ -76,14 +77,17 @@ def _values(parts: list[str], path: str, new: Any, old: Any) -> Iterator[tuple[s
     if not parts:
         yield path, new, old
         return
-    name = parts[0].removesuffix("[]")
+    name = parts[0].removesuffix("[]").removesuffix("{}")
     if not isinstance(new, dict) or new.get(name) is None:
         return
     path = f"{path}.{name}" if path else name
     below = new[name]
     before = old.get(name) if isinstance(old, dict) else None
-    if not parts[0].endswith("[]"):
+    if not parts[0].endswith(("[]", "{}")):
         yield from _values(parts[1:], path, below, before)
-    elif isinstance(below, list):
+    elif isinstance(below, dict) and parts[0].endswith("{}"):
+        for key, item in below.items():
+            yield from _values(parts[1:], f"{path}.{key}", item, None)
+    elif isinstance(below, list) and parts[0].endswith("[]"):
         for index, item in enumerate(below):
             yield from _values(parts[1:], f"{path}[{index}]", item, None)

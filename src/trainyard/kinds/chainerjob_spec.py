@@ -26,14 +26,16 @@ _WORKER_SET = "-workerset-"
 class Container(msgspec.Struct, kw_only=True):
     """A container of a pod. The only one of a template may go without a name: it is called chainer then."""
 
-    name: Annotated[str | None, Meta(extra_json_schema=NULL)] = None
+    name: Annotated[str, Meta(max_length=63)] | None = None
     image: str | None = None
 
 
 class PodSpec(msgspec.Struct, kw_only=True):
     """The pods of a replica; every field of Kubernetes' own type is passed on."""
 
-    containers: list[Annotated[Container, Meta(extra_json_schema=KEEP)]] | None = None
+    containers: Annotated[
+        list[Annotated[Container, Meta(extra_json_schema=KEEP)]] | None, Meta(extra_json_schema={"maxItems": 100})
+    ] = None
 
 
 class PodTemplate(msgspec.Struct, kw_only=True):
@@ -81,9 +83,7 @@ class WorkerSet(msgspec.Struct, kw_only=True):
 class ChainerJobSpec(Policies, kw_only=True):
     """A Chainer job: one master, and any number of sets of workers."""
 
-    backend: Annotated[str | None, Meta(description="How processes find each other: mpi.", extra_json_schema=NULL)] = (
-        None
-    )
+    backend: Annotated[str, Meta(max_length=63, description="How processes find each other: mpi.")] | None = None
     master: Annotated[Master | None, Meta(extra_json_schema={**KEEP, **NULL})] = None
     workerSets: Annotated[
         dict[str, Annotated[WorkerSet, Meta(extra_json_schema=KEEP)]] | None,
@@ -114,7 +114,7 @@ def _has_chainer(item: str) -> str:
     return (
         f"(has({item}.template) && {item}.template != null && has({item}.template.spec)"
         f" && has({containers}) && ({containers}.exists(c, has(c.name) && c.name == '{CONTAINER}')"
-        f" || ({containers}.size() == 1 && {containers}.all(c, !has(c.name) || c.name == null || c.name == ''))))"
+        f" || ({containers}.size() == 1 && {containers}.all(c, !has(c.name) || c.name == ''))))"
     )
 
 
@@ -126,6 +126,10 @@ def _names_fit(job: Any, old: Any) -> bool:
     name = job["metadata"]["name"]
     names = (job["spec"].get("workerSets") or {}).keys()
     return is_dns_label(name) and all(len(set_name(name, one)) <= SET_NAME_MAX for one in names or ("",))
+
+
+def _given(job: str) -> str:
+    return f"has({job}.spec.master) && {job}.spec.master != null"
 
 
 _ROOM = SET_NAME_MAX - len(_WORKER_SET)
@@ -163,18 +167,15 @@ RULES = (
         "the name of a worker set is part of its pods' names: write lower-case letters, digits and '-', not 'master'",
     ),
     Rule(
-        "spec.workerSets",
-        f"self.all(name, {_has_chainer('self[name]')})",
-        lambda sets, old: all(has_chainer(one.get("template")) for one in sets.values()),
-        "the pods of every worker set must contain a container named chainer",
-        detail=lambda sets: (
-            f"the pods of the worker set {next(n for n, one in sets.items() if not has_chainer(one.get('template')))} "
-            "must contain a container named chainer: name the one that runs the program chainer"
-        ),
+        "spec.workerSets{}",
+        _has_chainer("self"),
+        lambda one, old: has_chainer(one.get("template")),
+        "the pods of every worker set must contain a container named chainer: name the one that runs the program so",
+        at="template.spec.containers",
     ),
     Rule(
         "spec",
-        "!has(self.backend) || self.backend == null || self.backend in ['', 'mpi']",
+        "!has(self.backend) || self.backend in ['', 'mpi']",
         lambda spec, old: spec.get("backend") in (None, "", MPI),
         "the backend is not supported; write backend: mpi, or leave it out",
         detail=lambda spec: f'backend:"{spec.get("backend")}" not supported; write backend: mpi, or leave it out',
@@ -182,8 +183,12 @@ RULES = (
     ),
     Rule(
         "",
-        f"!({STARTED}) || self.spec.master == oldSelf.spec.master",
-        lambda new, old: not started(old) or new["spec"].get("master") == old["spec"].get("master"),
+        f"!({STARTED}) || !({_given('self')}) || !({_given('oldSelf')}) || self.spec.master == oldSelf.spec.master",
+        lambda new, old: (
+            not started(old)
+            or None in (master := (new["spec"].get("master"), old["spec"].get("master")))
+            or master[0] == master[1]
+        ),
         "master is fixed once the job has started: suspend it and edit it then, or make a new job",
         transition=True,
         at="spec.master",

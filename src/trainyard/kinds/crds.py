@@ -68,9 +68,9 @@ def schema(kind: Kind) -> Json:
 def _at(root: Json, path: str) -> Json:
     node = root
     for part in filter(None, path.split(".")):
-        node = node["properties"][part.removesuffix("[]")]
-        if part.endswith("[]"):
-            node = node["items"]
+        node = node["properties"][part.removesuffix("[]").removesuffix("{}")]
+        if part.endswith(("[]", "{}")):
+            node = node["items" if part.endswith("[]") else "additionalProperties"]
     return node
 
 

@@ -50,8 +50,8 @@ class ElasticJobSpec(Policies, kw_only=True):
     """An elastic torch job: between minReplicas and maxReplicas nodes that meet at a rendezvous."""
 
     rdzvEndpoint: Annotated[
-        str | None,
-        Meta(description="Where the nodes meet: host:port of an etcd server.", extra_json_schema=NULL),
+        Annotated[str, Meta(max_length=512)] | None,
+        Meta(description="Where the nodes meet: host:port of an etcd server."),
     ] = None
     minReplicas: Annotated[Count | None, Meta(description="Training goes on with at least that many nodes.")] = None
     maxReplicas: Annotated[Count | None, Meta(description="Training uses at most that many nodes.")] = None
@@ -71,6 +71,11 @@ def worker_of(spec: Json) -> Json:
     return found if isinstance(found, dict) else {}
 
 
+def has_worker(spec: Json) -> bool:
+    sets = spec.get("replicaSpecs")
+    return isinstance(sets, dict) and isinstance(sets.get(WORKER), dict)
+
+
 def _say_types(sets: Any) -> str:
     other = next((name for name in sets if name != WORKER), "")
     text = f"there is one replica type, {WORKER}"
@@ -88,13 +93,13 @@ def _name_fits(job: Any, old: Any) -> bool:
 
 def _in_order(spec: Any, low: str, high: str) -> bool:
     values = {"minReplicas": spec.get("minReplicas"), "maxReplicas": spec.get("maxReplicas"), "replicas": None}
-    if worker_of(spec):
+    if has_worker(spec):
         values["replicas"] = _replicas(spec)
     least, most = values[low], values[high]
     return least is None or most is None or least <= most
 
 
-_ENDPOINT = r"^([A-Za-z0-9]([-A-Za-z0-9._]*[A-Za-z0-9])?|\[[0-9a-fA-F:.]+\])(:[0-9]{1,5})?$"
+_ENDPOINT = r"([A-Za-z0-9]([-A-Za-z0-9._]*[A-Za-z0-9])?|\[[0-9a-fA-F:.]+\])(:[0-9]{1,5})?"
 _TEMPLATE = "self.replicaSpecs['Worker'].template"
 _SETS = "has(self.replicaSpecs) && 'Worker' in self.replicaSpecs"
 
@@ -109,15 +114,14 @@ RULES = (
     ),
     Rule(
         "spec",
-        "has(self.rdzvEndpoint) && self.rdzvEndpoint != null && self.rdzvEndpoint.size() > 0",
+        "has(self.rdzvEndpoint) && self.rdzvEndpoint.size() > 0",
         lambda spec, old: bool(spec.get("rdzvEndpoint")),
         "the nodes have nowhere to meet: write rdzvEndpoint, host:port of an etcd server",
         at="rdzvEndpoint",
     ),
     Rule(
         "spec",
-        "!has(self.rdzvEndpoint) || self.rdzvEndpoint == null || self.rdzvEndpoint.size() == 0"
-        f" || self.rdzvEndpoint.matches({_ENDPOINT!r})",
+        f"!has(self.rdzvEndpoint) || self.rdzvEndpoint.size() == 0 || self.rdzvEndpoint.matches({f'^{_ENDPOINT}$'!r})",
         lambda spec, old: not spec.get("rdzvEndpoint") or is_endpoint(spec["rdzvEndpoint"]),
         "is not an address: write host:port, for example etcd-service:2379",
         at="rdzvEndpoint",
@@ -140,7 +144,7 @@ RULES = (
         "spec",
         f"!({_SETS}) || (has({_TEMPLATE}) && {_TEMPLATE} != null && has({_TEMPLATE}.spec)"
         f" && has({_TEMPLATE}.spec.containers) && {_TEMPLATE}.spec.containers.size() > 0)",
-        lambda spec, old: not worker_of(spec) or bool(containers_of(worker_of(spec).get("template"))),
+        lambda spec, old: not has_worker(spec) or bool(containers_of(worker_of(spec).get("template"))),
         f"the nodes have nothing to run: write a template with a container named {CONTAINER}",
         at="replicaSpecs.Worker.template",
     ),
@@ -170,4 +174,4 @@ RULES = (
 
 def is_endpoint(text: str) -> bool:
     """host, host:port, [v6] or [v6]:port."""
-    return re.search(_ENDPOINT, text) is not None
+    return re.fullmatch(_ENDPOINT, text) is not None

@@ -31,7 +31,6 @@ _ORDER = ("replicas", "template", "PsRootPort", "mxReplicaType")
 _TYPED = replica_list.Typed("mxReplicaType", WORKER)
 _LIST = "spec.replicaSpecs"
 _ITEM = "spec.replicaSpecs[]"
-_BOTH = "(has(self.replicaSpecs) ? self.replicaSpecs : has(self.replica_specs) ? self.replica_specs : [])"
 
 
 class Replicas(msgspec.Struct, kw_only=True):
@@ -80,13 +79,19 @@ def _no_container(item: Any) -> str:
     )
 
 
+def _of_each_list(condition: str) -> str:
+    """CEL: the condition of `list` holds for the list, however it is spelled."""
+    lists = (f"self.{name}" for name in (replica_list.FIELD, replica_list.OTHER_FIELD))
+    return " && ".join(f"(!has({one}) || {condition.replace('list', one)})" for one in lists)
+
+
 def _items(spec: Json) -> list[Json]:
-    return replica_list.items_of(spec)
+    return [item for items in replica_list.lists_of(spec) for item in items]
 
 
 def _missing_types(spec: Any) -> list[str]:
-    found = {_TYPED.of(item) for item in _items(spec)}
-    return [name for name in TYPES if spec.get("jobMode") == DIST and name not in found]
+    lists = [{_TYPED.of(item) for item in items} for items in replica_list.lists_of(spec) if items]
+    return [name for name in TYPES if spec.get("jobMode") == DIST and any(name not in types for types in lists)]
 
 
 def _say_missing(spec: Any) -> str:
@@ -99,6 +104,8 @@ def _name_fits(job: Any, old: Any) -> bool:
     return is_dns_label(name) and len(name) + len(given_id or "1kkf") <= LONGEST_NAME
 
 
+_ALL_WORKERS = "list.all(r, r.mxReplicaType == 'WORKER')"
+_EVERY_TYPE = "list.size() == 0 || ['SCHEDULER', 'SERVER', 'WORKER'].all(t, list.exists(r, r.mxReplicaType == t))"
 _RUNTIME_ID_SIZE = "(has(self.spec.RuntimeId) && self.spec.RuntimeId.size() > 0 ? self.spec.RuntimeId.size() : 4)"
 _SHAPE = replica_list.Fixed(
     whole="self.spec.jobMode == oldSelf.spec.jobMode",
@@ -147,7 +154,7 @@ RULES = (
     ),
     Rule(
         "spec",
-        f"self.jobMode != 'local' || {_BOTH}.all(r, r.mxReplicaType == 'WORKER')",
+        f"self.jobMode != 'local' || ({_of_each_list(_ALL_WORKERS)})",
         lambda spec, old: spec.get("jobMode") != LOCAL or all(_TYPED.of(item) == WORKER for item in _items(spec)),
         "invalid job spec: job mode is local, but its replicas set have replicas type other than worker; "
         "write jobMode: dist, or leave only the WORKER",
@@ -155,16 +162,15 @@ RULES = (
     ),
     Rule(
         "spec",
-        f"self.jobMode != 'local' || {_BOTH}.all(r, r.replicas <= 1)",
+        f"self.jobMode != 'local' || ({_of_each_list('list.all(r, r.replicas <= 1)')})",
         lambda spec, old: spec.get("jobMode") != LOCAL or all(item.get("replicas", 1) <= 1 for item in _items(spec)),
         "invalid job spec: job mode is local, but it has more than 1 worker; write replicas: 1, or jobMode: dist",
         at="jobMode",
     ),
     Rule(
         "spec",
-        f"self.jobMode != 'dist' || {_BOTH}.size() == 0"
-        f" || ['SCHEDULER', 'SERVER', 'WORKER'].all(t, {_BOTH}.exists(r, r.mxReplicaType == t))",
-        lambda spec, old: not _items(spec) or not _missing_types(spec),
+        f"self.jobMode != 'dist' || ({_of_each_list(_EVERY_TYPE)})",
+        lambda spec, old: not _missing_types(spec),
         "invalid job spec: dist job mode without replica type SCHEDULER, SERVER or WORKER; add the set that is missing",
         detail=_say_missing,
         at="replicaSpecs",

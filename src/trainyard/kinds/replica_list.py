@@ -42,7 +42,16 @@ def field_of(spec: Json) -> str:
 
 
 def items_of(spec: Json) -> list[Json]:
-    listed = spec.get(field_of(spec))
+    return _items(spec, field_of(spec))
+
+
+def lists_of(spec: Json) -> list[list[Json]]:
+    """The lists that are there, one for each spelling; more than one is a problem of its own."""
+    return [_items(spec, name) for name in (FIELD, OTHER_FIELD) if spec.get(name) is not None]
+
+
+def _items(spec: Json, name: str) -> list[Json]:
+    listed = spec.get(name)
     return [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
 
 
@@ -144,8 +153,6 @@ class Typed(NamedTuple):
         return item.get(self.field, self.default)
 
 
-_BOTH = "(has(self.spec.replicaSpecs) ? self.spec.replicaSpecs : self.spec.replica_specs)"
-_OLD = _BOTH.replace("self.", "oldSelf.")
 STARTED = "has(oldSelf.status) && has(oldSelf.status.roles) && !(has(oldSelf.spec.suspend) && oldSelf.spec.suspend)"
 
 
@@ -154,11 +161,14 @@ def started(old: Json) -> bool:
     return bool((old.get("status") or {}).get("roles")) and old["spec"].get("suspend") is not True
 
 
-def one_spelling(name: str, other: str) -> Rule:
+def one_spelling(name: str, other: str, nullable: bool = False) -> Rule:
+    """Null counts as left out; only an object may be compared with it, for a list that is typed so does not compile."""
+    names = [f"self.{one}" for one in (name, other)]
+    both = " && ".join(f"has({one}) && {one} != null" if nullable else f"has({one})" for one in names)
     return Rule(
         "spec",
-        f"!(has(self.{name}) && has(self.{other}))",
-        lambda spec, old: not (name in spec and other in spec),
+        f"!({both})",
+        lambda spec, old: spec.get(name) is None or spec.get(other) is None,
         f"{name} and {other} are the same field: write one of the two",
         at=other,
     )
@@ -205,22 +215,38 @@ def fixed(typed: Typed, what: Fixed, text: str) -> Rule:
     def same_shape(new: Any, old: Any) -> bool:
         if not started(old):
             return True
-        then, items = items_of(old["spec"]), items_of(new["spec"])
-        before, now = ({typed.of(item): item for item in listed} for listed in (then, items))
-        same = len(items) == len(then) and now.keys() == before.keys() and what.same(new["spec"], old["spec"])
-        return same and all(
-            _same_set(now[name], before[name]) and what.same_set(now[name], before[name]) for name in now
-        )
+        given = [(new["spec"].get(name), old["spec"].get(name)) for name in (FIELD, OTHER_FIELD)]
+        return what.same(new["spec"], old["spec"]) and all(_same_list(typed, what, *pair) for pair in given)
 
+    lists = " && ".join(_same_in_cel(typed, what, name) for name in (FIELD, OTHER_FIELD))
     return Rule(
         "",
-        f"!({STARTED}) || ({_BOTH}.size() == {_OLD}.size() && {what.whole}"
-        f" && {_BOTH}.all(r, {_OLD}.exists(o, o.{typed.field} == r.{typed.field} && o.replicas == r.replicas"
-        f" && (!{given('r')} || !{given('o')} || r.template == o.template) && {what.each})))",
+        f"!({STARTED}) || ({what.whole} && {lists})",
         same_shape,
         f"{text} once the job has started: suspend it and edit it then, or make a new job",
         transition=True,
         at=f"spec.{FIELD}",
+    )
+
+
+def _same_in_cel(typed: Typed, what: Fixed, name: str) -> str:
+    """For one spelling: to a cluster the two lists are of different types, so nothing may stand for either."""
+    new, old = f"self.spec.{name}", f"oldSelf.spec.{name}"
+    return (
+        f"has({new}) == has({old}) && (!has({new}) || ({new}.size() == {old}.size()"
+        f" && {new}.all(r, {old}.exists(o, o.{typed.field} == r.{typed.field} && o.replicas == r.replicas"
+        f" && (!{given('r')} || !{given('o')} || r.template == o.template) && {what.each}))))"
+    )
+
+
+def _same_list(typed: Typed, what: Fixed, new: Any, old: Any) -> bool:
+    if new is None or old is None:
+        return new is None and old is None
+    before, now = ({typed.of(item): item for item in listed} for listed in (old, new))
+    return (
+        len(new) == len(old)
+        and now.keys() == before.keys()
+        and all(_same_set(now[name], before[name]) and what.same_set(now[name], before[name]) for name in now)
     )
 
 

@@ -106,7 +106,7 @@ RULES = (
     ),
     replica_list.some_replicas("one MASTER and, as needed, WORKER and PS"),
     replica_list.one_spelling("replicaSpecs", "replica_specs"),
-    replica_list.one_spelling("tensorboard", "tensorBoard"),
+    replica_list.one_spelling("tensorboard", "tensorBoard", nullable=True),
     Rule(
         _ITEM,
         f"{given('self')} || self.tfReplicaType == 'PS'",

@@ -152,8 +152,8 @@ class Life:
         ref = Ref(patch.gvk.kind, patch.name)
         self.objects[ref] = merged(self.objects[ref], patch.body)
         size = (patch.body.get("spec") or {}).get("replicas")
-        for name in self.pods(patch.name) if ref.kind == "StatefulSet" and size is not None else ():
-            if int(name.rpartition("-")[2]) >= size:
+        for name in self.pods(patch.name) if ref.kind == "StatefulSet" else ():
+            if size is not None and int(name.rpartition("-")[2]) >= size:
                 self.drop(uid_of(self.get("Pod", name)))
 
     def _store(self, body: Json) -> None:

@@ -65,4 +65,4 @@ def elasticjob(count: int | None = 2, name: str = "example", worker: Json | None
 
 def sample(kind: str) -> Json:
     """A good job of that kind."""
-    return {"TfJob": tfjob, "MxJob": mxjob, "ChainerJob": chainerjob, "ElasticJob": elasticjob}[kind]()
+    return {"TfJob": tfjob(), "MxJob": mxjob(), "ChainerJob": chainerjob(), "ElasticJob": elasticjob()}[kind]

@@ -14,6 +14,8 @@ import pytest
 import yaml
 from run_values import Started, job, processes_with, ran, replicas
 
+from trainyard.app.kubeconfig import read as read_kubeconfig
+
 SERVE = "print('serving', flush=True)\nimport time\ntime.sleep(600)"
 pytestmark = pytest.mark.slow  # each is a whole `trainyard run`; together they take half of the fast set's time
 STUBBORN = "import signal,time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nprint('stubborn')\ntime.sleep(600)"
@@ -190,11 +192,11 @@ def test_a_kept_cluster_is_reachable_until_ctrl_c_and_the_code_is_the_jobs(tmp_p
     started = Started(tmp_path, [job(replicas("MASTER", "exit(4)"))], "--keep")
     path = Path(started.until("KUBECONFIG=", "stderr").strip().partition("=")[2])
     assert path.stat().st_mode & 0o777 == 0o600 and path.parent.stat().st_mode & 0o777 == 0o700
-    config = yaml.safe_load(path.read_text())
-    server = config["clusters"][0]["cluster"]["server"]
-    assert server.startswith("http://127.0.0.1:")
-    url = f"{server}/apis/tensorflow.org/v1alpha1/namespaces/default/tfjobs/story"
-    with urllib.request.urlopen(url) as answer:  # noqa: S310  (the address was looked at above)
+    access = read_kubeconfig([path])
+    assert access.server.startswith("https://127.0.0.1:")
+    url = f"{access.server}/apis/tensorflow.org/v1alpha1/namespaces/default/tfjobs/story"
+    asked = urllib.request.Request(url, headers={"Authorization": f"Bearer {access.token}"})  # noqa: S310  (looked at above)
+    with urllib.request.urlopen(asked, context=access.secure()) as answer:  # noqa: S310  (the same)
         assert json.load(answer)["status"]["state"] == "Failed"
     started.interrupt()
     ended = started.end()

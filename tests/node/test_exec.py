@@ -163,8 +163,11 @@ async def test_a_terminal_is_a_terminal_and_follows_its_window(yard: Yard) -> No
     await up(yard)
     script = """
 import os, signal, sys
-signal.signal(signal.SIGWINCH, lambda *_: print('size', *os.get_terminal_size(), flush=True))
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGWINCH])
+signal.signal(signal.SIGWINCH, lambda *_: None)  # one that is ignored by default never waits
 print(os.isatty(0), os.isatty(1), os.isatty(2), os.environ['TERM'], os.ttyname(0) != '', flush=True)
+signal.sigwait([signal.SIGWINCH])
+print('size', *os.get_terminal_size(), flush=True)
 print('said', input(), flush=True)
 os.kill(os.getpid(), 9) if input() == 'die' else None
 """

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from trainyard.client import Conflict
-from trainyard.node import exec, lifecycle, status
+from trainyard.node import exec, lifecycle, messages, status
 from trainyard.node.kubelet import Log, Refused
 from trainyard.node.lifecycle import Blocked, Cancel, Dropped, Ended, Over, Signal, Start, Started, Stop, Tick, Wake
 from trainyard.node.names import peer_of
@@ -86,9 +86,14 @@ class Running:
         if one.run != run:
             return
         if one.at is lifecycle.At.RUNNING:
-            self.feed(Ended(self.house.now(), container, code))
+            self._ended(container, run, code)
         else:
             self._early[container] = code  # heard in one breath with its start, which is told a moment later
+
+    def _ended(self, name: str, run: int, code: int) -> None:
+        container = next(one for one, _ in containers(self.pod) if one.get("name") == name)
+        said = messages.read(container, messages.file_of(self.folder, name, run), self.log_path(name, run), code)
+        self.feed(Ended(self.house.now(), name, code, "", said))
 
     def lost(self) -> None:
         """The helper died, and every process with it."""
@@ -248,7 +253,7 @@ class Running:
             os.close(fd)
         self.feed(Started(self.house.now(), name))
         if name in self._early:
-            self.feed(Ended(self.house.now(), name, self._early.pop(name)))
+            self._ended(name, run, self._early.pop(name))
 
     def _id(self, container: str, run: int) -> str:
         return f"{self.uid}/{container}/{run}"

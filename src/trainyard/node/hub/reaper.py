@@ -85,7 +85,7 @@ def unblock_for_init() -> None:
 
 
 def plain_signals() -> None:
-    """What exec does not put back: blocked and ignored signals (Python ignores SIGPIPE, the hub what a terminal sends)."""
+    """What exec does not put back: blocked and ignored signals (SIGPIPE by Python, a terminal's by the hub)."""
     for name in ("SIGINT", "SIGHUP", "SIGPIPE", "SIGXFSZ", "SIGXFZ"):
         if hasattr(signal, name):
             signal.signal(getattr(signal, name), signal.SIG_DFL)

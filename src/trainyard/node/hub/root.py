@@ -15,6 +15,7 @@ from typing import Any
 
 from . import calls  # relative: this program runs without its package, see the package's docstring
 
+_DEVICES = "/.dev"  # the folder of devices as it was, where it had to be mirrored
 _HOST = "/.host"  # where the host's root is while the container's is being furnished
 _OWN = frozenset({"proc", "tmp", ".host"})  # entries of the host's root that are not shown
 
@@ -37,11 +38,18 @@ class Root:
             mode = stat.S_IMODE(os.fstat(below).st_mode)
             behind = f"/proc/self/fd/{below}"
             names = os.listdir(behind)
+            if terminals := "ptmx" in names and not os.path.islink(f"{folder}/ptmx"):
+                # This device looks for the folder `pts` beside itself, so it works only where it always was.
+                os.mkdir(_DEVICES)
+                calls.bind(folder, _DEVICES)
+                names.remove("ptmx")
             calls.mount("tmpfs", folder, "tmpfs", options=f"mode={mode:o}")
             self.ours[folder] = True
             for name in names:
                 show(f"{behind}/{name}", f"{folder}/{name}".replace("//", "/"))
                 self.ours[f"{folder}/{name}"] = False
+            if terminals:
+                os.symlink(f"{_DEVICES}/ptmx", f"{folder}/ptmx")
         finally:
             os.close(below)
 

@@ -1,0 +1,93 @@
+"""What a container says at its end, in both networks."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from yards import Yard, terminated
+
+from trainyard.node import messages
+
+WRITES = "open('/dev/termination-log', 'w').write('rendezvous closed'); raise SystemExit({})"
+FALLBACK = {"terminationMessagePolicy": "FallbackToLogsOnError"}
+
+
+async def said(yard: Yard, name: str, phase: str = "Failed") -> str | None:
+    ended = terminated((await yard.phase(name, phase))["status"])
+    assert ended is not None
+    return ended.get("message")
+
+
+@pytest.mark.parametrize(("code", "phase"), [(3, "Failed"), (0, "Succeeded")])
+async def test_what_a_program_writes_there_is_its_message(yard: Yard, code: int, phase: str) -> None:
+    await yard.pod("says", WRITES.format(code))
+    assert await said(yard, "says", phase) == "rendezvous closed"
+
+
+async def test_the_file_may_be_elsewhere_even_in_a_volume(yard: Yard) -> None:
+    mounts = {"volumeMounts": [{"name": "made", "mountPath": "/made"}], "terminationMessagePath": "/made/deep/why"}
+    script = "open('/made/deep/why', 'w').write('x' * 5000 + 'end')"
+    await yard.pod("says", script, container=mounts, volumes=[{"name": "made", "emptyDir": {}}])
+    assert await said(yard, "says", "Succeeded") == "x" * 4093 + "end"
+
+
+async def test_the_end_of_the_log_is_the_message_of_a_failure_that_asks_for_it(yard: Yard) -> None:
+    script = "for n in range(100): print('line', n)\nraise SystemExit('no rendezvous')"
+    await yard.pod("asks", "import sys; sys.stdout = sys.stderr\n" + script, container=FALLBACK)
+    message = await said(yard, "asks")
+    assert message is not None and message.startswith("line 21\n") and message.endswith("line 99\nno rendezvous\n")
+    await yard.pod("asks-not", script)
+    assert await said(yard, "asks-not") is None
+    await yard.pod("succeeds", "print('fine')", container=FALLBACK)
+    assert await said(yard, "succeeds", "Succeeded") is None
+    await yard.pod("writes", "print('log')\n" + WRITES.format(1), container=FALLBACK)
+    assert await said(yard, "writes") == "rendezvous closed"
+
+
+async def test_each_run_has_a_message_of_its_own(yard: Yard, state: Path) -> None:
+    mark = state / "ran"
+    script = f"""
+import os, time
+if os.path.exists({str(mark)!r}):
+    print(repr(open('/dev/termination-log').read()), flush=True)
+    time.sleep(600)
+open({str(mark)!r}, 'w').close()
+{WRITES.format(1)}
+"""
+    await yard.pod("again", script, restartPolicy="Always")
+
+    def runs_again(status: dict) -> bool:  # type: ignore[type-arg]
+        one = (status.get("containerStatuses") or [{}])[0]
+        return one.get("restartCount") == 1 and "running" in one["state"]
+
+    seen = await yard.until("again", runs_again)
+    assert seen["status"]["containerStatuses"][0]["lastState"]["terminated"]["message"] == "rendezvous closed"
+    assert await yard.logs("again") in ("", "''\n")
+
+
+@pytest.mark.parametrize("yard", ["namespace"], indirect=True)
+async def test_nothing_is_made_on_this_machine_and_its_devices_work(yard: Yard) -> None:
+    script = """
+import os
+open('/dev/null', 'w').write('x' * 100)
+print(os.path.getsize('/dev/null'), len(open('/dev/urandom', 'rb').read(8)), open('/dev/zero', 'rb').read(1))
+os.closerange(0, 1)
+print(os.path.exists('/dev/fd/1'), len(os.openpty()))
+"""
+    await yard.pod("devices", script)
+    assert await yard.result("devices") == "0 8 b'\\x00'\nTrue 2\n"
+    assert not there("/dev/termination-log"), sys.platform
+
+
+def there(path: str) -> bool:
+    return Path(path).exists()
+
+
+def test_no_more_than_the_last_bytes_and_lines_of_a_log(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_bytes(b"y" * 3000 + b"\nlast\xff\n")
+    assert messages.read(FALLBACK, tmp_path / "none", log, 1) == "y" * (2048 - 7) + "\nlast\ufffd\n"
+    log.write_bytes(b"\n" * 100)
+    assert messages.read(FALLBACK, tmp_path / "none", log, 1) == "\n" * 80

@@ -1,16 +1,22 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import json
+import ssl
 import sys
 from pathlib import Path
 
+import aiohttp
 import pytest
+import yaml
 
 from trainyard.app.local import LocalCluster, Options, catalogues
 from trainyard.client import Api, ApiError
 from trainyard.node import NodeError
 from trainyard.objects import GVK, Json, is_true
 
+CONFIG_MAP = GVK("", "v1", "ConfigMap", "configmaps")
 POD = GVK("", "v1", "Pod", "pods")
 TFJOB = GVK("tensorflow.org", "v1alpha1", "TfJob", "tfjobs")
 
@@ -22,6 +28,15 @@ def options(folder: Path, said: list[str], **more: object) -> Options:
 
 def left_in(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir()} - {"cache"}
+
+
+async def first(api: Api, kind: GVK, name: str) -> Json:
+    """The object of that name, as soon as there is one."""
+    async with asyncio.timeout(20):
+        async for line in api.watch(kind, "default", field_selector=f"metadata.name={name}"):
+            if (event := json.loads(line))["type"] == "ADDED":
+                return dict(event["object"])
+    raise AssertionError(f"no {name}")
 
 
 def a_job(code: str) -> Json:
@@ -52,6 +67,24 @@ async def test_nobody_is_let_in_without_the_token(tmp_path: Path) -> None:
                 with pytest.raises(ApiError) as refused:
                     await stranger.list(POD)
                 assert refused.value.code == 401
+
+
+async def test_kubectl_and_pods_come_in_by_tls_with_the_clusters_own_authority(tmp_path: Path) -> None:
+    async with LocalCluster(options(tmp_path, [])) as cluster:
+        path = cluster.write_kubeconfig()
+        assert path.stat().st_mode & 0o777 == 0o600
+        said = yaml.safe_load(path.read_text())
+        place, user = said["clusters"][0]["cluster"], said["users"][0]["user"]
+        assert place["server"] == cluster.server.tls_url and place["server"].startswith("https://127.0.0.1:")
+        trusted = ssl.create_default_context(cadata=base64.b64decode(place["certificate-authority-data"]).decode())
+        async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=trusted)) as session:
+            for token, code in ((user["token"], 200), ("wrong", 401)):
+                headers = {"Authorization": f"Bearer {token}"}
+                async with session.get(f"{place['server']}/api/v1/pods", headers=headers) as got:
+                    assert got.status == code
+        for secret in cluster.folder.glob("apiserver.*"):
+            assert secret.stat().st_mode & 0o777 == 0o600
+        assert (await first(cluster.api, CONFIG_MAP, "kube-root-ca.crt"))["data"]["ca.crt"] == cluster.root_ca
 
 
 async def test_two_clusters_know_nothing_of_each_other(tmp_path: Path) -> None:

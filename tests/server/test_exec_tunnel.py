@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -329,6 +330,15 @@ async def test_who_may_exec_is_a_matter_of_roles(locked: Server, kubelet: Kubele
             await socket.send_bytes(b"\x00hi")
             assert await socket.receive_bytes() == b"\x01hi"
         assert kubelet.asked[0].headers["Authorization"] == "Bearer canary", "the kubelet never sees a pod's token"
+
+
+async def test_many_sessions_are_open_at_a_time(locked: Server, kubelet: Kubelet) -> None:
+    async with contextlib.AsyncExitStack() as stack, asyncio.timeout(30):
+        clients = [await stack.enter_async_context(connected(locked)) for _ in range(120)]
+        for client in clients:
+            await client.send_bytes(b"\x00x")
+        for client in clients:
+            assert await client.receive_bytes() == b"\x01x"
 
 
 async def test_a_server_that_stops_ends_every_session(locked: Server, kubelet: Kubelet) -> None:

@@ -13,7 +13,7 @@ import asyncio
 import hmac
 import logging
 
-from aiohttp import ClientError, ClientSession, ClientTimeout, web
+from aiohttp import ClientError, ClientSession, ClientTimeout, TCPConnector, web
 
 from trainyard.server import access, errors
 from trainyard.server.errors import Refused
@@ -130,7 +130,9 @@ class Http:
     async def _elsewhere(self, request: web.BaseRequest, answer: Elsewhere) -> web.StreamResponse:
         """The kubelet's answer, passed on as it comes."""
         if self._kubelet is None:
-            self._kubelet = ClientSession(timeout=ClientTimeout(total=None, sock_connect=10), auto_decompress=False)
+            forever = ClientTimeout(total=None, sock_connect=10)
+            many = TCPConnector(limit=0)
+            self._kubelet = ClientSession(connector=many, timeout=forever, auto_decompress=False)
         headers = {"Authorization": self._token.decode()} if self._token else {}
         try:
             async with self._kubelet.get(answer.url, headers=headers) as got:

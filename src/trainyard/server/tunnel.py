@@ -24,6 +24,7 @@ from aiohttp import (
     ClientTimeout,
     ClientWebSocketResponse,
     ClientWSTimeout,
+    TCPConnector,
     TraceConfig,
     TraceRequestEndParams,
     WSCloseCode,
@@ -113,7 +114,8 @@ class Tunnels:
         """The kubelet's end. Raises Refused with what it says when it does not take it."""
         if self._session is None:
             timeout = ClientTimeout(total=None, sock_connect=CONNECT_SECONDS)
-            self._session = ClientSession(timeout=timeout, trace_configs=[_Trace()])
+            many = TCPConnector(limit=0)
+            self._session = ClientSession(connector=many, timeout=timeout, trace_configs=[_Trace()])
         _refused.set("")
         try:
             return await self._session.ws_connect(

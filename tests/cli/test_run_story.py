@@ -63,8 +63,22 @@ def test_a_failed_job_ends_with_1_and_says_why(tmp_path: Path) -> None:
     assert ended.code == 1
     assert ended.of("master-0") == ["oh"]
     assert "Failed" in ended.lines[-1] and "3" in ended.lines[-1]
+    assert (
+        "problem: MASTER 0 ended with exit code 3" in ended.err and "do:    mend what its last lines say" in ended.err
+    )
     (row,) = [line.split() for line in ended.lines if line.startswith("story") and "master-0" in line]
     assert row[2] == "Failed" and row[4] == "3"
+
+
+def test_what_holds_a_job_up_is_said_once_and_not_only_at_the_end(tmp_path: Path) -> None:
+    container = {"name": "elasticjob-worker", "image": "x", "command": ["sleep", "600"]}
+    worker = {"replicas": 2, "restartPolicy": "ExitCode", "template": {"spec": {"containers": [container]}}}
+    spec = {"rdzvEndpoint": "etcd:2379", "minReplicas": 2, "maxReplicas": 2, "replicaSpecs": {"Worker": worker}}
+    one = {"apiVersion": "elastic.pytorch.org/v1alpha1", "kind": "ElasticJob", "metadata": {"name": "e"}, "spec": spec}
+    started = Started(tmp_path, [one], "--timeout", "34")
+    started.until("problem: there is no Service etcd", "stderr")
+    ended = started.end()
+    assert ended.code == 124 and "there is no Service etcd" not in ended.err
 
 
 def test_of_several_jobs_the_worst_counts_and_the_prefix_names_the_job(tmp_path: Path) -> None:

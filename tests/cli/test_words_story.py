@@ -59,7 +59,10 @@ async def test_every_form_of_output(tmp_path: Path) -> None:
         ]
         assert yaml.safe_load((await words("get", "tfjob", "a", "-o", "yaml")).out)["metadata"]["name"] == "a"
         assert (await words("get", "-A")).out.splitlines()[2].split()[:3] == ["other", "ElasticJob", "b"]
+        await words.until("JobRunning", "events")
         assert json.loads((await words("events", "-o", "json")).out)["kind"] == "List"
+        assert (await words("events", "a", "-o", "name")).out.startswith("event/a.")
+        assert "SOURCE" in (await words("events", "a", "-o", "wide")).out
         found = json.loads((await words.until('"level": "fine"', "why", "a", "-o", "json")).out)
         assert found["job"] == "TfJob default/a"
 

@@ -8,15 +8,15 @@ from typing import Any
 import click
 
 from trainyard.cli import options
-from trainyard.cli.printing import aligned, document
+from trainyard.cli.printing import FORMS, aligned, document
 from trainyard.cli.speaking import Here, note, out, speak
-from trainyard.objects import Json
+from trainyard.objects import Json, name_of
 
 
 @click.command()
 @click.argument("job", required=False)
 @options.cluster
-@click.option("-o", "--output", type=click.Choice(["json", "yaml"]))
+@click.option("-o", "--output", type=click.Choice(FORMS), help="wide adds who said it.")
 def events(job: str | None, output: str | None, **words: Any) -> None:
     """Show the events of a job and of all that belongs to it, or of the whole namespace.
 
@@ -33,24 +33,28 @@ async def _events(here: Here, job: str, form: str) -> None:
     else:
         listed = (await here.api.list(EVENT, here.namespace)).get("items") or []
         found = sorted(({"apiVersion": "v1", "kind": "Event", **one} for one in listed), key=moment)
-    if form:
+    if form in ("json", "yaml"):
         out(document(found, form, False))
+    elif form == "name":
+        out("".join(f"event/{name_of(one)}\n" for one in found))
     elif found:
-        out("\n".join(aligned(rows(found, time.time()))))
+        out("\n".join(aligned(rows(found, time.time(), form == "wide"))))
     else:
         note("There are no events." if job else f"There are no events in namespace {here.namespace}.")
 
 
-def rows(found: list[Json], now: float) -> list[list[str]]:
+def rows(found: list[Json], now: float, wide: bool = False) -> list[list[str]]:
     from trainyard.cli.jobs import moment
     from trainyard.cli.view import since
 
-    table = [["AGE", "TYPE", "REASON", "OBJECT", "MESSAGE"]]
+    table = [["AGE", "TYPE", "REASON", "OBJECT", *(["SOURCE"] if wide else []), "MESSAGE"]]
     for event in found:
         about = event.get("involvedObject") or {}
         count = (event.get("series") or {}).get("count") or event.get("count") or 1
         age = since(moment(event), now) + (f" (x{count})" if count > 1 else "")
         what = f"{about.get('kind', '')}/{about.get('name', '')}"
         message = " ".join(str(event.get("message") or "").split())
-        table.append([age, str(event.get("type") or ""), str(event.get("reason") or ""), what, message])
+        source = (event.get("source") or {}).get("component") or event.get("reportingComponent") or ""
+        said = [age, str(event.get("type") or ""), str(event.get("reason") or ""), what]
+        table.append([*said, *([str(source)] if wide else []), message])
     return table

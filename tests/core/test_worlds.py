@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from planted_bugs import MUTANTS, Mutant
 
-from trainyard.kinds import TFJOB
 from trainyard.testing import scenes
 from trainyard.testing.moves import Bounds
 from trainyard.testing.scenes import SMALL, VIEWS, Case
@@ -27,7 +26,7 @@ def marked(case: Case) -> Any:
 
 @pytest.mark.parametrize("case", [marked(case) for case in scenes.small()])
 def test_every_world_holds_every_rule(case: Case, record_property: Callable[[str, object], None]) -> None:
-    found = explore(TFJOB, case.scene, moves=case.moves)
+    found = explore(case.scene, moves=case.moves)
     record_property("worlds", found.worlds)
     print(f"{found.worlds} worlds, {found.plans} plans")
     assert found.worlds > 100
@@ -40,14 +39,14 @@ UNAIDED = sorted(EVERY - {*VIEWS, "pass", "unasked"})
 def test_dropping_a_move_makes_fewer_worlds(left_out: str) -> None:
     moves = frozenset(["pass", "unasked", left_out, "fail" if left_out == "time" else left_out])
     scene = Scene(bounds=SMALL)
-    assert explore(TFJOB, scene, moves=moves - {left_out}).worlds < explore(TFJOB, scene, moves=moves).worlds
+    assert explore(scene, moves=moves - {left_out}).worlds < explore(scene, moves=moves).worlds
 
 
 @pytest.mark.parametrize("left_out", ["remember", "mixed pass", "restart"])
 def test_dropping_a_move_of_old_views_makes_fewer_worlds(left_out: str) -> None:
     moves = frozenset(["pass", "unasked", "delete job", *VIEWS])
     scene = Scene(bounds=SMALL)
-    assert explore(TFJOB, scene, moves=moves - {left_out}).worlds < explore(TFJOB, scene, moves=moves).worlds
+    assert explore(scene, moves=moves - {left_out}).worlds < explore(scene, moves=moves).worlds
 
 
 @pytest.mark.parametrize("mutant", [pytest.param(one, id=one.name) for one in MUTANTS])
@@ -55,7 +54,7 @@ def test_a_planted_bug_is_caught(mutant: Mutant, monkeypatch: pytest.MonkeyPatch
     mutant.patch(monkeypatch)
     scene = mutant.scene or Scene(mutant.policies, bounds=Bounds(trouble=mutant.trouble, time=1))
     with pytest.raises(Broken) as caught:
-        explore(TFJOB, scene, mutant.shell, frozenset(mutant.moves))
+        explore(scene, mutant.shell, frozenset(mutant.moves))
     print(caught.value)
     assert mutant.rule in caught.value.rule
     assert len(caught.value.story) < 20

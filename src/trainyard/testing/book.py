@@ -1,7 +1,7 @@
 """Interned JSON values and remembered plans: what makes visiting every world cheap.
 
-The plans come from the real `core.decide`; each question is asked once. A plan is kept as an `Act`: what the shell
-needs of it, with statuses and specs as numbers.
+The plans come from the real `core.decide`, the bodies of children from the real `core.render`; each question is asked
+once. A plan is kept as an `Act`: what the shell needs of it, with statuses, specs and bodies as numbers.
 """
 
 from __future__ import annotations
@@ -9,29 +9,42 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from trainyard import core
-from trainyard.core.job import Memory, Wanted
-from trainyard.core.model import Config, Ref, Refusal, Seen
+from trainyard.core.children import Container, child_of, pod_lines
+from trainyard.core.job import Job, Memory, Wanted
+from trainyard.core.model import Child, Config, Create, Ref, Refusal, Seen
 from trainyard.core.status import remember
 from trainyard.objects import Json, decode, encode
-from trainyard.testing.world import JOB_UID, ROLES, Kids, Thing, View, World, observed
+from trainyard.testing.casts import Cast
+from trainyard.testing.world import JOB_UID, NAME, START, Batch, Kid, Kids, Pod, Set, Thing, View, World, resource
 
 
 class Drop(NamedTuple):
-    """A delete: of the child with that name; `job` is the TfJob itself."""
+    """A delete: of the child with that name, or of the job itself."""
 
     kind: str
     name: str
     uid: str
 
 
+class Fix(NamedTuple):
+    """A merge patch."""
+
+    kind: str
+    name: str
+    body: int
+
+
 class Make(NamedTuple):
-    """A create: of a slot's batch Job, or of an extra (slot -1)."""
+    """A create: of what fills a slot, or of an extra (slot -1)."""
 
     kind: str
     name: str
     slot: int
     attempt: int
+    body: int = 0
 
 
 class Act(NamedTuple):
@@ -41,6 +54,7 @@ class Act(NamedTuple):
     idle: bool
     spec_patch: Json | None
     deletes: tuple[Drop, ...]
+    patches: tuple[Fix, ...]
     creates: tuple[Make, ...]
     after: float | None
 
@@ -52,13 +66,14 @@ class Facts(NamedTuple):
     reason: str  # of the end
     suspended: bool
     started: bool
-    attempts: tuple[int, int, int]
-    failures: tuple[int, int, int]
+    attempts: tuple[int, ...]  # by slot; -1: the role is not remembered
+    failures: tuple[int, ...]  # by what counts them
     resumes: int
     completion: float | None
     true: frozenset[str]  # types of the conditions that are True
     ran: bool
     start: float | None
+    counted: tuple[str, ...]
 
 
 class Sight(NamedTuple):
@@ -90,7 +105,7 @@ class Sight(NamedTuple):
 class Book:
     """One exploration's memory of values."""
 
-    kind: core.Kind
+    cast: Cast
     config: Config = field(default_factory=Config)
     plans: int = 0
     _values: list[Json] = field(default_factory=list)
@@ -98,6 +113,12 @@ class Book:
     _wanted: dict[int, Wanted] = field(default_factory=dict)
     _facts: dict[int, Facts] = field(default_factory=dict)
     _acts: dict[object, Act] = field(default_factory=dict)
+    _children: dict[Kid, Child | None] = field(default_factory=dict)
+    _wants: dict[int, frozenset[int]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        first = self._job(self.number(self.cast.spec), self.number({}), False)
+        self.names = tuple(self.cast.kind.child_name(first, slot) for slot in self.cast.slots)
 
     def number(self, value: Json) -> int:
         raw = encode(value)
@@ -111,8 +132,18 @@ class Book:
 
     def wanted(self, spec: int) -> Wanted:
         if spec not in self._wanted:
-            self._wanted[spec] = self.kind.read(self.value(spec), "small")
+            self._wanted[spec] = self.cast.kind.read(self.value(spec), NAME)
         return self._wanted[spec]
+
+    def wants(self, spec: int) -> frozenset[int]:
+        """The slots that the spec has."""
+        if spec not in self._wants:
+            self._wants[spec] = self.cast.wants(self.value(spec))
+        return self._wants[spec]
+
+    def ready(self, spec: int) -> bool:
+        """The defaults are stored."""
+        return not self.cast.kind.runtime_id or "RuntimeId" in self.value(spec)
 
     def act(self, world: World, sight: Sight) -> Act:
         """The plan for what `sight` shows, at the world's time, knowing what the shell was refused."""
@@ -123,45 +154,108 @@ class Book:
 
     def _plan(self, sight: Sight, now: int, refused: tuple[tuple[str, str, int, int], ...]) -> Act:
         self.plans += 1
-        meta = {"name": "small", "namespace": "d", "uid": JOB_UID}
-        wire: Json = {
-            "metadata": {**meta, "deletionTimestamp": "2024-01-01T00:00:00Z"} if sight.deleting else meta,
-            "spec": self.value(sight.spec),
-            "status": self.value(sight.status),
-        }
-        job = core.read_with(self.kind, wire, self.wanted(sight.spec), self.config)
-        children = tuple(child for child in map(observed, sight.kids) if child)
+        job = self._job(sight.spec, sight.status, sight.deleting)
+        children = tuple(child for child in map(self.observed, sight.kids) if child)
         taken = {
             Ref(kind, name): Refusal(409, "AlreadyExists", "taken", float(at), tries)
             for kind, name, tries, at in refused
         }
         plan = core.decide(job, Seen(children, frozenset(), taken, self.config), float(now))
+        status = self.number(plan.status)
+        made = self._job(sight.spec, status, sight.deleting) if plan.creates and self.cast.bodies else job
         return Act(
-            status=self.number(plan.status),
+            status=status,
             idle=plan.idle,
             spec_patch=plan.spec_patch,
             deletes=tuple(Drop(one.gvk.kind, one.name, one.uid) for one in plan.deletes),
-            creates=tuple(
-                Make(one.gvk.kind, one.name, ROLES.index(one.slot.role) if one.slot else -1, one.attempt)
-                for one in plan.creates
-            ),
+            patches=tuple(Fix(one.gvk.kind, one.name, self.number(one.body)) for one in plan.patches),
+            creates=tuple(self._make(made, one) for one in plan.creates),
             after=plan.after,
         )
 
+    def _job(self, spec: int, status: int, deleting: bool) -> Job:
+        meta = {"name": NAME, "namespace": "d", "uid": JOB_UID}
+        wire: Json = {
+            "metadata": {**meta, "deletionTimestamp": "2024-01-01T00:00:00Z"} if deleting else meta,
+            "spec": self.value(spec),
+            "status": self.value(status),
+        }
+        return core.read_with(self.cast.kind, wire, self.wanted(spec), self.config)
+
+    def _make(self, job: Job, create: Create) -> Make:
+        slot = self.cast.place(create.slot) if create.slot else -1
+        body = self.number(core.render_for(job, create)) if self.cast.bodies else 0
+        return Make(create.gvk.kind, create.name, slot, create.attempt, body)
+
+    def body(self, world: World, slot: int, attempt: int) -> Json:
+        """What a slot would be filled with now."""
+        job = self._job(world.spec, world.status, False)
+        create = Create(job.carrier(self.cast.slots[slot].role).gvk, self.names[slot], self.cast.slots[slot], attempt)
+        return core.render_for(job, create)
+
+    def extras(self, world: World) -> dict[Ref, Json]:
+        """What else the job has, and what that would be made of now."""
+        job = self._job(world.spec, world.status, False)
+        creates = [Create(one.gvk, one.name, None) for one in self.cast.kind.extras(job)]
+        return {one.ref: core.render_for(job, one) if self.cast.bodies else {} for one in creates}
+
     def facts(self, status: int) -> Facts:
         if status not in self._facts:
-            self._facts[status] = _facts(remember(self.kind, {"status": self.value(status)}))
+            memory = remember(self.cast.kind, {"status": self.value(status)})
+            self._facts[status] = _facts(memory, self.cast)
         return self._facts[status]
 
+    def observed(self, kid: Kid) -> Child | None:
+        """The operator's record of a child; None for what its selector does not show."""
+        if kid not in self._children:
+            self._children[kid] = self._observed(kid)
+        return self._children[kid]
 
-def _facts(memory: Memory) -> Facts:
-    attempts = tuple(memory.role(role).attempt for role in ROLES)
-    failures = tuple(memory.role(role).failures for role in ROLES)
+    def _observed(self, kid: Kid) -> Child | None:
+        if isinstance(kid, Thing):
+            meta = {**self.value(kid.body).get("metadata", {}), "name": kid.name, "namespace": "d", "uid": kid.uid}
+            owner = {"uid": JOB_UID, "controller": True}
+            return None if kid.foreign else child_of({"metadata": {**meta, "ownerReferences": [owner]}}, kid.kind)
+        slot = self.cast.slots[kid.slot]
+        child = Child(
+            kind=resource(kid), namespace="d", name=self.name(kid), uid=kid.uid, owner=JOB_UID, role=slot.role,
+            index=slot.index, attempt=kid.attempt, created=float(START),
+        )  # fmt: skip
+        if isinstance(kid, Set):
+            return replace(child, replicas=kid.replicas)
+        if isinstance(kid, Batch):
+            reason = "BackoffLimitExceeded" if kid.phase == "Failed" else ""
+            return replace(child, phase=kid.phase, reason=reason, ended=float(kid.ended))
+        state = {"Pending": "waiting", "Running": "running"}.get(kid.phase, "terminated")
+        one = Container(self.cast.kind.container, state, kid.code, kid.reason, kid.restarts, False)
+        return replace(
+            child, owner=kid.owner, phase=kid.phase, deleting=kid.deleting, disrupted=kid.disrupted,
+            created=float(START + kid.number), started=float(kid.began), ended=float(kid.ended),
+            containers=pod_lines(one),
+        )  # fmt: skip
+
+    def name(self, kid: Kid) -> str:
+        if isinstance(kid, Thing):
+            return kid.name
+        return kid.uid if isinstance(kid, Pod) and not kid.alone else self.names[kid.slot]
+
+    def named(self, world: World, kind: str, name: str) -> Kid | None:
+        return next((kid for kid in world.kids if self.name(kid) == name and resource(kid) == kind), None)
+
+    def failure(self, slot: int, uid: str, attempt: int) -> tuple[int, str]:
+        """How `Truth` tells a failed attempt: of a gang, all failures of an attempt are one."""
+        return self.cast.counts(slot), f"attempt-{attempt}" if self.cast.gang else uid
+
+
+def _facts(memory: Memory, cast: Cast) -> Facts:
+    attempts = tuple(memory.roles[slot.role].attempt if slot.role in memory.roles else -1 for slot in cast.slots)
+    failures = tuple(memory.role(role).failures for role in cast.roles)
     true = frozenset(str(one["type"]) for one in memory.conditions if one.get("status") == "True")
     reason = next((str(one.get("reason")) for one in memory.conditions if one["type"] == memory.end), "")
     return Facts(
-        memory.end, reason, memory.suspended, memory.started, attempts, failures,  # type: ignore[arg-type]  # three roles
-        memory.resumes, memory.completion, true, memory.ran, memory.start,
+        memory.end, cast.reasons.get(reason, reason), memory.suspended, memory.started, attempts,
+        (sum(failures),) if cast.gang else failures,
+        memory.resumes, memory.completion, true, memory.ran, memory.start, memory.counted,
     )  # fmt: skip
 
 

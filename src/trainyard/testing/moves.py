@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields
 from trainyard.core.policy import pause
 from trainyard.testing.book import Book, Sight
 from trainyard.testing.obeying import ALL, Shell, obey, restarted, written
-from trainyard.testing.world import Batch, Pod, Thing, View, World
+from trainyard.testing.world import JOB_UID, Batch, Pod, Set, Thing, View, World
 
 Next = Iterator[tuple[str, World]]
 Move = Callable[[Book, World], Next]
@@ -60,28 +60,49 @@ def spend(world: World, *names: str) -> World | None:
 
 
 def controllers(book: Book, world: World) -> World:
-    """The Job controller: every Job makes its pod, or is marked Complete or Failed; what has lost its owner goes."""
+    """Every Job makes its pod, or is marked Complete or Failed; every StatefulSet has as many pods as it should have;
+    what has lost its owner goes."""
     world = _collected(world)
+    if world.deleting:
+        return world
     for job in world.batches():
-        world = _controller(world, job)
+        world = _controller(book, world, job)
+    for one in world.sets():
+        world = _set_controller(world, one)
     return world
 
 
-def _controller(world: World, job: Batch) -> World:
-    pods = world.pods(job.uid)
-    if job.phase or world.deleting:
+def _controller(book: Book, world: World, job: Batch) -> World:
+    pods, style = world.pods(job.uid), book.cast.styles[job.slot]
+    if job.phase:
         return world
     if any(pod.phase == "Succeeded" for pod in pods):
         return world.swap(job, job._replace(phase="Complete", ended=world.now))
-    # With backoffLimit 0 (the MASTER's) the first lost pod is the last; the others make new ones without end.
-    if job.slot == 0 and job.pods and not any(pod.live and not pod.deleting for pod in pods):
-        if not any(pod.phase == "Failed" for pod in pods):
-            world = world.fail(0, job.uid, certain=False)
+    if job.pods > _limit(book, world, style) and not any(pod.live and not pod.deleting for pod in pods):
+        if style == "retrying":
+            world = world._replace(truth=world.truth._replace(permanent=True))
+        elif not any(pod.phase == "Failed" for pod in pods):
+            world = world.fail(book.failure(job.slot, job.uid, job.attempt), certain=False)
         return world.swap(job, job._replace(phase="Failed", ended=world.now))
     if any(pod.live or pod.deleting for pod in pods):
         return world
     made = job._replace(pods=job.pods + 1)
     return world.with_kids(made, Pod(job.slot, job.gen, made.pods), gone=(job,))
+
+
+def _limit(book: Book, world: World, style: str) -> int:
+    """How many pods of a Job may be lost; of what is judged none."""
+    own = int(book.value(world.spec).get("backoffLimit", 6))
+    return {"judged": 0, "retrying": own}.get(style, ALL)
+
+
+def _set_controller(world: World, one: Set) -> World:
+    pods = world.pods(one.uid)
+    for pod in pods:
+        if pod.number >= one.replicas and not pod.deleting:
+            world = world.swap(pod, pod._replace(deleting=True))
+    there = {pod.number for pod in pods}
+    return world.with_kids(*(Pod(one.slot, one.gen, n) for n in range(one.replicas) if n not in there))
 
 
 def nodes(book: Book, world: World) -> World:
@@ -90,12 +111,13 @@ def nodes(book: Book, world: World) -> World:
         if pod.deleting:
             world = world.with_kids(gone=(pod,))
         elif pod.phase == "Pending":
-            world = world.swap(pod, pod._replace(phase="Running"))
+            began = world.now if pod.alone else pod.began
+            world = world.swap(pod, pod._replace(phase="Running", began=began))
     return world
 
 
 def _collected(world: World) -> World:
-    owners = {job.uid for job in world.batches()}
+    owners = {one.uid for one in world.workloads()} | {JOB_UID}
     if world.deleting:
         gone = [kid for kid in world.kids if not (isinstance(kid, Thing) and kid.foreign)]
         return world.with_kids(gone=tuple(gone))
@@ -115,43 +137,52 @@ def unasked(book: Book, world: World) -> Next:
 
 
 def succeed(book: Book, world: World) -> Next:
-    for pod in _running(world):
+    for pod in _running(book, world):
         ended = pod._replace(phase="Succeeded", code=0, reason="Completed", ended=world.now)
         after = world.swap(pod, ended)
-        if pod.slot == 0:
-            after = after._replace(truth=after.truth._replace(succeeded=True))
+        if pod.slot in book.cast.deciding and not (book.cast.gang and _is_stale(book, world, pod)):
+            done = tuple(sorted({*after.truth.done, pod.slot}))
+            after = after._replace(truth=after.truth._replace(done=done))
         yield f"{pod.uid} exits 0", after
-
-
-ENDS = ((1, "Error"), (137, "Error"), (137, "OOMKilled"))
 
 
 def fail(book: Book, world: World) -> Next:
     """A container ends in failure by its own fault. The WORKER's node restarts it in place when its pod says so."""
-    for pod in _running(world):
-        for code, reason in ENDS if pod.slot == 0 else ((137, "Error"),):
+    for pod in _running(book, world):
+        judged = book.cast.styles[pod.slot] in ("judged", "alone")
+        for code, reason in book.cast.ends if judged else ((137, "Error"),):
             if after := spend(world, "exits"):
                 yield f"{pod.uid} exits {code} {reason}", _failed(book, after, pod, code, reason)
 
 
 def _failed(book: Book, world: World, pod: Pod, code: int, reason: str) -> World:
-    ended = pod._replace(phase="Failed", code=code, reason=reason, ended=world.now)
-    if pod.slot and _restarts_in_place(book, world, pod.slot):
+    style = book.cast.styles[pod.slot]
+    if style == "endless" and _restarts_in_place(book, world, pod.slot):
         truth = world.truth._replace(in_place=world.truth.in_place + 1)
         return world.swap(pod, pod._replace(restarts=pod.restarts + 1))._replace(truth=truth)
-    world = world.swap(pod, ended)
-    job = next(one for one in world.batches() if one.uid == pod.owner)
-    facts = book.facts(world.status)
-    stale = job.attempt < facts.attempts[job.slot]
-    if pod.slot:
-        return world.fail(pod.slot, pod.uid, certain=not stale)
-    if code == 1 or reason == "OOMKilled":
+    world = world.swap(pod, pod._replace(phase="Failed", code=code, reason=reason, ended=world.now))
+    attempt, stale = _attempt(world, pod), _is_stale(book, world, pod)
+    if style in ("endless", "retrying"):
+        return world.fail(book.failure(pod.slot, pod.uid, attempt), certain=not stale)
+    if pod.slot not in book.wants(world.spec):
+        return world
+    if book.cast.permanent(code, reason) and not (book.cast.gang and stale):
         world = world._replace(truth=world.truth._replace(permanent=True))
-    world = world.fail(0, job.uid, certain=not stale)
-    if stale or facts.suspended:
+    one = book.failure(pod.slot, pod.uid if style == "alone" else pod.owner, attempt)
+    known = one in world.truth.must
+    world = world.fail(one, certain=not stale)
+    if stale or known or style == "alone" or (pod.slot and not book.cast.gang) or book.facts(world.status).suspended:
         return world  # a resume starts anew, without a back-off
-    count = sum(slot == 0 for slot, _ in world.truth.must)
+    count = sum(by == one[0] for by, _ in world.truth.must)
     return world._replace(truth=world.truth._replace(wait=world.now + int(pause(count))))
+
+
+def _attempt(world: World, pod: Pod) -> int:
+    return pod.attempt if pod.alone else next(one.attempt for one in world.holders() if one.uid == pod.owner)
+
+
+def _is_stale(book: Book, world: World, pod: Pod) -> bool:
+    return _attempt(world, pod) < book.facts(world.status).attempts[pod.slot]
 
 
 def _restarts_in_place(book: Book, world: World, slot: int) -> bool:
@@ -162,14 +193,15 @@ def _restarts_in_place(book: Book, world: World, slot: int) -> bool:
 
 def drain(book: Book, world: World) -> Next:
     """The machine's affairs: the pod gets DisruptionTarget and its container the code of a program that gives up."""
-    for pod in _running(world):
+    for pod in _running(book, world):
         if after := spend(world, "drains"):
             ended = pod._replace(phase="Failed", code=1, reason="Error", disrupted=True, ended=world.now)
             yield f"{pod.uid} is drained", after.swap(pod, ended)
 
 
-def _running(world: World) -> list[Pod]:
-    owners = {job.uid for job in world.batches() if not job.phase}
+def _running(book: Book, world: World) -> list[Pod]:
+    """What may end. The pods of a StatefulSet are started again by their nodes for ever."""
+    owners = {job.uid for job in world.batches() if not job.phase} | {JOB_UID}
     return [pod for pod in world.pods() if pod.phase == "Running" and not pod.deleting and pod.owner in owners]
 
 
@@ -178,20 +210,38 @@ def _running(world: World) -> list[Pod]:
 
 def delete_pod(book: Book, world: World) -> Next:
     for pod in world.pods():
-        if pod.slot < 2 and not pod.deleting and not pod.orphan and (after := spend(world, "pods_deleted")):
-            after = after.doubt(pod.slot, pod.uid).doubt(pod.slot, pod.owner)
-            if pod.slot == 0 and pod.phase != "Succeeded":
-                after = after.fail(0, pod.owner, certain=False)  # a failed Job without a pod counts (S14)
-            yield f"somebody deletes pod {pod.uid}", _forget(after).swap(pod, pod._replace(deleting=True))
+        touched = pod.slot < book.cast.touched and not pod.deleting and not pod.orphan
+        if touched and (after := spend(world, "pods_deleted")):
+            attempt = 0 if pod.owner not in {one.uid for one in world.holders()} else _attempt(world, pod)
+            for uid in (pod.uid, pod.owner):
+                after = after.doubt(book.failure(pod.slot, uid, attempt))
+            if book.cast.styles[pod.slot] == "judged" and pod.phase != "Succeeded":  # without a pod it counts (S14)
+                after = after.fail(book.failure(pod.slot, pod.owner, attempt), certain=False)
+            after = after if book.cast.gang and pod.phase != "Failed" else _forget(after)
+            yield f"somebody deletes pod {pod.uid}", after.swap(pod, pod._replace(deleting=True))
 
 
 def delete_job(book: Book, world: World) -> Next:
-    for job in world.batches():
-        if job.slot < 2 and (after := spend(world, "jobs_deleted")):
-            after = after.doubt(job.slot, job.uid)
-            for pod in world.pods(job.uid):
-                after = after.doubt(pod.slot, pod.uid)
-            yield f"somebody deletes Job {job.uid}", _forget(after).with_kids(gone=(job,))
+    """A batch Job or a StatefulSet goes with its pods."""
+    for one in world.workloads():
+        if one.slot < book.cast.touched and (after := spend(world, "jobs_deleted")):
+            pods = world.pods(one.uid)
+            for uid in (one.uid, *(pod.uid for pod in pods)):
+                after = after.doubt(book.failure(one.slot, uid, one.attempt))
+            lost = not book.cast.gang or any(pod.phase == "Failed" for pod in pods)
+            yield f"somebody deletes {one.uid}", (_forget(after) if lost else after).with_kids(gone=(one,))
+
+
+def meddle(book: Book, world: World) -> Next:
+    """Somebody deletes an extra, or scales a StatefulSet."""
+    after = spend(world, "jobs_deleted")
+    if after is None:
+        return
+    for thing in world.things():
+        if not thing.foreign:
+            yield f"somebody deletes the {thing.kind} {thing.name}", after.with_kids(gone=(thing,))
+    for one in world.sets():
+        yield f"somebody scales {one.uid} to 3", after.swap(one, one._replace(replicas=3))
 
 
 def _forget(world: World) -> World:
@@ -208,17 +258,38 @@ def suspend(book: Book, world: World) -> Next:
 
 
 def edit(book: Book, world: World) -> Next:
-    """Somebody gives the WORKER another port."""
-    if (after := spend(world, "edits")) and "RuntimeId" in (spec := book.value(world.spec)):
-        items = [{**one, "tfPort": 3333} if one["tfReplicaType"] == "WORKER" else one for one in spec["replicaSpecs"]]
-        yield "somebody edits the WORKER", _edited(after, book.number({**spec, "replicaSpecs": items}))
+    """Somebody edits the spec."""
+    yield from _edits(book, world, early=False)
 
 
 def edit_early(book: Book, world: World) -> Next:
     """The same before the defaults are stored."""
-    if (after := spend(world, "edits")) and "RuntimeId" not in (spec := book.value(world.spec)):
-        items = [{**one, "tfPort": 3333} if one["tfReplicaType"] == "WORKER" else one for one in spec["replicaSpecs"]]
-        yield "somebody edits the WORKER early", _edited(after, book.number({**spec, "replicaSpecs": items}))
+    yield from _edits(book, world, early=True)
+
+
+def _edits(book: Book, world: World, early: bool) -> Next:
+    after = spend(world, "edits")
+    if after is None or book.ready(world.spec) is early:
+        return
+    spec = book.value(world.spec)
+    for one in book.cast.edits:
+        if one.early is early and (changed := one.change(spec)) and changed != spec:
+            yield f"somebody {one.told}", _rescaled(book, world, _edited(after, book.number(changed)))
+
+
+def _rescaled(book: Book, before: World, after: World) -> World:
+    """What has failed of replicas that the spec has no more is not counted; of those that it has again, it may be."""
+    old, new = book.wants(before.spec), book.wants(after.spec)
+    for pod in after.pods() if old != new else ():
+        if pod.alone and pod.phase == "Failed" and not pod.disrupted:
+            one = book.failure(pod.slot, pod.uid, pod.attempt)
+            if pod.slot in new - old:
+                after = after.fail(one, certain=False)
+                lasting = after.truth.permanent or book.cast.permanent(pod.code, pod.reason)
+                after = after._replace(truth=after.truth._replace(permanent=lasting))
+            elif pod.slot in old - new:
+                after = after.doubt(one)
+    return after
 
 
 def delete(book: Book, world: World) -> Next:
@@ -260,6 +331,7 @@ MOVES: dict[str, Move] = {
     "drain": drain,
     "delete pod": delete_pod,
     "delete job": delete_job,
+    "meddle": meddle,
     "suspend": suspend,
     "edit": edit,
     "edit early": edit_early,

@@ -2,7 +2,7 @@
 
 A pass is carried out whole, or the operator dies after its k-th write. A spec patch goes alone; else the status goes
 first (the fence: always sent when anything is to be written, refused when the job was written since), then deletes by
-uid, then creates. `Shell` holds the switches that the planted bugs turn.
+uid, then patches, then creates. `Shell` holds the switches that the planted bugs turn.
 
 Own writes: after a pass the real shell waits until its own child writes have arrived in its stores. A store holds one
 resource, and one that has our write has everything of that resource before it. So a remembered view of the children is
@@ -15,10 +15,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from trainyard.objects import Json
-from trainyard.testing.book import Act, Book, Drop, Facts, Make, Sight, foreign_name, holds, merged
-from trainyard.testing.world import Batch, Kid, Pod, Thing, World, ordered
+from trainyard.testing.book import Act, Book, Drop, Facts, Fix, Make, Sight, foreign_name, holds, merged
+from trainyard.testing.world import Batch, Kid, Pod, Set, Thing, World, ordered, resource
 
 ALL = 99
+PAUSE = 10  # seconds from its start before a worker is made again alone
 
 
 class Shell(NamedTuple):
@@ -46,23 +47,52 @@ def obey(book: Book, world: World, sight: Sight, limit: int, shell: Shell) -> Ou
         return Outcome(world, [], 0, 0)
     if act.spec_patch:
         return _patch_spec(book, world, sight, act, shell)
-    wanted = 1 + len(act.deletes) + len(act.creates)
+    wanted = 1 + len(act.deletes) + len(act.patches) + len(act.creates)
     changes = act.status != sight.status
     if not sight.fresh and (shell.fence == "always" or (shell.fence == "on change" and changes)):
         return Outcome(world, [], 0, wanted)
-    broken: list[str] = []
+    broken = _why_not_decided(book, sight, act)
     before = world
     if changes:
-        world = written(world._replace(status=act.status))
-    left = limit - 1
-    for drop in act.deletes[:left]:
-        world = _delete(book, world, sight, drop, shell, broken)
-    left = max(0, left - len(act.deletes))
-    for make in act.creates[:left]:
-        world = _create(book, world, sight, make, shell, broken)
+        world = _tried_again(book, written(world._replace(status=act.status)), before, broken)
     sent = min(limit, wanted)
+    writes: list[Drop | Fix | Make] = [*act.deletes, *act.patches, *act.creates]
+    for write in writes[: sent - 1]:
+        if isinstance(write, Drop):
+            world = _delete(book, world, sight, write, shell, broken)
+        elif isinstance(write, Fix):
+            world = _patch(book, world, write, broken)
+        else:
+            world = _create(book, world, sight, write, shell, broken)
     world = restarted(world) if sent < wanted else _arrived(before, world, act, shell)
     return Outcome(world, broken, sent, wanted)
+
+
+def _why_not_decided(book: Book, sight: Sight, act: Act) -> list[str]:
+    """Success beats failure (S13)."""
+    before, after = book.facts(sight.status), book.facts(act.status)
+    if after.end != "Failed" or before.end or after.reason == "InvalidSpec":
+        return []
+    holders = [kid for kid in sight.kids if not isinstance(kid, Thing) and _ended_well(kid)]
+    well = {kid.slot for kid in holders if kid.attempt >= before.attempts[kid.slot]}
+    wants = book.wants(sight.spec) & book.cast.deciding
+    return ["the job failed although what decides has succeeded"] if wants and wants <= well else []
+
+
+def _ended_well(kid: Kid) -> bool:
+    return (isinstance(kid, Batch) and kid.phase == "Complete") or (
+        isinstance(kid, Pod) and kid.alone and kid.phase == "Succeeded"
+    )
+
+
+def _tried_again(book: Book, world: World, before: World, broken: list[str]) -> World:
+    """A new attempt of a gang: what the one before came to is of no matter any more."""
+    old, new = book.facts(before.status), book.facts(world.status)
+    if not book.cast.gang or new.end or new.attempts == old.attempts:
+        return world
+    if new.resumes == old.resumes and world.now < world.truth.wait:
+        broken.append("the gang was tried again before its back-off was over")
+    return world._replace(truth=world.truth._replace(done=(), permanent=False, wait=0))
 
 
 def restarted(world: World) -> World:
@@ -93,20 +123,16 @@ def _arrived(before: World, world: World, act: Act, shell: Shell) -> World:
     view = world.view
     if view is None or not (view.waits and shell.waits) or before.kids == world.kids:
         return world
-    touched = {one.kind for one in act.deletes} | {one.kind for one in act.creates}
-    kept = [kid for kid in view.kids if _resource(kid) not in touched]
-    new = [kid for kid in world.kids if _resource(kid) in touched]
+    touched = {one[0] for one in (*act.deletes, *act.patches, *act.creates)}  # the kinds
+    kept = [kid for kid in view.kids if resource(kid) not in touched]
+    new = [kid for kid in world.kids if resource(kid) in touched]
     return world._replace(view=view._replace(kids=ordered([*kept, *new])))
 
 
-def _resource(kid: Kid) -> str:
-    return kid.kind if isinstance(kid, Thing) else "Job" if isinstance(kid, Batch) else "Pod"
-
-
 def _delete(book: Book, world: World, sight: Sight, drop: Drop, shell: Shell, broken: list[str]) -> World:
-    if drop.kind == "TfJob":
+    if drop.kind == book.cast.kind.gvk.kind:
         return _expire(book, world, broken)
-    live = _named(world, drop.kind, drop.name)
+    live = book.named(world, drop.kind, drop.name)
     if live is None or (shell.by_uid and live.uid != drop.uid):
         return world
     if isinstance(live, Thing):
@@ -114,11 +140,12 @@ def _delete(book: Book, world: World, sight: Sight, drop: Drop, shell: Shell, br
             broken.append("something that is not ours was deleted")
         return world.with_kids(gone=(live,))
     broken += _why_not_deleted(book, world, sight, live)
-    for pod in world.pods(live.uid):
-        if pod.phase == "Failed" and pod not in sight.kids:  # it failed after we had looked
-            world = world.doubt(live.slot, live.uid).doubt(live.slot, pod.uid)
-    if live.phase == "Failed" and live not in sight.kids:
-        world = world.doubt(live.slot, live.uid)
+    for kid in (live, *world.pods(live.uid)):
+        if not isinstance(kid, Set) and kid.phase == "Failed" and kid not in sight.kids:  # after we had looked
+            for uid in (live.uid, kid.uid):
+                world = world.doubt(book.failure(live.slot, uid, live.attempt))
+    if isinstance(live, Pod):
+        return _closed(book, world, live).swap(live, live._replace(deleting=True))
     world = world.with_kids(gone=(live,))
     if not shell.background:
         pods = world.pods(live.uid)
@@ -126,17 +153,41 @@ def _delete(book: Book, world: World, sight: Sight, drop: Drop, shell: Shell, br
     return world
 
 
-def _why_not_deleted(book: Book, world: World, sight: Sight, live: Batch) -> list[str]:
+def _closed(book: Book, world: World, pod: Pod) -> World:
+    """A suspend ends the rendezvous of those whom it stops (S35)."""
+    if not (book.facts(world.status).suspended and pod.live):
+        return world
+    closed = tuple(sorted({*world.truth.closed, rendezvous(book, pod.body)}))
+    return world._replace(truth=world.truth._replace(closed=closed))
+
+
+def rendezvous(book: Book, body: int) -> str:
+    args = book.value(body)["spec"]["containers"][0]["args"]
+    return next(str(one) for one in args if "rdzv_id" in one)
+
+
+def _why_not_deleted(book: Book, world: World, sight: Sight, live: Batch | Set | Pod) -> list[str]:
     facts, suspend = book.facts(world.status), book.value(world.spec).get("suspend") is True
-    if facts.end or world.deleting:
+    if facts.end or world.deleting or live.slot not in book.wants(world.spec):
         return []
-    ends: list[Kid] = [live] if live.phase == "Complete" else []
-    ends += [pod for pod in world.pods(live.uid) if pod.phase == "Succeeded"]
-    if any(end in sight.kids for end in ends):
-        return ["a replica that ended well was deleted while the job goes on"]
     current = live.attempt >= facts.attempts[live.slot]
-    if current and not suspend and any(pod.live and not pod.deleting for pod in world.pods(live.uid)):
+    pods = [live] if isinstance(live, Pod) else world.pods(live.uid)
+    ends: list[Kid] = [live] if _ended_well(live) else []
+    ends += [pod for pod in pods if pod.phase == "Succeeded"]
+    if any(end in sight.kids for end in ends) and (current or not book.cast.gang):
+        return ["a replica that ended well was deleted while the job goes on"]
+    if current and not suspend and any(pod.live and not pod.deleting for pod in pods):
         return ["a running child of the current attempt was deleted"]
+    if isinstance(live, Pod) and live.phase == "Failed" and not live.disrupted and live in sight.kids:
+        return _why_not_replaced(world, facts, live, current and not suspend)
+    return []
+
+
+def _why_not_replaced(world: World, facts: Facts, pod: Pod, waits: bool) -> list[str]:
+    if pod.uid not in facts.counted:
+        return ["a failed pod was deleted before it was counted"]
+    if waits and world.now < pod.began + PAUSE:
+        return ["a worker was tried again before its back-off was over"]
     return []
 
 
@@ -148,8 +199,8 @@ def _expire(book: Book, world: World, broken: list[str]) -> World:
 
 
 def _create(book: Book, world: World, sight: Sight, make: Make, shell: Shell, broken: list[str]) -> World:
-    broken += _why_not_made(book, world, make)
-    there = _named(world, make.kind, make.name)
+    broken += _why_not_made(book, world, sight, make)
+    there = book.named(world, make.kind, make.name)
     if foreign_name(world, make.kind, make.name):
         if not shell.keeps:
             broken.append("something that is not ours was overwritten")
@@ -164,42 +215,75 @@ def _create(book: Book, world: World, sight: Sight, make: Make, shell: Shell, br
             return world
         broken.append("a live child was overwritten")
         world = world.with_kids(gone=(there,))
-    if make.slot == 0 and world.now < world.truth.wait:
+    if make.slot == 0 and not book.cast.gang and world.now < world.truth.wait:
         broken.append("the MASTER was tried again before its back-off was over")
-    if make.slot >= 0 and too_many(book.facts(world.status), book.value(world.spec)):
+    if make.slot >= 0 and too_many(book, world):
         broken.append("a replica was made again beyond backoffLimit")
-    return _made(world, make)
+    return _made(book, world, make)
 
 
-def _made(world: World, make: Make) -> World:
-    place = make.slot if make.slot >= 0 else 3
+def _made(book: Book, world: World, make: Make) -> World:
+    place = make.slot if make.slot >= 0 else len(book.cast.slots)
     gens = list(world.gens)
     gens[place] += 1
+    gen = gens[place]
     world = world._replace(gens=tuple(gens))
     if make.slot < 0:
-        return world.with_kids(Thing(make.kind, make.name, gens[place]))
-    return world.with_kids(Batch(make.slot, gens[place], make.attempt))
+        return world.with_kids(Thing(make.kind, make.name, gen, body=make.body))
+    if make.kind == "Pod":
+        return world.with_kids(Pod(make.slot, gen, 0, alone=True, attempt=make.attempt, body=make.body))
+    if make.kind == "StatefulSet":
+        body = book.value(make.body)
+        return world.with_kids(Set(make.slot, gen, make.attempt, body["spec"]["replicas"], book.number(unsized(body))))
+    return world.with_kids(Batch(make.slot, gen, make.attempt))
 
 
-def _why_not_made(book: Book, world: World, make: Make) -> list[str]:
-    broken = []
-    if book.facts(world.status).end:
+def unsized(body: Json) -> Json:
+    """A StatefulSet without its size, which changes."""
+    return {**body, "spec": {key: value for key, value in body["spec"].items() if key != "replicas"}}
+
+
+def _patch(book: Book, world: World, fix: Fix, broken: list[str]) -> World:
+    live, body = book.named(world, fix.kind, fix.name), book.value(fix.body)
+    facts, suspend = book.facts(world.status), book.value(world.spec).get("suspend") is True
+    if isinstance(live, Thing):
+        if live.foreign:
+            broken.append("something that is not ours was changed")
+        return world.swap(live, live._replace(body=book.number(merged(book.value(live.body), body))))
+    if not isinstance(live, Set):
+        return world
+    size = body["spec"]["replicas"]
+    if size and (facts.end or suspend):
+        broken.append("a StatefulSet was started again after the end, or while suspended")
+    return world.swap(live, live._replace(replicas=size))
+
+
+def _why_not_made(book: Book, world: World, sight: Sight, make: Make) -> list[str]:
+    broken, facts = [], book.facts(world.status)
+    if facts.end:
         broken.append("a child was made after the end")
     if book.value(world.spec).get("suspend") is True and make.slot >= 0:
         broken.append("a replica was made while suspended")
     if world.deleting:
         broken.append("a child was made for a job that is being deleted")
+    if make.slot < 0:
+        return broken
+    if make.slot not in book.wants(world.spec):
+        broken.append("a replica was made that the spec does not have")
+    if make.attempt != facts.attempts[make.slot]:
+        broken.append("a child was made of an attempt that status does not know")
+    if make.kind == "Pod" and rendezvous(book, make.body) in world.truth.closed:
+        broken.append("a worker was sent to a rendezvous that is closed")
+    if book.cast.gang and sight.current and any(one.attempt < make.attempt for one in world.batches()):
+        broken.append("two attempts of a gang stand side by side")
     return broken
 
 
-def too_many(facts: Facts, spec: Json, more: int = 0) -> bool:
-    """More failed attempts than backoffLimit allows (S4); without one only the MASTER's count (S14)."""
-    limit = spec.get("backoffLimit")
+def too_many(book: Book, world: World, more: int = 0) -> bool:
+    """More failed attempts than backoffLimit allows (S4); without one only those of what is judged count (S14), and
+    never where a Job tries again by itself, or every worker alone."""
+    facts, limit = book.facts(world.status), book.value(world.spec).get("backoffLimit")
+    style = book.cast.styles[0]
+    if style == "retrying" or (limit is None and style != "judged"):
+        return False
     return facts.failures[0] > 6 if limit is None else sum(facts.failures) + more > limit
-
-
-def _named(world: World, kind: str, name: str) -> Batch | Thing | None:
-    for kid in world.kids:
-        if not isinstance(kid, Pod) and kid.name == name and _resource(kid) == kind:
-            return kid
-    return None

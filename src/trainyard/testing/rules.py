@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 from trainyard.objects import Json
 from trainyard.testing.book import Book, Facts, Sight
-from trainyard.testing.obeying import too_many
-from trainyard.testing.world import Batch, Pod, World
+from trainyard.testing.obeying import rendezvous, too_many, unsized
+from trainyard.testing.world import Batch, Pod, Set, World, fills
 
 
 def after_step(book: Book, before: World, after: World) -> str:
@@ -20,38 +20,47 @@ def after_step(book: Book, before: World, after: World) -> str:
     old, new = book.facts(before.status), book.facts(after.status)
     if old.end:
         return f"the job left {old.end}"
-    if any(now < then for then, now in zip(old.attempts, new.attempts, strict=True)):
+    if any(-1 < now < then for then, now in zip(old.attempts, new.attempts, strict=True)):
         return "an attempt went backwards"
-    if any(now < then for then, now in zip(old.failures, new.failures, strict=True)):
+    if any(now < then for then, now in zip(old.failures, new.failures, strict=True)) and _same_roles(old, new):
         return "a count of failures went backwards"
     if new.resumes < old.resumes:
         return "the count of resumes went backwards"
     if new.resumes > old.resumes and new.attempts[0] == old.attempts[0]:
         return "a resume without a new attempt"
-    for slot in range(3):
-        if new.failures[slot] > _most(after, slot):
+    if book.cast.gang and len(set(new.attempts)) > 1:
+        return "the gang is not of one attempt"
+    if book.cast.styles[0] == "retrying" and new.resumes == old.resumes and new.attempts[0] > old.attempts[0] > -1:
+        return "what tries again by itself was made again although nobody resumed the job"
+    for counts in range(len(new.failures)):
+        if new.failures[counts] > _most(after, counts):
             return "a failure was counted twice, or one that was none"
     return _false_end(book, after, new) if new.end else ""
 
 
-def _most(world: World, slot: int) -> int:
-    return sum(one == slot for one, _ in (*world.truth.must, *world.truth.may))
+def _same_roles(old: Facts, new: Facts) -> bool:
+    return [one < 0 for one in old.attempts] == [one < 0 for one in new.attempts]
+
+
+def _most(world: World, counts: int) -> int:
+    return sum(by == counts for by, _ in (*world.truth.must, *world.truth.may))
 
 
 def _false_end(book: Book, world: World, facts: Facts) -> str:
     """An end that reality does not support."""
     truth, spec = world.truth, book.value(world.spec)
     if facts.reason == "JobSucceeded":
-        return "" if truth.succeeded else "the job succeeded although the MASTER did not"
+        wants = book.wants(world.spec) & book.cast.deciding
+        return "" if wants <= set(truth.done) else "the job succeeded although the MASTER did not"
     if facts.reason == "PermanentFailure":
         return "" if truth.permanent else "the job failed for good although nothing permanent happened"
-    if facts.reason == "BackoffLimitExceeded":
-        return "" if too_many(facts, spec, truth.in_place) else "backoffLimit was not exceeded"
+    if facts.reason == "BackoffLimitExceeded" and not (book.cast.styles[0] == "retrying" and truth.permanent):
+        return "" if too_many(book, world, truth.in_place) else "backoffLimit was not exceeded"
     if facts.reason == "DeadlineExceeded":
         deadline = spec.get("activeDeadlineSeconds")
         late = deadline is not None and facts.start is not None and world.now >= facts.start + deadline
         return "" if late else "the deadline was not over"
-    return f"an end for no reason: {facts.reason}"
+    return "" if facts.reason == "BackoffLimitExceeded" else f"an end for no reason: {facts.reason}"
 
 
 def at_rest(book: Book, world: World) -> str:
@@ -69,15 +78,14 @@ def at_rest(book: Book, world: World) -> str:
 def _wrong(book: Book, world: World, facts: Facts, spec: Json) -> Iterator[str]:
     running = [pod for pod in world.pods() if pod.phase == "Running"]
     if facts.end:
-        yield _uncleaned(world, facts, spec)
+        yield _uncleaned(book, world, facts, spec)
         if spec.get("ttlSecondsAfterFinished") is not None:
             yield "a finished job outlives its time to live"
         return
-    for slot in range(3):
-        must = sum(one == slot for one, _ in world.truth.must)
-        if facts.failures[slot] < must:
+    for counts, found in enumerate(facts.failures):
+        if found < sum(by == counts for by, _ in world.truth.must):
             yield "a failure was never counted"
-    if too_many(facts, spec, sum(pod.restarts for pod in running)):
+    if too_many(book, world, sum(pod.restarts for pod in running)):
         yield "it goes on beyond backoffLimit"
     if spec.get("suspend") is True:
         yield "a pod runs in a suspended job" if running else ""
@@ -87,36 +95,76 @@ def _wrong(book: Book, world: World, facts: Facts, spec: Json) -> Iterator[str]:
         yield "the job outlives its deadline"
     if facts.suspended:
         yield "the job was resumed and says that it is suspended"
-    for slot in range(len(spec["replicaSpecs"])):
-        yield _misplaced(world, facts, slot)
-    names = {thing.kind for thing in world.things() if not thing.foreign}
-    yield "" if "Service" in names else "the Service is missing"
+    wants = book.wants(world.spec)
+    for slot in wants:
+        yield _misplaced(book, world, facts, slot)
+    if any(fills(kid) and kid.slot not in wants for kid in world.kids):  # type: ignore[union-attr]  # no Thing fills
+        yield "a replica stays that the spec does not have"
+    yield _misfitting(book, world)
     if running and "Running" not in facts.true:
         yield "a replica runs and status does not say so"
 
 
-def _uncleaned(world: World, facts: Facts, spec: Json) -> str:
+def _uncleaned(book: Book, world: World, facts: Facts, spec: Json) -> str:
     stopped = facts.reason in ("BackoffLimitExceeded", "DeadlineExceeded")
-    clean = spec.get("cleanPodPolicy")
-    ours = [kid for kid in world.kids if isinstance(kid, Batch) or not (isinstance(kid, Pod) or kid.foreign)]
+    clean = spec.get("cleanPodPolicy") or book.cast.clean
+    ours = [kid for kid in world.kids if isinstance(kid, Batch | Set | Pod) or not kid.foreign]
     if clean == "All":
         return "cleanPodPolicy All left something" if ours else ""
     if clean == "Running" or stopped:
         live = any(pod.live for pod in world.pods())
         return "something runs on after the end" if live else ""
+    if any(not one.replicas for one in world.sets()):
+        return "a StatefulSet was stopped although cleanPodPolicy is None"
     return ""
 
 
-def _misplaced(world: World, facts: Facts, slot: int) -> str:
+def _misplaced(book: Book, world: World, facts: Facts, slot: int) -> str:
     """A replica of a job at rest runs in its current attempt, or has ended well, or its name is somebody else's."""
-    job = world.batch(slot)
-    if job is None:
-        held = slot == 1 and "NameConflict" in facts.true
-        fixed = slot == 1 and "SpecChangeIgnored" in facts.true
+    one = world.holder(slot)
+    if one is None:
+        held = "NameConflict" in facts.true and any(thing.foreign for thing in world.things())
+        fixed = slot in book.cast.fixed and "SpecChangeIgnored" in facts.true
         return "" if held or fixed else "a replica is missing"
-    pods = world.pods(job.uid)
-    if job.phase == "Complete" or any(pod.phase == "Succeeded" for pod in pods):
-        return "" if slot else "the MASTER has ended well and the job has not"
-    if job.attempt != facts.attempts[slot]:
+    current = one.attempt == facts.attempts[slot]
+    if isinstance(one, Set):
+        return _misshapen(book, world, one) if current else "a StatefulSet is of an older attempt"
+    pods = [one] if isinstance(one, Pod) else world.pods(one.uid)
+    if book.cast.gang and not current:
+        return "a replica is of an older attempt"
+    if (isinstance(one, Batch) and one.phase == "Complete") or any(pod.phase == "Succeeded" for pod in pods):
+        all_well = book.cast.deciding & book.wants(world.spec) <= set(world.truth.done)
+        return "the MASTER has ended well and the job has not" if slot in book.cast.deciding and all_well else ""
+    if not current:
         return "a replica is of an older attempt"
     return "" if any(pod.phase == "Running" for pod in pods) else "a replica does not run"
+
+
+def _misshapen(book: Book, world: World, one: Set) -> str:
+    wanted = book.body(world, one.slot, one.attempt)
+    if book.value(one.body) != unsized(wanted):
+        return "a StatefulSet is not what the spec says"
+    if one.replicas != wanted["spec"]["replicas"]:
+        return "a StatefulSet has not the size that the spec says"
+    runs = sum(pod.phase == "Running" for pod in world.pods(one.uid))
+    return "" if runs == one.replicas else "a replica does not run"
+
+
+def _misfitting(book: Book, world: World) -> str:
+    """The extras of a job at rest are those it has, and what they would be if they were made now."""
+    wanted = book.extras(world)
+    found = {(thing.kind, thing.name): thing for thing in world.things() if not thing.foreign}
+    if missing := sorted(wanted.keys() - found.keys()):
+        return f"the {missing[0].kind} is missing"
+    if surplus := sorted(found.keys() - wanted.keys()):
+        return f"the {surplus[0][0]} stays although the spec does not have it any more"
+    for ref, body in wanted.items():
+        if book.cast.bodies and book.value(found[ref].body) != body:
+            return f"the {ref.kind} {ref.name} is not what the spec says"
+    if book.cast.styles[0] == "alone":
+        names = {name for kind, name in found if kind == "Service"}
+        if names != {book.names[slot] for slot in book.wants(world.spec)}:
+            return "the Services are not those of the workers"
+        if len({rendezvous(book, pod.body) for pod in world.pods() if pod.live}) > 1:
+            return "the workers meet in different places"
+    return ""

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from trainyard.kinds import TFJOB
+from trainyard.testing.casts import tf
 from trainyard.testing.moves import Bounds
 from trainyard.testing.world import RUNTIME_ID
 from trainyard.testing.worlds import EVERY, Scene, explore
@@ -41,9 +41,10 @@ def small() -> Iterator[Case]:
     yield Case("old views, the rest", Scene(bounds=SMALL), frozenset([*LIVING, *rest]))
     yield from policies()
     yield Case("born suspended", _scene(suspend=True), frozenset([*ALWAYS, "suspend"]))
-    in_place = Scene({"backoffLimit": 1}, worker_restarts="OnFailure", bounds=Bounds(trouble=2, time=1))
+    in_place = Scene({"backoffLimit": 1}, tf(worker_restarts="OnFailure"), bounds=Bounds(trouble=2, time=1))
     yield Case("restarts in place", in_place, frozenset([*ALWAYS, "fail"]))
-    yield Case("a default PS", Scene(default_ps=True, bounds=SMALL), frozenset(["pass", "unasked", "succeed", "fail"]))
+    with_ps = Scene(cast=tf(default_ps=True), bounds=SMALL)
+    yield Case("a default PS", with_ps, frozenset(["pass", "unasked", "succeed", "fail"]))
     yield Case("TensorBoard", _scene(tensorboard={"logDir": "/l"}), frozenset(["pass", "unasked", "fail", "suspend"]))
     yield Case("a foreign name", foreign(), frozenset(["pass", "dying pass", "unasked", "fail", "time"]))
 
@@ -69,7 +70,7 @@ def big() -> Iterator[Case]:
         moves = frozenset([*ALWAYS, *VIEWS, "time", name])
         yield Case(f"old views, {name}", Scene(bounds=SMALL), moves)
     yield Case("two failures of two", _scene(backoffLimit=1, trouble=3), frozenset([*ALWAYS, "fail", "drain", "time"]))
-    yield Case("a default PS, all else", Scene(default_ps=True, bounds=SMALL), EVERY - {"remember"})
+    yield Case("a default PS, all else", Scene(cast=tf(default_ps=True), bounds=SMALL), EVERY - {"remember"})
 
 
 def foreign() -> Scene:
@@ -84,7 +85,7 @@ def main(cases: Iterable[Case]) -> None:
     total, began = 0, time.monotonic()
     for case in cases:
         start = time.monotonic()
-        found = explore(TFJOB, case.scene, moves=case.moves)
+        found = explore(case.scene, moves=case.moves)
         total += found.worlds
         print(f"{found.worlds:8} worlds  {time.monotonic() - start:6.1f} s  {case.name}", flush=True)
     print(f"{total:8} worlds  {time.monotonic() - began:6.1f} s  every rule holds")

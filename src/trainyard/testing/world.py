@@ -1,23 +1,23 @@
-"""A small world: one TfJob, its children, and what really happened. Everything here is a frozen, hashable value.
+"""A small world: one job, its children, and what really happened. Everything here is a frozen, hashable value.
 
-A batch Job is `Batch`, its pods are `Pod`, all other children are `Thing`. Uids count per name ("m1", "m1.2"), so two
-histories that differ only in the order of unrelated steps meet in the same world. `Truth` is what a perfect observer
-has seen; the operator never reads it, the rules do.
+A batch Job is `Batch`, a StatefulSet is `Set`, the pods of both, and those that fill a slot by themselves, are `Pod`,
+all other children are `Thing`. A slot is a number in the scene's `Cast`, and a letter in a uid: "a1" is the first
+object in the first slot, "a1.2" its second pod. Uids count per name, so two histories that differ only in the order of
+unrelated steps meet in the same world. `Truth` is what a perfect observer has seen; the operator never reads it, the
+rules do.
 """
 
 from __future__ import annotations
 
-from functools import cache
 from typing import NamedTuple
 
-from trainyard.core.children import Container, pod_lines
-from trainyard.core.model import Child
 from trainyard.core.names import runtime_id
 
 START = 1_700_000_000
+NAME = "small"
 JOB_UID = "job"
 RUNTIME_ID = runtime_id(JOB_UID, ())
-ROLES = ("MASTER", "WORKER", "PS")
+LETTERS = "abcdefgh"
 
 
 class Batch(NamedTuple):
@@ -32,15 +32,25 @@ class Batch(NamedTuple):
 
     @property
     def uid(self) -> str:
-        return f"{ROLES[self.slot][0].lower()}{self.gen}"
+        return f"{LETTERS[self.slot]}{self.gen}"
+
+
+class Set(NamedTuple):
+    """A StatefulSet that fills a slot."""
+
+    slot: int
+    gen: int
+    attempt: int
+    replicas: int
+    body: int  # what else it was made of, as the number of a value
 
     @property
-    def name(self) -> str:
-        return f"{ROLES[self.slot].lower()}-{RUNTIME_ID}-0"
+    def uid(self) -> str:
+        return f"{LETTERS[self.slot]}{self.gen}"
 
 
 class Pod(NamedTuple):
-    """A pod of a batch Job."""
+    """A pod of a batch Job or a StatefulSet, or one that fills a slot alone."""
 
     slot: int
     gen: int
@@ -53,14 +63,19 @@ class Pod(NamedTuple):
     restarts: int = 0
     ended: int = 0
     orphan: bool = False  # its Job went without it
+    alone: bool = False
+    attempt: int = 0  # the rest is of a pod that is alone
+    began: int = START
+    body: int = 0
 
     @property
     def owner(self) -> str:
-        return "" if self.orphan else f"{ROLES[self.slot][0].lower()}{self.gen}"
+        return "" if self.orphan else JOB_UID if self.alone else f"{LETTERS[self.slot]}{self.gen}"
 
     @property
     def uid(self) -> str:
-        return f"{ROLES[self.slot][0].lower()}{self.gen}.{self.number}"
+        whole = f"{LETTERS[self.slot]}{self.gen}"
+        return whole if self.alone else f"{whole}.{self.number}"
 
     @property
     def live(self) -> bool:
@@ -74,27 +89,29 @@ class Thing(NamedTuple):
     name: str
     gen: int
     foreign: bool = False
+    body: int = 0
 
     @property
     def uid(self) -> str:
         return f"{self.kind}{self.gen}"
 
 
-Kid = Batch | Pod | Thing
+Kid = Batch | Set | Pod | Thing
 Kids = tuple[Kid, ...]
 
 
 class Truth(NamedTuple):
     """What really happened. `must` are the uids of failed attempts that have to be counted, `may` those that can be
-    missed or taken for a failure, because their evidence was removed by somebody."""
+    missed or taken for a failure, because their evidence was removed by somebody. Each is told with the number of what
+    counts it, see `Cast.counts`."""
 
     must: tuple[tuple[int, str], ...] = ()
     may: tuple[tuple[int, str], ...] = ()
     in_place: int = 0
-    succeeded: bool = False  # the MASTER ended with 0 once
-    permanent: bool = False  # the MASTER ended with a permanent code once, undisturbed
-    wait: int = 0  # the MASTER is not made again before this time
-    started: int = 0  # the last start or resume that status has
+    done: tuple[int, ...] = ()  # slots that decide and have ended with 0
+    permanent: bool = False  # what is judged ended with a permanent code once, undisturbed
+    wait: int = 0  # no new attempt is made before this time
+    closed: tuple[str, ...] = ()  # rendezvous whose members were stopped by a suspend
 
 
 class View(NamedTuple):
@@ -116,7 +133,7 @@ class World(NamedTuple):
     spec: int
     status: int
     kids: Kids
-    gens: tuple[int, ...] = (0, 0, 0, 0)  # last uid by slot; the last place is for things
+    gens: tuple[int, ...]  # last uid by slot; the last place is for things
     deleting: bool = False
     now: int = START
     truth: Truth = Truth()
@@ -124,11 +141,21 @@ class World(NamedTuple):
     left: tuple[int, ...] = ()  # how often each bounded move may still happen
     view: View | None = None
 
-    def batch(self, slot: int) -> Batch | None:
-        return next((kid for kid in self.kids if isinstance(kid, Batch) and kid.slot == slot), None)
+    def holder(self, slot: int) -> Batch | Set | Pod | None:
+        """What fills the slot."""
+        return next((kid for kid in self.holders() if kid.slot == slot), None)
+
+    def holders(self) -> list[Batch | Set | Pod]:
+        return [kid for kid in self.kids if fills(kid)]  # type: ignore[misc]  # no Thing fills a slot
+
+    def workloads(self) -> list[Batch | Set]:
+        return [*self.batches(), *self.sets()]
 
     def batches(self) -> list[Batch]:
         return [kid for kid in self.kids if isinstance(kid, Batch)]
+
+    def sets(self) -> list[Set]:
+        return [kid for kid in self.kids if isinstance(kid, Set)]
 
     def pods(self, owner: str = "") -> list[Pod]:
         return [kid for kid in self.kids if isinstance(kid, Pod) and (not owner or kid.owner == owner)]
@@ -144,8 +171,8 @@ class World(NamedTuple):
     def swap(self, old: Kid, new: Kid) -> World:
         return self.with_kids(new, gone=(old,))
 
-    def fail(self, slot: int, uid: str, certain: bool) -> World:
-        truth, one = self.truth, (slot, uid)
+    def fail(self, one: tuple[int, str], certain: bool) -> World:
+        truth = self.truth
         if one in truth.must or (one in truth.may and not certain):
             return self
         if certain:
@@ -153,35 +180,25 @@ class World(NamedTuple):
             return self._replace(truth=truth._replace(must=tuple(sorted({*truth.must, one})), may=may))
         return self._replace(truth=truth._replace(may=tuple(sorted({*truth.may, one}))))
 
-    def doubt(self, slot: int, uid: str) -> World:
+    def doubt(self, one: tuple[int, str]) -> World:
         """The evidence of a failure goes: from now on it can be missed."""
-        truth, one = self.truth, (slot, uid)
+        truth = self.truth
         if one not in truth.must:
             return self
         must = tuple(kept for kept in truth.must if kept != one)
         return self._replace(truth=truth._replace(must=must, may=tuple(sorted({*truth.may, one}))))
 
 
+def fills(kid: Kid) -> bool:
+    return isinstance(kid, Batch | Set) or (isinstance(kid, Pod) and kid.alone)
+
+
+def resource(kid: Kid) -> str:
+    """The kind of the object."""
+    if isinstance(kid, Thing):
+        return kid.kind
+    return {Batch: "Job", Set: "StatefulSet", Pod: "Pod"}[type(kid)]
+
+
 def ordered(kids: list[Kid]) -> Kids:
     return tuple(sorted(kids, key=lambda kid: (type(kid).__name__, kid)))
-
-
-@cache
-def observed(kid: Kid) -> Child | None:
-    """The operator's record of a child; None for what its selector does not show."""
-    if isinstance(kid, Thing):
-        return None if kid.foreign else Child(kind=kid.kind, namespace="d", name=kid.name, uid=kid.uid, owner=JOB_UID)
-    role = ROLES[kid.slot]
-    if isinstance(kid, Batch):
-        return Child(
-            kind="Job", namespace="d", name=kid.name, uid=kid.uid, owner=JOB_UID, role=role, index=0,
-            attempt=kid.attempt, phase=kid.phase, reason="BackoffLimitExceeded" if kid.phase == "Failed" else "",
-            ended=float(kid.ended), created=float(START),
-        )  # fmt: skip
-    state = {"Pending": "waiting", "Running": "running"}.get(kid.phase, "terminated")
-    one = Container("tensorflow", state, kid.code, kid.reason, kid.restarts, False)
-    return Child(
-        kind="Pod", namespace="d", name=kid.uid, uid=kid.uid, owner=kid.owner, role=role, index=0, phase=kid.phase,
-        deleting=kid.deleting, disrupted=kid.disrupted, created=float(START + kid.number), started=float(START),
-        ended=float(kid.ended), containers=pod_lines(one),
-    )  # fmt: skip

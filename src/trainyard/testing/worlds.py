@@ -17,16 +17,17 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from trainyard.core import Kind
 from trainyard.objects import Json
 from trainyard.testing.book import Book, Sight
+from trainyard.testing.casts import Cast, tf
 from trainyard.testing.moves import MOVES, PASSES, Bounds, settled_step, sights
 from trainyard.testing.obeying import ALL, Shell, obey
 from trainyard.testing.rules import after_step, at_rest
-from trainyard.testing.world import Kid, Thing, World
+from trainyard.testing.world import LETTERS, Kid, Thing, World
 
 ROUNDS = 40
 REAL = Shell()
+DEATHS = 3  # after so many writes the operator may die; what comes later dies alike
 LOOKS = 3  # a name that somebody else holds is tried again for ever; after so many times we have seen enough
 EVERY = frozenset([*MOVES, *PASSES])
 
@@ -44,26 +45,15 @@ class Scene:
     """Where the exploration starts: a job that nobody has seen yet."""
 
     policies: Json = field(default_factory=dict)
-    default_ps: bool = False
-    worker_restarts: str = "Never"  # the WORKER's restartPolicy
+    cast: Cast = field(default_factory=tf)
     foreign: str = ""  # a Job of that name exists and is not ours
     bounds: Bounds = field(default_factory=Bounds)
 
-    def spec(self) -> Json:
-        def template(policy: str) -> Json:
-            return {"spec": {"containers": [{"name": "tensorflow", "image": "i"}], "restartPolicy": policy}}
-
-        items: list[Json] = [
-            {"tfReplicaType": "MASTER", "template": template("Never")},
-            {"tfReplicaType": "WORKER", "template": template(self.worker_restarts)},
-        ]
-        if self.default_ps:
-            items.append({"tfReplicaType": "PS"})
-        return {"replicaSpecs": items, **self.policies}
-
     def world(self, book: Book) -> World:
         kids: tuple[Kid, ...] = (Thing("Job", self.foreign, 0, True),) if self.foreign else ()
-        return World(book.number(self.spec()), book.number({}), kids, left=self.bounds.start())
+        spec = book.number({**self.cast.spec, **self.policies})
+        gens = (0,) * (len(self.cast.slots) + 1)
+        return World(spec, book.number({}), kids, gens, left=self.bounds.start())
 
 
 @dataclass
@@ -74,9 +64,9 @@ class Found:
     plans: int
 
 
-def explore(kind: Kind, scene: Scene, shell: Shell = REAL, moves: frozenset[str] = EVERY) -> Found:
+def explore(scene: Scene, shell: Shell = REAL, moves: frozenset[str] = EVERY) -> Found:
     """Visit every world. Raises Broken."""
-    book = Book(kind)
+    book = Book(scene.cast)
     first = scene.world(book)
     came: dict[World, tuple[World | None, str]] = {first: (None, "")}
     rested: set[World] = set()
@@ -94,8 +84,12 @@ def explore(kind: Kind, scene: Scene, shell: Shell = REAL, moves: frozenset[str]
                     came[after] = (world, told)
                     todo.append(after)
     except _Stop as stop:
-        raise Broken(stop.rule, _story(came, stop.world, stop.told)) from None
+        raise Broken(stop.rule, [_who(scene.cast), *_story(came, stop.world, stop.told)]) from None
     return Found(len(came), book.plans)
+
+
+def _who(cast: Cast) -> str:
+    return ", ".join(f"{LETTERS[place]} is {slot.role} {slot.index}" for place, slot in enumerate(cast.slots))
 
 
 class _Stop(Exception):
@@ -106,7 +100,7 @@ class _Stop(Exception):
 
 def _next(book: Book, world: World, shell: Shell, moves: frozenset[str]) -> Iterator[tuple[str, World]]:
     for told, sight in sights(world, moves):
-        limits = [ALL, 1, 2, 3] if "dying pass" in moves else [ALL]
+        limits = [ALL, *range(1, DEATHS + 1)] if "dying pass" in moves else [ALL]
         for limit in limits:
             done = obey(book, world, sight, limit, shell)
             if limit != ALL and done.writes >= done.wanted:

@@ -92,8 +92,8 @@ def observe_retrying_job(job: Job, slot: Slot, family: Family) -> Replica:
         return Replica(slot, None, "Unknown")
     failed = tuple(sorted(one.uid for one in pods if one.phase == "Failed" and not _disrupted(one)))
     found = Replica(slot, child, "Unknown", None, failed, restarts(pods), ended=bool(child.phase))
-    if child.phase == "Complete":
-        return found._replace(state="Succeeded")
+    if child.phase == "Complete" or any(one.phase == "Succeeded" for one in pods):  # the Job will say so, too
+        return found._replace(state="Succeeded", ended=True)
     if child.deleting or child.attempt < job.memory.role(slot.role).attempt:
         return found._replace(why="is being replaced")
     if child.phase == "Failed":

@@ -71,3 +71,13 @@ def test_kubectl_may_leave_the_checking_of_each_to_the_server(cluster: Cluster) 
         (found,) = [one for one in patches if one["x-kubernetes-group-version-kind"] == wanted]
         assert "fieldValidation" in [one["name"] for one in found["parameters"]]
     assert cluster.refused("GET", "/openapi/v3/apis/nope/v1").code == 404
+
+
+def test_kubectl_can_explain_a_custom_resource(cluster: Cluster) -> None:
+    cluster.make(CRDS, definition(GROUPS[1]))
+    schemas = cluster.get(f"/openapi/v3/apis/{GROUPS[1]}/v1")["components"]["schemas"]
+    assert list(schemas) == ["io.mlkube.mxnet.v1.MxJob"]
+    schema = schemas["io.mlkube.mxnet.v1.MxJob"]
+    assert schema["x-kubernetes-group-version-kind"] == [{"group": GROUPS[1], "version": "v1", "kind": "MxJob"}]
+    assert {"apiVersion", "kind", "metadata", "spec", "status"} <= set(schema["properties"])
+    assert schema["properties"]["spec"]["properties"]["mode"]["default"] == "fast"

@@ -69,6 +69,7 @@ def _resource(spec: Json, version: Json, stored: str) -> Resource:
         custom=True,
         generation=True,
         schema=_compiled(encode(_open(version))),
+        document=_open(version),
         prune=spec.get("preserveUnknownFields") is not True,
         fields=_field_reader(fields),
         field_names=tuple(fields),

@@ -1,7 +1,7 @@
 """OpenAPI v3, the part that kubectl asks for before it sends a manifest: may it leave the checking to the server?
 
 It looks at the PATCH of the kind and finds the parameter `fieldValidation`. Without this answer `kubectl create -f`
-refuses to send anything. Schemas are not published yet, so `kubectl explain` has nothing to say.
+refuses to send anything. Schemas are published for custom resources, so `kubectl explain` knows these and no others.
 """
 
 from __future__ import annotations
@@ -28,9 +28,25 @@ def answer(registry: Registry, path: str) -> Response | None:
             "openapi": "3.0.0",
             "info": {"title": "Trainyard", "version": "v1"},
             "paths": dict(_item(resource) for resource in found),
-            "components": {"schemas": {}},
+            "components": {"schemas": dict(_schema(resource) for resource in found if resource.document)},
         }
     )
+
+
+def _schema(resource: Resource) -> tuple[str, Json]:
+    document = resource.document or {}
+    named = {
+        "apiVersion": {"type": "string", "description": "The version of the API that this object is written in."},
+        "kind": {"type": "string", "description": "What this object is."},
+        "metadata": {"type": "object", "description": "Name, namespace, labels, annotations, owners."},
+    }
+    name = ".".join([*reversed(resource.group.split(".")), resource.version, resource.kind])
+    properties = {**named, **(document.get("properties") or {})}
+    return name, {**document, "properties": properties, "x-kubernetes-group-version-kind": [_gvk(resource)]}
+
+
+def _gvk(resource: Resource) -> Json:
+    return {"group": resource.group, "version": resource.version, "kind": resource.kind}
 
 
 def _place(resource: Resource) -> str:
@@ -39,12 +55,11 @@ def _place(resource: Resource) -> str:
 
 def _item(resource: Resource) -> tuple[str, Json]:
     inside = "namespaces/{namespace}/" if resource.namespaced else ""
-    gvk = {"group": resource.group, "version": resource.version, "kind": resource.kind}
     patch = {
         "operationId": f"patch{resource.kind}",
         "parameters": _PARAMETERS,
         "responses": {"200": {"description": "OK"}},
         "x-kubernetes-action": "patch",
-        "x-kubernetes-group-version-kind": gvk,
+        "x-kubernetes-group-version-kind": _gvk(resource),
     }
     return f"/{_place(resource)}/{inside}{resource.plural}/{{name}}", {"patch": patch}

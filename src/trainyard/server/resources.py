@@ -87,6 +87,8 @@ class Resource:
     """Fields of the spec that stay as they were made, as paths: "spec.template"."""
 
     schema: Schema | None = None
+    document: Json | None = None
+    """The schema as its author wrote it, for `kubectl explain`."""
     prune: bool = False
     """Fields that the schema does not know are taken away. Built-in resources keep them: newer ones pass through."""
     prepare: Callable[[Json, Json | None, Site], None] = nothing

@@ -106,6 +106,8 @@ async def feed(channel: web.WebSocketResponse, stdin: asyncio.StreamWriter) -> N
     async for message in channel:
         assert message.type is WSMsgType.BINARY
         if message.data == b"\xff\x00":
+            if channel.ws_protocol == V4:  # it knows no such thing
+                await channel.close(code=1002)
             stdin.close()
         elif message.data[0] == 0:
             with contextlib.suppress(ConnectionError):

@@ -74,7 +74,7 @@ async def test_megabytes_go_both_ways_on_every_python(place: Place, python: str)
 async def test_with_v4_stdin_stays_open_and_everything_else_is_as_with_v5(place: Place) -> None:
     place.toy.protocols = (V4,)
     typed = os.urandom(500_000)
-    done = await place.agent(WORKER, f"head -c {len(typed)}; exit 4", typed=typed)
+    done = await place.agent(WORKER, f"head -c {len(typed)}; sleep 0.3; exit 4", typed=typed)
     assert done == (4, typed, "")
 
 

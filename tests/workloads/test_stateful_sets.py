@@ -136,6 +136,28 @@ def test_the_status_counts_what_is_there_and_is_written_once() -> None:
     assert decide(stateful(status={**status, "currentRevision": revision}), pods, NOW) == Decision()
 
 
+def test_the_current_revision_moves_only_when_every_pod_is_of_the_new_one() -> None:
+    old = status_in(decide(stateful(), all_ready(stateful(), 2), NOW))
+    more = stateful(3, image="y", status=old, podManagementPolicy="Parallel")
+    half = status_in(decide(more, all_ready(more, 2), NOW))
+    assert half["currentRevision"] == old["currentRevision"] != half["updateRevision"]
+    by_hand = stateful(2, image="y", status=old, updateStrategy={"type": "OnDelete"})
+    whole = status_in(decide(by_hand, all_ready(by_hand, 2), NOW))
+    assert whole["currentRevision"] == old["currentRevision"] and "currentReplicas" not in whole
+
+
+def test_a_pod_that_is_being_deleted_is_there_but_neither_ready_nor_of_a_revision() -> None:
+    pods = all_ready(stateful(), 2)
+    status = status_in(decide(stateful(), [pods[0], going(pods[1])], NOW))
+    assert (status["replicas"], status["readyReplicas"], status["updatedReplicas"]) == (2, 1, 1)
+
+
+def test_an_old_pod_that_failed_at_once_waits_its_time_also_in_a_roll() -> None:
+    workload = stateful(1, image="y", podManagementPolicy="Parallel")
+    (pod,) = pods_of(stateful(1), 1)
+    assert not deleted_in(decide(workload, [stored(pod, "Failed")], NOW + 1))
+
+
 def test_a_ready_pod_is_available_after_min_ready_seconds_and_only_then_the_next_one_is_made() -> None:
     workload = stateful(minReadySeconds=30)
     (pod, _) = all_ready(workload, 2)

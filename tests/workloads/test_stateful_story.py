@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from workload_world import CONFIG_MAP, POD, World, running, template
 
 from trainyard.client import Api, NotFound
 from trainyard.objects import GVK, Json, labels_of, name_of, owner_reference, uid_of
+from trainyard.workloads import namespaces
 
 STATEFUL_SET = GVK("apps", "v1", "StatefulSet", "statefulsets")
 CLAIM = GVK("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims")
@@ -81,6 +84,9 @@ async def test_a_name_that_a_stranger_holds_is_told_once_waited_for_and_holds_no
     (told,) = await world.until(EVENT, lambda events: bool(events))
     assert told["type"] == "Warning" and "Pod w-0 is there already and belongs to somebody else" in told["message"]
     assert not (await world.api.get(POD, "default", "w-0"))["metadata"].get("ownerReferences")
+    async with asyncio.timeout(10):
+        while world.server.verbs[("create", "pods")] < 5:  # noqa: ASYNC110  # a refused create is no event of ours
+            await asyncio.sleep(0.01)
     await world.api.delete(POD, "default", "w-0", grace=0)
     await world.until(
         POD,
@@ -119,6 +125,11 @@ async def test_every_namespace_has_its_account_and_the_root_ca_and_gets_them_bac
         await world.until(NAMESPACE, lambda all: not any(name_of(one) == "team" for one in all), "")
 
 
+def test_a_namespace_on_its_way_out_gets_nothing() -> None:
+    meta = {"name": "team", "deletionTimestamp": "2024-01-01T00:00:00Z"}
+    assert namespaces.decide({"metadata": meta}, None, None, ROOT_CA).writes == ()
+
+
 async def test_a_cluster_without_a_ca_has_accounts_only(world: World) -> None:
     await there(world, ACCOUNT, "default", "default")
     with pytest.raises(NotFound):
@@ -129,6 +140,12 @@ OWNED = [
     ("apps/v1", "StatefulSet", a_set(0)),
     ("v1", "ServiceAccount", {}),
     ("v1", "ConfigMap", {}),
+    ("rbac.authorization.k8s.io/v1", "Role", {"rules": []}),
+    (
+        "rbac.authorization.k8s.io/v1",
+        "RoleBinding",
+        {"roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "child"}, "subjects": []},
+    ),
 ]
 
 

@@ -336,9 +336,8 @@ class Workloads:
         self._note(about, gvk, answer)
 
     async def _ensure(self, gvk: GVK, obj: Json, about: Json) -> None:
-        if gvk not in self._graph.stores:
-            return
-        with contextlib.suppress(AlreadyExists, NotFound):  # its namespace may have gone meanwhile
+        # Not found: nobody serves that resource, or its namespace has gone meanwhile.
+        with contextlib.suppress(AlreadyExists, NotFound):
             try:
                 self._note(about, gvk, await self._api.create(gvk, namespace_of(obj), obj))
             except Forbidden:

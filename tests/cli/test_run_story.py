@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import time
 import urllib.request
 from pathlib import Path
@@ -71,11 +72,12 @@ def test_a_failed_job_ends_with_1_and_says_why(tmp_path: Path) -> None:
 
 
 def test_what_holds_a_job_up_is_said_once_and_not_only_at_the_end(tmp_path: Path) -> None:
-    container = {"name": "elasticjob-worker", "image": "x", "command": ["sleep", "600"]}
+    code = "import time\ntime.sleep(600)"
+    container = {"name": "elasticjob-worker", "image": "x", "command": [sys.executable, "-c", code]}
     worker = {"replicas": 2, "restartPolicy": "ExitCode", "template": {"spec": {"containers": [container]}}}
     spec = {"rdzvEndpoint": "etcd:2379", "minReplicas": 2, "maxReplicas": 2, "replicaSpecs": {"Worker": worker}}
     one = {"apiVersion": "elastic.pytorch.org/v1alpha1", "kind": "ElasticJob", "metadata": {"name": "e"}, "spec": spec}
-    started = Started(tmp_path, [one], "--timeout", "34")
+    started = Started(tmp_path, [one], "--timeout", "17")
     started.until("problem: there is no Service etcd", "stderr")
     ended = started.end()
     assert ended.code == 124 and "there is no Service etcd" not in ended.err

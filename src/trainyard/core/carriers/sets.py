@@ -52,8 +52,9 @@ def stop_set(replica: Replica, reason: str) -> Patch | None:
 
 def resume_set(job: Job, replica: Replica) -> Patch | None:
     """Brings a set to the size that the spec says now, also one that somebody else has changed."""
-    role = job.role(replica.slot.role)
-    fresh = replica.child is not None and replica.state != "Unknown"
+    role, child = job.role(replica.slot.role), replica.child
+    # The attempt may have become a new one in this very pass; the set of the old one is deleted, not resized.
+    fresh = child is not None and replica.state != "Unknown" and child.attempt >= job.memory.role(child.role).attempt
     return _size(replica, role.replicas) if role and role.template is not None and fresh else None
 
 

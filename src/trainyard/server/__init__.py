@@ -2,7 +2,7 @@
 
 The path of a request is three files: http.py turns bytes into a Request, verbs.py decides what it means, log.py
 appends (and watching.py tells who listens). All that differs between resources is in one table, `resources.Resource`.
-Who asks is a User from the moment the token is read (tokens.py), and access.py judges him before any verb does anything.
+Who asks is a User from the moment a token is read (tokens.py), and access.py judges him before any verb acts.
 
 Rules for this room:
 - It knows neither a kind of job nor the operator: custom resources come as definitions, cross-field rules as functions.

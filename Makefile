@@ -11,7 +11,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 /usr/bin/pyt
 
 COMPILE := -q --universal --generate-hashes --no-header --no-annotate --python-version 3.11
 
-.PHONY: help demo test test-fast lint format leftovers bench worlds worlds-big lock clean
+.PHONY: help demo frameworks test test-fast lint format leftovers bench worlds worlds-big lock clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -34,6 +34,21 @@ $(VENV)/dev: $(VENV)/runtime requirements/dev.lock
 
 demo: $(VENV)/runtime ## train a distributed TensorFlow job on this machine, from nothing
 	@$(BIN)/trainyard run examples/tf_job_dist_train.yaml
+
+# What the frameworks need of the operating system: torch and its rendezvous, MPI, and the libraries of MXNet's wheel.
+SYSTEM := python3-torch python3-etcd etcd-server openmpi-bin libgomp1 libquadmath0
+
+frameworks: ## install what torch, ChainerMN and MXNet need of Debian (the rest is installed by the first run of an image)
+	@lacking=""; for p in $(SYSTEM); do [ "$$(dpkg-query -W -f='$${db:Status-Status}' $$p 2>/dev/null)" = installed ] || lacking="$$lacking $$p"; done; \
+	[ -n "$$lacking" ] || exit 0; \
+	if ! command -v apt-get >/dev/null; then \
+	  echo "make: no apt-get here. Install what brings torch and etcd's client for /usr/bin/python3, an etcd server up to 3.5, Open MPI, libgomp and libquadmath" >&2; exit 1; \
+	elif [ "$$(id -u)" != 0 ]; then \
+	  echo "make: missing:$$lacking. Run: sudo apt-get update && sudo apt-get install -y --no-install-recommends$$lacking" >&2; exit 1; \
+	fi; \
+	echo "make: installing$$lacking (all together about 165 MB to download, 690 MB on disk)" >&2; \
+	log=$$(mktemp); trap 'rm -f "$$log"' EXIT; export DEBIAN_FRONTEND=noninteractive; \
+	{ apt-get update && apt-get install -y --no-install-recommends $$lacking; } >"$$log" 2>&1 || { tail -20 "$$log" >&2; exit 1; }
 
 test: $(VENV)/dev ## every test, real TensorFlow included
 	@$(BIN)/python -m pytest -q -n 3 --dist worksteal -m "not frameworks"

@@ -307,7 +307,7 @@ async def test_names_in_its_words_are_rewritten_as_in_the_containers(yard: Yard)
     env = [{"name": "PEER", "value": "box:2222"}]
     await up(yard, container={**mounts, "env": env}, volumes=[{"name": "made", "emptyDir": {}}])
     script = "import os, sys; print(os.environ['PEER'], *sys.argv[1:])"
-    done = await execute(yard, "box", "python", "-c", script, "box:2222", "--out=/made/x", "box")
+    done = await execute(yard, "box", "python", "-c", script, "box:2222", "--out=/made/x", "box.default")
     peer, own, path, name = done.out.decode().split()
     assert peer == own and peer.startswith("127.0.0.1:")
     assert path.startswith("--out=/") and path.endswith("/volumes/made/x") and name == "127.0.0.1"

@@ -10,8 +10,9 @@ from trainyard.node import dns, paths
 from trainyard.node.names import Directory, Peer, Port, ports_of
 from trainyard.node.namespaced import resolv_conf
 from trainyard.node.sandbox import Mount
-from trainyard.node.shared import Ports, own_address, rewriter
-from trainyard.objects import Json
+from trainyard.node.shared import Ports, own_address
+from trainyard.node.textual import Known, declared_ports, rewriter
+from trainyard.objects import Json, Key
 
 
 def peer(name: str, address: str, ready: bool = True, subdomain: str = "job", **labels: str) -> Peer:
@@ -125,7 +126,13 @@ def test_the_resolver_file_has_the_pods_own_searches_after_the_clusters() -> Non
     assert alone == "nameserver 1.2.3.4"
 
 
-NAMES = {"ps-0", "ps-1", "ps-10", "web"}
+KNOWN = Known(
+    "here",
+    {"here": {"ps-0", "ps-1", "ps-10", "web", "etcd"}, "elastic-job": {"etcd-service", "ps-0"}},
+    {"job", "etcd-service"},
+    {"10.96.0.10": Key("elastic-job", "etcd-service"), "10.96.0.1": Key("default", "kubernetes")},
+    ("ps-0", frozenset({2379})),
+)
 
 
 @pytest.mark.parametrize(
@@ -150,12 +157,56 @@ NAMES = {"ps-0", "ps-1", "ps-10", "web"}
 def test_addresses_in_texts_become_ports_of_their_own(text: str, names: list[tuple[str, int]]) -> None:
     ports = Ports()
     try:
-        written = rewriter("here", NAMES, {"job"}, ports)(text)
+        written = rewriter(KNOWN, ports.of)(text)
         assert (written == text) is not bool(names)
         for name, number in names:
             assert f"127.0.0.1:{ports.known('here', name, number)}" in written
     finally:
         ports.close()
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("--rdzv_endpoint=etcd-service.elastic-job:2379", "--rdzv_endpoint=127.0.0.1:<elastic-job etcd-service 2379>"),
+        ("http://etcd-service.elastic-job.svc.cluster.local:2379", "http://127.0.0.1:<elastic-job etcd-service 2379>"),
+        ("etcd-service:2379", "etcd-service:2379"),
+        ("ps-0.elastic-job:1", "127.0.0.1:<elastic-job ps-0 1>"),
+        ("ps-0.job:1", "127.0.0.1:<here ps-0 1>"),
+        ("--rdzv_endpoint=10.96.0.10:2379", "--rdzv_endpoint=127.0.0.1:<elastic-job etcd-service 2379>"),
+        ("10.96.0.10", "127.0.0.1"),
+        ("10.96.0.101:2379", "10.96.0.101:2379"),
+        ("110.96.0.10:2379", "110.96.0.10:2379"),
+        ("10.96.0.1:443", "127.0.0.1:<default kubernetes 443>"),
+        ("http://0.0.0.0:2379", "http://127.0.0.1:<here ps-0 2379>"),
+        ("[::]:2379,0.0.0.0:2380", "127.0.0.1:<here ps-0 2379>,0.0.0.0:2380"),
+        ("10.0.0.0:2379", "10.0.0.0:2379"),
+        ("etcd", "etcd"),
+        ("etcd.here", "127.0.0.1"),
+        ("etcd:2379", "127.0.0.1:<here etcd 2379>"),
+    ],
+)
+def test_names_of_other_namespaces_and_addresses_of_services(text: str, expected: str) -> None:
+    given: dict[int, str] = {}
+
+    def port_of(namespace: str, name: str, number: int) -> int:
+        port = 20000 + len(given)
+        given[port] = f"<{namespace} {name} {number}>"
+        return port
+
+    written = rewriter(KNOWN, port_of)(text)
+    for port, meant in given.items():
+        written = written.replace(str(port), meant)
+    assert written == expected
+
+
+def test_declared_ports_are_those_of_the_containers() -> None:
+    ports = [{"containerPort": 80}, {"containerPort": 53, "protocol": "UDP"}, {"containerPort": 81, "protocol": "TCP"}]
+    inits = [{"name": "i", "ports": [{"containerPort": 99}]}]
+    assert declared_ports({"spec": {"initContainers": inits, "containers": [{"name": "c", "ports": ports}]}}) == {
+        80,
+        81,
+    }
 
 
 def test_a_port_is_given_once_and_to_one_only() -> None:
@@ -172,7 +223,7 @@ def test_a_port_is_given_once_and_to_one_only() -> None:
 
 
 def test_a_text_that_is_only_a_name_becomes_loopback() -> None:
-    rewrite = rewriter("here", NAMES, {"job"}, Ports())
+    rewrite = rewriter(KNOWN, Ports().of)
     assert [rewrite(text) for text in ("ps-0", "ps-0.job", "web.here.svc.cluster.local", "ps", "ps-0 ")] == [
         *("127.0.0.1", "127.0.0.1", "127.0.0.1", "ps", "ps-0 ")
     ]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from yards import Yard
 
-from trainyard.node.pods import Given, Missing
+from trainyard.node.pods import Given, Missing, TokenAsked
 from trainyard.node.volumes import Hopeless, Room, build
 from trainyard.objects import Json
 
@@ -16,6 +16,7 @@ POD: Json = {
     "metadata": {"name": "pod", "namespace": "here", "labels": {"app": "x"}},
     "spec": {"containers": [{"name": "main", "resources": {"limits": {"memory": "1Gi"}}}]},
 }
+LATER = Missing('failed to fetch token: serviceaccounts "default" not found', None, again=0.5)
 REFS = {
     ("configmap", "map"): {"data": {"a": "1", "b": "ps-0"}, "binaryData": {"raw": "AP8="}},
     ("secret", "secret"): {"data": {"key": "dmFsdWU="}},
@@ -25,7 +26,8 @@ REFS = {
 
 @pytest.fixture
 def room(tmp_path: Path) -> Room:
-    given = Given(POD, REFS, {"cpu": "2", "memory": "4Gi"})
+    tokens: dict[TokenAsked, str | Missing] = {TokenAsked("", 3607): "a token", TokenAsked("vault", 600): LATER}
+    given = Given(POD, REFS, {"cpu": "2", "memory": "4Gi"}, tokens)
     said: list[str] = []
     made = tmp_path / "claimed"
     made.mkdir()
@@ -73,11 +75,11 @@ def tree(folder: Path) -> dict[str, str]:
                                 ]
                             }
                         },
-                        {"serviceAccountToken": {"path": "token"}},
+                        {"serviceAccountToken": {"path": "deep/token", "expirationSeconds": 3607}},
                     ]
                 }
             },
-            {"a": "1", "key": "value", "mem": "1024"},
+            {"a": "1", "key": "value", "mem": "1024", "deep/token": "a token"},
         ),
         ({"persistentVolumeClaim": {"claimName": "new"}}, {}),
         ({"persistentVolumeClaim": {"claimName": "mine"}}, {}),
@@ -104,6 +106,31 @@ def test_what_is_missing_is_waited_for_with_the_kubelets_words(source: Json, mes
         build({"name": "vol", **source}, room)
     assert missing.value.message == f'MountVolume.SetUp failed for volume "vol" : {message}'
     assert missing.value.reason == "ContainerCreating" and missing.value.ref
+
+
+def test_a_token_that_is_refused_is_asked_for_again(room: Room) -> None:
+    source = {"serviceAccountToken": {"path": "token", "audience": "vault", "expirationSeconds": 600}}
+    with pytest.raises(Missing) as missing:
+        build({"name": "vol", "projected": {"sources": [source]}}, room)
+    expected = 'MountVolume.SetUp failed for volume "vol" : failed to fetch token: serviceaccounts "default" not found'
+    assert (missing.value.message, missing.value.again, missing.value.ref) == (expected, 0.5, None)
+
+
+def test_the_files_of_a_projected_volume_may_be_missing_have_modes_and_other_names(room: Room) -> None:
+    sources = [
+        {"configMap": {"name": "map", "items": [{"key": "a", "path": "deep/a", "mode": 0o600}]}},
+        {"configMap": {"name": "gone", "optional": True}},
+        {"secret": {"name": "none", "optional": True}},
+        {"downwardAPI": {"items": [{"path": "ns", "fieldRef": {"fieldPath": "metadata.namespace"}}]}},
+    ]
+    volume = build({"name": "vol", "projected": {"sources": sources, "defaultMode": 0o440}}, room)
+    assert tree(volume.path) == {"deep/a": "1", "ns": "here"} and volume.readonly
+    assert [stat.S_IMODE((volume.path / name).stat().st_mode) for name in ("deep/a", "ns")] == [0o600, 0o440]
+    plain = build({"name": "plain", "projected": {"sources": sources[3:]}}, room)
+    assert stat.S_IMODE((plain.path / "ns").stat().st_mode) == 0o644
+    with pytest.raises(Missing) as missing:
+        build({"name": "root-ca", "projected": {"sources": [{"configMap": {"name": "kube-root-ca.crt"}}]}}, room)
+    assert missing.value.ref == ("configmap", "kube-root-ca.crt")
 
 
 @pytest.mark.parametrize(

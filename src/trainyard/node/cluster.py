@@ -15,12 +15,13 @@ from contextlib import aclosing
 from functools import partial
 
 from trainyard.client import AlreadyExists, Api, ApiError, Conflict, Gone, NotFound, Unavailable
-from trainyard.node.pods import Ref
-from trainyard.objects import GVK, Json, decode, format_time, revision_of, uid_of
+from trainyard.node.pods import Ref, TokenAsked
+from trainyard.objects import GVK, Json, decode, format_time, parse_time, revision_of, uid_of
 
 POD = GVK("", "v1", "Pod", "pods")
 SERVICE = GVK("", "v1", "Service", "services")
 NODE = GVK("", "v1", "Node", "nodes")
+SERVICE_ACCOUNT = GVK("", "v1", "ServiceAccount", "serviceaccounts")
 _KINDS = {"configmap": GVK("", "v1", "ConfigMap", "configmaps"), "secret": GVK("", "v1", "Secret", "secrets")}
 _SHORTEST, _LONGEST = 0.1, 15.0
 
@@ -151,6 +152,24 @@ class Cluster:
             except ApiError as error:
                 failures += 1
                 await _pause(failures, error)
+
+    async def token(self, pod: Json, asked: TokenAsked) -> tuple[str, float]:
+        """A token of the pod's service account, bound to the pod, and when it expires. Raises ApiError, ValueError."""
+        meta, account = pod["metadata"], str((pod.get("spec") or {}).get("serviceAccountName") or "default")
+        bound = {"apiVersion": "v1", "kind": "Pod", "name": meta["name"], "uid": uid_of(pod)}
+        body: Json = {
+            "apiVersion": "authentication.k8s.io/v1",
+            "kind": "TokenRequest",
+            "metadata": {"name": account},
+            "spec": {"expirationSeconds": asked.seconds, "boundObjectRef": bound},
+        }
+        body["spec"]["audiences"] = [asked.audience] if asked.audience else []
+        ask = partial(self._api.create, SERVICE_ACCOUNT, meta["namespace"], body, "token")
+        status = (await self._keep_trying(ask)).get("status") or {}
+        end = parse_time(str(status.get("expirationTimestamp")))
+        if not status.get("token") or end is None:
+            raise ValueError("the API server answered without a token and its expirationTimestamp")
+        return str(status["token"]), end
 
     async def write_status(self, pod: Json, status: Json) -> Json | None:
         """Merge the status into the pod as we know it. None when it is gone; Conflict when it has changed since."""

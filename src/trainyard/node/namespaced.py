@@ -1,6 +1,6 @@
 """The network *namespace*: what pods see of names, Services and the outside world.
 
-The hub has the bridge (10.244.0.1) and, as its own, every address of 10.96.0.0/16. The runner listens on those through
+The hub has the bridge (10.244.0.1) and, as its own, every address of 10.96.0.0/12. The runner listens on those through
 sockets opened there: a resolver, a proxy, and one forwarder per port of a Service."""
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import cast
 
 from trainyard.node import dns
 from trainyard.node.names import DOMAIN, Directory, Port, cluster_ip, hostname_of, ports_of
-from trainyard.node.network import Network, Rewrite
+from trainyard.node.network import KUBERNETES, Network, Rewrite, api_variables
 from trainyard.node.sandbox import Failed, Mount, Sandbox
 from trainyard.node.streams import Streams, forward, proxy
 from trainyard.objects import Json, Key, namespace_of
@@ -22,7 +22,8 @@ from trainyard.objects.labels import HOSTS, spread
 
 GATEWAY = "10.244.0.1"
 PROXY_PORT = 3128
-_OURS = re.compile(r"10\.(244|96)\.\d+\.\d+$")  # addresses of pods and Services
+API_ADDRESS, API_PORT = "10.96.0.1", 443  # of the Service `kubernetes`
+_OURS = re.compile(r"10\.(244|9[6-9]|10\d|11[01])\.\d+\.\d+$")  # addresses of pods and Services
 _HIGHEST = 65534  # addresses of 10.244.0.0/16 that a pod may have: 2 to this
 
 
@@ -46,8 +47,14 @@ class NamespaceNetwork(Network):
     alone = True
     host_ip = GATEWAY
 
-    def __init__(self, sandbox: Sandbox, directory: Directory, say: Callable[[str], object]) -> None:
-        super().__init__(sandbox, directory, say)
+    def __init__(
+        self,
+        sandbox: Sandbox,
+        directory: Directory,
+        say: Callable[[str], object],
+        apiserver: tuple[str, int] | None = None,
+    ) -> None:
+        super().__init__(sandbox, directory, say, apiserver)
         self._servers: list[asyncio.Server] = []
         self._resolver: asyncio.BaseTransport | None = None
         self._forwarders: dict[tuple[str, Port], tuple[Key, asyncio.Server]] = {}
@@ -64,6 +71,7 @@ class NamespaceNetwork(Network):
         for port, serve in ((53, self._resolve), (PROXY_PORT, self._proxy)):
             sock = await self.sandbox.listen(GATEWAY, port)
             self._servers.append(await asyncio.start_server(serve, sock=sock))
+        await self.services_changed()
 
     async def stop(self) -> None:
         if self._resolver:
@@ -84,11 +92,20 @@ class NamespaceNetwork(Network):
         writer.close()
 
     async def _proxy(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await proxy(reader, writer, self._inside)
+        who = writer.get_extra_info("peername")
+        asker = next((peer for peer in self.directory.peers.values() if who and peer.address == who[0]), None)
 
-    async def _inside(self, host: str, port: int) -> Streams | None:
-        addresses = [host] if _OURS.match(host) else self.directory.lookup(host)
-        return await self.dial("", addresses[0], port) if addresses else None
+        async def inside(host: str, port: int) -> Streams | None:
+            """As the pod's own resolver would find it: the name as it stands, then in the pod's namespace."""
+            if _OURS.match(host):
+                return await self.dial("", host, port)
+            searches = ("", *(f".{one}" for one in cluster_searches(asker.namespace if asker else "default")))
+            for search in searches:
+                if addresses := self.directory.lookup(host + search):
+                    return await self.dial("", addresses[0], port)
+            return None
+
+        await proxy(reader, writer, inside)
 
     def allot(self, pod: Json) -> str:
         """A pod that comes back under its name gets its old address back if it can: neighbours that remember it win."""
@@ -109,14 +126,22 @@ class NamespaceNetwork(Network):
         self._used.pop(address, None)
 
     def variables(self, pod: Json) -> dict[str, str]:
-        ours = ["localhost", "127.0.0.1", "10.244.0.0/16", "10.96.0.0/16", ".svc", f".{DOMAIN}"]
+        ours = ["localhost", "127.0.0.1", "10.244.0.0/16", "10.96.0.0/12", ".svc", f".{DOMAIN}"]
         annotations = (pod.get("metadata") or {}).get("annotations") or {}
-        near = set(spread(str(annotations.get(HOSTS) or "")))
-        near |= {key.name for key in self.directory.services if key.namespace == namespace_of(pod)}
+        near = {hostname_of(pod), *spread(str(annotations.get(HOSTS) or ""))}
+        for key, service in self.directory.services.items():
+            if key.namespace == namespace_of(pod):
+                near.add(key.name)
+            if address := cluster_ip(service):
+                near |= {address, f"{key.name}.{key.namespace}"}  # most programs know no networks in no_proxy
+        found: dict[str, str] = {}
+        if self.apiserver:
+            near |= {API_ADDRESS, "kubernetes.default"}
+            found |= api_variables(API_ADDRESS, API_PORT)
         around = ",".join([*ours, *sorted(near)])
         gate = f"http://{GATEWAY}:{PROXY_PORT}"
         # gRPC believes in http_proxy too, and its no_proxy knows no networks; an empty variable of its own ends that.
-        found = {"grpc_proxy": ""}
+        found["grpc_proxy"] = ""
         for name, value in (("http_proxy", gate), ("https_proxy", gate), ("no_proxy", around)):
             found[name] = found[name.upper()] = value
         return found
@@ -162,10 +187,12 @@ class NamespaceNetwork(Network):
             wanted = {
                 (address, port): key
                 for key, service in self.directory.services.items()
-                if (address := cluster_ip(service))
+                if (address := cluster_ip(service)) and not (self.apiserver and key == KUBERNETES)
                 for port in ports_of(service)
                 if port.protocol == "TCP"
             }
+            if self.apiserver:  # from the beginning, whenever its Service is heard of
+                wanted[API_ADDRESS, Port(API_PORT, "")] = KUBERNETES
             for place in [place for place, (key, _) in self._forwarders.items() if wanted.get(place) != key]:
                 self._forwarders.pop(place)[1].close()
             for place, key in wanted.items():
@@ -184,6 +211,8 @@ class NamespaceNetwork(Network):
         self._forwarders[address, port] = key, await asyncio.start_server(serve, sock=sock)
 
     async def _backend(self, key: Key, port: Port) -> Streams | None:
+        if key == KUBERNETES and self.apiserver:
+            return await asyncio.open_connection(*self.apiserver)
         service = self.directory.services.get(key)
         backends = self.directory.backends(service, port) if service else []
         if not backends:
@@ -193,12 +222,16 @@ class NamespaceNetwork(Network):
         return await self.dial(f"{peer.namespace}/{peer.hostname}", peer.address, number)
 
 
+def cluster_searches(namespace: str) -> list[str]:
+    return [f"{namespace}.svc.{DOMAIN}", f"svc.{DOMAIN}", DOMAIN]
+
+
 def resolv_conf(spec: Json, namespace: str) -> str:
     """As the kubelet writes it for dnsPolicy ClusterFirst (or None), with the pod's dnsConfig added."""
     config = spec.get("dnsConfig") or {}
     own = spec.get("dnsPolicy") == "None"
     servers = [*([] if own else [GATEWAY]), *map(str, config.get("nameservers") or [])]
-    searches = [] if own else [f"{namespace}.svc.{DOMAIN}", f"svc.{DOMAIN}", DOMAIN]
+    searches = [] if own else cluster_searches(namespace)
     searches += [one for one in map(str, config.get("searches") or []) if one not in searches]
     options = {} if own else {"ndots": "5"}
     for one in config.get("options") or []:

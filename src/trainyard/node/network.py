@@ -18,6 +18,7 @@ from trainyard.node.streams import Streams
 from trainyard.objects import Json, Key
 
 Rewrite = Callable[[str], str]
+KUBERNETES = Key("default", "kubernetes")  # the Service that is the API server itself
 
 
 class Network(abc.ABC):
@@ -27,8 +28,15 @@ class Network(abc.ABC):
     alone: bool  # every pod has namespaces of its own
     host_ip: str
 
-    def __init__(self, sandbox: Sandbox, directory: Directory, say: Callable[[str], object]) -> None:
-        self.sandbox, self.directory, self.say = sandbox, directory, say
+    def __init__(
+        self,
+        sandbox: Sandbox,
+        directory: Directory,
+        say: Callable[[str], object],
+        apiserver: tuple[str, int] | None = None,
+    ) -> None:
+        """`apiserver`: where this machine finds the API server that pods are to use, with TLS."""
+        self.sandbox, self.directory, self.say, self.apiserver = sandbox, directory, say, apiserver
 
     @abc.abstractmethod
     async def start(self) -> None:
@@ -67,3 +75,18 @@ class Network(abc.ABC):
     @abc.abstractmethod
     async def dial(self, pod: str, address: str, port: int) -> Streams:
         """A connection to a port of that pod (its namespace/hostname and address)."""
+
+
+def api_variables(host: str, port: int) -> dict[str, str]:
+    """Where in-cluster clients look for the API server."""
+    place = f"tcp://{host}:{port}"
+    return {
+        "KUBERNETES_SERVICE_HOST": host,
+        "KUBERNETES_SERVICE_PORT": str(port),
+        "KUBERNETES_SERVICE_PORT_HTTPS": str(port),
+        "KUBERNETES_PORT": place,
+        f"KUBERNETES_PORT_{port}_TCP": place,
+        f"KUBERNETES_PORT_{port}_TCP_PROTO": "tcp",
+        f"KUBERNETES_PORT_{port}_TCP_PORT": str(port),
+        f"KUBERNETES_PORT_{port}_TCP_ADDR": host,
+    }

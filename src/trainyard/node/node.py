@@ -46,11 +46,14 @@ class Node:
         say: Callable[[str], object] = print,
         token: str = "",
         now: Callable[[], float] = time.time,
+        apiserver: tuple[str, int] | None = None,
     ) -> None:
+        """`apiserver`: host and port where pods, by this machine's network, find the API server with TLS."""
         self._now = now
         self.name, self.wanted = name, network
         self.network = ""  # the one that was chosen, once started
         self._state, self._images, self._mounts, self._say = state, images, dict(mounts or {}), say
+        self._apiserver = apiserver
         self._cluster = Cluster(api, name, say)
         self._directory = Directory()
         self._kubelet = Kubelet(self._log, self._enter, token)
@@ -149,7 +152,7 @@ class Node:
 
         sandbox = Sandbox(mode, exited, self._lost)
         await sandbox.start(self._state / "hub.log")
-        network = _NETWORKS[mode](sandbox, self._directory, self._say)
+        network = _NETWORKS[mode](sandbox, self._directory, self._say, self._apiserver)
         try:
             await _probe(sandbox, self._state / "probe", proven)
             await network.start()
@@ -221,6 +224,8 @@ class Node:
             one = Running(self._house, pod, self._gone)
             self._running[one.uid] = one
             one.begin()
+            if not self._house.network.alone:
+                self._adapt()  # a Service that is also this pod's name is the pod's from now on
             one.seen(pod)
 
     def _gone(self, one: Running) -> None:

@@ -13,9 +13,10 @@ import binascii
 import os
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from trainyard.node.words import expand, field, resource
+from trainyard.node import words
+from trainyard.node.words import expand, resource
 from trainyard.objects import Json, namespace_of
 
 Ref = tuple[str, str]  # ("configmap" | "secret", name)
@@ -32,20 +33,43 @@ PROXIES = ("http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY",
 
 
 class Missing(Exception):
-    """Something the container needs is not there. `ref` is what would change that, None when nothing known would."""
+    """Something the container needs is not there. `ref` is what would change that, None when nothing known would;
+    then `again` says after how many seconds it is worth another try, 0 for never."""
 
-    def __init__(self, message: str, ref: Ref | None, reason: str = "CreateContainerConfigError") -> None:
+    def __init__(
+        self, message: str, ref: Ref | None, reason: str = "CreateContainerConfigError", again: float = 0.0
+    ) -> None:
         super().__init__(message)
-        self.reason, self.message, self.ref = reason, message, ref
+        self.reason, self.message, self.ref, self.again = reason, message, ref, again
+
+
+@dataclass(frozen=True, slots=True)
+class TokenAsked:
+    """A service account token as a volume wants it. Without audience it is for the API server."""
+
+    audience: str
+    seconds: int
+
+    @classmethod
+    def of(cls, source: Json) -> TokenAsked:
+        return cls(str(source.get("audience") or ""), int(source.get("expirationSeconds") or 3600))
 
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """What is known when a container is made ready: the pod with its address in status, references, the node."""
+    """What is known when a container is made ready: the pod with its address in status, references, the node, tokens
+    (or why there is none)."""
 
     pod: Json
     refs: Refs
     capacity: Mapping[str, str]
+    tokens: Mapping[TokenAsked, str | Missing] = field(default_factory=dict)
+
+    def token(self, asked: TokenAsked) -> str:
+        found = self.tokens.get(asked) or Missing("failed to fetch token: nobody has asked for it", None)
+        if isinstance(found, Missing):
+            raise found
+        return found
 
     def pairs(self, ref: Ref, optional: bool, reason: str = "CreateContainerConfigError") -> dict[str, bytes]:
         """The content of a ConfigMap or Secret; empty when it is missing and may be."""
@@ -140,7 +164,7 @@ def _many(source: Json, given: Given) -> dict[str, str]:
 def _from(container: Json, source: Json, given: Given) -> str | None:
     if reference := source.get("fieldRef"):
         path = str(reference.get("fieldPath"))
-        value = field(given.pod, path)
+        value = words.field(given.pod, path)
         if value is None:
             raise Missing(f"unsupported fieldPath: {path}", None)
         return value

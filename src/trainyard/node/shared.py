@@ -1,12 +1,10 @@
 """The network *shared*: every pod on this machine's own network. Names do not resolve, so texts are rewritten.
 
-A NAT by text: where `name:port` stands in a text, and the name is one of the job's host names, of another pod's or of a
-Service's, it becomes 127.0.0.1 and a port of its own: allocated once per (namespace, name, port), so that the pod that
-listens there and those that connect agree. A text that is nothing but such a name becomes 127.0.0.1.
+What is rewritten is in textual.py; the ports that stand for names are allocated here.
 
 Rules:
-- Everything else stays as it is. A name buried in a program's code does not resolve.
 - A Service that is no pod's name is forwarded from its own port to a ready pod.
+- A pod listens on the port that its own name and number stand for, or on the very number.
 - Two runners on one machine do not take the same port: each port is held by a name in the abstract socket space."""
 
 from __future__ import annotations
@@ -16,20 +14,20 @@ import contextlib
 import errno
 import os
 import random
-import re
 import socket
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from trainyard.node.names import DOMAIN, Directory, ports_of
-from trainyard.node.network import Network, Rewrite
+from trainyard.node.names import Directory, cluster_ip, hostname_of, ports_of
+from trainyard.node.network import KUBERNETES, Network, Rewrite, api_variables
+from trainyard.node.pods import PROXIES
 from trainyard.node.sandbox import Mount, Sandbox
 from trainyard.node.streams import Streams, forward
+from trainyard.node.textual import LOOPBACK, Known, declared_ports, rewriter
 from trainyard.objects import Json, Key, namespace_of
 from trainyard.objects.labels import HOSTS, spread
 
-LOOPBACK = "127.0.0.1"
 _PORTS = range(20000, 32000)  # below what systems hand out by themselves
 _NOWHERE = "192.0.2.1"  # a documentation address: what a machine without network shows as a pod's address
 
@@ -105,11 +103,16 @@ class SharedNetwork(Network):
     name = "shared"
     alone = False
 
-    def __init__(self, sandbox: Sandbox, directory: Directory, say: Callable[[str], object]) -> None:
-        super().__init__(sandbox, directory, say)
+    def __init__(
+        self,
+        sandbox: Sandbox,
+        directory: Directory,
+        say: Callable[[str], object],
+        apiserver: tuple[str, int] | None = None,
+    ) -> None:
+        super().__init__(sandbox, directory, say, apiserver)
         self.host_ip = own_address()
         self.ports = Ports()
-        self._hosts: dict[str, dict[str, int]] = {}  # namespace -> host names of jobs, and how many pods say so
         self._forwarders: dict[tuple[Key, int], asyncio.Server] = {}
         self._adapting = asyncio.Lock()
         self._turn = 0
@@ -130,7 +133,12 @@ class SharedNetwork(Network):
         pass
 
     def variables(self, pod: Json) -> dict[str, str]:
-        return {}
+        found: dict[str, str] = {}
+        if any(os.environ.get(name) for name in PROXIES):  # pods get the runner's proxy, which is not for neighbours
+            own = os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or ""
+            around = ",".join(filter(None, [own, "localhost", LOOPBACK, self.host_ip]))
+            found["no_proxy"] = found["NO_PROXY"] = around
+        return found | (api_variables(*self.apiserver) if self.apiserver else {})
 
     def files(self, pod: Json, address: str, folder: Path) -> list[Mount]:
         return []
@@ -138,12 +146,19 @@ class SharedNetwork(Network):
     def rewrite(self, pod: Json) -> Rewrite:
         namespace = namespace_of(pod)
         annotations = (pod.get("metadata") or {}).get("annotations") or {}
-        names = set(spread(str(annotations.get(HOSTS) or "")))
-        names |= {peer.hostname for peer in self.directory.peers.values() if peer.namespace == namespace}
-        services = {key.name for key in self.directory.services if key.namespace == namespace}
-        subdomains = services | {peer.subdomain for peer in self.directory.peers.values() if peer.subdomain}
-        subdomains.add(str((pod.get("spec") or {}).get("subdomain") or ""))
-        return rewriter(namespace, names | services, subdomains, self.ports)
+        names: dict[str, set[str]] = {namespace: set(spread(str(annotations.get(HOSTS) or "")))}
+        subdomains = {str((pod.get("spec") or {}).get("subdomain") or "")}
+        for peer in self.directory.peers.values():
+            names.setdefault(peer.namespace, set()).add(peer.hostname)
+            subdomains.add(peer.subdomain)
+        addresses: dict[str, Key] = {}
+        for key, service in self.directory.services.items():
+            names.setdefault(key.namespace, set()).add(key.name)
+            subdomains.add(key.name)
+            if address := cluster_ip(service):
+                addresses[address] = key
+        known = Known(namespace, names, subdomains, addresses, (hostname_of(pod), declared_ports(pod)))
+        return rewriter(known, self.ports.of)
 
     async def services_changed(self) -> None:
         """Forward every Service that is not itself the name of a pod."""
@@ -152,7 +167,7 @@ class SharedNetwork(Network):
             wanted = {
                 (key, port.number): port
                 for key, service in self.directory.services.items()
-                if key not in pods and (service.get("spec") or {}).get("selector")
+                if key not in pods and self._is_served(key, service)
                 for port in ports_of(service)
                 if port.protocol == "TCP" and port.number
             }
@@ -161,6 +176,9 @@ class SharedNetwork(Network):
             for place in wanted:
                 if place not in self._forwarders:
                     await self._listen(*place)
+
+    def _is_served(self, key: Key, service: Json) -> bool:
+        return bool((service.get("spec") or {}).get("selector") or (key == KUBERNETES and self.apiserver))
 
     async def _listen(self, key: Key, number: int) -> None:
         async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -173,6 +191,8 @@ class SharedNetwork(Network):
             self.say(f"service {key}: cannot listen on {LOOPBACK}:{port}: {error.strerror}")
 
     async def _backend(self, key: Key, number: int) -> Streams | None:
+        if key == KUBERNETES and self.apiserver:
+            return await asyncio.open_connection(*self.apiserver)
         service = self.directory.services.get(key)
         port = next((one for one in ports_of(service or {}) if one.number == number), None)
         backends = self.directory.backends(service, port) if service and port else []
@@ -189,27 +209,3 @@ class SharedNetwork(Network):
         """A pod listens on the port that its own name and number were rewritten to, or on the very number."""
         namespace, _, hostname = pod.partition("/")
         return await asyncio.open_connection(LOOPBACK, self.ports.known(namespace, hostname, port) or port)
-
-
-def rewriter(namespace: str, names: set[str], subdomains: set[str], ports: Ports) -> Rewrite:
-    """The NAT by text for one namespace. Names are found as whole words, also fully qualified."""
-    if not (known := _any_of(names)):
-        return str
-    middle = _any_of(subdomains)
-    inside = rf"(?:\.(?:{middle}))?" if middle else ""
-    tail = rf"(?:\.{re.escape(namespace)}(?:\.svc(?:\.{re.escape(DOMAIN)})?)?)?\.?"
-    name = rf"(?<![\w.-])({known}){inside}{tail}"
-    pair, alone = re.compile(rf"{name}:([0-9]{{1,5}})(?![0-9])"), re.compile(name)
-
-    def one(found: re.Match[str]) -> str:
-        number = int(found[2])
-        return f"{LOOPBACK}:{ports.of(namespace, found[1], number)}" if 0 < number < 65536 else found[0]
-
-    def rewrite(text: str) -> str:
-        return LOOPBACK if alone.fullmatch(text) else pair.sub(one, text)
-
-    return rewrite
-
-
-def _any_of(names: set[str]) -> str:
-    return "|".join(re.escape(name) for name in sorted(names - {""}, key=lambda name: (-len(name), name)))

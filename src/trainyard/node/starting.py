@@ -19,8 +19,9 @@ from trainyard.node.cluster import Cluster, capacity
 from trainyard.node.images import ImageProblem, Images, Prepared, laid
 from trainyard.node.names import hostname_of
 from trainyard.node.network import Network, Rewrite
-from trainyard.node.pods import Given, Missing, command_line, environment, inherited, references
+from trainyard.node.pods import Given, Missing, command_line, containers, environment, inherited, references
 from trainyard.node.sandbox import Failed, Mount, Process, Sandbox
+from trainyard.node.tokens import Tokens
 from trainyard.node.volumes import Hopeless, Room, Volume, build
 from trainyard.node.words import expand
 from trainyard.objects import Json, namespace_of, uid_of
@@ -61,6 +62,7 @@ class Starter:
         self._housed = False
         self._housing = asyncio.Lock()
         self._volumes: dict[str, Volume] = {}
+        self._tokens = Tokens(house.cluster, pod, house.now)
         self._made: dict[str, tuple[Process, Rewrite]] = {}  # by container: the last process, and its mount paths
 
     async def process(self, container: Json, ident: str, blocked: Blocked) -> Process:
@@ -71,15 +73,18 @@ class Starter:
         while True:
             found = await self._house.cluster.fetch(namespace, refs)
             try:
-                given = Given(self._with_addresses(), found, capacity())
+                tokens = {} if self._housed else await self._tokens.all()
+                given = Given(self._with_addresses(), found, capacity(), tokens)
                 await self._furnish(given)
                 return self._described(container, ident, prepared, given)
             except Missing as missing:
                 blocked(missing.reason, missing.message)
-                if missing.ref is None:
-                    await asyncio.Event().wait()  # no change of another object can help; a deletion ends this
-                else:
+                if missing.ref is not None:
                     await self._house.cluster.changes(namespace, missing.ref, found.get(missing.ref))
+                elif missing.again:
+                    await asyncio.sleep(missing.again)
+                else:
+                    await asyncio.Event().wait()  # no change of another object can help; a deletion ends this
 
     def beside(self, name: str, command: list[str], tty: bool) -> Process:
         """Another program in a container that was started: its environment, its folder, its texts."""
@@ -90,12 +95,14 @@ class Starter:
 
     async def leave(self) -> None:
         """Give the pod's namespaces back."""
+        self._tokens.stop()
         if self._housed:
             self._housed = False
             await self._house.sandbox.remove_pod(self._uid)
 
     def lost(self) -> None:
         """The helper died, and the namespaces with it."""
+        self._tokens.stop()
         self._housed = False
 
     def _ignored(self, container: Json) -> None:
@@ -159,14 +166,31 @@ class Starter:
                 self._folder / "volumes",
                 self._house.state / "claims",
                 self._house.mounts,
-                self._house.network.rewrite(self._pod),
+                self._texts,
                 self._house.once,
             )
-            for volume in (self._pod.get("spec") or {}).get("volumes") or []:
+            # Those with texts of their own come last: on the shared network the others' paths are written into them.
+            asked = (self._pod.get("spec") or {}).get("volumes") or []
+            for volume in sorted(asked, key=lambda one: "configMap" in one or "projected" in one):
                 self._volumes[str(volume.get("name"))] = build(volume, room)
             memory = [*room.memory, str(self._folder / "shm")]
             await self._house.sandbox.add_pod(self._uid, hostname_of(self._pod), self._address, memory)
             self._housed = True
+            self._tokens.keep_fresh(room.folder)
+
+    def _texts(self, text: str) -> str:
+        """What becomes of the texts of ConfigMaps."""
+        text = self._house.network.rewrite(self._pod)(text)
+        if self._house.network.alone:
+            return text
+        folder = self._folder / "volumes"
+        mounts = {
+            str(mount.get("mountPath")): self._volumes.get(name := str(mount.get("name")), Volume(folder / name)).path
+            for one, _ in containers(self._pod)
+            for mount in one.get("volumeMounts") or []
+            if not mount.get("subPath") and not mount.get("subPathExpr")
+        }
+        return paths.rewriter([Mount(str(path), os.path.normpath(target)) for target, path in mounts.items()])(text)
 
     def _described(self, container: Json, ident: str, prepared: Prepared, given: Given) -> Process:
         network = self._house.network

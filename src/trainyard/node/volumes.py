@@ -3,7 +3,8 @@
 Rules:
 - Everything made for a pod is in the pod's own folder, and goes with it. Claims are folders of the cluster's state and
   stay. A hostPath is only made when its type says "OrCreate".
-- Written once, when the pod starts: a later edit of a ConfigMap does not reach a running pod.
+- Written once, when the pod starts: a later edit of a ConfigMap does not reach a running pod. Only service account
+  tokens are renewed (tokens.py).
 - What can be cured by time is `Missing`; what cannot is `Hopeless`, and fails the pod."""
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from trainyard.node import words
-from trainyard.node.pods import Given, Missing, Ref, containers
+from trainyard.node.pods import Given, Missing, Ref, TokenAsked, containers
 from trainyard.objects import Json, namespace_of
 
 _WAITING = "ContainerCreating"  # what the kubelet shows while a volume cannot be set up
@@ -63,7 +64,7 @@ def build(volume: Json, room: Room) -> Volume:
                 return make(name, source, room)
             except Missing as missing:
                 text = f'MountVolume.SetUp failed for volume "{name}" : {missing.message}'
-                raise Missing(text, missing.ref, _WAITING) from None
+                raise Missing(text, missing.ref, _WAITING, missing.again) from None
             except OSError as error:
                 raise Hopeless(f'volume "{name}": {error}') from None
     asked = ", ".join(word for word in volume if word != "name") or "nothing"
@@ -94,8 +95,8 @@ def _downward(name: str, source: Json, room: Room) -> Volume:
 def _projected(name: str, source: Json, room: Room) -> Volume:
     found: dict[str, tuple[bytes, int | None]] = {}
     for one in source.get("sources") or []:
-        if "serviceAccountToken" in one:
-            room.say(f"volume {name}: the service account token is left out; this node issues none")
+        if isinstance(part := one.get("serviceAccountToken"), dict):
+            found[str(part.get("path") or "token")] = room.given.token(TokenAsked.of(part)).encode(), None
         for kind in ("configMap", "secret"):
             if isinstance(part := one.get(kind), dict):
                 found |= _chosen(kind.lower(), str(part.get("name")), part, room)

@@ -11,7 +11,7 @@ import socket
 from . import calls, netlink  # relative: see the package's docstring
 
 BRIDGE, GATEWAY = "yard0", "10.244.0.1"
-POD_BITS, SERVICES, SERVICE_BITS = 16, "10.96.0.0", 16
+POD_BITS, SERVICES, SERVICE_BITS = 16, "10.96.0.0", 12  # the range of Services that most clusters have
 _POD_KINDS = (calls.NEWNET, calls.NEWUTS, calls.NEWIPC)
 _NAMES = {calls.NEWNET: "net", calls.NEWUTS: "uts", calls.NEWIPC: "ipc"}
 

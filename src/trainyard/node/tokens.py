@@ -1,0 +1,109 @@
+"""The service account tokens of one pod: asked for when its volumes are made, renewed while it lives.
+
+Rules:
+- Asked for by TokenRequest, bound to the pod: the API server lets it die with the pod.
+- Renewed after four fifths of its life, or a day. The file is replaced as a whole: nobody reads half a token.
+- A token that is refused is waited for as the kubelet does, longer each time."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import stat
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainyard.client import ApiError
+from trainyard.node.cluster import Cluster
+from trainyard.node.pods import Missing, TokenAsked
+from trainyard.objects import Json
+
+log = logging.getLogger(__name__)
+
+_PART_OF_LIFE, _LONGEST_LIFE = 0.8, 24 * 3600.0
+_FIRST_RETRY, _LONGEST_RETRY = 0.5, 122.0
+_LOOK_EVERY = 60.0  # the clock may be moved
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    text: str
+    due: float  # when to ask for the next one
+
+
+def asked_by(pod: Json) -> Iterator[tuple[str, str, TokenAsked]]:
+    """Every token that the pod's volumes want: volume, path in it, and what to ask for."""
+    for volume in (pod.get("spec") or {}).get("volumes") or []:
+        for source in (volume.get("projected") or {}).get("sources") or []:
+            if isinstance(wanted := source.get("serviceAccountToken"), dict):
+                yield str(volume.get("name")), str(wanted.get("path") or "token"), TokenAsked.of(wanted)
+
+
+class Tokens:
+    def __init__(self, cluster: Cluster, pod: Json, now: Callable[[], float]) -> None:
+        self._cluster, self._pod, self._now = cluster, pod, now
+        self._have: dict[TokenAsked, Token] = {}
+        self._failures = 0
+        self._renewing: asyncio.Task[None] | None = None
+
+    async def all(self) -> dict[TokenAsked, str | Missing]:
+        """What the pod's volumes want; in place of a token the reason why there is none yet."""
+        found: dict[TokenAsked, str | Missing] = {}
+        for _, _, asked in asked_by(self._pod):
+            try:
+                found[asked] = (await self._fresh(asked)).text
+            except (ApiError, ValueError) as error:
+                self._failures += 1
+                wait = min(_FIRST_RETRY * 2 ** (self._failures - 1), _LONGEST_RETRY)
+                reason = error.message if isinstance(error, ApiError) else str(error)
+                found[asked] = Missing(f"failed to fetch token: {reason}", None, again=wait)
+        return found
+
+    async def _fresh(self, asked: TokenAsked) -> Token:
+        token = self._have.get(asked)
+        if token is None or token.due <= self._now():
+            began = self._now()
+            text, end = await self._cluster.token(self._pod, asked)
+            token = Token(text, began + min(_PART_OF_LIFE * max(0.0, end - began), _LONGEST_LIFE))
+            self._have[asked], self._failures = token, 0
+        return token
+
+    def keep_fresh(self, volumes: Path) -> None:
+        """Renew the files below that folder from now on."""
+        self.stop()
+        files = [(volumes / volume / path, asked) for volume, path, asked in asked_by(self._pod)]
+        if files:
+            self._renewing = asyncio.create_task(self._renew(files))
+
+    def stop(self) -> None:
+        if self._renewing:
+            self._renewing.cancel()
+            self._renewing = None
+
+    async def _renew(self, files: list[tuple[Path, TokenAsked]]) -> None:
+        while True:
+            wait = min(self._have[asked].due for _, asked in files) - self._now()
+            await asyncio.sleep(min(max(wait, _FIRST_RETRY), _LOOK_EVERY))
+            for file, asked in files:
+                before = self._have[asked]
+                try:
+                    token = await self._fresh(asked)
+                    if token != before:
+                        replace_file(file, token.text.encode())
+                except (ApiError, ValueError, OSError) as error:
+                    log.warning("a token is not renewed file=%s error=%s", file, error)
+
+
+def replace_file(file: Path, content: bytes) -> None:
+    """Another content under the same name and mode, at once."""
+    new = file.with_name(f".{file.name}.new")
+    with contextlib.suppress(FileNotFoundError):
+        new.unlink()
+    fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with os.fdopen(fd, "wb") as opened:
+        opened.write(content)
+        os.fchmod(opened.fileno(), stat.S_IMODE(file.stat().st_mode))
+    new.replace(file)

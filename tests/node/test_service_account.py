@@ -1,0 +1,281 @@
+"""What a pod gets of its service account, and how it reaches the API server: in both networks."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import datetime
+import ipaddress
+import json
+import ssl
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+from yards import TOKEN, CurrentInterpreter, Yard, waiting
+
+from trainyard.client import AlreadyExists, Api, ApiError
+from trainyard.client.errors import error_for
+from trainyard.node import Node
+from trainyard.node.cluster import SERVICE, SERVICE_ACCOUNT
+from trainyard.objects import GVK, Json, format_time
+from trainyard.server import Server
+
+CONFIG_MAP = GVK("", "v1", "ConfigMap", "configmaps")
+FOLDER = "/var/run/secrets/kubernetes.io/serviceaccount"
+# As the admission plugin writes it.
+VOLUME: Json = {
+    "name": "kube-api-access-x2x4z",
+    "projected": {
+        "defaultMode": 420,
+        "sources": [
+            {"serviceAccountToken": {"expirationSeconds": 3607, "path": "token"}},
+            {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
+            {
+                "downwardAPI": {
+                    "items": [
+                        {"path": "namespace", "fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.namespace"}}
+                    ]
+                }
+            },
+        ],
+    },
+}
+ACCOUNT = {"volumes": [VOLUME], "serviceAccountName": "robot"}
+MOUNT = {"volumeMounts": [{"name": VOLUME["name"], "mountPath": FOLDER, "readOnly": True}]}
+ASK = f"""
+import os, ssl, urllib.request
+secure = ssl.create_default_context(cafile='{FOLDER}/ca.crt')
+host, port = os.environ['KUBERNETES_SERVICE_HOST'], os.environ['KUBERNETES_SERVICE_PORT']
+def ask(host):
+    token = open('{FOLDER}/token').read()
+    head = {{'Authorization': 'Bearer ' + token}}
+    asked = urllib.request.Request(f'https://{{host}}:{{port}}/api/v1/namespaces/default/pods', headers=head)
+    return urllib.request.urlopen(asked, context=secure, timeout=20).read().decode()
+"""
+
+
+@dataclass
+class Tls:
+    """A TLS server in the API server's place: it answers with what it was asked."""
+
+    ca: str
+    port: int = 0
+    asked: list[tuple[str, str]] = field(default_factory=list)
+
+    async def answer(self, request: web.Request) -> web.Response:
+        self.asked.append((request.path, request.headers.get("Authorization", "")))
+        return web.Response(text=f"hello {request.headers.get('Authorization')}")
+
+
+@dataclass
+class Issuer:
+    """The API server's part of TokenRequest. `life` is that of the next tokens."""
+
+    life: float = 3607.0
+    given: list[tuple[str, Json]] = field(default_factory=list)
+    refusal: ApiError | None = None
+    renewed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def token(self, namespace: str, body: Json, now: float) -> Json:
+        if self.refusal:
+            raise self.refusal
+        self.given.append((namespace, body))
+        if len(self.given) > 1:
+            self.renewed.set()
+        return {"status": {"token": f"token-{len(self.given)}", "expirationTimestamp": format_time(now + self.life)}}
+
+
+class WithTokens(Api):
+    """A client whose server hands out tokens, whatever the embedded one does yet."""
+
+    issuer: Issuer
+
+    async def create(self, gvk: GVK, namespace: str, obj: Json, subresource: str = "", **more: Any) -> Json:
+        if (gvk, subresource) == (SERVICE_ACCOUNT, "token"):
+            now = datetime.datetime.now(datetime.UTC).timestamp()
+            return self.issuer.token(namespace, obj, now)
+        return await super().create(gvk, namespace, obj, subresource, **more)
+
+
+def certificates(folder: Path) -> tuple[str, ssl.SSLContext]:
+    """An authority of its own and a server that it vouches for."""
+    now = datetime.datetime.now(datetime.UTC)
+    names = [x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)]) for text in ("test authority", "test server")]
+    keys = [ec.generate_private_key(ec.SECP256R1()) for _ in names]
+    made = []
+    for name, key, authority in zip(names, keys, (True, False), strict=True):
+        builder = x509.CertificateBuilder().subject_name(name).issuer_name(names[0]).public_key(key.public_key())
+        builder = builder.serial_number(x509.random_serial_number())
+        builder = builder.not_valid_before(now).not_valid_after(now + datetime.timedelta(days=1))
+        builder = builder.add_extension(x509.BasicConstraints(authority, None), critical=True)
+        if not authority:
+            hosts = [x509.DNSName("kubernetes.default.svc"), x509.DNSName("kubernetes.default")]
+            addresses = [x509.IPAddress(ipaddress.ip_address(one)) for one in ("127.0.0.1", "10.96.0.1")]
+            builder = builder.add_extension(x509.SubjectAlternativeName([*hosts, *addresses]), critical=False)
+        made.append(builder.sign(keys[0], hashes.SHA256()).public_bytes(serialization.Encoding.PEM))
+    private = keys[1].private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    (folder / "server.pem").write_bytes(made[1] + private)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(folder / "server.pem")
+    return made[0].decode(), context
+
+
+@dataclass
+class World:
+    yard: Yard
+    tls: Tls
+    issuer: Issuer
+
+    async def root_ca(self) -> None:
+        meta = {"name": "kube-root-ca.crt"}
+        body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": {"ca.crt": self.tls.ca}}
+        await self.yard.api.create(CONFIG_MAP, "default", body)
+
+
+@pytest.fixture(params=["namespace", "shared"])
+async def world(request: pytest.FixtureRequest, state: Path, tmp_path: Path) -> AsyncIterator[World]:
+    ca, context = certificates(tmp_path)
+    tls, issuer, lines = Tls(ca), Issuer(), list[str]()
+    app = web.Application()
+    app.router.add_get("/{any:.*}", tls.answer)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context).start()
+    tls.port = runner.addresses[0][1]
+    server = Server(token=TOKEN)
+    await server.start()
+    async with WithTokens(server.url, TOKEN) as api:
+        api.issuer = issuer
+        place = ("127.0.0.1", tls.port)
+        images = CurrentInterpreter(state)
+        node = Node(api, state, images, network=request.param, token=TOKEN, say=lines.append, apiserver=place)
+        await node.start()
+        service = {"clusterIP": "10.96.0.1", "ports": [{"name": "https", "port": 443}]}
+        body = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "kubernetes"}, "spec": service}
+        with contextlib.suppress(AlreadyExists):
+            await api.create(SERVICE, "default", body)
+        yield World(Yard(api, node, lines), tls, issuer)
+        await node.stop(kill=True)
+    await server.stop()
+    await runner.cleanup()
+
+
+async def test_a_pod_asks_the_api_server_with_the_standard_library(world: World) -> None:
+    await world.root_ca()
+    await world.yard.pod("asks", ASK + "print(ask(host))", container=MOUNT, **ACCOUNT)
+    assert await world.yard.result("asks") == "hello Bearer token-1\n"
+    assert world.tls.asked == [("/api/v1/namespaces/default/pods", "Bearer token-1")]
+    ((namespace, body),) = world.issuer.given
+    pod = await world.yard.phase("asks", "Succeeded")
+    bound = {"apiVersion": "v1", "kind": "Pod", "name": "asks", "uid": pod["metadata"]["uid"]}
+    assert (namespace, body["metadata"]["name"]) == ("default", "robot")
+    assert body["spec"] == {"expirationSeconds": 3607, "boundObjectRef": bound, "audiences": []}
+
+
+async def test_the_files_are_there_with_their_modes_and_cannot_be_written(world: World) -> None:
+    await world.root_ca()
+    script = f"""
+import os, stat
+for name in ('ca.crt', 'namespace', 'token'):
+    print(name, oct(stat.S_IMODE(os.stat('{FOLDER}/' + name).st_mode)))
+print(open('{FOLDER}/namespace').read())
+"""
+    await world.yard.pod("looks", script, container=MOUNT, **ACCOUNT)
+    assert await world.yard.result("looks") == "ca.crt 0o644\nnamespace 0o644\ntoken 0o644\ndefault\n"
+
+
+async def test_a_pod_waits_for_the_root_certificate(world: World) -> None:
+    await world.yard.pod("waits", ASK + "print(ask(host))", container=MOUNT, **ACCOUNT)
+    text = f'MountVolume.SetUp failed for volume "{VOLUME["name"]}" : configmap "kube-root-ca.crt" not found'
+    seen = await world.yard.until("waits", lambda status: waiting(status).get("message") == text)
+    assert waiting(seen["status"])["reason"] == "ContainerCreating" and seen["status"]["phase"] == "Pending"
+    await world.root_ca()
+    assert (await world.yard.result("waits")).startswith("hello Bearer token-")
+
+
+async def test_a_pod_waits_for_its_service_account(world: World) -> None:
+    await world.root_ca()
+    world.issuer.refusal = error_for(404, "NotFound", 'serviceaccounts "robot" not found')
+    await world.yard.pod("waits", "print('runs')", container=MOUNT, **ACCOUNT)
+    text = f'MountVolume.SetUp failed for volume "{VOLUME["name"]}" : '
+    text += 'failed to fetch token: serviceaccounts "robot" not found'
+    await world.yard.until("waits", lambda status: waiting(status).get("message") == text)
+    world.issuer.refusal = None
+    assert await world.yard.result("waits") == "runs\n"
+
+
+async def test_a_token_is_renewed_in_the_file_before_it_dies(world: World) -> None:
+    await world.root_ca()
+    world.issuer.life = 2.0
+    script = f"""
+import time
+seen = ''
+while True:
+    if (now := open('{FOLDER}/token').read()) != seen:
+        print(now, flush=True)
+        if seen:
+            break
+        seen = now
+    time.sleep(0.01)
+"""
+    await world.yard.pod("watches", script, container=MOUNT, **ACCOUNT)
+    first, second = (await world.yard.result("watches")).split()
+    assert (first, second) != ("", "") and int(second.removeprefix("token-")) == int(first.removeprefix("token-")) + 1
+
+
+async def test_a_pod_without_the_volume_gets_no_token(world: World) -> None:
+    script = "import os; print(os.environ['KUBERNETES_SERVICE_PORT'], os.environ['KUBERNETES_PORT'])"
+    await world.yard.pod("plain", script)
+    port, place = (await world.yard.result("plain")).split()
+    assert place.endswith(f":{port}") and not world.issuer.given
+
+
+async def test_the_variables_of_the_pod_win(world: World) -> None:
+    env = [{"name": "KUBERNETES_SERVICE_HOST", "value": "elsewhere"}]
+    await world.yard.pod("own", "import os; print(os.environ['KUBERNETES_SERVICE_HOST'])", container={"env": env})
+    assert await world.yard.result("own") == "elsewhere\n"
+
+
+@pytest.mark.parametrize("world", ["namespace"], indirect=True)
+@pytest.mark.parametrize("host", ["kubernetes.default", "kubernetes.default.svc", "10.96.0.1"])
+async def test_the_api_server_has_its_names_and_its_address(world: World, host: str) -> None:
+    await world.root_ca()
+    await world.yard.pod("asks", ASK + f"print(port, ask({host!r}))", container=MOUNT, **ACCOUNT)
+    assert await world.yard.result("asks") == "443 hello Bearer token-1\n"
+
+
+@pytest.mark.parametrize("world", ["namespace"], indirect=True)
+async def test_neighbours_are_not_asked_through_the_proxy(world: World) -> None:
+    service = {"ports": [{"port": 2379}], "selector": {"app": "x"}}
+    address = (await world.yard.service("etcd-service", **service))["spec"]["clusterIP"]
+    script = """
+import json, os, urllib.request
+print(json.dumps([host for host in {hosts} if not urllib.request.proxy_bypass(host)]))
+"""
+    hosts = ["10.96.0.1", "kubernetes.default", "kubernetes.default.svc", "etcd-service", "etcd-service.default"]
+    hosts += [address, "etcd-service.default.svc.cluster.local", "me", "127.0.0.1", "outside.example"]
+    await world.yard.pod("me", script.format(hosts=hosts))
+    assert json.loads(await world.yard.result("me")) == ["outside.example"]
+
+
+@pytest.mark.parametrize("world", ["shared"], indirect=True)
+async def test_texts_that_name_the_mounted_files_lead_to_them(world: World) -> None:
+    await world.root_ca()
+    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "agent"}}
+    script = f"print(len(open('{FOLDER}/token').read()), open(__file__).read().startswith('#!/ag' + 'ent/'))"
+    await world.yard.api.create(CONFIG_MAP, "default", {**body, "data": {"agent.py": f"#!/agent/agent.py\n{script}"}})
+    mounts = [*MOUNT["volumeMounts"], {"name": "agent", "mountPath": "/agent"}]
+    container = {"command": ["python", "/agent/agent.py"], "volumeMounts": mounts}
+    volumes = [{"name": "agent", "configMap": {"name": "agent"}}, VOLUME]
+    await world.yard.pod("reads", container=container, volumes=volumes)
+    assert await world.yard.result("reads") == "7 False\n"

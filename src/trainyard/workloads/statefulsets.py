@@ -60,14 +60,15 @@ def decide(workload: Json, pods: list[Json], now: float) -> Decision:
     if pod_facts.deleting(workload):
         return Decision()
     mine = {at: pod for pod in pods if (at := ordinal(workload, name_of(pod))) is not None}
+    revision = _revision(workload)
     steps: list[Step] = []
-    for step in _steps(workload, mine, now):
+    for step in _steps(workload, mine, revision, now):
         steps.append(step)
         if step.wait and _ordered(workload):
             break
     else:
-        steps.append(_update(workload, mine))
-    status, ready_at = _status(workload, mine, now)
+        steps.append(_update(workload, mine, revision))
+    status, ready_at = _status(workload, mine, revision, now)
     fence: tuple[Write, ...] = ()
     if status != status_of(workload):
         fence = (SetStatus(STATEFUL_SET, {**workload, "status": status}),)
@@ -76,19 +77,20 @@ def decide(workload: Json, pods: list[Json], now: float) -> Decision:
     return Decision((*fence, *writes), min(wake, default=None))
 
 
-def _steps(workload: Json, mine: dict[int, Json], now: float) -> Iterable[Step]:
+def _steps(workload: Json, mine: dict[int, Json], revision: str, now: float) -> Iterable[Step]:
     wanted = _ordinals(workload)
     for at in wanted:
-        yield _keep(workload, at, mine.get(at), now)
+        if at in mine:
+            yield _keep(workload, mine[at], now)
+        else:
+            yield Step((*_claims(workload, at), Create(POD, _pod(workload, at, revision))), wait=True)
     for at in sorted(mine.keys() - set(wanted), reverse=True):
         going = pod_facts.deleting(mine[at])
         yield Step(() if going else (delete_of(POD, mine[at]),), wait=True)
 
 
-def _keep(workload: Json, at: int, pod: Json | None, now: float) -> Step:
-    """One ordinal that the set wants."""
-    if pod is None:
-        return Step((*_claims(workload, at), Create(POD, _pod(workload, at))), wait=True)
+def _keep(workload: Json, pod: Json, now: float) -> Step:
+    """The pod of an ordinal that the set wants."""
     if pod_facts.deleting(pod):
         return Step(wait=True)
     if pod_facts.ended(pod):
@@ -100,7 +102,7 @@ def _keep(workload: Json, at: int, pod: Json | None, now: float) -> Step:
     return Step(wait=since is None or since > now)
 
 
-def _update(workload: Json, mine: dict[int, Json]) -> Step:
+def _update(workload: Json, mine: dict[int, Json], revision: str) -> Step:
     """The rolling update: one old pod at a time, from the top."""
     strategy = workload["spec"].get("updateStrategy") or {}
     if strategy.get("type", "RollingUpdate") != "RollingUpdate":
@@ -112,7 +114,7 @@ def _update(workload: Json, mine: dict[int, Json]) -> Step:
             break
         if pod is None or pod_facts.deleting(pod):
             return Step()
-        if labels_of(pod).get(REVISION) != _revision(workload):
+        if labels_of(pod).get(REVISION) != revision:
             return Step(() if pod_facts.ended(pod) else (delete_of(POD, pod),))
         if not _runs(pod):
             return Step()
@@ -164,11 +166,11 @@ def _available_at(workload: Json, pod: Json) -> float | None:
 # --- objects
 
 
-def _pod(workload: Json, at: int) -> Json:
+def _pod(workload: Json, at: int, revision: str) -> Json:
     name = f"{name_of(workload)}-{at}"
     owner = owner_reference("apps/v1", "StatefulSet", name_of(workload), uid_of(workload))
     pod = pod_facts.from_template(workload["spec"].get("template") or {}, workload, owner, name)
-    pod["metadata"]["labels"] |= {POD_NAME: name, POD_INDEX: str(at), REVISION: _revision(workload)}
+    pod["metadata"]["labels"] |= {POD_NAME: name, POD_INDEX: str(at), REVISION: revision}
     pod["spec"]["hostname"] = name
     if service := workload["spec"].get("serviceName"):
         pod["spec"]["subdomain"] = service
@@ -208,9 +210,9 @@ def _claims(workload: Json, at: int) -> list[Write]:
 # --- status
 
 
-def _status(workload: Json, mine: dict[int, Json], now: float) -> tuple[Json, float | None]:
+def _status(workload: Json, mine: dict[int, Json], update: str, now: float) -> tuple[Json, float | None]:
     """The status, and when it has to be looked at again because a pod becomes available then."""
-    old, update = status_of(workload), _revision(workload)
+    old = status_of(workload)
     current = str(old.get("currentRevision") or update)
     there = list(mine.values())
     steady = [pod for pod in there if not pod_facts.deleting(pod)]

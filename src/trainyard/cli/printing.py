@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -28,8 +29,13 @@ class _Dumper(yaml.CSafeDumper):
         return True
 
 
+_NO_TEXT = re.compile(r"[-+]?(\.\d+|\d+(\.\d*)?)([eE][-+]?\d+)?|[yYnN]")
+
+
 def _text(dumper: yaml.CSafeDumper, text: str) -> Any:
-    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
+    # Readers of YAML take numbers, such as 07502e3070, and truth values, such as y, that this writer does not know.
+    style = "|" if "\n" in text else "'" if _NO_TEXT.fullmatch(text) else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
 
 _Dumper.add_representer(str, _text)

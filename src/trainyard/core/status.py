@@ -8,6 +8,7 @@ Rules for this file:
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from trainyard.core.job import Job, Kind, Memory, Replica, RoleMemory, Said, Verdict
@@ -135,7 +136,8 @@ def written(
     restarts: int,
 ) -> Json:
     """The whole status as it is written. `memory` is what is to be remembered from now on."""
-    status: Json = {**job.kind.report(job, verdict, tally), "conditions": list(memory.conditions)}
+    own = job.kind.report(replace(job, memory=memory), verdict, tally)
+    status: Json = {**own, "conditions": list(memory.conditions)}
     meta = job.wire.get("metadata", {})
     if isinstance(meta.get("generation"), int):
         status["observedGeneration"] = meta["generation"]

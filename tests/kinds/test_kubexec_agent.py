@@ -34,6 +34,11 @@ async def until(true: Callable[[], bool]) -> None:
             await asyncio.sleep(0.01)
 
 
+async def code_of(process: asyncio.subprocess.Process) -> int:
+    async with asyncio.timeout(20):
+        return await process.wait()
+
+
 # --- one command
 
 
@@ -235,7 +240,7 @@ async def test_a_signal_closes_the_connection(place: Place, number: signal.Signa
     process.send_signal(number)
     async with asyncio.timeout(10):
         await ended.wait()
-        assert await process.wait() == 128 + number
+    assert await code_of(process) == 128 + number
 
 
 async def test_a_reader_that_went_away_does_not_end_the_command(place: Place) -> None:
@@ -244,13 +249,13 @@ async def test_a_reader_that_went_away_does_not_end_the_command(place: Place) ->
     command = [str(AGENT), WORKER, "yes | head -c 300000; exit 9"]
     process = await asyncio.create_subprocess_exec("python3", *command, env=place.env, stdout=written)
     os.close(written)
-    assert await process.wait() == 9
+    assert await code_of(process) == 9
 
 
 async def test_closed_standard_streams_do_no_harm(place: Place) -> None:
     line = f"exec python3 {AGENT} {WORKER} 'cat; exit 8' <&- >&- 2>&-"
     process = await asyncio.create_subprocess_exec("/bin/sh", "-c", line, env=place.env)
-    assert await process.wait() == 8
+    assert await code_of(process) == 8
 
 
 # --- the way there
@@ -399,4 +404,4 @@ async def test_a_wait_for_workers_ends_with_a_signal_and_leaves_no_hostfile(plac
     process = await place.start("--hostfile", str(place.folder / "h"), "m", "slots=1", f"{place.folder}/sets")
     await until(lambda: bool(place.toy.asked))
     process.send_signal(signal.SIGTERM)
-    assert await process.wait() == 128 + signal.SIGTERM and not (place.folder / "h").exists()
+    assert await code_of(process) == 128 + signal.SIGTERM and not (place.folder / "h").exists()

@@ -1,0 +1,154 @@
+"""What the images of MxJob, ChainerJob and ElasticJob need of a machine, and what is said when it is not there."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from trainyard.node.images import ImageProblem, Images, catalogue, interpreters
+from trainyard.node.images.catalogue import Way
+from trainyard.objects.strict import ManifestError
+
+Make = Callable[..., Images]
+CIFAR = "/mxnet/example/image-classification/train_cifar10.py"
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Make:
+    """Images of one catalogue given as text, with a cache of its own."""
+
+    def made(text: str = "images: []\n", uv: str | None = None) -> Images:
+        file = tmp_path / "images.yaml"
+        file.write_text(text)
+        return Images([file], tmp_path / "cache", lambda text: None, uv=uv)
+
+    return made
+
+
+async def refused(images: Images, image: str, need_command: bool = False) -> str:
+    with pytest.raises(ImageProblem) as caught:
+        await images.prepare(image, need_command)
+    return caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("image", "file", "program"),
+    [
+        ("10.199.192.16/x/mxnet-gpu-local:0.12.0", CIFAR, "mx_cifar10.py"),
+        ("10.199.192.16/x/mxnet-gpu-dist:0.12.0", CIFAR, "mx_cifar10.py"),
+        ("mxnet/python:1.9.1_cpu", CIFAR, "mx_cifar10.py"),
+        ("everpeace/chainer:4.1.0", "/train_mnist.py", "chainer_mnist.py"),
+        ("everpeace/chainermn:1.3.0", "/train_mnist.py", "chainermn_mnist.py"),
+        ("torchelastic/examples:0.2.0", "/workspace/examples/imagenet/main.py", "elastic_imagenet.py"),
+        ("torchelastic/examples", "/workspace/classy_vision/classy_train.py", "elastic_classy.py"),
+        ("quay.io/coreos/etcd:latest", "/usr/local/bin/etcd", "etcd"),
+        ("quay.io/coreos/etcd:v3.4.23", "/usr/local/bin/etcd", "etcd"),
+    ],
+)  # fmt: skip
+def test_the_images_of_the_readmes_have_their_programs(make: Make, image: str, file: str, program: str) -> None:
+    found = make().find(image)
+    assert found is not None and Path(found.files[file]).name == program
+    assert all(Path(place).is_file() for place in found.files.values() if "/" in place)
+
+
+def test_the_launcher_of_old_is_the_entrypoint_of_its_examples(make: Make) -> None:
+    found, plain = make().find("torchelastic/examples:0.2.0"), make().find("pytorch/pytorch:1.13.1-cuda11.6")
+    assert found is not None and plain is not None
+    assert found.entrypoint == ("python", "-m", "torchelastic.distributed.launch") and plain.entrypoint == ()
+    for one in (found, plain):
+        assert (one.env["PET_REDIRECTS"], one.env["PET_TEE"], one.workdir) == ("1", "1", "/workspace")
+        assert [way.ask for way in one.ways] == [False, False, True], "5.3 GB are not installed unasked"
+
+
+def test_the_pins_of_mxnet_and_chainer_are_whole() -> None:
+    entries = {one.match[0]: one for one in catalogue.read(catalogue.SHIPPED)}
+    mxnet, chainer = entries["*mxnet*"].ways[1], entries["everpeace/chainer:*"].ways[1]
+    assert {"mxnet==1.9.1", "numpy==1.23.5", "graphviz==0.8.4"} <= set(mxnet.requirements or ())
+    assert {"chainer==7.8.1", "numpy==1.23.5", "mpi4py==4.1.2", "setuptools==65.5.0"} <= set(chainer.requirements or ())
+    assert "setuptools==65.5.0" in chainer.build and chainer.needs == {"mpiexec": "openmpi-bin"}
+
+
+async def test_what_is_missing_of_the_system_is_said_with_one_command_for_all_of_it(make: Make) -> None:
+    way = f"{{system: {{python: {sys.executable}, modules: {{yaml: a, no_one: python3-one, no_two: python3-two}}}}, "
+    way += "needs: {sh: dash, no-such-program: some-package}}"
+    told = await refused(make(f"images:\n- match: x\n  ways: [{way}]\n"), "x")
+    assert f"{sys.executable} has no module no_one and {sys.executable} has no module no_two" in told
+    assert "there is no no-such-program on PATH; on Debian: " in told
+    assert told.endswith("apt-get install -y python3-one python3-two some-package")
+
+
+async def test_an_etcd_that_is_not_there_names_its_package(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    told = await refused(make(), "quay.io/coreos/etcd:latest")
+    assert told.startswith("quay.io/coreos/etcd:latest: there is no etcd on PATH; on Debian: ")
+    assert told.endswith("apt-get install -y etcd-server")
+
+
+async def test_a_large_way_is_taken_only_with_consent(
+    make: Make, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    installer = tmp_path / "installer"
+    installer.write_text(
+        f"#!/bin/sh\n[ $1 = venv ] || exit 0\nmkdir -p {tmp_path}/made; echo $* > {tmp_path}/made/asked\nexit 1\n"
+    )
+    installer.chmod(0o755)
+    images = make(
+        "images:\n- match: x\n  ways: [{requirements: [a==1], name: huge 1, disk: 1 kB, ask: true}]\n", str(installer)
+    )
+    monkeypatch.delenv("TRAINYARD_YES", raising=False)
+    told = await refused(images, "x")
+    assert told == "x: huge 1 takes 1 kB, and nobody has agreed to that; set the variable TRAINYARD_YES=1 to agree"
+    assert not (tmp_path / "made").exists()
+    monkeypatch.setenv("TRAINYARD_YES", "1")
+    assert "cannot be installed" in await refused(images, "x")
+    assert (tmp_path / "made" / "asked").exists()
+
+
+async def test_build_tools_come_before_the_pins_and_alone(make: Make, tmp_path: Path) -> None:
+    installer = tmp_path / "installer"
+    installer.write_text(
+        f'#!/bin/sh\necho "$@" >> {tmp_path}/log\n[ $1 = venv ] || exit 0\n'
+        f'for last; do :; done\nmkdir -p "$last/bin"; ln -s {sys.executable} "$last/bin/python"\n'
+    )
+    installer.chmod(0o755)
+    way = "{requirements: [a==1], build: [setuptools==65.5.0, wheel==0.45.1]}"
+    await make(f"images:\n- match: x\n  ways: [{way}]\n", str(installer)).prepare("x", False)
+    venv, tools, pins = (tmp_path / "log").read_text().splitlines()
+    assert venv.startswith("venv ") and tools.endswith(" setuptools==65.5.0 wheel==0.45.1")
+    assert " --no-build-isolation -r " in pins
+
+
+@pytest.mark.parametrize(
+    ("entry", "told"),
+    [
+        ("files: {train.py: /a}", ".files: 'train.py' is no absolute path below /"),
+        ("files: {/a/../b: /a}", ".files: '/a/../b' is no absolute path below /"),
+        ("folders: [/]", ".folders: '/' is no absolute path below /"),
+        ("ways: [{requirements: [a==1], build: [setuptools]}]", ".ways[0].build: 'setuptools' is not pinned"),
+        ("ways: [{current: {}, needs: [etcd]}]", "needs"),
+    ],
+)
+def test_an_entry_that_cannot_be_used_is_refused_with_its_place(make: Make, entry: str, told: str) -> None:
+    with pytest.raises(ManifestError) as caught:
+        make(f"images:\n- match: x\n  {entry}\n")
+    assert told in str(caught.value)
+
+
+async def test_a_file_of_an_image_that_is_not_there_is_said(make: Make) -> None:
+    told = await refused(make("images:\n- match: x\n  files: {/train.py: '{here}/gone.py'}\n"), "x")
+    assert told.startswith("x: /train.py should be ") and "gone.py, which is not there; see its entry" in told
+
+
+def test_a_dead_name_on_path_does_not_hide_a_python_further_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for folder, script in (("first", "exit 127"), ("second", "echo 3.18.4")):
+        (tmp_path / folder).mkdir()
+        program = tmp_path / folder / "python3.18"
+        program.write_text(f"#!/bin/sh\n{script}\n")
+        program.chmod(0o755)
+    monkeypatch.setenv("PATH", os.pathsep.join([f"{tmp_path}/first", f"{tmp_path}/second"]))
+    found = interpreters.serving(Way(requirements=["a==1"], python="3.18"))
+    assert found is not None and found.path == f"{tmp_path}/second/python3.18"

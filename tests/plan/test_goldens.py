@@ -1,7 +1,8 @@
 """Golden cases: what `trainyard plan` prints for a file, byte for byte. `pytest --update` writes them anew.
 
-A case is `testdata/tfjob/<case>.input.yaml`, with the clock in a comment of its first lines (`# now: TIME`), and, where
-it needs one, a controller config file `<case>.config.yaml` (else `controller.yaml`, whose PS program is one line).
+A case is `testdata/<kind>/<case>.input.yaml`, with the clock in a comment of its first lines (`# now: TIME`), and, where
+it needs one, a controller config file `<case>.config.yaml` (else the folder's `controller.yaml`). The programs we ship
+stand there as one line each, so that a golden tells of the plan and not of them.
 """
 
 from __future__ import annotations
@@ -12,34 +13,46 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from trainyard import kinds
+from trainyard.app import config
 from trainyard.cli.plan import plan
 
-CASES = Path(__file__).parents[2] / "testdata" / "tfjob"
-NAMES = sorted(path.name.removesuffix(".input.yaml") for path in CASES.glob("*.input.yaml"))
+DATA = Path(__file__).parents[2] / "testdata"
+CASES = sorted(path.relative_to(DATA) for path in DATA.glob("*/*.input.yaml"))
+PROGRAMS = dict.fromkeys(config.shipped(), "# the program\n")
 
 
-def planned(name: str) -> str:
-    source = CASES / f"{name}.input.yaml"
+def planned(case: Path) -> str:
+    source = DATA / case
     clock = re.search(r"^# now: (\S+)$", source.read_text(), re.MULTILINE)
-    assert clock, f"{source.name} does not say '# now: TIME'"
-    own = CASES / f"{name}.config.yaml"
-    config = own if own.exists() else CASES / "controller.yaml"
-    arguments = [str(source), "--now", clock[1], "--config", str(config)]
+    assert clock, f"{case} does not say '# now: TIME'"
+    own = source.with_name(source.name.replace(".input.", ".config."))
+    settings = own if own.exists() else source.with_name("controller.yaml")
+    arguments = [str(source), "--now", clock[1], "--config", str(settings)]
     result = CliRunner().invoke(plan, arguments, catch_exceptions=False)
     assert result.exit_code == 0, result.stderr
     return result.stdout
 
 
-@pytest.mark.parametrize("name", NAMES)
+def golden(case: Path) -> Path:
+    return DATA / case.with_name(case.name.replace(".input.", ".plan."))
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: str(case).removesuffix(".input.yaml"))
 def test_the_plan_is_the_expected_one(
-    name: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+    case: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(CASES)  # where the config names its file
-    expected = CASES / f"{name}.plan.yaml"
+    monkeypatch.chdir((DATA / case).parent)  # where the config names its file
+    monkeypatch.setattr(config, "shipped", lambda: dict(PROGRAMS))
+    expected = golden(case)
     if request.config.getoption("--update"):
-        expected.write_text(planned(name))
-    assert planned(name) == expected.read_text()
+        expected.write_text(planned(case))
+    assert planned(case) == expected.read_text()
 
 
 def test_no_expected_plan_is_left_without_its_input() -> None:
-    assert {path.name.removesuffix(".plan.yaml") for path in CASES.glob("*.plan.yaml")} == set(NAMES)
+    assert set(DATA.glob("*/*.plan.yaml")) == {golden(case) for case in CASES}
+
+
+def test_every_kind_has_cases() -> None:
+    assert {case.parts[0] for case in CASES} >= {kind.singular for kind in kinds.EACH}

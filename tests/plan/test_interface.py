@@ -12,7 +12,9 @@ from click.testing import CliRunner, Result
 
 from trainyard.cli.lint import lint
 from trainyard.cli.plan import plan
+from trainyard.cli.printing import as_yaml
 from trainyard.objects import Json
+from trainyard.objects.strict import load
 from trainyard.testing.builders import NOW, UID, batch_job, pod_of, replicas, service, template, tfjob
 
 TIME = "2023-11-14T22:13:20Z"  # builders' NOW
@@ -242,3 +244,11 @@ def test_a_runtime_id_that_a_later_job_of_the_file_has_is_in_use(tmp_path: Path)
     later["metadata"] = {"name": "later", "uid": UID}
     answers = planned(tmp_path, fresh(), later)
     assert answers[0]["spec"]["RuntimeId"] != taken == answers[1]["spec"]["RuntimeId"]
+
+
+@pytest.mark.parametrize(
+    "text", ["07502e3070", "1e5", "-.5", "12.", "y", "N", "1.4.0", "1e", "", "null", "true", "0x1f"]
+)
+def test_a_text_is_read_back_as_a_text(text: str) -> None:
+    (value,) = load(as_yaml({"a": text}), "here")
+    assert value.value == {"a": text}

@@ -53,6 +53,22 @@ class Home:
     def up(self, *words: str) -> tuple[int, str, str]:
         return self.say("up", "--network", "shared", *words)
 
+    def until(self, text: str, *line: str) -> None:
+        """Say it again until the answer holds this."""
+        until = time.monotonic() + PATIENCE
+        while text not in (answer := self.say(*line))[1]:
+            assert time.monotonic() < until, answer
+
+    def locked_by(self) -> int:
+        """The daemon that holds the lock, as soon as there is one."""
+        until = time.monotonic() + PATIENCE
+        while time.monotonic() < until:
+            try:
+                return int((self.state / "lock").read_text())
+            except (OSError, ValueError):
+                time.sleep(0.05)
+        raise AssertionError("there is no daemon")
+
     @property
     def pid(self) -> int:
         return int(json.loads((self.state / "cluster.json").read_text())["pid"])

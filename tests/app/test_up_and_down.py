@@ -53,8 +53,7 @@ def test_a_cluster_comes_up_is_used_and_goes_down_and_nothing_stays(tmp_path: Pa
         again = home.up()
         assert again[:2] == (0, out) and "is up already, since" in again[2]
         assert home.say("submit", job(tmp_path, mark))[:2] == (0, "tfjob/mnist created\n")
-        while "1/1" not in home.say("get")[1]:
-            pass  # each look is a command
+        home.until("1/1", "get")
         code, out, _ = home.say("status")
         assert code == 0 and out.startswith("State        up") and "TfJob: 1 Running" in out and "daemon.log" in out
         assert len(pods(mark)) == 1
@@ -92,8 +91,7 @@ def test_a_killed_daemon_leaves_nothing_that_the_next_up_does_not_take_away(tmp_
     with at_home(tmp_path) as home:
         assert home.up()[0] == 0
         assert home.say("submit", job(tmp_path, mark))[0] == 0
-        while not pods(mark):
-            time.sleep(0.05)
+        home.until("1/1", "get")
         kill(home.pid)
         assert all(ends(pid) for pid in pods(mark))
         assert home.say("status")[0] == 3 and home.say("get")[0] == 3
@@ -132,10 +130,7 @@ def test_a_start_that_is_given_up_leaves_nothing(tmp_path: Path, number: int) ->
     os.mkfifo(pipe)
     with at_home(tmp_path) as home:
         started = home.start("up", "--network", "shared", "--images", str(pipe))
-        lock = home.state / "lock"
-        while not (lock.exists() and lock.read_text()):
-            time.sleep(0.05)
-        daemon = int(lock.read_text())
+        daemon = home.locked_by()
         started.send_signal(number)
         started.communicate(timeout=60)
         if number == signal.SIGINT:

@@ -28,10 +28,12 @@ class Script(Api):
         self.now: list[bytes | Exception] = []
         self.previous: list[bytes] = []
         self.asked: list[str] = []
+        self.tails: list[int | None] = []
         self.on_end: Callable[[], object] = lambda: None
 
     async def logs(self, *where: str, **words: Any) -> AsyncGenerator[bytes]:  # type: ignore[override]  # fewer words are needed here
         self.asked.append("previous" if words.get("previous") else "now")
+        self.tails.append(words.get("tail"))
         for part in list(self.previous if words.get("previous") else self.now):
             if isinstance(part, Exception):
                 self.now.remove(part)
@@ -46,11 +48,11 @@ def pod(state: Json, restarts: int = 0, phase: str = "Running") -> Json:
     return {"metadata": meta, "status": {"phase": phase, "containerStatuses": [container]}}
 
 
-async def printed(script: Script, told: Callable[[Logs], object]) -> list[str]:
+async def printed(script: Script, told: Callable[[Logs], object], tail: int | None = None, only: str = "") -> list[str]:
     """What stands on the screen when the followers have finished."""
     reader, writer = os.pipe()
     screen = Screen(Places(writer, writer, writer), False, False, lambda: None)
-    logs = Logs(script, screen, lambda pod: "x-0")
+    logs = Logs(script, screen, lambda pod: "x-0", tail, only)
     told(logs)
     await asyncio.wait_for(logs.finish(ended_only=False, seconds=5), 5)
     await screen.close()
@@ -166,3 +168,38 @@ async def test_of_several_containers_each_has_its_name_behind_the_replica() -> N
     one["status"]["containerStatuses"].append({"name": "side", "state": ENDED, "restartCount": 0})
     found = await printed(script, lambda logs: logs.see(one))
     assert {line.split(" ")[0] for line in found} == {"x-0/tensorflow", "x-0/side"}
+
+
+async def test_with_a_tail_only_the_present_run_is_shown_and_the_next_one_whole() -> None:
+    script = Script()
+    script.now = [b"end of run 3\n"]
+
+    def fourth() -> None:
+        script.now = [b"run 4\n"]
+        script.on_end = lambda: None
+        logs_of[0].see(pod(ENDED, 4, "Failed"))
+
+    logs_of: list[Logs] = []
+
+    def told(logs: Logs) -> None:
+        logs_of.append(logs)
+        logs.see(pod(RUNNING, 3))
+        script.on_end = fourth
+
+    assert await printed(script, told, tail=1) == ["x-0 | end of run 3", "x-0 | run 4"]
+    assert (script.asked, script.tails) == (["now", "now"], [1, None])
+
+
+async def test_with_a_tail_a_stream_that_breaks_goes_on_from_now() -> None:
+    script = Script()
+    script.now = [b"two\n", Unavailable(0, "ConnectionLost", "gone")]
+    await printed(script, lambda logs: logs.see(pod(RUNNING)) or script_ends(script, logs), tail=1)
+    assert script.tails == [1, 0]
+
+
+async def test_one_container_may_be_asked_for() -> None:
+    script = Script()
+    script.now = [b"hi\n"]
+    one = pod(ENDED, phase="Succeeded")
+    one["status"]["containerStatuses"].append({"name": "side", "state": ENDED, "restartCount": 0})
+    assert await printed(script, lambda logs: logs.see(one), only="side") == ["x-0/side | hi"]

@@ -25,7 +25,20 @@ except SystemExit as ended:
 """
 
 
-@pytest.mark.parametrize("line", ["--help", "plan FILE", "lint FILE", "run --help", "run MISSING"])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "--help",
+        "plan FILE",
+        "lint FILE",
+        "run --help",
+        "run MISSING",
+        "up --help",
+        "why --help",
+        "down --help",
+        "scale --help",
+    ],
+)
 def test_what_starts_nothing_loads_neither_a_server_nor_an_http_library(line: str, tmp_path: object) -> None:
     path = f"{tmp_path}/job.yaml"
     with open(path, "w") as file:

@@ -74,3 +74,17 @@ def test_the_problems_of_all_files_are_told_at_once(tmp_path: Path) -> None:
     with pytest.raises(ManifestError) as caught:
         read([*written(tmp_path, "a: ["), str(tmp_path / "missing.yaml")])
     assert "0.yaml" in str(caught.value) and "missing.yaml" in str(caught.value)
+
+
+def test_a_job_for_another_operator_waits_for_it_on_a_cluster_and_is_refused_in_a_private_one(tmp_path: Path) -> None:
+    files = written(tmp_path, job() + "  managedBy: kueue.x-k8s.io/multikueue\n")
+    assert len(read(files, private=False).jobs) == 1
+    with pytest.raises(ManifestError, match="managedBy"):
+        read(files)
+
+
+def test_what_jobs_need_may_be_handed_in_alone_on_a_cluster(tmp_path: Path) -> None:
+    found = read(written(tmp_path, CONFIG), otherwise="team", private=False)
+    assert [namespace_of(obj) for _, obj in found.others] == ["team"]
+    with pytest.raises(ManifestError, match="holds no job"):
+        read(written(tmp_path, CONFIG))

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from trainyard.cli.view import Board, clock, progress, replica, result, table, word
+from trainyard.cli.view import Board, age, clock, progress, replica, result, table, word
 from trainyard.objects import Json
 
 START = "2024-01-01T00:00:00Z"
@@ -135,3 +135,21 @@ def test_a_board_has_ended_when_every_job_has() -> None:
 
 def test_times_are_short() -> None:
     assert [clock(seconds) for seconds in (0, 7.9, 754, 3723)] == ["0:00", "0:07", "12:34", "1:02:03"]
+
+
+def test_an_age_has_one_unit() -> None:
+    assert [age(seconds) for seconds in (0, -3, 119, 120, 7199, 7200, 172800)] == [
+        "0s",
+        "0s",
+        "119s",
+        "2m",
+        "119m",
+        "2h",
+        "2d",
+    ]
+
+
+def test_the_pod_of_a_stateful_set_has_a_number_of_its_own() -> None:
+    one = pod("ws-0")
+    one["metadata"]["labels"]["apps.kubernetes.io/pod-index"] = "3"
+    assert replica(one).name == "ws-3"

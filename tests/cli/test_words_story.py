@@ -99,6 +99,8 @@ async def test_an_elastic_job_is_scaled_and_others_say_why_not(tmp_path: Path) -
         for given, what in (("PS=2", "has no role PS; it has: Worker"), ("two", "is not a size"), ("-1", "-1")):
             code, _, err = await words("scale", "imagenet", given)
             assert code == 2 and what in err, given
+        assert (await words("suspend", "imagenet")).out == "elasticjob/imagenet suspended\n"
+        await words.until("Suspended  0/2", "get", "imagenet")
         code, _, err = await words("scale", "mnist", "2")
         assert code == 1 and "fixed once it has started" in err and "trainyard suspend tfjob/mnist" in err
         assert "it follows the edit" in (await words("scale", "chain", "ws=3")).err

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import yaml
 
@@ -252,6 +252,8 @@ class Session:
                 fresh = [one for one in diagnosis.why(facts) if level is None or one.level <= level]
                 fresh = [one for one in fresh if (uid_of(job), one.where, one.fix) not in self._explained]
                 self._explained.update((uid_of(job), one.where, one.fix) for one in fresh)
+                if result(job):  # the table says how it ended
+                    fresh = [replace(one, evidence=()) if one.where == diagnosis.ENDED else one for one in fresh]
                 for line in diagnosis.told(facts, fresh, MOST_LINES) if fresh else ():
                     self.screen.note(line)
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from trainyard.cli.diagnosis import meeting, replicas, whole
 from trainyard.cli.diagnosis.facts import BLOCK, END, FINE, NOTE, WAIT, Endpoint, Facts, Finding
+from trainyard.cli.diagnosis.whole import ENDED
 from trainyard.cli.view import ended
 
 Rule = Callable[[Facts], Iterable[Finding]]
@@ -58,4 +59,4 @@ def told(facts: Facts, findings: Iterable[Finding], most: int = 15) -> Iterator[
             yield f"    do:    {one.fix}"
 
 
-__all__ = ["BLOCK", "END", "FINE", "NOTE", "WAIT", "Endpoint", "Facts", "Finding", "told", "why"]
+__all__ = ["BLOCK", "END", "ENDED", "FINE", "NOTE", "WAIT", "Endpoint", "Facts", "Finding", "told", "why"]

@@ -11,6 +11,7 @@ from trainyard.core import Seen
 from trainyard.core.policy import LONGEST_PAUSE, is_ours
 from trainyard.objects import format_time, parse_time
 
+ENDED = "status.conditions[Failed]"
 PATIENCE = 5.0  # seconds in which an operator looks at a new job
 KNOWN = frozenset({"Created", "Running", "Suspended", "Succeeded", "Failed", "Complete", "Restarting"})
 
@@ -73,7 +74,7 @@ def over(facts: Facts) -> Iterator[Finding]:
         reason = str(said.get("reason") or "")
         what = f"it failed{when}" + (f" ({reason})" if reason else "")
         fix = FIXES.get(reason, "mend what is named here and make the job again")
-        yield Finding(END, what, "status.conditions[Failed]", tuple(filter(None, [message])), fix)
+        yield Finding(END, what, ENDED, tuple(filter(None, [message])), fix)
 
 
 def unseen(facts: Facts) -> Iterator[Finding]:

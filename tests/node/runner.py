@@ -6,6 +6,7 @@ import asyncio
 import sys
 from pathlib import Path
 
+from sessions import execute
 from yards import TOKEN, CurrentInterpreter, Yard
 
 from trainyard.client import Api
@@ -17,6 +18,8 @@ STUBBORN = """trap '' TERM
 (trap '' TERM; sleep 1000; : $MARK) &
 setsid sh -c "trap '' TERM; sleep 1000; : $MARK" &
 echo up; sleep 1000; : $MARK"""
+# Started by exec: it leaves its session and its parent, as Open MPI's daemon does, and ignores TERM.
+DAEMON = """(setsid sh -c "trap '' TERM; sleep 1000; : $MARK" >/dev/null 2>&1 &)"""
 
 
 async def main(network: str, state: Path) -> None:
@@ -32,6 +35,8 @@ async def main(network: str, state: Path) -> None:
         await yard.pod(f"pod-{number}", restartPolicy="Always", container={"command": command})
         if number < 2:
             await yard.phase(f"pod-{number}", "Running")
+            done = await execute(yard, f"pod-{number}", "sh", "-c", DAEMON.replace("$MARK", str(state)))
+            assert done.code == 0, done.status
             print("running", flush=True)
         elif number > 3:
             await yard.api.delete(_pods(), "default", f"pod-{number - 3}", grace=0)

@@ -21,11 +21,15 @@ def test_nothing_is_left_after_a_kill(network: str, who: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+STORIES = ("node", "network", "volumes", "exec", "messages", "services", "service_account")
+
+
 @pytest.mark.slow
-def test_an_ordinary_user_runs_pods_in_both_networks() -> None:
+@pytest.mark.parametrize("story", STORIES)
+def test_an_ordinary_user_runs_pods_in_both_networks(story: str) -> None:
     python, env = command(ordinary=True)
-    stories = [str(HERE / f"test_{name}.py") for name in ("node", "network", "volumes")]
-    arguments = [*python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-x", *stories]
+    file = str(HERE / f"test_{story}.py")
+    arguments = [*python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-x", file]
     root = HERE.parents[1]
     done = subprocess.run(arguments, env=env, capture_output=True, text=True, check=False, timeout=400, cwd=root)
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr

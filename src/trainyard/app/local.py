@@ -25,6 +25,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any
+from urllib.parse import urlsplit
 
 import yaml
 
@@ -126,6 +127,7 @@ class LocalCluster:
             say=options.say,
             token=self.token,
             now=self._now,
+            apiserver=_address(self.server.tls_url),
         )
         self._workloads = Workloads(api, self._now, self.root_ca)
         await asyncio.gather(self._node.start(), self._workloads.start(), self.start_operator())
@@ -205,6 +207,12 @@ def _certified(folder: Path) -> tuple[ssl.SSLContext, str]:
     """What the TLS door listens with, and the authority to trust. By the real clock: others judge it by theirs."""
     authority = Authority.new(time.time())
     return authority.context(folder), authority.pem
+
+
+def _address(url: str) -> tuple[str, int]:
+    """Host and port of a URL that names both."""
+    found = urlsplit(url)
+    return found.hostname or "", found.port or 0
 
 
 def catalogues(named: tuple[Path, ...]) -> list[Path]:

@@ -1,8 +1,8 @@
 """Golden cases: what `trainyard plan` prints for a file, byte for byte. `pytest --update` writes them anew.
 
-A case is `testdata/<kind>/<case>.input.yaml`, with the clock in a comment of its first lines (`# now: TIME`), and, where
-it needs one, a controller config file `<case>.config.yaml` (else the folder's `controller.yaml`). The programs we ship
-stand there as one line each, so that a golden tells of the plan and not of them.
+A case is `testdata/<kind>/<case>.input.yaml`, with the clock in a comment of its first lines (`# now: TIME`), and,
+where it needs one, a controller config file `<case>.config.yaml` (else the folder's `controller.yaml`). The programs we
+ship stand there as one line each, so that a golden tells of the plan and not of them.
 """
 
 from __future__ import annotations

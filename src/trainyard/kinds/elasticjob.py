@@ -187,7 +187,7 @@ def word(job: Job, said: Said, replicas: Sequence[Replica]) -> Said:
     texts = {
         "Created": ("ElasticJobCreated", f"{name} is created."),
         "Running": ("ElasticJobRunning", f"{name} is running."),
-        "Restarting": ("ElasticJobRestarting", f"{name} is restarting {count}"),
+        "Restarting": ("ElasticJobRestarting", f"{name} is restarting {count}" if failed else f"{name} is restarting."),
         "Succeeded": ("ElasticJobSucceeded", f"{name} is successfully completed."),
         "PermanentFailure": ("ElasticJobFailed", f"{name} is failed {count}"),
         "BackoffLimitExceeded": (
@@ -202,7 +202,8 @@ def word(job: Job, said: Said, replicas: Sequence[Replica]) -> Said:
     plain = said.type in ("Created", "Running", "Succeeded")
     rest = said.message.partition("; ")[2] if plain else said.message
     told = "; ".join(filter(None, (rest, "" if plain else hint(job, rest))))
-    return Said(said.type, reason or said.reason, " ".join(filter(None, (text, told))))
+    between = " " if text.endswith(".") else "; "
+    return Said(said.type, reason or said.reason, between.join(filter(None, (text, told))))
 
 
 def announce(job: Job, said: Said) -> Event | None:

@@ -3,6 +3,7 @@
 Every container runs the same few lines: it connects to the stage and evaluates what it is told, one expression a line.
 So a story moves when it wants to, never after a while, and the stage knows every process: a connection is one that
 lives, and the kernel says which (SO_PEERCRED), so that a story can kill it as an out-of-memory killer would.
+A stage plays jobs of any kind; what it is asked about is a job of the kind that was submitted last.
 
 The clock of the cluster is the real one plus a shift. `later(seconds)` moves it and lets all controllers look.
 """
@@ -11,12 +12,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import re
-import signal
 import socket
 import struct
-import sys
 import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable
@@ -24,94 +21,18 @@ from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
+from actors import PATIENCE, Actor, actor
+
+from trainyard import kinds
 from trainyard.app.local import LocalCluster
 from trainyard.client import Api, Request
 from trainyard.control import Operator
-from trainyard.core import CHILDREN
+from trainyard.core.model import CONFIG_MAP, DEPLOYMENT, JOB, POD, SERVICE, STATEFUL_SET
 from trainyard.objects import GVK, Json, condition, is_true, labels_of, name_of
 from trainyard.objects.labels import ATTEMPT, INDEX, OWNER, ROLE
 
-PATIENCE = 20.0
-TFJOB = GVK("tensorflow.org", "v1alpha1", "TfJob", "tfjobs")
-POD = GVK("", "v1", "Pod", "pods")
-JOB = GVK("batch", "v1", "Job", "jobs")
-SERVICE = GVK("", "v1", "Service", "services")
-CONFIG_MAP = GVK("", "v1", "ConfigMap", "configmaps")
-DEPLOYMENT = GVK("apps", "v1", "Deployment", "deployments")
+TFJOB = kinds.TFJOB.gvk
 CRD = GVK("apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions")
-
-ACTOR = """
-import json, os, signal, socket
-signal.signal(signal.SIGTERM, lambda *_: os._exit(143))
-line = socket.socket(socket.AF_UNIX)
-line.connect(os.environ["STAGE"])
-file = line.makefile("rw")
-def fetch(url, wanted="", seconds=5):
-    import time, urllib.request
-    end = time.time() + seconds
-    while True:
-        try:
-            said = urllib.request.urlopen(url, timeout=5).read().decode()
-            if wanted in said:
-                return said
-        except OSError as error:
-            said = repr(error)
-        if time.time() > end:
-            return said
-        time.sleep(0.05)
-told = {"host": os.environ["HOSTNAME"], "config": os.environ.get("TF_CONFIG", "")}
-while True:
-    file.write(json.dumps(told) + "\\n")
-    file.flush()
-    told = eval(file.readline() or "os._exit(99)")
-"""
-
-
-def actor(**more: Any) -> Json:
-    """The container `tensorflow` of a replica."""
-    mounts = [{"name": "stage", "mountPath": "/stage"}]
-    env = [{"name": "STAGE", "value": "/stage/door"}]
-    command = [sys.executable, "-I", "-S", "-c", ACTOR]
-    return {
-        "name": "tensorflow", "image": "example.invalid/actor", "command": command, "env": env, "volumeMounts": mounts,
-    } | more  # fmt: skip
-
-
-class Actor:
-    """A process in a pod, from its entrance to its end."""
-
-    def __init__(self, told: Json, pid: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.host = str(told["host"])
-        self.config: Json = json.loads(told["config"] or "{}")
-        self.pid = pid
-        self.gone = asyncio.Event()
-        self._reader, self._writer = reader, writer
-        self._answers: asyncio.Queue[Any] = asyncio.Queue()
-
-    async def listen(self) -> None:
-        try:
-            while line := await self._reader.readline():
-                self._answers.put_nowait(json.loads(line))
-        except ConnectionError:
-            pass  # it was killed with a line of ours unread
-        finally:
-            self._writer.close()
-            self.gone.set()
-
-    def tell(self, expression: str) -> None:
-        self._writer.write(f"{expression}\n".encode())
-
-    async def ask(self, expression: str, patience: float = PATIENCE) -> Any:
-        self.tell(expression)
-        return await asyncio.wait_for(self._answers.get(), patience)
-
-    async def exit(self, code: int) -> None:
-        self.tell(f"os._exit({code})")
-        await asyncio.wait_for(self.gone.wait(), PATIENCE)
-
-    async def kill(self) -> None:
-        os.kill(self.pid, signal.SIGKILL)
-        await asyncio.wait_for(self.gone.wait(), PATIENCE)
 
 
 class Clock:
@@ -153,6 +74,7 @@ class Stage:
     def __init__(self, cluster: LocalCluster, clock: Clock, folder: Path) -> None:
         self.cluster, self.clock, self.folder = cluster, clock, folder
         self.patience = PATIENCE
+        self.kind = kinds.TFJOB
         self.entered: list[Actor] = []
         self._news = asyncio.Event()
         self._door: asyncio.Server | None = None
@@ -194,20 +116,20 @@ class Stage:
 
     def entrances(self, role: str, index: int = 0) -> list[Actor]:
         """Every process that ever ran in this slot."""
-        return [one for one in self.entered if re.fullmatch(rf"{role}-\w+-{index}", one.host)]
+        return [one for one in self.entered if (one.role, one.index) == (role, index)]
 
     def running(self) -> Counter[str]:
         """Living processes by role."""
-        return Counter(one.host.partition("-")[0] for one in self.entered if not one.gone.is_set())
+        return Counter(one.role for one in self.entered if not one.gone.is_set())
 
     async def actor(self, role: str, index: int = 0) -> Actor:
         """The process of this slot, as soon as one is there."""
         await self.happens(lambda: any(not one.gone.is_set() for one in self.entrances(role, index)))
         return next(one for one in self.entrances(role, index) if not one.gone.is_set())
 
-    async def everybody(self) -> None:
-        """Wait until every replica of the usual job runs."""
-        await self.happens(lambda: self.running() == {"master": 1, "worker": 2, "ps": 1})
+    async def everybody(self, **cast: int) -> None:
+        """Wait until every replica runs: of the usual TfJob, or as many as are named."""
+        await self.happens(lambda: self.running() == (cast or {"master": 1, "worker": 2, "ps": 1}))
 
     async def everybody_is_said(self) -> Json:
         """Wait until the status says so too. From then on the operator has nothing to write."""
@@ -227,10 +149,16 @@ class Stage:
 
     async def submit(self, job: Json) -> Json:
         """Make the job, with the way to the stage in each of its pods."""
-        for one in job["spec"]["replicaSpecs"]:
-            if one.get("template"):
-                one["template"]["spec"].setdefault("volumes", []).append(self.way())
-        return await self.api.create(TFJOB, "default", job)
+        kind = kinds.kind_of(job)
+        assert kind is not None
+        self.kind = kind
+        for template in _templates(job["spec"]):
+            template["spec"].setdefault("volumes", []).append(self.way())
+        return await self.api.create(kind.gvk, "default", job)
+
+    async def edit(self, spec: Json, name: str = "story") -> Json:
+        """A merge patch of the job's spec."""
+        return await self.api.patch(self.kind.gvk, "default", name, {"spec": spec})
 
     def way(self) -> Json:
         """The volume that leads to the stage."""
@@ -238,16 +166,18 @@ class Stage:
 
     async def visitor(self) -> Actor:
         """A pod of its own, that belongs to no job."""
-        spec = {"containers": [actor()], "volumes": [self.way()], "hostname": "visitor-x-0", "restartPolicy": "Never"}
-        body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "visitor"}, "spec": spec}
+        spec = {"containers": [actor()], "volumes": [self.way()], "restartPolicy": "Never"}
+        meta = {"name": "visitor", "labels": {ROLE: "visitor"}}
+        body = {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec}
         await self.api.create(POD, "default", body)
         return await self.actor("visitor")
 
     async def job(self, name: str = "story") -> Json:
-        return await self.api.get(TFJOB, "default", name)
+        return await self.api.get(self.kind.gvk, "default", name)
 
-    async def until(self, true: Callable[[Json], object], gvk: GVK = TFJOB, name: str = "story") -> Json:
-        """Wait until there is such an object and that holds of it."""
+    async def until(self, true: Callable[[Json], object], gvk: GVK | None = None, name: str = "story") -> Json:
+        """Wait until there is such an object, a job unless it is said what, and that holds of it."""
+        gvk = gvk or self.kind.gvk
         field = f"metadata.name={name}"
         try:
             async with asyncio.timeout(self.patience):
@@ -274,7 +204,7 @@ class Stage:
 
     async def nothing_left(self) -> None:
         """Wait until no child of any job is there."""
-        for gvk in CHILDREN:
+        for gvk in self.kind.owns:
             for obj in (await self.api.list(gvk, "default", OWNER))["items"]:
                 await self.gone(gvk, name_of(obj))
 
@@ -294,8 +224,7 @@ class Stage:
                 found = [
                     one
                     for one in listed["items"]
-                    if labels_of(one)[ROLE].lower() == role
-                    and labels_of(one)[INDEX] == str(index)
+                    if (labels_of(one)[ROLE].lower(), _index(one)) == (role, index)
                     and "deletionTimestamp" not in one["metadata"]
                 ]
                 if not found:
@@ -304,12 +233,12 @@ class Stage:
         return found[0]
 
     async def logs(self, pod: str) -> str:
-        return b"".join([chunk async for chunk in self.api.logs("default", pod, "tensorflow")]).decode()
+        return b"".join([chunk async for chunk in self.api.logs("default", pod, self.kind.container)]).decode()
 
     async def _told(self) -> str:
         """What there is, for the message of a story that got stuck."""
         lines = []
-        for gvk in (TFJOB, *CHILDREN):
+        for gvk in (self.kind.gvk, *self.kind.owns):
             for one in (await self.api.list(gvk, "default"))["items"]:
                 lines.append(f"{gvk.kind} {name_of(one)}: {json.dumps(one.get('status', {}))}")
         return "\n".join(lines)
@@ -362,6 +291,22 @@ def tf_job(*sets: Json, name: str = "story", **spec: Any) -> Json:
     }
 
 
+def _templates(part: Any) -> list[Json]:
+    """Every pod template in a spec."""
+    if isinstance(part, list):
+        return [found for one in part for found in _templates(one)]
+    if not isinstance(part, dict):
+        return []
+    own = [part["template"]] if isinstance(part.get("template"), dict) else []
+    return own + [found for key, one in part.items() if key != "template" for found in _templates(one)]
+
+
+def _index(pod: Json) -> int:
+    """Of the slot, or of the pod in its set."""
+    labels = labels_of(pod)
+    return int(labels.get("apps.kubernetes.io/pod-index") or labels[INDEX])
+
+
 def _conditions(job: Json) -> list[Json]:
     found: list[Json] = job.get("status", {}).get("conditions") or []
     return found
@@ -381,3 +326,9 @@ def restarts(job: Json) -> int:
 
 def attempt_of(obj: Json) -> str:
     return labels_of(obj)[ATTEMPT]
+
+
+__all__ = [
+    "CONFIG_MAP", "CRD", "DEPLOYMENT", "JOB", "POD", "SERVICE", "STATEFUL_SET", "TFJOB", "Actor", "Clock", "Noted",
+    "Stage", "actor", "attempt_of", "looked", "replicas", "restarts", "tally", "tf_job",
+]  # fmt: skip

@@ -15,7 +15,7 @@ DEFAULT_PS = {"replicas": 1, "tfReplicaType": "PS"}
 
 
 def entrances(stage: Stage) -> Counter[str]:
-    return Counter(one.host for one in stage.entered)
+    return Counter(one.place for one in stage.entered)
 
 
 async def test_a_new_operator_leaves_a_running_job_as_it_is(stage: Stage) -> None:

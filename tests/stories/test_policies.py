@@ -194,7 +194,7 @@ async def test_a_job_deleted_in_the_middle_goes_with_all_processes_and_nothing_i
     await stage.happens(lambda: not stage.running())
     operator.look()
     assert [one.method for one in api.writes[written:] if one.method == "POST"] == []
-    assert Counter(one.host for one in stage.entered).most_common(1)[0][1] == 1
+    assert Counter(one.place for one in stage.entered).most_common(1)[0][1] == 1
 
 
 async def test_a_job_that_is_held_by_somebodys_finalizer_gets_nothing_new(stage: Stage) -> None:

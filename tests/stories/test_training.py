@@ -6,7 +6,6 @@ Nothing is skipped here: where the environment cannot be had, these stories fail
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import os
 import re
@@ -17,10 +16,10 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
+from runs import EXAMPLES, LONGEST, REPOSITORY, Run, process_of, ran
 from stage import DEPLOYMENT, POD, SERVICE, Stage
 
 from trainyard.app.local import Options
@@ -28,56 +27,7 @@ from trainyard.objects import Json, is_true, labels_of, name_of, uid_of
 
 pytestmark = [pytest.mark.frameworks, pytest.mark.slow]
 
-REPOSITORY = Path(__file__).parents[2]
-EXAMPLES = REPOSITORY / "examples"
-LONGEST = 240.0  # seconds of one run; one that builds its environment first gets them twice
-PROGRAM = (sys.executable, "-m", "trainyard")
 NOBODY = 12345  # a user without a name, without rights
-
-
-class Run:
-    """`trainyard run`, as a person types it: results on stdout, everything else on stderr."""
-
-    def __init__(
-        self, *words: str, program: tuple[str, ...] = (sys.executable, "-m", "trainyard"), **more: Any
-    ) -> None:
-        self.process = subprocess.Popen(
-            [*program, "run", *words, "-o", "json", "--timeout", str(2 * LONGEST)],
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **more,
-        )  # fmt: skip
-        self.lines: list[str] = []
-
-    def until(self, pattern: str) -> None:
-        """Read what is said until a line matches."""
-        assert self.process.stderr is not None
-        for line in self.process.stderr:
-            self.lines.append(line.rstrip("\n"))
-            if re.search(pattern, line):
-                return
-        raise AssertionError(f"{pattern!r} was not said:\n" + "\n".join(self.lines))
-
-    def end(self, seconds: float = LONGEST) -> None:
-        try:
-            out, err = self.process.communicate(timeout=seconds)
-        except subprocess.TimeoutExpired as late:
-            raise AssertionError(f"no end; said: {self.lines}, {late.stderr}") from None
-        finally:
-            self.process.kill()
-        self.code = self.process.returncode
-        self.lines += err.splitlines()
-        self.text = "\n".join(self.lines)
-        self.jobs: list[Json] = json.loads(out) if out else []
-
-    def of(self, replica: str) -> list[str]:
-        """What one replica printed."""
-        split = (line.partition(" | ") for line in self.lines)
-        return [text for name, bar, text in split if bar and name.strip() == replica]
-
-
-def ran(*words: str, seconds: float = LONGEST, **more: Any) -> Run:
-    run = Run(*words, **more)
-    run.end(seconds)
-    return run
 
 
 def changed(folder: Path, example: str, change: Callable[[Json], None]) -> str:
@@ -199,7 +149,7 @@ def test_a_worker_that_is_killed_in_the_middle_comes_back_and_trains_on(tmp_path
     words = ["--steps=3000", "--delay=0.01"]
     run = Run(changed(tmp_path, "tf_job_dist_train.yaml", arguments(MASTER=words, WORKER=words)))
     run.until(r"worker-0 +\| .*\(own step \d+\)")
-    os.kill(process_of("worker", 0), signal.SIGKILL)
+    os.kill(process_of(r"worker-\w+-0", "tf_train.py"), signal.SIGKILL)
     run.end()
     job = succeeded(run)
     assert job["status"]["restarts"] == 1
@@ -208,18 +158,6 @@ def test_a_worker_that_is_killed_in_the_middle_comes_back_and_trains_on(tmp_path
     assert len(begins) == 2
     assert any("own step" in line for line in run.of("worker-0")[begins[1] :]), run.text
     assert sum("training begins" in line for line in [*run.of("worker-1"), *run.of("master-0")]) == 2
-
-
-def process_of(role: str, index: int) -> int:
-    """The training program of that replica, among all processes of this machine."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            host = re.search(rb"(^|\0)HOSTNAME=%b-\w+-%d\0" % (role.encode(), index), (path / "environ").read_bytes())
-            if host and b"tf_train.py" in (path / "cmdline").read_bytes():
-                found.append(int(path.name))
-    assert len(found) == 1, found
-    return found[0]
 
 
 class TestInOneProcess:

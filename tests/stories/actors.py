@@ -1,0 +1,99 @@
+"""What runs in the containers of a story: an actor connects to the stage and evaluates what it is told.
+
+An actor knows its place from the labels of its pod: the role and index that the operator has given it, or, in a set,
+the ordinal.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from typing import Any
+
+from trainyard.objects import Json
+from trainyard.objects.labels import INDEX, ROLE
+
+PATIENCE = 20.0
+
+ACTOR = """
+import json, os, signal, socket, sys
+signal.signal(signal.SIGTERM, lambda *_: os._exit(143))
+line = socket.socket(socket.AF_UNIX)
+line.connect(os.environ["STAGE"])
+file = line.makefile("rw")
+def fetch(url, wanted="", seconds=5):
+    import time, urllib.request
+    end = time.time() + seconds
+    while True:
+        try:
+            said = urllib.request.urlopen(url, timeout=5).read().decode()
+            if wanted in said:
+                return said
+        except OSError as error:
+            said = repr(error)
+        if time.time() > end:
+            return said
+        time.sleep(0.05)
+index = os.environ["ORDINAL"] or os.environ["INDEX"] or "0"
+told = {"role": os.environ["ROLE"], "index": index, "config": os.environ.get("TF_CONFIG", "")}
+while True:
+    file.write(json.dumps(told) + "\\n")
+    file.flush()
+    told = eval(file.readline() or "os._exit(99)")
+"""
+
+
+_PLACE = {"ROLE": ROLE, "INDEX": INDEX, "ORDINAL": "apps.kubernetes.io/pod-index"}
+
+
+def actor(**more: Any) -> Json:
+    """The container of a replica, of a TfJob's unless a name is given."""
+    mounts = [{"name": "stage", "mountPath": "/stage"}]
+    env: list[Json] = [{"name": "STAGE", "value": "/stage/door"}]
+    for name, label in _PLACE.items():
+        env.append({"name": name, "valueFrom": {"fieldRef": {"fieldPath": f"metadata.labels['{label}']"}}})
+    command = [sys.executable, "-I", "-S", "-c", ACTOR]
+    return {
+        "name": "tensorflow", "image": "example.invalid/actor", "command": command, "env": env, "volumeMounts": mounts,
+    } | more  # fmt: skip
+
+
+class Actor:
+    """A process in a pod, from its entrance to its end."""
+
+    def __init__(self, told: Json, pid: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.role, self.index = str(told["role"]).lower(), int(told["index"])
+        self.place = f"{self.role}-{self.index}"
+        self.config: Json = json.loads(told["config"] or "{}")
+        self.pid = pid
+        self.gone = asyncio.Event()
+        self._reader, self._writer = reader, writer
+        self._answers: asyncio.Queue[Any] = asyncio.Queue()
+
+    async def listen(self) -> None:
+        try:
+            while line := await self._reader.readline():
+                self._answers.put_nowait(json.loads(line))
+        except ConnectionError:
+            pass  # it was killed with a line of ours unread
+        finally:
+            self._writer.close()
+            self.gone.set()
+
+    def tell(self, expression: str) -> None:
+        self._writer.write(f"{expression}\n".encode())
+
+    async def ask(self, expression: str, patience: float = PATIENCE) -> Any:
+        self.tell(expression)
+        return await asyncio.wait_for(self._answers.get(), patience)
+
+    async def exit(self, code: int) -> None:
+        self.tell(f"os._exit({code})")
+        await asyncio.wait_for(self.gone.wait(), PATIENCE)
+
+    async def kill(self) -> None:
+        os.kill(self.pid, signal.SIGKILL)
+        await asyncio.wait_for(self.gone.wait(), PATIENCE)

@@ -1,0 +1,79 @@
+"""`trainyard run` as a person types it, in a process of its own, and what it said."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from trainyard.objects import Json
+
+REPOSITORY = Path(__file__).parents[2]
+EXAMPLES = REPOSITORY / "examples"
+LONGEST = 240.0  # seconds of one run; one that builds its environment first gets them twice
+
+
+class Run:
+    """`trainyard run`, as a person types it: results on stdout, everything else on stderr."""
+
+    def __init__(
+        self, *words: str, program: tuple[str, ...] = (sys.executable, "-m", "trainyard"), **more: Any
+    ) -> None:
+        self.process = subprocess.Popen(
+            [*program, "run", *words, "-o", "json", "--timeout", str(2 * LONGEST)],
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **more,
+        )  # fmt: skip
+        self.lines: list[str] = []
+
+    def until(self, pattern: str) -> None:
+        """Read what is said until a line matches."""
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            self.lines.append(line.rstrip("\n"))
+            if re.search(pattern, line):
+                return
+        raise AssertionError(f"{pattern!r} was not said:\n" + "\n".join(self.lines))
+
+    def end(self, seconds: float = LONGEST) -> None:
+        try:
+            out, err = self.process.communicate(timeout=seconds)
+        except subprocess.TimeoutExpired as late:
+            raise AssertionError(f"no end; said: {self.lines}, {late.stderr}") from None
+        finally:
+            self.process.kill()
+        self.code = self.process.returncode
+        self.lines += err.splitlines()
+        self.text = "\n".join(self.lines)
+        self.jobs: list[Json] = json.loads(out) if out else []
+
+    def of(self, replica: str) -> list[str]:
+        """What one replica printed."""
+        split = (line.partition(" | ") for line in self.lines)
+        return [text for name, bar, text in split if bar and name.strip() == replica]
+
+
+def ran(*words: str, seconds: float = LONGEST, **more: Any) -> Run:
+    run = Run(*words, **more)
+    run.end(seconds)
+    return run
+
+
+def process_of(host: str, *words: str) -> int:
+    """The process whose host name matches and whose command line has these words, among all of this machine."""
+    (found,) = processes_of(host, *words)
+    return found
+
+
+def processes_of(host: str, *words: str) -> list[int]:
+    found = []
+    for path in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            named = re.search(rb"(^|\0)HOSTNAME=%b\0" % host.encode(), (path / "environ").read_bytes())
+            said = (path / "cmdline").read_bytes()
+            if named and all(word.encode() in said for word in words):
+                found.append(int(path.name))
+    return sorted(found)

@@ -310,7 +310,8 @@ async def test_what_is_forbidden_is_told_in_one_line_with_the_pod_and_the_fix(pl
     place.toy.trouble = [(code, "you may not")] * 20
     done = await place.agent(WORKER, "x", TRAINYARD_EXEC_TIMEOUT="0")
     assert done.code == 255 and done.err.count("\n") == 1
-    assert f"pod {WORKER}: forbidden ({code}): you may not; the pod's Role must allow" in done.err
+    fix = "the pod's Role must allow get on this pod, and get and create on its pods/exec"
+    assert done.err == f"kubexec: pod {WORKER}: forbidden ({code}): you may not; {fix}\n"
 
 
 async def test_a_role_that_takes_a_moment_is_waited_for(place: Place) -> None:

@@ -87,6 +87,57 @@ async def test_kubectl_and_pods_come_in_by_tls_with_the_clusters_own_authority(t
         assert (await first(cluster.api, CONFIG_MAP, "kube-root-ca.crt"))["data"]["ca.crt"] == cluster.root_ca
 
 
+ASKS = """
+import json, os, ssl, urllib.error, urllib.request
+folder = "/var/run/secrets/kubernetes.io/serviceaccount"
+read = lambda name: open(os.path.join(folder, name)).read()
+trusted = ssl.create_default_context(cafile=os.path.join(folder, "ca.crt"))
+place = "https://%s:%s" % (os.environ["KUBERNETES_SERVICE_HOST"], os.environ["KUBERNETES_SERVICE_PORT"])
+def ask(what):
+    url = "%s/api/v1/namespaces/%s/%s" % (place, read("namespace"), what)
+    request = urllib.request.Request(url, headers={"Authorization": "Bearer " + read("token")})
+    try:
+        return urllib.request.urlopen(request, context=trusted, timeout=10).status
+    except urllib.error.HTTPError as error:
+        return error.code
+said = ask("pods/asks"), ask("pods/other"), ask("secrets")
+print(said)
+raise SystemExit(said != (200, 403, 403))
+"""
+
+
+async def test_a_pod_may_do_what_the_role_of_its_account_allows_and_no_more(tmp_path: Path) -> None:
+    rbac = "rbac.authorization.k8s.io"
+    rules = [{"apiGroups": [""], "resources": ["pods"], "resourceNames": ["asks"], "verbs": ["get"]}]
+    subject = {"kind": "ServiceAccount", "name": "robot", "namespace": "default"}
+    meta = {"name": "robot"}
+    async with LocalCluster(options(tmp_path, [])) as cluster:
+        for kind, plural, group, more in (
+            ("ServiceAccount", "serviceaccounts", "", {}),
+            ("Role", "roles", rbac, {"rules": rules}),
+            ("RoleBinding", "rolebindings", rbac, {"subjects": [subject],
+                                                   "roleRef": {"apiGroup": rbac, "kind": "Role", "name": "robot"}}),
+        ):  # fmt: skip
+            gvk = GVK(group, "v1", kind, plural)
+            await cluster.api.create(gvk, "default", {"apiVersion": gvk.api_version, "kind": kind,
+                                                      "metadata": meta, **more})  # fmt: skip
+        container = {"name": "main", "image": "example.invalid/x", "command": [sys.executable, "-c", ASKS]}
+        spec = {"serviceAccountName": "robot", "restartPolicy": "Never", "containers": [container]}
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "asks"}, "spec": spec}
+        await cluster.api.create(POD, "default", pod)
+        assert await phase(cluster.api, "asks") == "Succeeded"
+
+
+async def phase(api: Api, name: str) -> str:
+    """The phase in which a pod ends."""
+    async with asyncio.timeout(30):
+        async for line in api.watch(POD, "default", field_selector=f"metadata.name={name}"):
+            found = json.loads(line)["object"]["status"]["phase"]
+            if found in ("Succeeded", "Failed"):
+                return str(found)
+    raise AssertionError(f"{name} does not end")
+
+
 async def test_two_clusters_know_nothing_of_each_other(tmp_path: Path) -> None:
     async with LocalCluster(options(tmp_path, [])) as one, LocalCluster(options(tmp_path, [])) as other:
         await one.namespace("only-here")

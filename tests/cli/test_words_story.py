@@ -23,7 +23,7 @@ async def test_the_life_of_a_job_in_words(tmp_path: Path) -> None:
             "tfjob/mnist created\n",
             "",
         )
-        listed = (await words.until("3/3", "get")).out.splitlines()
+        listed = (await words.until("Running  3/3", "get")).out.splitlines()
         assert listed[0].split() == ["KIND", "NAME", "STATE", "RUNNING", "RESTARTS", "AGE"]
         assert listed[1].split()[:5] == ["TfJob", "mnist", "Running", "3/3", "0"]
         assert "worker: 2 Running" in (await words("get", "tfjobs", "-o", "wide")).out
@@ -47,6 +47,7 @@ async def test_the_life_of_a_job_in_words(tmp_path: Path) -> None:
         assert (await words("get", "mnist")).code == 1
 
 
+@pytest.mark.slow
 async def test_every_form_of_output(tmp_path: Path) -> None:
     async with speaking(tmp_path) as words:
         await words.submit(tfjob(name="a"), {**elastic(name="b"), "metadata": {"name": "b", "namespace": "other"}})
@@ -67,6 +68,7 @@ async def test_every_form_of_output(tmp_path: Path) -> None:
         assert found["job"] == "TfJob default/a"
 
 
+@pytest.mark.slow
 async def test_a_name_that_is_not_there_is_answered_with_what_is(tmp_path: Path) -> None:
     async with speaking(tmp_path) as words:
         assert "there are none at all" in (await words("describe", "x")).err
@@ -87,6 +89,7 @@ async def test_a_name_of_two_jobs_is_not_guessed(tmp_path: Path) -> None:
         assert (await words("delete", "elasticjob/same", "tfjobs.tensorflow.org/same")).code == 0
 
 
+@pytest.mark.slow
 async def test_an_elastic_job_is_scaled_and_others_say_why_not(tmp_path: Path) -> None:
     async with speaking(tmp_path) as words:
         await words.submit(elastic(), tfjob(), chainer())
@@ -106,6 +109,7 @@ async def test_an_elastic_job_is_scaled_and_others_say_why_not(tmp_path: Path) -
         assert "it follows the edit" in (await words("scale", "chain", "ws=3")).err
 
 
+@pytest.mark.slow
 async def test_the_pods_of_a_worker_set_are_replicas_of_their_own_number(tmp_path: Path) -> None:
     async with speaking(tmp_path) as words:
         await words.submit(chainer())
@@ -124,6 +128,7 @@ async def test_why_says_what_is_wrong_with_each_replica(tmp_path: Path) -> None:
         assert "install nothing_here into the image" in page and "container tensorflow" in page
 
 
+@pytest.mark.slow
 async def test_why_says_that_nobody_is_at_the_rendezvous(tmp_path: Path) -> None:
     async with speaking(tmp_path) as words:
         await words.submit(elastic())
@@ -146,6 +151,7 @@ async def test_submit_names_the_place_of_every_problem_and_sends_nothing(tmp_pat
         assert code == 1 and "tfjob/mnist exists already in default" in err
 
 
+@pytest.mark.slow
 async def test_submit_waits_for_the_end_and_its_code_is_the_jobs(tmp_path: Path) -> None:
     async with speaking(tmp_path) as words:
         good = await words.submit(tfjob(role("MASTER", "print(1)"), name="good"), words=("--wait",))
@@ -157,6 +163,7 @@ async def test_submit_waits_for_the_end_and_its_code_is_the_jobs(tmp_path: Path)
         assert "has ended (Failed)" in (await words("suspend", "bad")).err
 
 
+@pytest.mark.slow
 async def test_logs_of_all_of_one_and_of_the_run_before(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     async with speaking(tmp_path) as words:
         code = "import os,time\nprint('one')\nprint('two')\ntime.sleep(600)"
@@ -182,6 +189,7 @@ async def test_logs_of_all_of_one_and_of_the_run_before(tmp_path: Path, capfd: p
         assert (await words("logs", "mnist", "-f", "-p")).code == 2
 
 
+@pytest.mark.slow
 async def test_logs_are_followed_to_the_last_line(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     async with speaking(tmp_path) as words:
         waits = "import os,time\nprint('begins')\nwhile not os.path.exists({!r}): time.sleep(.05)\nprint('ends')"
@@ -205,6 +213,7 @@ def test_without_a_cluster_the_fix_is_said(tmp_path: Path, monkeypatch: pytest.M
         assert (code, out) == (3, "") and "trainyard up" in err, line
 
 
+@pytest.mark.slow
 async def test_a_cluster_that_is_gone_or_does_not_know_us_says_so(tmp_path: Path) -> None:
     path = tmp_path / "k"
     path.write_text(yaml.safe_dump(kubeconfig("https://127.0.0.1:9", "token", "")))

@@ -78,12 +78,12 @@ def replica(pod: Json) -> Replica:
 
 
 def role_of(pod: Json) -> str:
-    return labels_of(pod).get(ROLE, "")
+    return str(labels_of(pod).get(ROLE) or "")
 
 
 def index_of(pod: Json) -> str:
     labels = labels_of(pod)
-    return labels.get(ORDINAL) or labels.get(INDEX, "")
+    return str(labels.get(ORDINAL) or labels.get(INDEX) or "")
 
 
 def _state(pod: Json, status: Json, containers: list[Json]) -> str:

@@ -167,10 +167,11 @@ async def test_a_ping_is_answered_with_what_it_carries(place: Place) -> None:
 async def test_what_comes_after_the_outcome_is_still_shown(place: Place) -> None:
     async def script(request: web.Request, channel: web.WebSocketResponse) -> None:
         await channel.send_bytes(b"\x03" + json.dumps(ended_with(2)).encode())
-        await channel.send_bytes(b"\x01late")
+        await channel.send_bytes(b"\x01" + late)
 
+    late = b"late" * 250_000  # more than comes in one piece
     place.toy.script = script
-    assert await place.agent(WORKER, "x") == (2, b"late", "")
+    assert await place.agent(WORKER, "x") == (2, late, "")
 
 
 async def cut(request: web.Request, channel: web.WebSocketResponse) -> None:

@@ -1,0 +1,143 @@
+"""The usual job of each kind, played by actors, and what its stories expect of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from actors import actor
+from stage import ALL_RUN, Stage, tally, tf_job
+
+from trainyard import kinds
+from trainyard.core import Kind
+from trainyard.objects import Json, is_true
+
+
+def template(container: str, *others: Json, **pod: Any) -> Json:
+    """A pod template with one actor, and whoever else is named."""
+    return {"spec": {"containers": [actor(name=container), *others], **pod}}
+
+
+def job_of(kind: Kind, spec: Json, name: str) -> Json:
+    return {"apiVersion": kind.gvk.api_version, "kind": kind.gvk.kind, "metadata": {"name": name}, "spec": spec}
+
+
+def mx_set(role: str, count: int = 1, **pod: Any) -> Json:
+    return {"mxReplicaType": role, "replicas": count, "template": template("mxnet", restartPolicy="OnFailure", **pod)}
+
+
+def mx_job(*sets: Json, name: str = "story", **spec: Any) -> Json:
+    """An MxJob; without sets: a scheduler, a server and two workers."""
+    given = sets or (mx_set("SCHEDULER"), mx_set("SERVER"), mx_set("WORKER", 2))
+    return job_of(kinds.MXJOB, {"jobMode": "dist", "replicaSpecs": list(given), **spec}, name)
+
+
+def mx_local(name: str = "story", **spec: Any) -> Json:
+    return mx_job(mx_set("WORKER"), name=name, **{"jobMode": "local", **spec})
+
+
+def worker_set(count: int = 2, **more: Any) -> Json:
+    return {"replicas": count, "template": template("chainer"), **more}
+
+
+def chainer_job(name: str = "story", sets: Json | None = None, **spec: Any) -> Json:
+    """A ChainerJob; without sets: a master, and two workers in one set."""
+    given = {"ws": worker_set()} if sets is None else sets
+    return job_of(
+        kinds.CHAINERJOB,
+        {"backend": "mpi", "master": {"template": template("chainer")}, "workerSets": given, **spec},
+        name,
+    )
+
+
+def chainer_alone(name: str = "story", **spec: Any) -> Json:
+    return chainer_job(name, {}, **spec)
+
+
+def elastic_job(count: int = 2, name: str = "story", policy: str | None = "ExitCode", **spec: Any) -> Json:
+    """An ElasticJob of two workers, between one and four."""
+    worker = {"replicas": count, "template": template("elasticjob-worker"), "restartPolicy": policy}
+    whole = {
+        "rdzvEndpoint": "etcd:2379",
+        "minReplicas": 1,
+        "maxReplicas": 4,
+        "replicaSpecs": {"Worker": worker},
+        **spec,
+    }
+    return job_of(kinds.ELASTICJOB, whole, name)
+
+
+@dataclass(frozen=True)
+class Play:
+    """A usual job. `last`: those whose success is the job's; `told`: its status says that everybody runs."""
+
+    make: Callable[..., Json]
+    cast: dict[str, int]
+    last: tuple[tuple[str, int], ...]
+    told: Callable[[Json], object]
+    made: int  # objects that the operator makes
+
+    @property
+    def slots(self) -> list[tuple[str, int]]:
+        return [(role, index) for role, count in self.cast.items() for index in range(count)]
+
+    async def begin(self, stage: Stage, **spec: Any) -> Json:
+        """Submit it, and wait until everybody runs and the status says so."""
+        await stage.submit(self.make(**spec))
+        return await self.runs(stage)
+
+    async def runs(self, stage: Stage) -> Json:
+        await stage.everybody(**self.cast)
+        return await stage.until(lambda job: "status" in job and self.told(job))
+
+    async def succeed(self, stage: Stage) -> None:
+        for role, index in self.last:
+            await (await stage.actor(role, index)).exit(0)
+        await stage.condition("Succeeded")
+
+
+def _runs(job: Json) -> bool:
+    return is_true(job["status"].get("conditions"), "Running")
+
+
+def mx_tally(job: Json) -> dict[str, Json]:
+    """How many replicas are in which state, by role, as the status of an MxJob says."""
+    return {one["Mx_replica_type"]: one["ReplicasStates"] for one in job["status"]["replicaStatuses"]}
+
+
+def workers(job: Json) -> Json:
+    """The counts in the status of an ElasticJob."""
+    found: Json = job["status"].get("replicaStatuses", {}).get("Worker", {})
+    return found
+
+
+_GANG = {"SCHEDULER": {"Running": 1}, "SERVER": {"Running": 1}, "WORKER": {"Running": 2}}
+PLAYS = {
+    "TfJob": Play(tf_job, {"master": 1, "worker": 2, "ps": 1}, (("master", 0),), lambda job: tally(job) == ALL_RUN, 5),
+    "MxJob": Play(
+        mx_job,
+        {"scheduler": 1, "server": 1, "worker": 2},
+        (("scheduler", 0),),
+        lambda job: mx_tally(job) == _GANG,
+        5,
+    ),
+    "MxJob-local": Play(
+        mx_local, {"worker": 1}, (("worker", 0),), lambda job: mx_tally(job) == {"WORKER": {"Running": 1}}, 1
+    ),
+    "ChainerJob": Play(
+        chainer_job,
+        {"master": 1, "ws": 2},
+        (("master", 0),),
+        lambda job: job["status"].get("active") == 1 and _runs(job),
+        6,
+    ),
+    "ChainerJob-alone": Play(
+        chainer_alone, {"master": 1}, (("master", 0),), lambda job: job["status"].get("active") == 1 and _runs(job), 4
+    ),
+    "ElasticJob": Play(
+        elastic_job, {"worker": 2}, (("worker", 0), ("worker", 1)), lambda job: workers(job) == {"active": 2}, 4
+    ),
+}
+NEW = {name: play for name, play in PLAYS.items() if name != "TfJob"}
+"""Of TfJob each story is told in a file of its own."""

@@ -214,6 +214,12 @@ async def test_a_server_that_breaks_the_protocol_is_told_so(place: Place, data: 
     assert done.code == 255 and "breaks the WebSocket protocol" in done.err
 
 
+async def test_a_server_that_speaks_another_exec_is_not_talked_to(place: Place) -> None:
+    place.toy.protocols = ("channel.k8s.io",)
+    done = await place.agent(WORKER, "x")
+    assert done.code == 255 and f"answers exec with something else than {V5} or {V4}" in done.err
+
+
 async def test_a_command_that_could_not_be_run_is_told_in_the_servers_words(place: Place) -> None:
     async def script(request: web.Request, channel: web.WebSocketResponse) -> None:
         status = {"status": "Failure", "message": "container is gone", "reason": "InternalError"}

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from aiohttp import WSMsgType, web
-from exec_server import AGENT, SHELL, SUCCESS, V4, Place, ended_with, pod, pythons, toy_server
+from exec_server import AGENT, SHELL, SUCCESS, V4, V5, Place, ended_with, pod, pythons, toy_server
 
 from trainyard.server.certificates import Authority
 

@@ -66,7 +66,9 @@ def _up(cluster: Background, facts: dict[str, Any]) -> list[tuple[str, Any]]:
 
 
 def _not_up(cluster: Background) -> list[tuple[str, Any]]:
-    lines: list[tuple[str, Any]] = [("State", "on its way up or down" if cluster.alive else "not up")]
+    killed = (cluster.folder / "cluster.json").exists()
+    state = "on its way up or down" if cluster.alive else "not up: its daemon was killed" if killed else "not up"
+    lines: list[tuple[str, Any]] = [("State", state)]
     if cluster.log.exists():
         lines.append(("Log", str(cluster.log)))
     if others := [name for name in names() if name != cluster.name and Background(name).facts() is not None]:

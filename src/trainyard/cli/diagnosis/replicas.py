@@ -12,7 +12,7 @@ from trainyard.cli.diagnosis.output import sign_of
 from trainyard.cli.view import age, ended, index_of, role_of
 from trainyard.objects import Json, condition, controller_of, name_of, parse_time, uid_of
 
-PATIENCE = 5.0  # seconds in which a pod is made, or a program started
+PATIENCE = 10.0  # seconds in which a pod is made, or a program started
 PREPARING = 20.0  # seconds after which it is worth a word that an image is still being prepared
 MOST_NAMES = 3
 MOST_ENDS = 3

@@ -12,7 +12,7 @@ from trainyard.core.policy import LONGEST_PAUSE, is_ours
 from trainyard.objects import format_time, parse_time
 
 ENDED = "status.conditions[Failed]"
-PATIENCE = 5.0  # seconds in which an operator looks at a new job
+PATIENCE = 10.0  # seconds in which an operator looks at a new job
 KNOWN = frozenset({"Created", "Running", "Suspended", "Succeeded", "Failed", "Complete", "Restarting"})
 
 FIXES = {

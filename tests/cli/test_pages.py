@@ -1,0 +1,85 @@
+"""What describe, status and the tables print, from facts. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from why_values import NOW, RUNNING, at, child, pod, tfjob
+
+from trainyard import kinds
+from trainyard.cli.describe import child_state, described
+from trainyard.cli.events import rows
+from trainyard.cli.jobs import Family, Found
+from trainyard.cli.printing import aligned, document
+from trainyard.cli.standing import counted, words_of
+from trainyard.objects import Json
+
+
+def event(number: int, **more: Any) -> Json:
+    about = {"kind": "TfJob", "name": "mnist", "uid": "u"}
+    said = {
+        "type": "Normal",
+        "reason": f"R{number}",
+        "message": "a\nb",
+        "lastTimestamp": at(90),
+        "involvedObject": about,
+    }
+    return {"metadata": {"name": f"e{number}"}, **said, **more}
+
+
+def page(job: Json, **family: list[Json]) -> list[str]:
+    return described(Found(kinds.TFJOB, job), Family(**family), NOW)
+
+
+def test_a_page_names_what_a_person_looks_for() -> None:
+    job = tfjob(RUNNING, backoffLimit=3, suspend=False)
+    lines = page(job, pods=[pod("MASTER-0")], children=[child("Job", "master-abcd-0", status={"active": 1})])
+    text = "\n".join(lines)
+    for part in (
+        "Name:       mnist",
+        "Policies:   backoffLimit=3",
+        "  MASTER  1         tensorflow  x      train",
+        "  WORKER  2         tensorflow  x      train",
+        "  master-0  Running  0               2:30  master-0-abcd-x",
+        "  Running  True    JobRunning  3m     at least one replica runs",
+        "  Job   master-abcd-0  1 active  100s",
+        "Events: none",
+    ):
+        assert part in text, part
+
+
+def test_a_page_shows_the_newest_events_and_counts_the_others() -> None:
+    lines = page(tfjob(RUNNING), events=[event(number) for number in range(25)])
+    assert "  (5 earlier ones: trainyard events)" in lines and lines[-1].split()[2] == "R24"
+    assert not [line for line in lines if " R4 " in line]
+
+
+def test_an_event_is_one_line_with_its_count() -> None:
+    (_, row) = rows([event(1, count=3)], NOW)
+    assert row == ["90s (x3)", "Normal", "R1", "TfJob/mnist", "a b"]
+
+
+def test_a_child_has_a_word_for_its_state() -> None:
+    done = {"conditions": [{"type": "Complete", "status": "True"}]}
+    going = child("Service", "s")
+    going["metadata"]["deletionTimestamp"] = at(1)
+    children = (
+        child("Job", "a", status=done),
+        child("Job", "b"),
+        child("StatefulSet", "c", spec={"replicas": 2}, status={"readyReplicas": 1}),
+        child("ConfigMap", "d"),
+        going,
+    )
+    assert [child_state(one) for one in children] == ["Complete", "0 active", "1/2 ready", "", "Terminating"]
+
+
+def test_many_jobs_are_counted_and_the_first_few_named() -> None:
+    jobs = [("TfJob", f"default/{number}", "Running" if number else "Failed") for number in range(8)]
+    assert counted(jobs) == ["TfJob: 1 Failed, 7 Running"]
+    assert words_of(jobs)[0] == "TfJob default/0 (Failed)" and words_of(jobs)[-1] == "and 2 more"
+
+
+def test_columns_are_aligned_and_objects_are_printed_alone_or_as_a_list() -> None:
+    assert aligned([["A", "B"], ["long", ""]]) == ["A     B", "long"] and aligned([]) == []
+    assert document([{"a": 1}], "json", True) == '{\n  "a": 1\n}'
+    assert document([{"a": "x\ny\n"}], "yaml", False) == ("apiVersion: v1\nkind: List\nitems:\n- a: |\n    x\n    y\n")

@@ -50,10 +50,11 @@ def ended(job: Job, replicas: list[Replica]) -> list[Delete]:
 def edited(job: Job, family: Family) -> tuple[list[Delete], list[Patch]]:
     """Extras after an edit of the spec: those it has no more, and those made from an older one.
 
-    Nothing while part of the spec is not followed: it does not say then what the job has.
+    Nothing is deleted while part of the spec is not followed: it does not say then what the job has.
     """
-    if job.wanted.problems or any(role.template is None for role in job.roles):
+    if job.wanted.problems:
         return [], []
+    followed = all(role.template is not None for role in job.roles)
     extras = {Ref(extra.gvk.kind, extra.name): extra for extra in job.kind.extras(job)}
     deletes, patches = [], []
     carried = {job.carrier(role.name).gvk.kind for role in job.roles}
@@ -62,7 +63,8 @@ def edited(job: Job, family: Family) -> tuple[list[Delete], list[Patch]]:
         if child.deleting or child.index >= 0 or child.kind in carried:
             continue
         if extra is None:
-            deletes.append(_delete(job, child, "the spec does not have it any more"))
+            if followed:
+                deletes.append(_delete(job, child, "the spec does not have it any more"))
         elif extra.digest != child.digest:
             patches.append(repair(extra))
     return deletes, patches

@@ -110,7 +110,7 @@ class _Pass:
         for replica in self.replicas:
             role = roles.get(replica.slot.role)
             for uid in self.job.carrier(replica.slot.role).failures(replica):
-                one = f"attempt-{role.attempt}" if role and self.job.whole_again() else uid
+                one = f"attempt-{replica.child.attempt}" if replica.child and self.job.whole_again() else uid
                 visible.add(one)
                 if one not in counted and role:
                     counted.append(one)
@@ -122,6 +122,7 @@ class _Pass:
     def _again(self, memory: Memory, verdict: Verdict) -> Memory:
         """The memory with a new attempt for every role whose ended slot is due to be made again."""
         roles, texts = dict(memory.roles), []
+        failed = any(replica.end and not replica.end.disrupted for replica in self.replicas)
         for replica in self.replicas:
             end, role = replica.end, roles.get(replica.slot.role)
             if end is None or role is None or (replica.child and replica.child.attempt < role.attempt):
@@ -129,8 +130,8 @@ class _Pass:
             texts.append(
                 f"{verdicts.end_text(replica, end)}; {'disrupted' if end.disrupted else 'retryable'}, tried again"
             )
-            if verdict.stage == "Suspended":
-                continue
+            if verdict.stage == "Suspended" or (self.job.whole_again() and failed and end.disrupted):
+                continue  # a gang waits as long as its failure does
             if (due := self._retry_at(end, role, memory)) > self.now:
                 self.whens.append(due)
             elif self.job.kind.restarts == "slot":

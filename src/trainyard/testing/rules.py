@@ -100,7 +100,7 @@ def _wrong(book: Book, world: World, facts: Facts, spec: Json) -> Iterator[str]:
         yield _misplaced(book, world, facts, slot)
     if any(fills(kid) and kid.slot not in wants for kid in world.kids):  # type: ignore[union-attr]  # no Thing fills
         yield "a replica stays that the spec does not have"
-    yield _misfitting(book, world)
+    yield _misfitting(book, world, facts)
     if running and "Running" not in facts.true:
         yield "a replica runs and status does not say so"
 
@@ -132,12 +132,20 @@ def _misplaced(book: Book, world: World, facts: Facts, slot: int) -> str:
     pods = [one] if isinstance(one, Pod) else world.pods(one.uid)
     if book.cast.gang and not current:
         return "a replica is of an older attempt"
-    if (isinstance(one, Batch) and one.phase == "Complete") or any(pod.phase == "Succeeded" for pod in pods):
-        all_well = book.cast.deciding & book.wants(world.spec) <= set(world.truth.done)
+    if _ended_well(world, one):
+        decide = book.cast.deciding & book.wants(world.spec)
+        all_well = decide <= {kid.slot for kid in world.holders() if _ended_well(world, kid)}
         return "the MASTER has ended well and the job has not" if slot in book.cast.deciding and all_well else ""
     if not current:
         return "a replica is of an older attempt"
     return "" if any(pod.phase == "Running" for pod in pods) else "a replica does not run"
+
+
+def _ended_well(world: World, one: Batch | Set | Pod) -> bool:
+    if isinstance(one, Pod):
+        return one.phase == "Succeeded"
+    pods = world.pods(one.uid)
+    return isinstance(one, Batch) and (one.phase == "Complete" or any(pod.phase == "Succeeded" for pod in pods))
 
 
 def _misshapen(book: Book, world: World, one: Set) -> str:
@@ -150,13 +158,17 @@ def _misshapen(book: Book, world: World, one: Set) -> str:
     return "" if runs == one.replicas else "a replica does not run"
 
 
-def _misfitting(book: Book, world: World) -> str:
-    """The extras of a job at rest are those it has, and what they would be if they were made now."""
+def _misfitting(book: Book, world: World, facts: Facts) -> str:
+    """The extras of a job at rest are those it has, and what they would be if they were made now.
+
+    A spec that is not followed does not say which are not needed any more.
+    """
     wanted = book.extras(world)
     found = {(thing.kind, thing.name): thing for thing in world.things() if not thing.foreign}
     if missing := sorted(wanted.keys() - found.keys()):
         return f"the {missing[0].kind} is missing"
-    if surplus := sorted(found.keys() - wanted.keys()):
+    surplus = sorted(found.keys() - wanted.keys())
+    if surplus and "SpecChangeIgnored" not in facts.true:
         return f"the {surplus[0][0]} stays although the spec does not have it any more"
     for ref, body in wanted.items():
         if book.cast.bodies and book.value(found[ref].body) != body:

@@ -1,0 +1,55 @@
+"""Real ChainerMN over real Open MPI: mpiexec in the master starts its ranks in the workers through the API's exec."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+
+import pytest
+from runs import EXAMPLES, Run, process_of, ran
+
+pytestmark = [pytest.mark.frameworks, pytest.mark.slow]
+
+
+def table(lines: list[str]) -> list[list[float]]:
+    """The rows of the README's table: epoch, losses, accuracies, seconds."""
+    rows = [line.split() for line in lines if re.fullmatch(r"\d+( +[0-9.e+-]+){5} *", line)]
+    return [[float(cell) for cell in row] for row in rows]
+
+
+@pytest.mark.parametrize("network", ["namespace", "shared"])
+def test_the_readmes_job_trains_over_master_and_two_workers(network: str) -> None:
+    run = ran(str(EXAMPLES / "chainerjob-mn.yaml"), "--network", network)
+    assert run.code == 0, run.text
+    (job,) = run.jobs
+    said = run.of("master-0")
+    assert "Num process (COMM_WORLD): 3" in said, run.text
+    for rank, host in ((1, "example-job-mn-workerset-ws0-0"), (2, "example-job-mn-workerset-ws0-1")):
+        at = next(at for at, line in enumerate(said) if f"Data for node: {host}" in line)
+        assert f"Process rank: {rank}" in said[at + 1], run.text
+    rows = table(said)
+    assert [row[0] for row in rows] == [1, 2] and rows[1][1] < rows[0][1] and rows[1][4] > rows[0][4], run.text
+    status = job["status"]
+    assert (status["succeeded"], "active" in status, "failed" in status) == (1, False, False)
+    (complete,) = [one for one in status["conditions"] if one["type"] == "Complete"]
+    assert complete["status"] == "True" and complete["lastProbeTime"] == complete["lastTransitionTime"]
+
+
+def test_a_job_without_workers_trains() -> None:
+    run = ran(str(EXAMPLES / "chainerjob.yaml"))
+    assert run.code == 0, run.text
+    rows = table(run.of("master-0"))
+    assert len(rows) == 2 and rows[1][1] < rows[0][1], run.text
+
+
+def test_a_rank_that_is_killed_fails_the_master_and_its_job_tries_again() -> None:
+    """Open MPI ends the whole run when a rank is lost; the master's batch Job starts it once more, as documented."""
+    run = Run(str(EXAMPLES / "chainerjob-mn.yaml"))
+    run.until(r"master-0 +\| 1 +[0-9.]+")
+    os.kill(process_of("example-job-mn-workerset-ws0-1", "python3\0/train_mnist.py"), signal.SIGKILL)
+    run.end()
+    assert run.code == 0, run.text
+    (job,) = run.jobs
+    assert (job["status"]["failed"], job["status"]["succeeded"]) == (1, 1)
+    assert len([line for line in run.of("master-0") if line.startswith("Num process")]) == 2

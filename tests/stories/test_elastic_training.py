@@ -1,0 +1,170 @@
+"""Real torch and a real etcd: members come, go and are killed, and no trained step is lost."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from runs import EXAMPLES, LONGEST, REPOSITORY, processes_of, ran
+
+from trainyard.objects import Json
+
+pytestmark = [pytest.mark.frameworks, pytest.mark.slow]
+
+STEP = re.compile(r"step (\d+) .*world (\d+) rank \d+ loss ([0-9.]+)")
+
+
+class Yard:
+    """A cluster of `trainyard up`, and the words a person says to it."""
+
+    def __init__(self, home: Path) -> None:
+        cache = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+        self.env = {**os.environ, "HOME": str(home), "XDG_STATE_HOME": str(home), "XDG_CACHE_HOME": cache}
+        self.env.pop("KUBECONFIG", None)
+        self.lines: list[str] = []
+
+    def __call__(self, *words: str) -> str:
+        done = self.start(*words)
+        out, err = done.communicate(timeout=LONGEST)
+        assert done.returncode == 0, f"{words}: {out}{err}"
+        return out
+
+    def start(self, *words: str) -> subprocess.Popen[str]:
+        argv = [sys.executable, "-m", "trainyard", *words]
+        pipe = subprocess.PIPE
+        return subprocess.Popen(argv, env=self.env, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True)
+
+    def job(self, name: str) -> Json:
+        found: Any = json.loads(self("get", "elasticjob", name, "-o", "json"))
+        job: Json = found["items"][0] if "items" in found else found
+        return job
+
+
+class Watched:
+    """The merged logs of a submitted job, read as they come."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.process = process
+        self.lines: list[str] = []
+
+    def until(self, pattern: str) -> re.Match[str]:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.lines.append(line.rstrip("\n"))
+            if found := re.search(pattern, line):
+                return found
+        raise AssertionError(f"{pattern!r} was not said:\n" + "\n".join(self.lines))
+
+    def end(self) -> int:
+        out, err = self.process.communicate(timeout=LONGEST)
+        self.lines += [*out.splitlines(), *err.splitlines()]
+        return self.process.returncode
+
+    def steps(self) -> list[tuple[int, int, float]]:
+        """Step, size of the world, loss: in the order in which they were printed."""
+        found = (STEP.search(line) for line in self.lines)
+        return [(int(one[1]), int(one[2]), float(one[3])) for one in found if one]
+
+
+@pytest.fixture
+def yard() -> Iterator[Yard]:
+    home = Path(tempfile.mkdtemp(prefix="yard-"))
+    made = Yard(home)
+    try:
+        yield made
+    finally:
+        made("down")
+        shutil.rmtree(home, ignore_errors=True)
+
+
+def manifest(folder: Path, *arguments: str) -> str:
+    """The example with other arguments of the program."""
+    documents = list(yaml.safe_load_all((EXAMPLES / "elastic_job.yaml").read_text()))
+    (container,) = documents[-1]["spec"]["replicaSpecs"]["Worker"]["template"]["spec"]["containers"]
+    container["args"] = ["--nproc_per_node=1", "--rdzv_conf=last_call_timeout=3", "--monitor_interval=0.5", *arguments]
+    path = folder / "elastic.yaml"
+    path.write_text(yaml.safe_dump_all(documents))
+    return str(path)
+
+
+def test_two_members_become_three_and_two_again_one_is_killed_and_no_step_is_lost(yard: Yard, tmp_path: Path) -> None:
+    yard("up", "--network", "namespace")
+    program = ["/workspace/examples/imagenet/main.py", "--epochs=14", "--batch-size=32", "--delay=0.25"]
+    watched = Watched(yard.start("submit", manifest(tmp_path, *program), "--wait", "--logs", "--timeout", str(LONGEST)))
+    watched.until(r"world 2 ")
+    yard("scale", "elastic-train", "3")
+    at_three = int(watched.until(r"step (\d+) .*world 3 ")[1])
+    assert at_three > 0  # it goes on, it does not begin anew
+
+    (agent, *_) = processes_of("elastic-train-worker-1", "torchelastic")
+    os.kill(agent, signal.SIGKILL)
+    watched.until(r"world 2 ")  # without it
+    watched.until(r"world 3 ")  # with the one that took its place
+    yard("scale", "elastic-train", "2")
+    watched.until(r"world 2 ")
+    assert watched.end() == 0, "\n".join(watched.lines)
+
+    job = yard.job("elastic-train")
+    assert job["status"]["replicaStatuses"] == {"Worker": {"succeeded": 2}}
+    assert job["status"]["restarts"] == 1  # the one that was killed; neither who came nor who left
+    steps = watched.steps()
+    begun = [step for step, _, _ in steps]
+    assert steps[-1][2] < steps[0][2] / 2, steps  # it has learnt
+    losses = max(high - low for high, low in itertools.pairwise(begun))
+    assert losses < 40, begun  # a new rendezvous goes on from the last checkpoint, not from the beginning
+    pods = json.loads(yard("get", "elasticjob", "elastic-train", "-o", "json"))
+    assert "elastic-train-worker-2" not in json.dumps(pods)
+
+
+@pytest.mark.parametrize("network", ["namespace", "shared"])
+def test_the_example_trains_in_both_networks(network: str, tmp_path: Path) -> None:
+    path = manifest(tmp_path, "/workspace/examples/imagenet/main.py", "--epochs=5", "--batch-size=32")
+    run = ran(path, "--network", network)
+    assert run.code == 0, run.text
+    job = next(one for one in run.jobs if one["kind"] == "ElasticJob")
+    assert job["status"]["replicaStatuses"] == {"Worker": {"succeeded": 2}}
+    assert any("world 2" in line for line in run.of("worker-0")), run.text
+
+
+def test_torchruns_own_arguments_are_served(tmp_path: Path) -> None:
+    """An image of today: its command is torchrun, and what the operator adds are arguments that it still knows."""
+    documents = list(yaml.safe_load_all((EXAMPLES / "elastic_job.yaml").read_text()))
+    worker = documents[-1]["spec"]["replicaSpecs"]["Worker"]
+    documents[-1]["spec"] |= {"minReplicas": 2, "maxReplicas": 2}
+    (container,) = worker["template"]["spec"]["containers"]
+    program = REPOSITORY / "tests" / "stories" / "allreduce.py"
+    container |= {
+        "image": "pytorch/pytorch:2.1.0",
+        "command": ["torchrun"],
+        "args": ["--nproc-per-node=1", "--max-restarts=1", str(program)],
+    }
+    path = tmp_path / "torchrun.yaml"
+    path.write_text(yaml.safe_dump_all(documents))
+    run = ran(str(path))
+    assert run.code == 0, run.text
+    assert any("sum over 2: 3.0" in line for line in run.of("worker-0")), run.text
+
+
+def test_an_endpoint_where_nobody_serves_fails_the_job_and_says_so(tmp_path: Path) -> None:
+    documents = list(yaml.safe_load_all((EXAMPLES / "elastic_job.yaml").read_text()))
+    pod = next(one for one in documents if one["kind"] == "Pod")
+    pod["spec"]["containers"][0] |= {"image": "busybox", "command": ["sleep", "1000"]}
+    path = tmp_path / "nobody.yaml"
+    path.write_text(yaml.safe_dump_all(documents))
+    run = ran(str(path))
+    assert run.code == 1, run.text
+    job = next(one for one in run.jobs if one["kind"] == "ElasticJob")
+    (failed,) = [one for one in job["status"]["conditions"] if one["type"] == "Failed"]
+    assert "the rendezvous at etcd-service:2379 cannot be reached" in failed["message"], run.text

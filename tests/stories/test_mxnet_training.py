@@ -1,0 +1,57 @@
+"""Real MXNet: a scheduler, two servers and three workers, synchronous; and the gang after one of them was killed."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+
+import pytest
+from runs import EXAMPLES, Run, process_of, ran
+
+pytestmark = [pytest.mark.frameworks, pytest.mark.slow]
+
+WORKERS = ("worker-0", "worker-1", "worker-2")
+
+
+def losses(lines: list[str]) -> list[float]:
+    return [float(said[1]) for line in lines if (said := re.search(r"Train-cross-entropy=([0-9.]+)", line))]
+
+
+def last_accuracy(lines: list[str]) -> float:
+    return [float(said[1]) for line in lines if (said := re.search(r"Validation-accuracy=([0-9.]+)", line))][-1]
+
+
+@pytest.mark.parametrize("network", ["namespace", "shared"])
+def test_a_distributed_training_succeeds_and_all_workers_have_learnt_the_same(network: str) -> None:
+    run = ran(str(EXAMPLES / "mx_job_dist.yaml"), "--network", network)
+    assert run.code == 0, run.text
+    (job,) = run.jobs
+    assert (job["status"]["phase"], job["status"]["state"]) == ("Done", "Succeeded")
+    for worker in WORKERS:
+        found = losses(run.of(worker))
+        assert len(found) == 10 and found[-1] < 0.5 < 1.5 < found[0], (worker, found)
+    accuracies = {last_accuracy(run.of(worker)) for worker in WORKERS}
+    assert len(accuracies) == 1 and accuracies.pop() > 0.8  # synchronous: one model
+    assert "restarts" not in job["status"]
+
+
+def test_a_local_training_succeeds_and_has_learnt() -> None:
+    run = ran(str(EXAMPLES / "mx_job_local.yaml"))
+    assert run.code == 0, run.text
+    found = losses(run.of("worker-0"))
+    assert len(found) == 10 and found[-1] < found[0] / 2, found
+
+
+def test_a_worker_that_is_killed_takes_the_gang_along_and_the_next_attempt_trains_to_the_end() -> None:
+    run = Run(str(EXAMPLES / "mx_job_dist.yaml"))
+    run.until(r"worker-1 +\| .*Epoch\[1\] Train-accuracy")
+    os.kill(process_of(r"example-dist-job-worker-\w+-1", "train_cifar10.py"), signal.SIGKILL)
+    run.end()
+    assert run.code == 0, run.text
+    (job,) = run.jobs
+    assert job["status"]["restarts"] == 1
+    assert {role["attempt"] for role in job["status"]["roles"].values()} == {1}
+    for worker in WORKERS:  # each began again, whoever was killed
+        assert len([line for line in run.of(worker) if "Epoch[0] Train-accuracy" in line]) == 2, run.text
+        assert losses(run.of(worker))[-1] < 0.5

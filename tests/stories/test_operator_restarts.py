@@ -6,10 +6,12 @@ import asyncio
 from collections import Counter
 
 import pytest
+from fates import deaths
+from plays import NEW, Play
 from stage import CONFIG_MAP, JOB, SERVICE, TFJOB, Noted, Stage, looked, replicas, tally, tf_job
 
 from trainyard.client import Request
-from trainyard.objects import Json, decode, encode, is_true
+from trainyard.objects import Json, is_true
 
 DEFAULT_PS = {"replicas": 1, "tfReplicaType": "PS"}
 
@@ -52,46 +54,17 @@ async def masters(stage: Stage) -> dict[str, Json]:
     return {name: one for name, one in (await stage.children(JOB)).items() if name.startswith("master-")}
 
 
-class Fate:
-    """Of one operator: it dies at its first write that is news, before the API server has it or before the answer."""
-
-    def __init__(self, seen: set[str], applied: bool) -> None:
-        self.died = asyncio.Event()
-        self._seen, self._applied = seen, applied
-
-    def take(self, api: Noted) -> None:
-        api.before, api.after = (self._dead, self._die) if self._applied else (self._die, self._dead)
-
-    def _die(self, request: Request) -> None:
-        self._dead(request)
-        what = _news(request)
-        if request.method != "GET" and what not in self._seen:
-            self._seen.add(what)
-            self.died.set()
-            raise asyncio.CancelledError
-
-    def _dead(self, request: Request) -> None:
-        if self.died.is_set():
-            raise asyncio.CancelledError
-
-
-def _news(request: Request) -> str:
-    """What a write says, without the revision that it was decided on."""
-    body = decode(request.body or b"{}")
-    meta = body.pop("metadata", {})
-    return f"{request.method} {request.path} {meta.get('name') or encode(body).decode()}"
-
-
 @pytest.mark.parametrize("applied", [False, True], ids=["before", "after"])
 async def test_operators_that_die_at_every_write_make_everything_once(stage: Stage, applied: bool) -> None:
     """What one tried is tried by the next, which dies at the write after it, until one has nothing new to say."""
     await stage.submit(tf_job(replicas("MASTER"), replicas("WORKER", 2), DEFAULT_PS))
-    seen: set[str] = set()
-    deaths = 0
-    while not await survives(stage, Fate(seen, applied)):
-        deaths += 1
+
+    async def settled() -> None:
+        await stage.everybody(master=1, worker=2)
+        await stage.until(lambda job: tally(job)["MASTER"] == {"Running": 1} and tally(job)["WORKER"] == {"Running": 2})
+
     # The spec, the statuses, a Service, a ConfigMap, four Jobs, a fence; of writes side by side several may be done.
-    assert deaths >= (6 if applied else 10)
+    assert await deaths(stage, applied, settled) >= (6 if applied else 10)
     assert max(entrances(stage).values()) == 1
     assert [len(await stage.children(gvk)) for gvk in (JOB, SERVICE, CONFIG_MAP)] == [4, 1, 1]
     await stage.operator()
@@ -99,24 +72,17 @@ async def test_operators_that_die_at_every_write_make_everything_once(stage: Sta
     await stage.condition("Succeeded")
 
 
-async def survives(stage: Stage, fate: Fate) -> bool:
-    """True when an operator with this fate has got the job to run and has nothing more to say about it."""
-    operator, _ = await stage.operator(fate.take)
-
-    async def settled() -> None:
-        await stage.happens(lambda: stage.running() == {"master": 1, "worker": 2})
-        await stage.until(lambda job: tally(job)["MASTER"] == {"Running": 1} and tally(job)["WORKER"] == {"Running": 2})
-        await looked(operator)
-
-    lived, died = asyncio.create_task(settled()), asyncio.create_task(fate.died.wait())
-    await asyncio.wait((lived, died), return_when=asyncio.FIRST_COMPLETED)
-    survived = lived.done() and not fate.died.is_set()
-    for task in (lived, died):
-        task.cancel()
-    ends = await asyncio.gather(lived, died, return_exceptions=True)
-    if survived and isinstance(ends[0], Exception):
-        raise ends[0]
-    return survived
+@pytest.mark.parametrize("applied", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("play", NEW.values(), ids=NEW)
+async def test_so_it_is_with_jobs_of_every_kind(stage: Stage, play: Play, applied: bool) -> None:
+    await stage.submit(play.make())
+    # Of the objects side by side several may be made, and known to be, before one of them dies.
+    assert await deaths(stage, applied, lambda: play.runs(stage)) >= min(play.made, 3)
+    assert max(entrances(stage).values()) == 1
+    operator, api = await stage.operator()
+    await looked(operator)
+    assert api.writes == []
+    await play.succeed(stage)
 
 
 async def test_a_job_deleted_in_the_middle_of_its_creation_goes_and_nothing_more_is_made(stage: Stage) -> None:

@@ -1,0 +1,69 @@
+"""Operators that die at a write. What one tried is tried by the next, until one has nothing new to say."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from stage import Noted, Stage, looked
+
+from trainyard.client import Request
+from trainyard.objects import decode, encode
+
+
+class Fate:
+    """Of one operator: it dies at its first write that is news, before the API server has it or before the answer."""
+
+    def __init__(self, seen: set[str], applied: bool) -> None:
+        self.died = asyncio.Event()
+        self._seen, self._applied = seen, applied
+
+    def take(self, api: Noted) -> None:
+        api.before, api.after = (self._dead, self._die) if self._applied else (self._die, self._dead)
+
+    def _die(self, request: Request) -> None:
+        self._dead(request)
+        what = _news(request)
+        if request.method != "GET" and what not in self._seen:
+            self._seen.add(what)
+            self.died.set()
+            raise asyncio.CancelledError
+
+    def _dead(self, request: Request) -> None:
+        if self.died.is_set():
+            raise asyncio.CancelledError
+
+
+def _news(request: Request) -> str:
+    """What a write says, without the revision that it was decided on."""
+    body = decode(request.body or b"{}")
+    meta = body.pop("metadata", {})
+    return f"{request.method} {request.path} {meta.get('name') or encode(body).decode()}"
+
+
+async def survives(stage: Stage, fate: Fate, done: Callable[[], Awaitable[object]]) -> bool:
+    """True when an operator with this fate has brought the job so far and has nothing more to say about it."""
+    operator, _ = await stage.operator(fate.take)
+
+    async def settled() -> None:
+        await done()
+        await looked(operator)
+
+    lived, died = asyncio.create_task(settled()), asyncio.create_task(fate.died.wait())
+    await asyncio.wait((lived, died), return_when=asyncio.FIRST_COMPLETED)
+    survived = lived.done() and not fate.died.is_set()
+    for task in (lived, died):
+        task.cancel()
+    ends = await asyncio.gather(lived, died, return_exceptions=True)
+    if survived and isinstance(ends[0], Exception):
+        raise ends[0]
+    return survived
+
+
+async def deaths(stage: Stage, applied: bool, done: Callable[[], Awaitable[object]]) -> int:
+    """How many operators die, each at its first write that no other has died at, until the job has come so far."""
+    seen: set[str] = set()
+    count = 0
+    while not await survives(stage, Fate(seen, applied), done):
+        count += 1
+    return count

@@ -52,7 +52,8 @@ class Logs:
                     continue
                 alone = len(mains) == 1 and one["name"] not in inits
                 prefix = self._label(pod) if alone else f"{self._label(pod)}/{one['name']}"
-                self._followers[key] = Follower(self._api, self._screen, pod, one["name"], prefix, self._tail)
+                where = (namespace_of(pod), name_of(pod), one["name"])
+                self._followers[key] = Follower(self._api, self._screen, where, prefix, self._tail)
             self._followers[key].see(one, over)
 
     def gone(self, pod: Json) -> None:
@@ -90,12 +91,12 @@ class Follower:
     """One container of one pod, run by run."""
 
     def __init__(
-        self, api: Api, screen: Screen, pod: Json, container: str, prefix: str, tail: int | None = None
+        self, api: Api, screen: Screen, where: tuple[str, str, str], prefix: str, tail: int | None = None
     ) -> None:
         self._api = api
         self._screen = screen
         self._tail = tail  # of the first run that is shown; None: all of it
-        self._where = (namespace_of(pod), name_of(pod), container)
+        self._where = where  # namespace, pod, container
         self._prefix = prefix
         self._run = -1  # the newest run that has begun, counted from 0
         self._open = True  # another run may come

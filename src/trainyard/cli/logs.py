@@ -12,7 +12,7 @@ import asyncio
 import os
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -83,12 +83,7 @@ async def _logs(here: Here, job: str, wanted: Wanted) -> None:
     found = await find(here, job)
     if wanted.role:
         _check_role(found, wanted, await pods_of(here, found.job))
-    await show(here, [found], wanted if not ended(found.kind, found.job) else _as_it_is(wanted))
-
-
-def _as_it_is(wanted: Wanted) -> Wanted:
-    words = {name: getattr(wanted, name) for name in Wanted.__slots__}
-    return Wanted(**{**words, "follow": False})
+    await show(here, [found], wanted if not ended(found.kind, found.job) else replace(wanted, follow=False))
 
 
 def _check_role(found: Found, wanted: Wanted, pods: Sequence[Json]) -> None:
@@ -155,12 +150,10 @@ def _slots(pods: list[Json]) -> list[list[Json]]:
 async def _print_slot(here: Here, pods: list[Json], wanted: Wanted, screen: Screen) -> bool:
     shown = False
     for container in _containers(pods[-1], wanted):
-        if not wanted.previous:
-            shown = await _print(here, pods[-1], container, wanted, screen, previous=False) or shown
-        elif _restarts(pods[-1], container):
-            shown = await _print(here, pods[-1], container, wanted, screen, previous=True) or shown
+        if not wanted.previous or _restarts(pods[-1], container):
+            shown = await _print(here, pods[-1], container, wanted, screen) or shown
         elif len(pods) > 1:  # the run before this pod is that of the pod before it
-            shown = await _print(here, pods[-2], container, wanted, screen, previous=False) or shown
+            shown = await _print(here, pods[-2], container, replace(wanted, previous=False), screen) or shown
     return shown
 
 
@@ -175,7 +168,7 @@ def _restarts(pod: Json, container: str) -> int:
     return next((int(one.get("restartCount") or 0) for one in listed if one.get("name") == container), 0)
 
 
-async def _print(here: Here, pod: Json, container: str, wanted: Wanted, screen: Screen, previous: bool) -> bool:
+async def _print(here: Here, pod: Json, container: str, wanted: Wanted, screen: Screen) -> bool:
     """One run of one container. False when it never began."""
     from trainyard.cli.screen import Cut
     from trainyard.cli.view import replica
@@ -186,7 +179,7 @@ async def _print(here: Here, pod: Json, container: str, wanted: Wanted, screen: 
     cut = Cut()
     try:
         where = (namespace_of(pod), name_of(pod), container)
-        async for chunk in here.api.logs(*where, previous=previous, tail=wanted.tail):
+        async for chunk in here.api.logs(*where, previous=wanted.previous, tail=wanted.tail):
             for line in cut.feed(chunk):
                 screen.log("" if wanted.plain else prefix, line)
             await screen.space()

@@ -49,7 +49,7 @@ VOLUME: Json = {
     },
 }
 ACCOUNT = {"volumes": [VOLUME], "serviceAccountName": "robot"}
-MOUNT = {"volumeMounts": [{"name": VOLUME["name"], "mountPath": FOLDER, "readOnly": True}]}
+MOUNT: Json = {"volumeMounts": [{"name": VOLUME["name"], "mountPath": FOLDER, "readOnly": True}]}
 ASK = f"""
 import os, ssl, urllib.request
 secure = ssl.create_default_context(cafile='{FOLDER}/ca.crt')
@@ -164,6 +164,8 @@ async def world(request: pytest.FixtureRequest, state: Path, tmp_path: Path) -> 
         body = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "kubernetes"}, "spec": service}
         with contextlib.suppress(AlreadyExists):
             await api.create(SERVICE, "default", body)
+        account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "robot"}}
+        await api.create(SERVICE_ACCOUNT, "default", account)
         yield World(Yard(api, node, lines), tls, issuer)
         await node.stop(kill=True)
     await server.stop()

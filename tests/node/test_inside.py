@@ -1,0 +1,98 @@
+"""A pod of a service account and the real embedded API server: TLS, token, rights. In both networks."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from aiohttp import ClientSession
+from sessions import V4, V5, Talk, query
+from yards import TOKEN, CurrentInterpreter, Yard
+
+from trainyard.client import Api
+from trainyard.node import Node
+from trainyard.node.cluster import POD, SERVICE_ACCOUNT
+from trainyard.objects import GVK, Json
+from trainyard.server import Server
+from trainyard.server.certificates import Authority
+
+CONFIG_MAP = GVK("", "v1", "ConfigMap", "configmaps")
+RBAC = "rbac.authorization.k8s.io"
+ROLE, BINDING = GVK(RBAC, "v1", "Role", "roles"), GVK(RBAC, "v1", "RoleBinding", "rolebindings")
+ASK = """
+import json, os, ssl, urllib.error, urllib.request
+folder = '/var/run/secrets/kubernetes.io/serviceaccount'
+secure = ssl.create_default_context(cafile=f'/var/run/secrets/kubernetes.io/serviceaccount/ca.crt')
+token = open('/var/run/secrets/kubernetes.io/serviceaccount/token').read()
+place = 'https://' + os.environ['KUBERNETES_SERVICE_HOST'] + ':' + os.environ['KUBERNETES_SERVICE_PORT']
+for path in ('pods/asks', 'secrets'):
+    asked = urllib.request.Request(f'{place}/api/v1/namespaces/default/{path}')
+    asked.add_header('Authorization', 'Bearer ' + token)
+    try:
+        print(json.loads(urllib.request.urlopen(asked, context=secure, timeout=20).read())['metadata']['name'])
+    except urllib.error.HTTPError as error:
+        print(error.code, json.loads(error.read())['message'])
+"""
+
+
+@pytest.fixture(params=["namespace", "shared"])
+async def inside(request: pytest.FixtureRequest, state: Path, tmp_path: Path) -> AsyncIterator[Yard]:
+    """A cluster as the app wires it, and an account that may look at pods."""
+    authority = Authority.new(time.time())
+    server, lines = Server(token=TOKEN), list[str]()
+    await server.start()
+    await server.start_tls(authority.context(tmp_path))
+    place = urlsplit(server.tls_url)
+    async with Api(server.url, TOKEN) as api:
+        apiserver = (str(place.hostname), int(place.port or 0))
+        images = CurrentInterpreter(state)
+        node = Node(api, state, images, network=request.param, token=TOKEN, say=lines.append, apiserver=apiserver)
+        await node.start()
+        ca = {"metadata": {"name": "kube-root-ca.crt"}, "data": {"ca.crt": authority.pem}}
+        await api.create(CONFIG_MAP, "default", {"apiVersion": "v1", "kind": "ConfigMap", **ca})
+        robot = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "robot"}}
+        await api.create(SERVICE_ACCOUNT, "default", robot)
+        await may_look(api)
+        yield Yard(api, node, lines)
+        await node.stop(kill=True)
+    await server.stop()
+
+
+async def may_look(api: Api) -> None:
+    named: Json = {"apiVersion": f"{RBAC}/v1", "metadata": {"name": "looks"}}
+    rules = [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}]
+    await api.create(ROLE, "default", {**named, "kind": "Role", "rules": rules})
+    subjects = [{"kind": "ServiceAccount", "name": "robot", "namespace": "default"}]
+    role = {"apiGroup": RBAC, "kind": "Role", "name": "looks"}
+    await api.create(BINDING, "default", {**named, "kind": "RoleBinding", "subjects": subjects, "roleRef": role})
+
+
+async def test_a_pod_does_what_its_account_may_and_nothing_else(inside: Yard) -> None:
+    await inside.pod("asks", ASK, serviceAccountName="robot")
+    own, refused = (await inside.result("asks")).splitlines()
+    assert own == "asks"
+    account = "system:serviceaccount:default:robot"
+    assert refused.startswith(f'403 secrets is forbidden: User "{account}" cannot list resource "secrets"')
+    volumes = (await inside.api.get(POD, "default", "asks"))["spec"]["volumes"]
+    assert json.dumps(volumes).count("serviceAccountToken") == 1
+
+
+@pytest.mark.parametrize("protocol", [V5, V4])
+async def test_exec_goes_through_the_api_server(inside: Yard, protocol: str) -> None:
+    await inside.pod("box", "import time; time.sleep(600)", serviceAccountName="robot")
+    await inside.phase("box", "Running")
+    url = f"{inside.api.url}/api/v1/namespaces/default/pods/box/exec"
+    script = "import sys; text = sys.stdin.readline(); print(text * 3, end=''); sys.exit(len(text))"
+    asked = query(["python", "-c", script], ["stdin", "stdout", "stderr"])
+    async with (
+        ClientSession(headers={"Authorization": f"Bearer {TOKEN}"}) as client,
+        client.ws_connect(url, params=asked, protocols=[protocol]) as socket,
+    ):
+        said = Talk(socket)
+        await said.say(b"word\n")
+        await said.end()
+    assert (said.out, said.code) == (b"word\nword\nword\n", 5)

@@ -79,6 +79,8 @@ async def test_a_name_that_is_not_there_is_answered_with_what_is(tmp_path: Path)
         assert "there are: tfjob/mnist" in (await words("delete", "zzzzzz")).err
         assert (await words("get", "pods")).code == 2 and (await words("get", "nonsense/a")).code == 2
         assert (await words("get", "mnist", "-A")).code == 2
+        missing = await words("submit", str(tmp_path / "given.yaml"), "-n", "nowhere")
+        assert missing.code == 2 and "is other, but --namespace says nowhere" in missing.err
 
 
 async def test_a_name_of_two_jobs_is_not_guessed(tmp_path: Path) -> None:
@@ -144,6 +146,9 @@ async def test_submit_names_the_place_of_every_problem_and_sends_nothing(tmp_pat
         assert (code, out) == (2, "")
         assert "given.yaml" in err and "maxReplicas" in err and "1 master" in err
         assert "no jobs" in (await words("get")).err
+        (tmp_path / "good.yaml").write_text(yaml.safe_dump(tfjob()))
+        code, _, err = await words("submit", str(tmp_path / "good.yaml"), "-n", "nowhere")
+        assert code == 2 and "kubectl create namespace nowhere" in err
         config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}, "data": {"a": "b"}}
         assert (await words.submit(config)).code == 0
         assert (await words.submit(tfjob())).code == 0

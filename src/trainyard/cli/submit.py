@@ -66,14 +66,15 @@ async def _create(here: Here, found: submission.Submission) -> list[Any]:
 
 
 async def _make_namespaces(here: Here, found: submission.Submission) -> None:
-    """A local cluster has only the namespaces that are made; one that is there, or that we may not make, is let be."""
+    """Those that the files name are made where they are not there; one that only the command line names must be."""
     from trainyard.client import AlreadyExists, Forbidden
 
     for namespace in found.namespaces:
-        if namespace != "default":
+        if namespace != here.namespace:
             body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
             with contextlib.suppress(AlreadyExists, Forbidden):
                 await here.api.create(submission.NAMESPACE, "", body)
+                note(f"namespace/{namespace} created")
 
 
 async def _post(here: Here, gvk: GVK, obj: Json) -> Json:
@@ -85,6 +86,9 @@ def _problems(kind: str, obj: Json, error: Any) -> list[Problem]:
     """The server's causes one by one, each with its field; else its one sentence."""
     causes = [one for one in error.details.get("causes") or () if isinstance(one, dict)]
     where = f"{kind} {name_of(obj)}"
+    if error.code == 404 and f'namespaces "{namespace_of(obj)}" not found' in error.message:
+        fix = f"make it with `kubectl create namespace {namespace_of(obj)}`, or name one that is there"
+        return [Problem(where, f"{error.message}; {fix}")]
     if not causes:
         return [Problem(where, error.message)]
     return [Problem(f"{where}: {one.get('field') or ''}".rstrip(": "), str(one.get("message"))) for one in causes]

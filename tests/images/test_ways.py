@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -152,3 +153,11 @@ def test_a_dead_name_on_path_does_not_hide_a_python_further_on(tmp_path: Path, m
     monkeypatch.setenv("PATH", os.pathsep.join([f"{tmp_path}/first", f"{tmp_path}/second"]))
     found = interpreters.serving(Way(requirements=["a==1"], python="3.18"))
     assert found is not None and found.path == f"{tmp_path}/second/python3.18"
+
+
+def test_every_image_of_the_examples_is_known(make: Make) -> None:
+    images, root = make(), Path(__file__).parents[2]
+    texts = [file.read_text() for folder in ("examples", "config/samples") for file in (root / folder).glob("*.yaml")]
+    named = {one for text in texts for one in re.findall(r"\bimage: +(\S+)", text)}
+    assert len(named) >= 7
+    assert [one for one in sorted(named) if images.find(one) is None] == []

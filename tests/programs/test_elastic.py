@@ -114,8 +114,9 @@ async def test_the_second_sample_trains_by_its_configuration(image: Prepared, et
     words = [f"--config_file={PROGRAMS / 'classy_template.json'}", "--num_workers=0", "--pictures=512"]
     launcher = [f"{image.path[0]}/python", *image.entrypoint[1:], f"--rdzv_endpoint={etcd}", "--rdzv_id=classy"]
     program = ["--nnodes=1:1", "--nproc_per_node=2", str(PROGRAMS / "elastic_classy.py"), *words]
+    env = {**image.env, "PET_LOG_DIR": f"{tmp_path}/logs"}
     async with Processes() as all_:
-        await all_.begin("a", [*launcher, *program, f"--checkpoint_folder={tmp_path}/saved"], image.env)
+        await all_.begin("a", [*launcher, *program, f"--checkpoint_folder={tmp_path}/saved"], env)
         assert await all_.ended("a") == 0
         done = [line for line in all_.lines["a"] if "done: rank" in line]
         assert len(done) == 2 and all("8 epochs, 64 steps" in line for line in done)

@@ -153,9 +153,10 @@ def test_the_launcher_waits_for_the_etcd_that_it_is_given() -> None:
 
 
 def test_the_old_defaults_hold_unless_a_variable_says_otherwise() -> None:
-    environ = {"PET_MAX_RESTARTS": "3"}
+    environ = {"PET_MAX_RESTARTS": "3", "PET_TEE": "1", "PET_REDIRECTS": "3"}
     program("torchelastic.distributed.launch").settle_defaults(environ)
     assert environ["PET_MAX_RESTARTS"] == "3"
+    assert (environ["PET_TEE"], environ["PET_REDIRECTS"]) == ("0", "3"), "nothing is lost between trainer and log"
     assert (environ["PET_RDZV_BACKEND"], environ["PET_NPROC_PER_NODE"]) == ("etcd", "auto")
 
 

@@ -213,7 +213,7 @@ class Starter:
             if why := paths.refusal(mounts):
                 raise Hopeless(why)
             names, places = network.rewrite(self._pod), paths.rewriter(mounts)
-            own = environment(container, given, {})
+            own = {**prepared.env, **environment(container, given, {})}
             env |= {name: places(names(value)) for name, value in own.items()}
             argv, cwd = [places(names(word)) for word in argv], places(cwd)
             mounts = []

@@ -163,7 +163,8 @@ class Images:
         if way.ask and not os.environ.get("TRAINYARD_YES") and not self._builder.has(way, python):
             fix = "set the variable TRAINYARD_YES=1 to agree"
             large = way.disk or way.download or "an unknown size"
-            raise ImageProblem(problems.FAILED, f"{way.name or 'it'} takes {large}, and nobody has agreed to that; {fix}")
+            what = f"{way.name or 'it'} takes {large}, and nobody has agreed to that"
+            raise ImageProblem(problems.FAILED, f"{what}; {fix}")
         return await self._brought(way, python)
 
     async def _brought(self, way: Way, python: Python) -> str:

@@ -48,7 +48,7 @@ def main():
     args = parser().parse_args()
     if problem(args):
         sys.exit(problem(args))
-    print("data: %d pictures are drawn here; %s is not read" % (args.pictures, args.data or "no folder"), flush=True)
+    print("data: %d pictures are drawn here; no folder is read" % args.pictures, flush=True)
     course = elastic_train.Course(
         args.epochs, args.batch_size, args.lr, args.momentum, args.wd, args.pictures, depth(args.arch)
     )

@@ -37,6 +37,11 @@ def given(argv, option):
 
 
 def settle_defaults(environ):
+    """The image redirects and copies what trainers print, because torchrun 1.13 cannot start otherwise. We can, and a
+    trainer that is stopped loses the lines that were not copied yet: so here they print for themselves."""
+    for name in ("PET_REDIRECTS", "PET_TEE"):
+        if environ.get(name) == "1":
+            environ[name] = "0"
     for name, value in DEFAULTS.items():
         environ.setdefault(name, value)
 

@@ -293,7 +293,12 @@ async def test_many_sessions_at_once_do_not_mix(yard: Yard) -> None:
 @pytest.mark.parametrize("yard", ["namespace"], indirect=True)
 async def test_it_sees_what_the_container_sees(yard: Yard) -> None:
     await up(yard, script="open('/tmp/mine', 'w').write('private')\n" + WAITS)
-    script = "import os, socket; print(open('/tmp/mine').read(), socket.gethostname(), os.path.exists('/proc/1'))"
+    script = """
+import os, socket, time
+while not os.path.exists('/tmp/mine') or not open('/tmp/mine').read():
+    time.sleep(0.02)
+print(open('/tmp/mine').read(), socket.gethostname(), os.path.exists('/proc/1'))
+"""
     done = await execute(yard, "box", "python", "-c", script)
     assert done.out.decode() == "private box True\n"
     ip = (await yard.api.get(POD, "default", "box"))["status"]["podIP"]

@@ -230,6 +230,15 @@ async def test_the_runners_environment_stays_outside(yard: Yard, monkeypatch: py
     assert await yard.result("clean") == f"False / {os.getuid()}\n"
 
 
+async def test_a_program_finds_its_signals_as_a_shell_would_leave_them(yard: Yard) -> None:
+    script = (
+        "import signal as s; print([s.getsignal(one) for one in (s.SIGHUP, s.SIGTERM, s.SIGCHLD)] == [s.SIG_DFL] * 3, "
+    )
+    script += "s.getsignal(s.SIGINT) is s.default_int_handler, s.pthread_sigmask(s.SIG_BLOCK, []))"
+    await yard.pod("plain", script)
+    assert await yard.result("plain") == "True\nTrue set()\n"
+
+
 async def test_a_working_directory_is_where_the_program_starts(yard: Yard) -> None:
     await yard.pod("elsewhere", "import os; print(os.getcwd())", container={"workingDir": "/usr/share"})
     assert await yard.result("elsewhere") == "/usr/share\n"

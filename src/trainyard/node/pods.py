@@ -3,8 +3,8 @@
 Rules:
 - Pure: what the spec refers to (ConfigMaps, Secrets) is fetched before and handed in as `Refs`.
 - A reference that cannot be followed is a `Missing`: the container waits with the kubelet's words until it can.
-- Variables that Kubernetes would add for services are not added; nothing of the runner's own environment comes in but
-  what `inherited` names."""
+- Of the variables that Kubernetes adds for Services there are those of the API server only (network.py); nothing of
+  the runner's own environment comes in but what `inherited` names."""
 
 from __future__ import annotations
 

@@ -85,19 +85,23 @@ def _further(spec: dict[str, Any], fds: list[int], identity: tuple[int, int] | N
     """Fork one more program into the container: same root, same namespaces, three streams of its own."""
     stdin, stdout, stderr, result = fds
     reaper.block_for_init()
-    program = os.fork()
-    if program == 0:
-        try:
+    program = -1
+    try:
+        program = os.fork()
+        if program == 0:
             signal.set_wakeup_fd(-1)  # the pipe is the init's
             for name in reaper.AWAITED:
                 signal.signal(name, signal.SIG_DFL)
             _become(spec, (stdin, stdout, stderr), identity)
-        except BaseException as error:
-            failure = error if isinstance(error, Failed) else Failed(128, "StartError", str(error))
-            tell(result, {"error": failure.said})
-        finally:
+    except BaseException as error:
+        if program != 0:
+            raise
+        failure = error if isinstance(error, Failed) else Failed(128, "StartError", str(error))
+        tell(result, {"error": failure.said})
+    finally:
+        if program == 0:
             os._exit(128)
-    reaper.unblock_for_init()
+        reaper.unblock_for_init()
     return program
 
 

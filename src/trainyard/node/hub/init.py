@@ -84,6 +84,10 @@ class Init:
             return
         for fd in fds:
             os.set_inheritable(fd, False)
+        if len(fds) != DESCRIPTORS:  # no room for them: whoever asked sees its pipe end
+            for fd in fds:
+                os.close(fd)
+            return
         asked, result = fds[0], fds[-1]
         try:
             spec = json.loads(os.pread(asked, os.fstat(asked).st_size, 0))

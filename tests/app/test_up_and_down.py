@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -18,10 +17,11 @@ from trainyard.app.folder import PREFIX
 pytestmark = pytest.mark.slow  # each starts a whole cluster in a process of its own
 
 MARK = "import time\ntime.sleep(600)  # mark-{}"
+NOISE = "import time\nwhile True: print('noise', flush=True); time.sleep(.05)  # mark-{}"
 
 
-def job(folder: Path, mark: str, name: str = "mnist") -> str:
-    container = {"name": "tensorflow", "image": "x", "command": [sys.executable, "-c", MARK.format(mark)]}
+def job(folder: Path, mark: str, name: str = "mnist", code: str = MARK) -> str:
+    container = {"name": "tensorflow", "image": "x", "command": [sys.executable, "-c", code.format(mark)]}
     template = {"spec": {"containers": [container], "terminationGracePeriodSeconds": 2, "restartPolicy": "OnFailure"}}
     spec = {"replicaSpecs": [{"tfReplicaType": "MASTER", "template": template}]}
     obj = {"apiVersion": "tensorflow.org/v1alpha1", "kind": "TfJob", "metadata": {"name": name}, "spec": spec}
@@ -182,25 +182,30 @@ def test_two_clusters_stand_side_by_side(tmp_path: Path) -> None:
 def test_a_reader_who_goes_away_is_no_error_of_ours(tmp_path: Path) -> None:
     with at_home(tmp_path) as home:
         assert home.up()[0] == 0
-        assert home.say("submit", job(tmp_path, f"{os.getpid()}-pipe"))[0] == 0
+        assert home.say("submit", job(tmp_path, f"{os.getpid()}-pipe", code=NOISE))[0] == 0
+        home.until("1/1", "get")
         for line in (("get",), ("logs", "-f", "mnist"), ("describe", "mnist")):
             started = home.start(*line)
             assert started.stdout and started.stderr
             started.stdout.close()
-            if line[0] == "logs":  # it has nothing to say: Ctrl-C ends it without a word
-                time.sleep(1.5)
-                started.send_signal(signal.SIGINT)
-            assert started.wait(30) in (130, 141) and started.stderr.read() == "", line
+            assert started.wait(30) == 141 and started.stderr.read() == "", line
 
 
 def test_ctrl_c_ends_a_word_quietly(tmp_path: Path) -> None:
     with at_home(tmp_path) as home:
         assert home.up()[0] == 0
-        started = home.start("submit", job(tmp_path, f"{os.getpid()}-stop"), "--wait")
-        assert started.stdout and started.stdout.readline() == "tfjob/mnist created\n"
-        started.send_signal(signal.SIGINT)
+        watching = home.start("get", "-w")
+        waiting = home.start("submit", job(tmp_path, f"{os.getpid()}-stop"), "--wait")
         try:
-            assert started.wait(30) == 130 and started.stderr and started.stderr.read() == ""
-        except subprocess.TimeoutExpired:
-            started.kill()
-            raise
+            assert waiting.stdout and waiting.stdout.readline() == "tfjob/mnist created\n"
+            assert watching.stdout
+            for line in watching.stdout:
+                if line.split()[2:4] == ["Running", "1/1"]:
+                    break
+            for started in (waiting, watching):
+                started.send_signal(signal.SIGINT)
+                assert started.wait(30) == 130 and started.stderr and started.stderr.read() == ""
+        finally:
+            for started in (waiting, watching):
+                started.kill()
+                started.wait()

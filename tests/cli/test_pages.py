@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from why_values import NOW, RUNNING, at, child, pod, tfjob
 
 from trainyard import kinds
 from trainyard.cli.describe import child_state, described
 from trainyard.cli.events import rows
+from trainyard.cli.get import Shown
 from trainyard.cli.jobs import Family, Found
 from trainyard.cli.printing import aligned, document
 from trainyard.cli.standing import counted, words_of
@@ -57,6 +59,21 @@ def test_a_page_shows_the_newest_events_and_counts_the_others() -> None:
 def test_an_event_is_one_line_with_its_count() -> None:
     (_, row) = rows([event(1, count=3)], NOW)
     assert row == ["90s (x3)", "Normal", "R1", "TfJob/mnist", "a b"]
+
+
+def test_a_watched_table_shows_what_has_changed_and_what_is_gone(capsys: pytest.CaptureFixture[str]) -> None:
+    head = ["KIND", "NAME", "STATE", "RUNNING", "RESTARTS", "AGE"]
+    shown = Shown()
+    shown.print([head, ["TfJob", "a", "Created", "0/1", "0", "1s"], ["TfJob", "b", "Running", "1/1", "0", "1s"]])
+    shown.print([head, ["TfJob", "a", "Running", "1/1", "0", "2s"], ["TfJob", "b", "Running", "1/1", "0", "2s"]])
+    shown.print([head, ["TfJob", "b", "Running", "1/1", "0", "3s"]])
+    assert capsys.readouterr().out.splitlines() == [
+        "KIND   NAME  STATE    RUNNING  RESTARTS  AGE",
+        "TfJob  a     Created  0/1      0         1s",
+        "TfJob  b     Running  1/1      0         1s",
+        "TfJob  a     Running  1/1      0         2s",
+        "TfJob  a     Deleted",
+    ]
 
 
 def test_a_child_has_a_word_for_its_state() -> None:

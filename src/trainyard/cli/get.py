@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -17,17 +18,70 @@ if TYPE_CHECKING:
     from trainyard.cli.jobs import Found
 
 
+BREATH = 0.2  # seconds in which changes are gathered
+
+
 @click.command(name="get")
 @click.argument("which", nargs=-1, metavar="[KIND] [NAME]")
 @options.cluster
 @click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="In all namespaces.")
 @click.option("-o", "--output", type=click.Choice(FORMS), help="wide adds roles and reasons.")
-def get(which: tuple[str, ...], everywhere: bool, output: str | None, **words: Any) -> None:
+@click.option("-w", "--watch", is_flag=True, help="Then show each change, until Ctrl-C.")
+def get(which: tuple[str, ...], everywhere: bool, output: str | None, watch: bool, **words: Any) -> None:
     """Show jobs of all kinds, of one kind, or one job.
 
     Examples: trainyard get, trainyard get tfjobs -o wide, trainyard get tfjob/mnist -o yaml
     """
-    speak(words, lambda here: _get(here, which, everywhere, output or ""))
+    work = _watch if watch else _get
+    speak(words, lambda here: work(here, which, everywhere, output or ""))
+
+
+async def _watch(here: Here, which: tuple[str, ...], everywhere: bool, form: str) -> None:
+    """The table, and after it every row that has changed (its age alone is no change)."""
+    from trainyard.cli.feeds import Feeds, source
+    from trainyard.cli.jobs import POD, Found, find
+    from trainyard.objects.labels import OWNER
+
+    if form not in ("", "wide"):
+        raise Said(f"-w and -o {form} do not go together; leave one of them out", 2)
+    kinds, name = _meant(which)
+    one = await find(here, name) if name else None
+    namespace = "" if everywhere else here.namespace
+    feeds, shown = Feeds(here.api), Shown()
+    jobs = [(kind, feeds.watch(source(kind.gvk, namespace))) for kind in ([one.kind] if one else kinds)]
+    pods = feeds.watch(source(POD, namespace, OWNER))
+    try:
+        while True:
+            await feeds.next()
+            if feeds.synced:
+                found = [Found(kind, job) for kind, store in jobs for job in store]
+                found = [each for each in found if one is None or each.word == one.word]
+                shown.print(_rows(found, list(pods), everywhere, form == "wide"))
+                await asyncio.sleep(BREATH)
+    finally:
+        await feeds.stop()
+
+
+class Shown:
+    """The rows that stand on the screen."""
+
+    def __init__(self) -> None:
+        self._rows: dict[tuple[str, ...], list[str]] = {}
+        self._widths: list[int] = []
+
+    def print(self, table: list[list[str]]) -> None:
+        age = table[0].index("AGE")
+        head = age - 3  # what names a job: namespace, kind and name
+        now = {tuple(row[:head]): [*row[:age], *row[age + 1 :]] for row in table}
+        fresh = [row for row in table if self._rows.get(tuple(row[:head])) != now[tuple(row[:head])]]
+        gone = [name for name in self._rows if name not in now]
+        fresh += [[*name, "Deleted", *[""] * (len(table[0]) - head - 1)] for name in gone]
+        self._rows = now
+        longest = [max(map(len, column)) for column in zip(*table, strict=True)]
+        self._widths = list(map(max, longest, self._widths or longest))
+        for row in fresh:
+            out("  ".join(cell.ljust(width) for cell, width in zip(row, self._widths, strict=True)).rstrip())
+        sys.stdout.flush()
 
 
 async def _get(here: Here, which: tuple[str, ...], everywhere: bool, form: str) -> None:

@@ -207,14 +207,14 @@ class Watcher:
     """Watches jobs and their pods until every job has ended."""
 
     def __init__(self, here: Here, found: list[Found], wanted: Wanted, screen: Screen) -> None:
+        from trainyard.cli.feeds import Feeds
         from trainyard.cli.follow import Logs
         from trainyard.cli.view import Board
 
         self._here, self._found, self._wanted, self._screen = here, found, wanted, screen
         self._board = Board({uid_of(one.job): one.job for one in found})
-        self._changed = asyncio.Event()
-        self._tasks: list[asyncio.Task[None]] = []
-        self._stores: list[Any] = []
+        self._feeds = Feeds(here.api)
+        self._jobs: list[Any] = []  # their stores
         self._logs = Logs(here.api, screen, self._label, wanted.tail, wanted.container)
 
     def _label(self, pod: Json) -> str:
@@ -223,33 +223,18 @@ class Watcher:
         return "" if self._wanted.plain else self._board.label(replica(pod))
 
     async def run(self) -> list[Json]:
+        from trainyard.cli.feeds import source
         from trainyard.cli.jobs import POD
 
         for gvk, namespace in dict.fromkeys((one.gvk, one.namespace) for one in self._found):
-            self._watch(gvk, namespace, "", self._job_seen)
+            self._jobs.append(self._feeds.watch(source(gvk, namespace), self._job_seen))
         if not self._wanted.silent:
             for namespace in dict.fromkeys(one.namespace for one in self._found):
-                self._watch(POD, namespace, OWNER, self._pod_seen)
-        while not (all(store.synced for store in self._stores) and self._over()):
-            self._changed.clear()
-            await self._changed.wait()
+                self._feeds.watch(source(POD, namespace, OWNER), self._pod_seen)
+        while not (self._feeds.synced and self._over()):
+            await self._feeds.next()
         await self._logs.finish(True, LAST_LINES)
         return [self._board.jobs[uid_of(one.job)] for one in self._found]
-
-    def _watch(self, gvk: Any, namespace: str, labels: str, seen: Any) -> None:
-        from trainyard.client import Selection
-        from trainyard.control import Feed, Source, Store, plain
-
-        store: Any = Store(plain(api_version=gvk.api_version, kind=gvk.kind))
-
-        def apply(said: Any) -> None:
-            for change in store.apply(said):
-                seen(change.before, change.after)
-            self._changed.set()
-
-        source = Source(gvk, namespace=namespace, which=Selection(labels))
-        self._stores.append(store)
-        self._tasks.append(asyncio.create_task(Feed(self._here.api, source, store.view, apply).run()))
 
     def _job_seen(self, before: Json | None, after: Json | None) -> None:
         if after is not None and uid_of(after) in self._board.jobs:
@@ -271,12 +256,10 @@ class Watcher:
         """Every job has ended, or is gone."""
         from trainyard.cli.view import ended
 
-        there = {uid_of(job) for store in self._stores for job in store}
+        there = {uid_of(job) for store in self._jobs for job in store}
         jobs = self._board.jobs
         return all(ended(one.kind, jobs[uid]) or uid not in there for one in self._found if (uid := uid_of(one.job)))
 
     async def stop(self) -> None:
         await self._logs.stop()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._feeds.stop()

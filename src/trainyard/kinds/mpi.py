@@ -32,6 +32,8 @@ _VARIABLES = {
     "OMPI_MCA_orte_keep_fqdn_hostnames": "t",
     "OMPI_MCA_orte_default_hostfile": HOSTFILE,
     "OMPI_MCA_btl_tcp_if_exclude": "lo,docker0",
+    # Every orted is started by the master and goes on as a daemon: no session has to last as long as the job.
+    "OMPI_MCA_plm_rsh_no_tree_spawn": "1",
 }
 
 

@@ -51,7 +51,8 @@ def speak(words: dict[str, Any], work: Callable[[Here], Awaitable[int | None]]) 
         code = asyncio.run(_speak(words, work))
         sys.stdout.flush()
     except Said as said:
-        click.echo(str(said), err=True)
+        if str(said):
+            click.echo(str(said), err=True)
         code = said.code
     except (KubeconfigError, BackgroundError) as error:
         click.echo(str(error), err=True)

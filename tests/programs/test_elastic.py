@@ -62,13 +62,12 @@ class Agents(Processes):
 
     async def join(self, name: str, nnodes: str, program: str = "elastic_imagenet.py") -> None:
         path = f"{self.image.path[0]}:{os.environ['PATH']}"
+        env = {**self.image.env, "PATH": path, "PET_LOG_DIR": f"{self.folder}/logs"}
         rendezvous = ["--rdzv_backend=etcd", f"--rdzv_endpoint={self.etcd}", "--rdzv_id=job", f"--nnodes={nnodes}"]
         launcher = [f"{self.image.path[0]}/{self.image.entrypoint[0]}", *self.image.entrypoint[1:], *rendezvous]
         file = f"--checkpoint-file={self.folder}/{name}.tar"
         words = ["--nproc_per_node=1", str(PROGRAMS / program), file, *self.words]
-        await self.begin(
-            name, [*launcher, *words], {**self.image.env, "PET_RDZV_CONF": "last_call_timeout=1", "PATH": path}
-        )
+        await self.begin(name, [*launcher, *words], env)
 
 
 async def test_no_step_is_lost_when_a_member_joins_and_another_is_killed(

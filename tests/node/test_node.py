@@ -231,10 +231,11 @@ async def test_the_runners_environment_stays_outside(yard: Yard, monkeypatch: py
 
 
 async def test_a_program_finds_its_signals_as_a_shell_would_leave_them(yard: Yard) -> None:
-    script = (
-        "import signal as s; print([s.getsignal(one) for one in (s.SIGHUP, s.SIGTERM, s.SIGCHLD)] == [s.SIG_DFL] * 3, "
-    )
-    script += "s.getsignal(s.SIGINT) is s.default_int_handler, s.pthread_sigmask(s.SIG_BLOCK, []))"
+    script = """
+import signal as s
+print([s.getsignal(one) for one in (s.SIGHUP, s.SIGTERM, s.SIGCHLD)] == [s.SIG_DFL] * 3)
+print(s.getsignal(s.SIGINT) is s.default_int_handler, s.pthread_sigmask(s.SIG_BLOCK, []))
+"""
     await yard.pod("plain", script)
     assert await yard.result("plain") == "True\nTrue set()\n"
 

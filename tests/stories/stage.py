@@ -119,8 +119,8 @@ class Stage:
         return [one for one in self.entered if (one.role, one.index) == (role, index)]
 
     def running(self) -> Counter[str]:
-        """Living processes by role."""
-        return Counter(one.role for one in self.entered if not one.gone.is_set())
+        """Living processes of jobs, by role."""
+        return Counter(one.role for one in self.entered if one.role != "visitor" and not one.gone.is_set())
 
     async def actor(self, role: str, index: int = 0) -> Actor:
         """The process of this slot, as soon as one is there."""
@@ -164,12 +164,11 @@ class Stage:
         """The volume that leads to the stage."""
         return {"name": "stage", "hostPath": {"path": str(self.folder)}}
 
-    async def visitor(self) -> Actor:
+    async def visitor(self, namespace: str = "default", labels: Json | None = None, **container: Any) -> Actor:
         """A pod of its own, that belongs to no job."""
-        spec = {"containers": [actor()], "volumes": [self.way()], "restartPolicy": "Never"}
-        meta = {"name": "visitor", "labels": {ROLE: "visitor"}}
-        body = {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec}
-        await self.api.create(POD, "default", body)
+        spec = {"containers": [actor(**container)], "volumes": [self.way()], "restartPolicy": "Never"}
+        meta = {"name": "visitor", "labels": {ROLE: "visitor", **(labels or {})}}
+        await self.api.create(POD, namespace, {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec})
         return await self.actor("visitor")
 
     async def job(self, name: str = "story") -> Json:

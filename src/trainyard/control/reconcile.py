@@ -236,7 +236,8 @@ def _not_ours(this: Pass, found: Json) -> str:
     owner = controller_of(found)
     if owner is None or owner.get("uid") != this.uid:
         who = f"{owner.get('kind')} {owner.get('name')}" if owner else "nobody"
-        return f"belongs to {who}, not to this job: delete or rename it, or give this job another RuntimeId"
+        other = "RuntimeId" if this.kind.runtime_id else "name"
+        return f"belongs to {who}, not to this job: delete or rename it, or give this job another {other}"
     if (found["metadata"].get("labels") or {}).get(OWNER) != this.uid:
         # No watch of ours will ever show it: waiting for it would be waiting for ever.
         return f"has no label {OWNER} with this job's uid, so it is not looked at: delete it, or give it the label"

@@ -71,12 +71,17 @@ def edited(job: Job, family: Family) -> tuple[list[Delete], list[Patch]]:
 
 
 def sweep(job: Job, family: Family, clean: str, reason: str) -> tuple[list[Delete], list[Patch]]:
-    """What goes after the end (cleanPodPolicy), or while the job is suspended or stopped (S3, S4, S5)."""
+    """What goes after the end (cleanPodPolicy), or while the job is suspended or stopped (S3, S4, S5).
+
+    What the spec had given up before does not run on, whatever the policy says.
+    """
     if clean == "All":
         every = sorted(family.by_ref.values(), key=lambda child: child.index < 0)  # what runs goes first
         return [_delete(job, child, reason) for child in every if not child.deleting], []
     deletes, patches = [], []
-    for child in _slot_children(job, family) if clean == "Running" else ():
+    for child in _slot_children(job, family):
+        if clean != "Running" and not _given_up(job, child):
+            continue
         carrier = job.carrier(child.role)
         replica = carrier.observe(job, Slot(child.role, child.index), family)
         write = None if carrier.ended(replica) else carrier.stop(replica, reason)
@@ -89,6 +94,11 @@ def sweep(job: Job, family: Family, clean: str, reason: str) -> tuple[list[Delet
 
 def _slot_children(job: Job, family: Family) -> list[Child]:
     return [one for one in family.by_ref.values() if one.index >= 0 and one.kind == job.carrier(one.role).gvk.kind]
+
+
+def _given_up(job: Job, child: Child) -> bool:
+    """The job had no such slot when it was looked at last."""
+    return bool(job.memory.roles) and child.index >= job.memory.role(child.role).replicas
 
 
 def not_while_suspended(job: Job, family: Family, reason: str) -> list[Delete]:

@@ -80,7 +80,7 @@ class _Pass:
         if memory.started and not resumed:
             memory = replace(memory, roles=self._followed())
             return memory if memory.start is not None else replace(memory, start=self.now)
-        roles = {}
+        roles = self._given_up()
         for role in job.roles:
             old = memory.role(role.name)
             attempt = old.attempt + 1 if resumed else 0
@@ -93,14 +93,22 @@ class _Pass:
         job, old = self.job, self.job.memory.roles
         if job.wanted.problems:
             return dict(old)
-        roles = {name: role for name, role in old.items() if not job.kind.follows(name)}
+        roles = {name: role for name, role in old.items() if not job.kind.follows(name)} | self._given_up()
         for role in job.roles:
             how, then = job.kind.follows(role.name), old.get(role.name)
             if how:
-                attempt = then.attempt + (how == "again" and then.digest != role.digest) if then else 0
+                again = how == "again" and then is not None and then.digest != role.digest
+                attempt = then.attempt + again if then else 0
                 failures = then.failures if then else 0
                 roles[role.name] = RoleMemory(attempt, failures, role.replicas, role.port, role.digest)
         return roles
+
+    def _given_up(self) -> dict[str, RoleMemory]:
+        """Roles that the spec has no more. Their attempts stay known: what is left of one must not be taken for another
+        of that name."""
+        job = self.job
+        gone = {name: role for name, role in job.memory.roles.items() if job.kind.follows(name) and not job.role(name)}
+        return {name: replace(role, replicas=0, digest="") for name, role in gone.items()}
 
     def _count(self, memory: Memory) -> Memory:
         """Every failed attempt is counted once, whatever crashes: by uid, in the status. All ends of one attempt of a

@@ -102,6 +102,21 @@ class Job:
     memory: Memory
     roles: tuple[Role, ...]  # what holds now: the spec's, or what the job was started with
     config: Config
+    known: dict[str, Any] = field(default_factory=dict, init=False, compare=False, repr=False)
+
+    def once(self, name: str, work: Callable[[], Any]) -> Any:
+        """What was worked out for this value before: it never changes, and a job may have ten thousand slots."""
+        if name not in self.known:
+            self.known[name] = work()
+        return self.known[name]
+
+    @property
+    def extras(self) -> Mapping[Ref, Extra]:
+        """What the job has beside its replicas, in the order in which it is made."""
+        found: Mapping[Ref, Extra] = self.once(
+            "extras", lambda: {Ref(extra.gvk.kind, extra.name): extra for extra in self.kind.extras(self)}
+        )
+        return found
 
     @property
     def policy(self) -> Policy:
@@ -297,8 +312,13 @@ class Kind:
     old_end: Callable[[Json], str] = lambda status: ""
     runtime_id: bool = False  # the spec holds a RuntimeId that names the children
 
+    def deciding(self, job: Job) -> frozenset[Slot]:
+        found: frozenset[Slot] = job.once("deciding", lambda: self.decides(job))
+        return found
+
     def judged(self, job: Job) -> frozenset[Slot]:
-        return (self.judges or self.decides)(job)
+        found: frozenset[Slot] = job.once("judged", lambda: (self.judges or self.decides)(job))
+        return found
 
     def resource(self, kind: str) -> GVK:
         """The resource of a child's kind. Raises KeyError when no child is of that kind."""

@@ -17,7 +17,7 @@ CULPRITS = 5
 def judge(job: Job, replicas: list[Replica], failures: dict[str, int], in_place: int, now: float) -> Verdict:
     """What holds now, unless the job has ended before. `failures` counts failed attempts by role, new ones included;
     the job's memory says already whether it is suspended in this pass."""
-    deciding = [replica for replica in replicas if replica.slot in job.kind.decides(job)]
+    deciding = [replica for replica in replicas if replica.slot in job.kind.deciding(job)]
     if deciding and all(replica.state == "Succeeded" for replica in deciding):
         return Verdict("Succeeded", "JobSucceeded", f"{_names(deciding)} ended with exit code 0")
     judged = [replica for replica in replicas if replica.slot in job.kind.judged(job)]

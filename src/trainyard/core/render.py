@@ -18,7 +18,7 @@ def render(kind: Kind, wire: Json, create: Create, config: Config) -> Json:
 
 def render_for(job: Job, create: Create) -> Json:
     if create.slot is None:
-        extra = next((one for one in job.kind.extras(job) if one.name == create.name and one.gvk == create.gvk), None)
+        extra = job.extras.get(create.ref)
         if extra is None:
             raise ValueError(f"{job.key}: no {create.gvk.kind} {create.name} is part of this job")
         return _stamp(job, create, extra.body(), {DIGEST: extra.digest} if extra.digest else {})

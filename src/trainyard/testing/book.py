@@ -74,6 +74,7 @@ class Facts(NamedTuple):
     ran: bool
     start: float | None
     counted: tuple[str, ...]
+    has: frozenset[int]  # slots that the job had when it was looked at last
 
 
 class Sight(NamedTuple):
@@ -250,12 +251,13 @@ class Book:
 def _facts(memory: Memory, cast: Cast) -> Facts:
     attempts = tuple(memory.roles[slot.role].attempt if slot.role in memory.roles else -1 for slot in cast.slots)
     failures = tuple(memory.role(role).failures for role in cast.roles)
+    has = (place for place, slot in enumerate(cast.slots) if slot.index < memory.role(slot.role).replicas)
     true = frozenset(str(one["type"]) for one in memory.conditions if one.get("status") == "True")
     reason = next((str(one.get("reason")) for one in memory.conditions if one["type"] == memory.end), "")
     return Facts(
         memory.end, cast.reasons.get(reason, reason), memory.suspended, memory.started, attempts,
         (sum(failures),) if cast.gang else failures,
-        memory.resumes, memory.completion, true, memory.ran, memory.start, memory.counted,
+        memory.resumes, memory.completion, true, memory.ran, memory.start, memory.counted, frozenset(has),
     )  # fmt: skip
 
 

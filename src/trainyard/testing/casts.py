@@ -197,6 +197,7 @@ def chainer(*replicas: int) -> Cast:
             Edit("edits the set a", lambda spec: _edited_set(spec, "a", template=pod_template("chainer", image="j"))),
             Edit("adds the set b", _with_b),
             Edit("takes out the set a", _without_a),
+            Edit("puts another set a in its place", _another_a),
             Edit("edits the master", lambda spec: {**spec, "master": {"template": pod_template("chainer", image="j")}}),
         ),
         ends=((137, "Error"),),
@@ -219,6 +220,11 @@ def _edited_set(spec: Json, name: str, **fields: object) -> Json | None:
 def _with_b(spec: Json) -> Json | None:
     sets = spec["workerSets"]
     return None if "b" in sets else {**spec, "workerSets": {**sets, "b": _worker_set(1)}}
+
+
+def _another_a(spec: Json) -> Json | None:
+    sets, other = spec["workerSets"], {"replicas": 1, "template": pod_template("chainer", image="k")}
+    return None if "a" in sets else {**spec, "workerSets": {"a": other, **sets}}
 
 
 def _without_a(spec: Json) -> Json | None:

@@ -114,7 +114,9 @@ def _uncleaned(book: Book, world: World, facts: Facts, spec: Json) -> str:
     if clean == "Running" or stopped:
         live = any(pod.live for pod in world.pods())
         return "something runs on after the end" if live else ""
-    if any(not one.replicas for one in world.sets()):
+    if any(pod.live and pod.slot not in facts.has for pod in world.pods()):
+        return "what the job had given up runs on after its end"
+    if any(not one.replicas and one.slot in facts.has for one in world.sets()):
         return "a StatefulSet was stopped although cleanPodPolicy is None"
     return ""
 

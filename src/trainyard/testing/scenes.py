@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from trainyard.testing.casts import tf
+from trainyard.testing.casts import Cast, chainer, elastic, gang, local, tf
 from trainyard.testing.moves import Bounds
 from trainyard.testing.world import RUNTIME_ID
 from trainyard.testing.worlds import EVERY, Scene, explore
@@ -47,6 +47,74 @@ def small() -> Iterator[Case]:
     yield Case("a default PS", with_ps, frozenset(["pass", "unasked", "succeed", "fail"]))
     yield Case("TensorBoard", _scene(tensorboard={"logDir": "/l"}), frozenset(["pass", "unasked", "fail", "suspend"]))
     yield Case("a foreign name", foreign(), frozenset(["pass", "dying pass", "unasked", "fail", "time"]))
+    yield from gangs()
+    yield from elastics()
+    yield from chainers()
+
+
+PEOPLE = ("delete pod", "delete job", "meddle", "edit", "delete")
+
+
+def gangs() -> Iterator[Case]:
+    """MxJob: in dist mode all are made again together."""
+    small = gang()
+    yield _case("gang, failures", small, ("fail", "drain", "succeed", "time"))
+    yield _case("gang, dying", small, ("dying pass", "fail"))
+    yield _case("gang, people", small, (*PEOPLE, "edit early", "suspend"))
+    yield _case("gang, a failure and a drain", small, ("fail", "drain", "time"), trouble=2)
+    yield _case("gang, a failure and suspend", small, ("fail", "suspend", "time"), trouble=2)
+    yield _case("gang, a failure and a lost Job", small, ("fail", "delete job", "time"), trouble=2)
+    yield _case("gang, two workers", gang(2), ("fail", "succeed"), {"backoffLimit": 0})
+    yield _case("gang, old views, failures", small, (*VIEWS, "fail"))
+    yield _case("gang, old views, the rest", small, (*VIEWS, "delete job", "suspend"))
+    for clean in ("Running", "All"):
+        policies = {"cleanPodPolicy": clean, "backoffLimit": 0, "ttlSecondsAfterFinished": 5}
+        yield _case(f"gang, cleanPodPolicy {clean}", small, ("fail", "succeed", "time"), policies)
+    moves = ("dying pass", "fail", "drain", "succeed", "time", "suspend", *PEOPLE)
+    yield _case("one local worker", local(), moves, trouble=2)
+
+
+def elastics() -> Iterator[Case]:
+    """ElasticJob: scaled while it runs, ends and is suspended."""
+    small = elastic()
+    trouble = ("fail", "drain", "suspend", "time", *PEOPLE)
+    yield _case("elastic, every trouble", small, ("dying pass", "succeed", *trouble))
+    yield _case("elastic, Never", elastic(policy="Never"), ("dying pass", *trouble))
+    yield _case("elastic, scaled while one fails", small, ("fail", "edit", "time", "succeed"), trouble=2)
+    yield _case("elastic, scaled while it is suspended", small, ("dying pass", "suspend", "edit"), trouble=2)
+    yield _case("elastic, scaled twice", elastic(1), ("dying pass", "succeed", "edit", "fail"), trouble=3)
+    yield _case(
+        "elastic, suspended after a failure", small, ("fail", "suspend", "time"), {"backoffLimit": 1}, trouble=2
+    )
+    yield _case("elastic, old views", small, (*VIEWS, "fail", "edit", "suspend"))
+    yield _case("elastic, backoffLimit", small, ("fail", "drain", "edit", "time"), {"backoffLimit": 0}, trouble=2)
+    for clean in ("None", "Running", "All"):
+        policies = {"cleanPodPolicy": clean, "activeDeadlineSeconds": 30}
+        yield _case(f"elastic, cleanPodPolicy {clean}", small, ("fail", "succeed", "edit", "time"), policies)
+
+
+def chainers() -> Iterator[Case]:
+    """ChainerJob: a master that tries again by itself, and sets that follow the spec."""
+    small = chainer(1)
+    limit = {"backoffLimit": 1}
+    yield _case("chainer, every trouble", small, ("dying pass", "succeed", "fail", "drain", "suspend", *PEOPLE), limit)
+    yield _case("chainer, two edits", small, ("succeed", "edit"), trouble=2)
+    yield _case("chainer, two edits, dying", small, ("dying pass", "edit"), trouble=2)
+    yield _case("chainer, edited while it is suspended", small, ("suspend", "edit", "succeed"), trouble=2)
+    yield _case("chainer, people and edits", chainer(1, 1), ("meddle", "delete job", "edit"), trouble=2)
+    yield _case("chainer, old views", small, (*VIEWS, "edit", "suspend", "succeed"))
+    for clean in ("None", "Running", "All"):
+        policies = {"cleanPodPolicy": clean, "backoffLimit": 0, "ttlSecondsAfterFinished": 5}
+        yield _case(f"chainer, cleanPodPolicy {clean}", small, ("fail", "succeed", "edit", "time"), policies)
+    held = Scene(cast=small, foreign="small-master", bounds=SMALL)
+    yield Case("chainer, a foreign name", held, frozenset(["pass", "unasked", "edit", "time"]))
+
+
+def _case(
+    name: str, cast: Cast, moves: Iterable[str], policies: dict[str, object] | None = None, trouble: int = 1
+) -> Case:
+    bounds = Bounds(trouble=trouble, edits=trouble, time=1)
+    return Case(name, Scene(policies or {}, cast, bounds=bounds), frozenset(["pass", "unasked", *moves]))
 
 
 def policies() -> Iterator[Case]:

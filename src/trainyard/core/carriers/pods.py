@@ -23,13 +23,15 @@ def observe_pod(job: Job, slot: Slot, family: Family) -> Replica:
     stale = pod.attempt < job.memory.role(slot.role).attempt
     if not (stale and job.whole_again()) and succeeded(job, slot, pod, slot in job.kind.judged(job)):
         return found._replace(state="Succeeded")
-    if pod.deleting or stale:
+    if pod.deleting:
         return found._replace(why="is being replaced")
     end = _end(job, slot, pod)
+    failed = () if end is None or end.disrupted else (end.uid,)
+    if stale:  # it decides nothing any more, and still counts
+        return found._replace(failed=failed, why="is being replaced")
     if end is None:
         state, why = life(job, slot, pod)
         return found._replace(state=state, why=why)
-    failed = () if end.disrupted else (end.uid,)
     return found._replace(state="Failed" if end.permanent else "Starting", end=end, failed=failed, why=end.reason)
 
 

@@ -11,7 +11,7 @@ import uuid
 from dataclasses import dataclass, field
 from typing import Any
 
-from trainyard.core import Config, Kind, Plan, Ref, Refusal, Seen, child_of, plan, render
+from trainyard.core import Config, Kind, Plan, Ref, Refusal, Seen, child_of, plan, read, render_for
 from trainyard.core.model import Patch
 from trainyard.objects import Json, format_time, name_of, owner_reference, uid_of
 
@@ -52,9 +52,9 @@ class Life:
             self.drop(delete.uid)
         for patch in found.patches:
             self._patch(patch)
+        job = read(self.kind, self.job, self.config)
         for create in found.creates:
-            body = render(self.kind, self.job, create, self.config)
-            self._store(body)
+            self._store(render_for(job, create))
         return found
 
     def settle(self) -> Json:

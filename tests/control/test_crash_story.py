@@ -18,7 +18,7 @@ from yard import TFJOB, Troubled, Yard, replica, running_yard, tf_job
 from trainyard import kinds
 from trainyard.client import Api, Request, Unavailable
 from trainyard.control import Operator
-from trainyard.core import CHILDREN, Config
+from trainyard.core import Config
 from trainyard.objects import Json, is_true, name_of
 from trainyard.objects.labels import OWNER
 
@@ -91,7 +91,7 @@ async def live(yard: Yard, clock: Clock, line: Line) -> Json:
     await later(1, lambda job: is_true(job["status"]["conditions"], "Running"))
     yard.end("MASTER", 0)
     await later(5, lambda job: is_true(job["status"]["conditions"], "Succeeded"))
-    for gvk in CHILDREN:
+    for gvk in kinds.TFJOB.owns:
         for obj in (await yard.api.list(gvk, "default", OWNER))["items"]:
             await yard.gone(gvk, name_of(obj))
     left = await remains(yard)
@@ -106,7 +106,7 @@ async def live(yard: Yard, clock: Clock, line: Line) -> Json:
 
 async def remains(yard: Yard) -> Json:
     found: Json = {}
-    for gvk in CHILDREN:
+    for gvk in kinds.TFJOB.owns:
         listed = await yard.api.list(gvk, "default", OWNER)
         found[gvk.kind] = len(listed["items"])
     found["status"] = timeless((await yard.job())["status"])

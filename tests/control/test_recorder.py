@@ -16,6 +16,7 @@ JOB: Json = {
     "metadata": {"namespace": "n", "name": "mnist", "uid": "u1"},
 }
 RUNNING = Event("Normal", "JobRunning", "at least one replica runs")
+SOURCE = "trainyard-operator"
 FAILED = Event("Warning", "JobFailed", "x" * 5000)
 
 
@@ -55,16 +56,16 @@ async def test_the_same_words_are_said_again_only_after_a_while() -> None:
     clock, api = Clock(), Listening([None, None])
     recorder = Recorder(api, lambda: 0.0, clock)
     for _ in range(5):
-        recorder.say(JOB, (RUNNING,))
+        recorder.say(JOB, (RUNNING,), SOURCE)
     clock.now += SILENCE + 1
-    recorder.say(JOB, (RUNNING, RUNNING))
+    recorder.say(JOB, (RUNNING, RUNNING), SOURCE)
     assert [event["reason"] for event in await said(recorder, api)] == ["JobRunning", "JobRunning"]
 
 
 async def test_an_event_names_the_job_and_fits_the_api() -> None:
     api = Listening([None])
     recorder = Recorder(api, lambda: 0.0)
-    recorder.say(JOB, (FAILED,))
+    recorder.say(JOB, (FAILED,), SOURCE)
     (event,) = await said(recorder, api)
     assert event["involvedObject"] == {
         "apiVersion": "tensorflow.org/v1alpha1",
@@ -74,6 +75,7 @@ async def test_an_event_names_the_job_and_fits_the_api() -> None:
         "uid": "u1",
     }
     assert event["metadata"]["namespace"] == "n" and event["metadata"]["name"].startswith("mnist.")
+    assert event["source"] == {"component": SOURCE}
     assert (event["type"], event["reason"], len(event["message"])) == ("Warning", "JobFailed", 1024)
 
 
@@ -81,13 +83,13 @@ async def test_a_refused_event_does_not_silence_the_next() -> None:
     api = Listening([Forbidden(403, "Forbidden", "no"), RuntimeError("a bug"), None])
     recorder = Recorder(api, lambda: 0.0)
     for number in range(3):
-        recorder.say(JOB, (Event("Normal", f"Reason{number}", ""),))
+        recorder.say(JOB, (Event("Normal", f"Reason{number}", ""),), SOURCE)
     assert [event["reason"] for event in await said(recorder, api)] == ["Reason0", "Reason1", "Reason2"]
 
 
 async def test_a_thousand_and_one_events_forget_the_oldest_and_block_nobody() -> None:
     api = Listening([None] * LINE)
     recorder = Recorder(api, lambda: 0.0)
-    recorder.say(JOB, tuple(Event("Normal", f"Reason{number}", "") for number in range(LINE + 1)))
+    recorder.say(JOB, tuple(Event("Normal", f"Reason{number}", "") for number in range(LINE + 1)), SOURCE)
     heard = await said(recorder, api)
     assert len(heard) == LINE and heard[0]["reason"] == "Reason1"

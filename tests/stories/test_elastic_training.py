@@ -16,12 +16,13 @@ from typing import Any
 
 import pytest
 import yaml
-from runs import EXAMPLES, LONGEST, REPOSITORY, processes_of, ran
+from runs import EXAMPLES, LONGEST, REPOSITORY, Run, processes_of, ran
 
 from trainyard.objects import Json
 
 pytestmark = [pytest.mark.frameworks, pytest.mark.slow]
 
+SAMPLES = REPOSITORY / "config" / "samples"
 STEP = re.compile(r"step (\d+) .*rank \d+ loss ([0-9.]+)")
 
 
@@ -133,14 +134,28 @@ def assert_no_step_is_lost(lines: list[str]) -> None:
     assert told > 100
 
 
-@pytest.mark.parametrize("network", ["namespace", "shared"])
-def test_the_example_trains_in_both_networks(network: str, tmp_path: Path) -> None:
-    path = manifest(tmp_path, "/workspace/examples/imagenet/main.py", "--epochs=5", "--batch-size=32")
-    run = ran(path, "--network", network)
+def test_the_readmes_sample_trains_with_the_endpoint_as_a_service_address(tmp_path: Path) -> None:
+    """As the README says, with its address: deploy etcd, put the address of its Service into rdzvEndpoint, submit."""
+    etcd = list(yaml.safe_load_all((SAMPLES / "etcd.yaml").read_text()))
+    etcd[0]["spec"]["clusterIP"] = "10.100.104.168"
+    (job,) = yaml.safe_load_all((SAMPLES / "imagenet.yaml").read_text())
+    job["spec"]["rdzvEndpoint"] = "10.100.104.168:2379"
+    path = tmp_path / "sample.yaml"
+    path.write_text(yaml.safe_dump_all([*etcd, job]))
+    trained(ran(str(path), "--network", "namespace"))
+
+
+def test_the_readmes_other_sample_trains_in_the_shared_network() -> None:
+    trained(ran(str(SAMPLES / "etcd.yaml"), str(SAMPLES / "classy_vision.yaml"), "--network", "shared"))
+
+
+def trained(run: Run) -> None:
     assert run.code == 0, run.text
     job = next(one for one in run.jobs if one["kind"] == "ElasticJob")
     assert job["status"]["replicaStatuses"] == {"Worker": {"succeeded": 2}}
     assert any("world 2" in line for line in run.of("worker-0")), run.text
+    (last,) = [line for line in run.of("worker-0") if "done: rank" in line]
+    assert float(last.rsplit(" ", 1)[1]) > 0.8, run.text
 
 
 def test_torchruns_own_arguments_are_served(tmp_path: Path) -> None:

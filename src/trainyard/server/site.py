@@ -9,7 +9,7 @@ from trainyard.objects import Json, Key, decode
 from trainyard.server.log import Entry, Log
 from trainyard.server.users import User
 
-SERVICES = ipaddress.ip_network("10.96.0.0/16")
+SERVICES = ipaddress.ip_network("10.96.0.0/12")
 
 
 class Addresses:

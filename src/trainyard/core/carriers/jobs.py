@@ -46,6 +46,8 @@ def _observed(job: Job, slot: Slot, child: Child, pods: tuple[Child, ...], pod: 
     failed = tuple(sorted(one.uid for one in pods if one.phase == "Failed" and not _disrupted(one)))
     stale = child.attempt < job.memory.role(slot.role).attempt
     replaced = Replica(slot, child, "Unknown", why="is being replaced")
+    if stale:  # it decides nothing any more, and still counts
+        replaced = replaced._replace(failed=_lost(job, slot, child, pod) if judged else failed)
     if stale and job.whole_again():
         return replaced
     if child.phase == "Complete" or (pod and succeeded(job, slot, pod, judged)):
@@ -58,6 +60,11 @@ def _observed(job: Job, slot: Slot, child: Child, pods: tuple[Child, ...], pod: 
         return Replica(slot, child, "Failed", None, failed, again, child.message or child.reason)
     state, why = life(job, slot, pod)
     return Replica(slot, child, state, None, failed, again, why)
+
+
+def _lost(job: Job, slot: Slot, child: Child, pod: Child | None) -> tuple[str, ...]:
+    end = _end(job, slot, child, pod) if pod else None
+    return (end.uid,) if end and not end.disrupted else ()
 
 
 def _judged(job: Job, replica: Replica, child: Child, pod: Child | None) -> Replica:

@@ -139,6 +139,16 @@ EDITED = CHANGES.edited
 JUDGED = JUDGE.judge
 
 
+def again_after_a_drain(self: Any, memory: Memory, verdict: Verdict) -> Memory:
+    """Where one was drained, nobody looks at who failed."""
+    kept = self.replicas
+    if any(one.end and one.end.disrupted for one in kept):
+        self.replicas = [one for one in kept if one.end is None or one.end.disrupted]
+    found = AGAIN(self, memory, verdict)
+    self.replicas = kept
+    return found  # type: ignore[no-any-return]  # a module as a value
+
+
 def kept_when_it_ended_well(job: Any, slot: Any, child: Any, pods: Any, pod: Any) -> Any:
     well = child.phase == "Complete" or any(one.phase == "Succeeded" for one in pods)
     return Replica(slot, child, "Succeeded") if well else OBSERVED(job, slot, child, pods, pod)
@@ -333,6 +343,27 @@ MORE = [
         SCALING,
         setting(CHANGES, "edited", lambda job, family: (EDITED(job, family)[0], [])),
         scene=played_by(chainer(1)),
+    ),
+    Mutant(
+        "who was taken out runs on after the end",
+        "what the job had given up runs on",
+        (*SCALING, "succeed"),
+        setting(CHANGES, "_given_up", lambda job, child: False),
+        scene=played_by(elastic()),
+    ),
+    Mutant(
+        "a set that was taken out is forgotten",
+        "a StatefulSet is not what the spec says",
+        (*SCALING, "dying pass"),
+        setting(DECIDE._Pass, "_given_up", lambda self: {}),
+        scene=played_by(chainer(1), trouble=2),
+    ),
+    Mutant(
+        "a drain shortens the back-off of a gang",
+        "the gang was tried again before its back-off",
+        ("pass", "unasked", "fail", "drain"),
+        setting(DECIDE._Pass, "_again", again_after_a_drain),
+        scene=played_by(gang(), trouble=2),
     ),
     Mutant(
         "an edit of the master is followed",

@@ -17,6 +17,11 @@ QUICK = {
     "every trouble", "old views, failures", "old views, suspend", "old views, the rest", "no policy", "backoffLimit 0",
     "cleanPodPolicy Running, ttlSecondsAfterFinished 5", "cleanPodPolicy All, backoffLimit 0, activeDeadlineSeconds 30",
     "a deadline and suspend", "restarts in place", "a default PS", "TensorBoard", "a foreign name",
+    "gang, failures", "gang, people", "gang, a failure and a drain", "gang, old views, failures", "one local worker",
+    "gang, cleanPodPolicy All", "elastic, every trouble", "elastic, Never", "elastic, scaled while it is suspended",
+    "elastic, suspended after a failure", "elastic, old views", "elastic, cleanPodPolicy None",
+    "chainer, every trouble", "chainer, two edits", "chainer, people and edits", "chainer, cleanPodPolicy None",
+    "chainer, a foreign name",
 }  # fmt: skip
 
 

@@ -71,7 +71,7 @@ def gangs() -> Iterator[Case]:
         policies = {"cleanPodPolicy": clean, "backoffLimit": 0, "ttlSecondsAfterFinished": 5}
         yield _case(f"gang, cleanPodPolicy {clean}", small, ("fail", "succeed", "time"), policies)
     moves = ("dying pass", "fail", "drain", "succeed", "time", "suspend", *PEOPLE)
-    yield _case("one local worker", local(), moves, trouble=2)
+    yield _case("one local worker", local(), moves)
 
 
 def elastics() -> Iterator[Case]:
@@ -139,6 +139,15 @@ def big() -> Iterator[Case]:
         yield Case(f"old views, {name}", Scene(bounds=SMALL), moves)
     yield Case("two failures of two", _scene(backoffLimit=1, trouble=3), frozenset([*ALWAYS, "fail", "drain", "time"]))
     yield Case("a default PS, all else", Scene(cast=tf(default_ps=True), bounds=SMALL), EVERY - {"remember"})
+    for name, cast in {"TfJob": tf(), "gang": gang(), "elastic": elastic(1, most=2), "chainer": chainer(1)}.items():
+        yield _case(f"{name}, old views, two troubles", cast, (*VIEWS, "fail", "suspend"), trouble=2)
+    yield _case("one local worker, two troubles", local(), EVERY - {"remember"}, trouble=2)
+    yield _case("gang, dying, two troubles", gang(), ("dying pass", "fail", "suspend"), trouble=2)
+    yield _case("elastic, dying, two troubles", elastic(), ("dying pass", "fail", "edit", "time"), trouble=2)
+    yield _case("elastic, three troubles", elastic(), ("fail", "suspend", "edit", "time"), trouble=3)
+    yield _case("chainer, dying, two edits", chainer(1), ("dying pass", "edit", "succeed"), trouble=2)
+    yield _case("chainer, old views, two edits", chainer(1), (*VIEWS, "edit"), trouble=2)
+    yield _case("chainer, three edits", chainer(1), ("suspend", "edit"), trouble=3)
 
 
 def foreign() -> Scene:

@@ -10,6 +10,7 @@ from trainyard.kinds.chainerjob import CHAINERJOB
 from trainyard.kinds.crds import admit, check, crd, served, warnings
 from trainyard.kinds.elasticjob import ELASTICJOB
 from trainyard.kinds.mxjob import MXJOB
+from trainyard.kinds.pages import page
 from trainyard.kinds.tfjob import TFJOB
 from trainyard.objects import Json
 
@@ -37,6 +38,7 @@ __all__ = [
     "check",
     "crd",
     "kind_of",
+    "page",
     "served",
     "warnings",
 ]

@@ -1,0 +1,183 @@
+"""The page of a kind for people, worked out from the same value that the operator runs on. Pure.
+
+Rules for this file:
+- Nothing here knows a kind: what a page says of one is what its value says. What holds for all stands in the tables.
+- A page is Markdown, the same text for the same value; a test compares the files in `docs/kinds` with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from trainyard.core import Kind, spelled
+from trainyard.kinds.crds import schema
+from trainyard.objects import Json
+
+POLICIES = {
+    "cleanPodPolicy": "what is taken away once the job has ended: `None` nothing; `Running` what still runs, what has "
+    "ended stays with its logs; `All` every child",
+    "ttlSecondsAfterFinished": "the job, and with it every child, is deleted that many seconds after its end",
+    "activeDeadlineSeconds": "a job that has not ended that many seconds after its start (or resume) fails with reason "
+    "`DeadlineExceeded`, and what runs is stopped",
+    "backoffLimit": "when more attempts of its replicas than that have failed, the job fails with reason "
+    "`BackoffLimitExceeded`, and what runs is stopped; a disruption (drain, eviction, preemption) is no failure",
+    "suspend": "while true, no replica runs; when it is taken back, replicas are made anew from the spec of then",
+    "managedBy": "with any other value than `trainyard.dev/operator` the job is left alone",
+}
+"""What each policy does (settled.md S2 to S6)."""
+
+CONDITIONS = {
+    "Created": "the job is accepted",
+    "Running": "at least one replica runs; the message names replicas that wait, and why",
+    "Suspended": "no replica runs, because the spec says so",
+    "Restarting": "a replica has ended and is tried again; the message has its exit code",
+    "Succeeded": "the end: it has done what it should",
+    "Failed": "the end: the message says which replica, container and exit code, and what to do",
+    "Degraded": "a replica has given up for good, and the job goes on without it",
+    "NameConflict": "an object that is not this job's holds the name of one of its children",
+    "Blocked": "the API server does not take a child now: a quota, a webhook, missing rights",
+    "SpecChangeIgnored": "the spec was edited in a way that is not followed",
+    "UnknownFields": "the spec has fields that are not known here",
+}
+"""What each condition means when it is True."""
+
+RESTARTS = {
+    "role": "a replica that ends with a retryable exit code is made again, 10 s later at first, then twice as long "
+    "each time, up to 6 minutes",
+    "gang": "when a replica ends with a retryable exit code all replicas are made again, 10 s later at first, then "
+    "twice as long each time, up to 6 minutes: the others cannot go on without it",
+    "slot": "a replica that ends with a retryable exit code is made again alone, at the earliest 10 s after its start",
+    "": "the controllers of its children (batch Job, StatefulSet) try again by themselves",
+}
+
+
+def page(kind: Kind) -> str:
+    """The whole page."""
+    parts = (_head(kind), _fields(kind), _rules(kind), _columns(kind), _life(kind), _conditions(kind))
+    return "\n".join(line for part in parts for line in part)
+
+
+def _head(kind: Kind) -> Iterator[str]:
+    gvk = kind.gvk
+    yield f"# {gvk.kind}"
+    yield ""
+    yield "<!-- Written by `python -m trainyard.testing.pages` from the kind's value; edit that. -->"
+    yield ""
+    yield _text(schema(kind)["properties"]["spec"].get("description", ""))
+    yield ""
+    also = f", also `{'`, `'.join(f'{group}/{gvk.version}' for group in kind.groups)}`" if kind.groups else ""
+    short = f"; short names `{'`, `'.join(kind.short_names)}`" if kind.short_names else ""
+    many = f"; in `kubectl get {'`, `'.join(kind.categories)}`" if kind.categories else ""
+    yield f"- `apiVersion: {gvk.api_version}`{also}, `kind: {gvk.kind}`"
+    yield f"- `kubectl get {gvk.plural}` or `{kind.singular}`{short}{many}"
+    yield f"- the container that counts is named `{kind.container}`"
+    yield f"- it makes, and owns: {', '.join(f'{one.kind} (`{one.api_version}`)' for one in kind.owns)}"
+    yield ""
+
+
+def _fields(kind: Kind) -> Iterator[str]:
+    yield "## Fields of `spec`"
+    yield ""
+    yield "| field | type | default | meaning |"
+    yield "|---|---|---|---|"
+    for path, node in _walk("", schema(kind)["properties"]["spec"]):
+        default = f"`{_shown(node['default'])}`" if "default" in node else ""
+        same = f"The same as `{kind.spellings[path]}`." if path in kind.spellings else ""
+        meaning = same or _text(node.get("description", "")) or _text(POLICIES.get(path, ""))
+        yield f"| `{path}` | {_type(node)} | {default} | {meaning} |"
+    yield ""
+    yield "Fields that are not listed are kept, and named by the condition `UnknownFields`. A template is a"
+    yield "PodTemplateSpec: every field of it is passed on."
+    yield ""
+
+
+def _walk(path: str, node: Json) -> Iterator[tuple[str, Json]]:
+    """Every field below a schema, but for the inside of pod templates and of other spellings."""
+    for name, part in (node.get("properties") or {}).items():
+        place = f"{path}.{name}" if path else name
+        yield place, part
+        if name == "template" or not _is_first(name, node):
+            continue
+        yield from _walk(place, part)
+        if "items" in part:
+            yield from _walk(f"{place}[]", part["items"])
+        if isinstance(part.get("additionalProperties"), dict):
+            yield from _walk(f"{place}.NAME", part["additionalProperties"])
+
+
+def _is_first(name: str, node: Json) -> bool:
+    """False for a field whose like has been told already under another spelling."""
+    known = [one for one in node["properties"] if one.lower().replace("_", "") == name.lower().replace("_", "")]
+    return bool(known[0] == name)
+
+
+def _type(node: Json) -> str:
+    if "enum" in node:
+        return ", ".join(f"`{value}`" for value in node["enum"])
+    if node.get("type") == "array":
+        return f"list of {_type(node['items'])}"
+    if isinstance(node.get("additionalProperties"), dict):
+        return f"map of {_type(node['additionalProperties'])}"
+    low, high = node.get("minimum"), node.get("maximum")
+    bounds = f", {low} to {high}" if low is not None and high is not None else ""
+    return f"{node.get('type', 'any')}{bounds}"
+
+
+def _rules(kind: Kind) -> Iterator[str]:
+    yield "## Rules"
+    yield ""
+    yield "An API server refuses what breaks one; `trainyard lint` says the same offline."
+    yield ""
+    yield "| where | rule |"
+    yield "|---|---|"
+    for rule in spelled(kind.rules, {}):
+        place = ".".join(filter(None, (rule.path, rule.at)))
+        when = " (an edit)" if rule.transition else ""
+        yield f"| `{place}`{when} | {_text(rule.text)} |"
+    yield ""
+
+
+def _columns(kind: Kind) -> Iterator[str]:
+    yield "## Columns of `kubectl get`"
+    yield ""
+    wide = [column["name"] for column in kind.columns if column.get("priority")]
+    shown = [column["name"] for column in kind.columns if not column.get("priority")]
+    yield f"NAME, {', '.join(shown)}" + (f"; with `-o wide` also {', '.join(wide)}." if wide else ".")
+    yield ""
+
+
+def _life(kind: Kind) -> Iterator[str]:
+    yield "## Policies"
+    yield ""
+    yield "| policy | what it does |"
+    yield "|---|---|"
+    for name, text in POLICIES.items():
+        yield f"| `{name}` | {text} |"
+    yield ""
+    limit = (
+        f"Without `backoffLimit`, {kind.retries + 1} failed attempts end the job." if kind.retries is not None else ""
+    )
+    yield f"Retries: {RESTARTS[kind.restarts]}. {limit}".rstrip()
+    yield ""
+
+
+def _conditions(kind: Kind) -> Iterator[str]:
+    yield "## Conditions"
+    yield ""
+    yield "| condition | when it is True |"
+    yield "|---|---|"
+    for name, text in CONDITIONS.items():
+        also = f" (also written as `{kind.speech.also[name]}`)" if name in kind.speech.also else ""
+        yield f"| `{name}`{also} | {text} |"
+    yield ""
+    yield f"Events come from `{kind.speech.source}`."
+    yield ""
+
+
+def _shown(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value) or '""'
+
+
+def _text(text: str) -> str:
+    """One line, with what a table would take for its own kept apart."""
+    return " ".join(text.split()).replace("|", "\\|")

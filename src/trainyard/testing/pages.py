@@ -1,0 +1,26 @@
+"""Writes the page of every kind: python -m trainyard.testing.pages [FOLDER]"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from trainyard import kinds
+from trainyard.kinds.pages import page
+
+FOLDER = Path(__file__).parents[3] / "docs" / "kinds"
+
+
+def written(folder: Path = FOLDER) -> dict[Path, str]:
+    """Every file as it should be."""
+    return {folder / f"{kind.singular}.md": page(kind) for kind in kinds.EACH}
+
+
+def write(folder: Path = FOLDER) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for path, text in written(folder).items():
+        path.write_text(text)
+
+
+if __name__ == "__main__":
+    write(*map(Path, sys.argv[1:2]))

@@ -44,7 +44,7 @@ class Line:
         self._watching: asyncio.Task[None] | None = None
 
     def _new(self) -> Operator:
-        return Operator(self.api, kinds.ALL, Config(), now=self.yard.clock)
+        return Operator(self.api, (kinds.TFJOB,), Config(), now=self.yard.clock)
 
     async def run(self) -> None:
         await self.operator.start()

@@ -251,7 +251,8 @@ class Book:
 def _facts(memory: Memory, cast: Cast) -> Facts:
     attempts = tuple(memory.roles[slot.role].attempt if slot.role in memory.roles else -1 for slot in cast.slots)
     failures = tuple(memory.role(role).failures for role in cast.roles)
-    has = (place for place, slot in enumerate(cast.slots) if slot.index < memory.role(slot.role).replicas)
+    sizes = {slot.role: memory.role(slot.role).replicas if memory.roles else len(cast.slots) for slot in cast.slots}
+    has = (place for place, slot in enumerate(cast.slots) if slot.index < sizes[slot.role])
     true = frozenset(str(one["type"]) for one in memory.conditions if one.get("status") == "True")
     reason = next((str(one.get("reason")) for one in memory.conditions if one["type"] == memory.end), "")
     return Facts(

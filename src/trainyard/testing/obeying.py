@@ -155,15 +155,17 @@ def _delete(book: Book, world: World, sight: Sight, drop: Drop, shell: Shell, br
 
 def _closed(book: Book, world: World, pod: Pod) -> World:
     """A suspend ends the rendezvous of those whom it stops (S35)."""
-    if not (book.facts(world.status).suspended and pod.live):
+    met = rendezvous(book, pod.body)
+    if not (met and book.facts(world.status).suspended and pod.live):
         return world
-    closed = tuple(sorted({*world.truth.closed, rendezvous(book, pod.body)}))
+    closed = tuple(sorted({*world.truth.closed, met}))
     return world._replace(truth=world.truth._replace(closed=closed))
 
 
 def rendezvous(book: Book, body: int) -> str:
-    args = book.value(body)["spec"]["containers"][0]["args"]
-    return next(str(one) for one in args if "rdzv_id" in one)
+    """Where a pod meets the others, "" where its kind has no such place."""
+    args = book.value(body)["spec"]["containers"][0].get("args") or []
+    return next((str(one) for one in args if "rdzv_id" in one), "")
 
 
 def _why_not_deleted(book: Book, world: World, sight: Sight, live: Batch | Set | Pod) -> list[str]:

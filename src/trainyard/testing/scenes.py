@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from trainyard.testing.casts import Cast, chainer, elastic, gang, local, tf
@@ -59,7 +59,7 @@ def gangs() -> Iterator[Case]:
     """MxJob: in dist mode all are made again together."""
     small = gang()
     yield _case("gang, failures", small, ("fail", "drain", "succeed", "time"))
-    yield _case("gang, dying", small, ("dying pass", "fail"))
+    yield _case("gang, dying", small, ("dying pass", "fail", "drain", "time"))
     yield _case("gang, people", small, (*PEOPLE, "edit early", "suspend"))
     yield _case("gang, a failure and a drain", small, ("fail", "drain", "time"), trouble=2)
     yield _case("gang, a failure and suspend", small, ("fail", "suspend", "time"), trouble=2)
@@ -111,10 +111,10 @@ def chainers() -> Iterator[Case]:
 
 
 def _case(
-    name: str, cast: Cast, moves: Iterable[str], policies: dict[str, object] | None = None, trouble: int = 1
+    name: str, cast: Cast, moves: Iterable[str], policies: Mapping[str, object] | None = None, trouble: int = 1
 ) -> Case:
     bounds = Bounds(trouble=trouble, edits=trouble, time=1)
-    return Case(name, Scene(policies or {}, cast, bounds=bounds), frozenset(["pass", "unasked", *moves]))
+    return Case(name, Scene(dict(policies or {}), cast, bounds=bounds), frozenset(["pass", "unasked", *moves]))
 
 
 def policies() -> Iterator[Case]:

@@ -50,7 +50,7 @@ frameworks: ## install what torch, ChainerMN and MXNet need of Debian (the rest 
 	log=$$(mktemp); trap 'rm -f "$$log"' EXIT; export DEBIAN_FRONTEND=noninteractive; \
 	{ apt-get update && apt-get install -y --no-install-recommends $$lacking; } >"$$log" 2>&1 || { tail -20 "$$log" >&2; exit 1; }
 
-test: $(VENV)/dev ## every test, real TensorFlow included
+test: $(VENV)/dev frameworks ## every test, all frameworks trained for real included
 	@$(BIN)/python -m pytest -q -n 3 --dist worksteal -m "not frameworks"
 	@$(BIN)/python -m pytest -q -m frameworks
 

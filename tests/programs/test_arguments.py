@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import runpy
 import subprocess
 import sys
 
@@ -47,3 +48,17 @@ def test_workers_without_a_parameter_server_are_told_so_at_once() -> None:
 def test_help_needs_no_tensorflow(program: str) -> None:
     done = run(program, "", "--help")
     assert done.returncode == 0 and "--log_dir" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (["--nproc-per-node=2", "train.py", "--batch-size=3"], ["--nproc_per_node=2", "train.py", "--batch-size=3"]),
+        (["--nproc-per-node", "2", "train.py"], ["--nproc_per_node", "2", "train.py"]),
+        (["--rdzv_id=a", "-m", "train", "--max-restarts"], ["--rdzv_id=a", "-m", "train", "--max-restarts"]),
+        (["--not-known=1", "train.py"], ["--not-known=1", "train.py"]),
+    ],
+)
+def test_torchruns_options_are_taken_in_both_spellings(given: list[str], expected: list[str]) -> None:
+    module = runpy.run_path(str(PROGRAMS / "spelling.py"))
+    assert module["spelled"](given, {"--nproc_per_node": True, "--rdzv_id": True, "-m": False}) == expected

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -13,6 +14,13 @@ from trainyard.objects.manifest import ManifestError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+
+def _agree(context: click.Context, option: click.Parameter, given: bool) -> None:
+    """The consent that the images' environments ask for; the variable is for scripts."""
+    if given:
+        os.environ["TRAINYARD_YES"] = "1"
+
+
 _MACHINE = (
     click.option("--network", type=click.Choice(["auto", "namespace", "shared"]), default="auto", show_default=True),
     click.option(
@@ -20,6 +28,9 @@ _MACHINE = (
     ),
     click.option("--mount", "mounts", multiple=True, metavar="CLAIM=DIR", help="A folder for a PersistentVolumeClaim."),
     click.option("--cache", metavar="DIR", help="Where environments for images are kept."),
+    click.option(
+        "--yes", is_flag=True, expose_value=False, callback=_agree, help="Agree to downloads of more than a gigabyte."
+    ),
     click.option(
         "--controller-config-file", "config", metavar="FILE", help="The administrator's config (accelerators)."
     ),

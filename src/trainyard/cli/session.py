@@ -49,6 +49,7 @@ _CUT_SHORT = {
 LAST_LINES = 10.0  # seconds for the last lines of what has ended
 QUIET = 15.0  # seconds between two looks at what holds a job up
 MOST_LINES = 6  # of a program's output, where it is shown anyhow
+SETTLING = 1.0  # seconds for peers to end by themselves
 SLACK = 10.0  # seconds beyond its grace until a pod that does not go is left to the cluster's own end
 
 
@@ -79,6 +80,8 @@ async def run(submission: Submission, options: Options, settings: Settings, scre
 
 async def _to_the_end(session: Session, settings: Settings, screen: Screen, stop: Interrupts) -> int:
     code = await _outcome(session, settings, stop)
+    if code == SUCCEEDED:
+        await stop.unless(stop.once, session.settled())
     if not stop.once.is_set():
         await stop.unless(stop.once, session.logs.finish(True, LAST_LINES))
     if code in (FAILED, TIMEOUT) and not stop.once.is_set():
@@ -266,6 +269,17 @@ class Session:
                     await self._changed.wait()
 
     # --- the end
+
+    async def settled(self) -> None:
+        """The peers of the replica that decided often end a moment after it. Then the table shows their end, not ours.
+
+        Some run for ever, as parameter servers do, so the wait is short.
+        """
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(SETTLING):
+                while any((pod.get("status") or {}).get("phase") == "Running" for pod in self._pods):
+                    self._changed.clear()
+                    await self._changed.wait()
 
     async def wind_down(self) -> None:
         """Nobody makes pods any more; what still runs ends within its grace, and is printed to its last line."""

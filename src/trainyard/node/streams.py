@@ -20,18 +20,18 @@ Inside = Callable[[str, int], Awaitable[Streams | None]]
 
 
 async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    with contextlib.suppress(OSError):
-        while piece := await reader.read(_PIECE):
-            writer.write(piece)
-            await writer.drain()
-        if writer.can_write_eof():
-            writer.write_eof()
+    while piece := await reader.read(_PIECE):
+        writer.write(piece)
+        await writer.drain()
+    if writer.can_write_eof():
+        writer.write_eof()
 
 
 async def splice(one: Streams, other: Streams) -> None:
-    """Pass bytes both ways until both ends have ended, then close both."""
+    """Pass bytes both ways until both ends have ended, or one is torn, then close both."""
     try:
-        await asyncio.gather(_pump(one[0], other[1]), _pump(other[0], one[1]))
+        with contextlib.suppress(OSError):
+            await asyncio.gather(_pump(one[0], other[1]), _pump(other[0], one[1]))
     finally:
         hang_up(one[1])
         hang_up(other[1])

@@ -23,6 +23,8 @@ from trainyard.server.strategies import BUILT_IN
 from trainyard.server.verbs import Verbs
 from trainyard.server.watching import BOOKMARK_EVERY, Hub
 
+LONGEST_PATH = 1 << 16  # bytes of a request's first line
+
 
 class Server:
     """A Kubernetes API in this process, on loopback only.
@@ -56,7 +58,10 @@ class Server:
         """Serves on `url` from here on, for this machine's own. Raises ValueError for an address others could reach."""
         _must_be_loopback(host)
         self._furnish()
-        server = web.Server(self._http, handler_cancellation=True, access_log=None, tcp_keepalive=False)
+        # The command of an exec is part of its path: MPI names all hosts of a job there.
+        server = web.Server(
+            self._http, handler_cancellation=True, access_log=None, tcp_keepalive=False, max_line_size=LONGEST_PATH
+        )
         self._runner = web.ServerRunner(server, shutdown_timeout=1.0)
         await self._runner.setup()
         self.url = f"http://{await self._listen(host, port, None)}"

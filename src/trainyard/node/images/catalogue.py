@@ -20,6 +20,7 @@ images:
   env: {}                                 # the pod's own variables win
   files: {/train.py: "{here}/train.py"}   # path in the container -> what is there; a bare name is a program on PATH
   folders: [/var/lib/etcd]                # empty folders of the container's own
+  path: ["{here}/bin"]                    # folders in front of PATH
 """
 
 from __future__ import annotations
@@ -78,6 +79,7 @@ class _Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     env: dict[str, str] = {}
     files: dict[str, str] = {}
     folders: list[str] = []
+    path: list[str] = []
 
 
 class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -96,6 +98,7 @@ class Image:
     env: dict[str, str]
     files: dict[str, str]
     folders: tuple[str, ...]
+    path: tuple[str, ...]
     source: str
 
 
@@ -253,5 +256,6 @@ def _image(entry: _Entry, file: Path) -> Image:
         env={name: filled(value) for name, value in entry.env.items()},
         files={path: filled(place) for path, place in entry.files.items()},
         folders=tuple(entry.folders),
+        path=tuple(map(filled, entry.path)),
         source=str(file),
     )

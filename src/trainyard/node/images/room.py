@@ -67,7 +67,7 @@ class Images:
         path = await self._satisfied(image, entry)
         files = {target: _found(image, target, place) for target, place in entry.files.items()}
         env, words, args = dict(entry.env), list(entry.entrypoint), list(entry.args)
-        return Prepared([path], env, words, args, entry.workdir, files, entry.folders)
+        return Prepared([*entry.path, path], env, words, args, entry.workdir, files, entry.folders)
 
     async def close(self) -> None:
         """Ends the builds that still run. What they have built so far is removed."""
@@ -161,7 +161,7 @@ class Images:
             fix = f"install Python {(most or least).strip()} (a python{(most or least).strip()} on PATH is enough)"
             raise ImageProblem(problems.FAILED, f"{way.name or 'it'} needs Python {wanted}; {this}; {fix}")
         if way.ask and not os.environ.get("TRAINYARD_YES") and not self._builder.has(way, python):
-            fix = "set the variable TRAINYARD_YES=1 to agree"
+            fix = "write --yes to agree (or set TRAINYARD_YES=1)"
             large = way.disk or way.download or "an unknown size"
             what = f"{way.name or 'it'} takes {large}, and nobody has agreed to that"
             raise ImageProblem(problems.FAILED, f"{what}; {fix}")

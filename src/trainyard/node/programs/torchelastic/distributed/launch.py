@@ -22,7 +22,7 @@ DEFAULTS = {
     "PET_RDZV_CONF": "last_call_timeout=5",
 }
 SILENCE = 5  # seconds without a sign of life after which a member counts as lost
-PATIENCE = 600  # seconds that etcd may need: as long as a rendezvous may
+PATIENCE = 60  # seconds that etcd may need to start
 
 
 def given(argv, option):
@@ -117,12 +117,13 @@ def main():
     from torch.distributed import run
     from torch.distributed.elastic.agent.server import api
     from torch.distributed.elastic.multiprocessing.api import SignalException, Std
+    from spelling import options_of, spelled
 
     repair(Std)
     if hasattr(api, "_get_fq_hostname"):
         api._get_fq_hostname = own_address
     try:
-        run.main()
+        run.main(spelled(sys.argv[1:], options_of(run.get_args_parser())))
     except SignalException as stopped:
         print("stopped by signal %d" % stopped.sigval, flush=True)
         sys.exit(128 + stopped.sigval)

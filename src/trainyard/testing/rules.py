@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from trainyard.core.model import SERVICE
 from trainyard.objects import Json
 from trainyard.testing.book import Book, Facts, Sight
 from trainyard.testing.obeying import rendezvous, too_many, unsized
@@ -175,7 +176,7 @@ def _misfitting(book: Book, world: World, facts: Facts) -> str:
     for ref, body in wanted.items():
         if book.cast.bodies and book.value(found[ref].body) != body:
             return f"the {ref.kind} {ref.name} is not what the spec says"
-    if book.cast.styles[0] == "alone":
+    if book.cast.styles[0] == "alone" and SERVICE in book.cast.kind.owns:
         names = {name for kind, name in found if kind == "Service"}
         if names != {book.names[slot] for slot in book.wants(world.spec)}:
             return "the Services are not those of the workers"

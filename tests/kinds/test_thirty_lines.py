@@ -1,0 +1,168 @@
+"""A kind that is defined in thirty lines, right here, has everything that the others have, by being in `kinds.ALL`."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import pytest
+import yaml
+from click.testing import CliRunner
+from msgspec import Meta
+
+from trainyard import kinds
+from trainyard.app.local import LocalCluster, Options
+from trainyard.cli.lint import lint
+from trainyard.cli.plan import plan
+from trainyard.core import POD_CARRIER, Kind, Role, Rule, Slot, Wanted, broken
+from trainyard.core.model import POD
+from trainyard.core.names import digest
+from trainyard.kinds.policies import Policies, policy_of
+from trainyard.kinds.templates import KEEP, PodTemplate, copied
+from trainyard.objects import GVK, Json, is_true
+from trainyard.schema import Schema, from_struct
+from trainyard.testing.casts import Cast
+from trainyard.testing.life import begun
+from trainyard.testing.moves import Bounds
+from trainyard.testing.samples import job_of, pods
+from trainyard.testing.worlds import Scene, explore
+
+# --- The kind. From here ...
+
+
+class SparkleSpec(Policies, kw_only=True):
+    """A sparkling job: workers that all have to end well."""
+
+    workers: Annotated[int, Meta(ge=1, le=100, description="How many workers.")] = 1
+    template: Annotated[PodTemplate | None, Meta(extra_json_schema=KEEP)] = None
+
+
+TEXT = "the workers have nothing to run: write a template with a container named sparkle"
+RULES = (Rule("spec", "has(self.template)", lambda spec, old: bool(spec.get("template")), TEXT, at="template"),)
+SCHEMA = Schema({**from_struct(SparkleSpec), **KEEP})
+
+
+def read(spec: Json, name: str) -> Wanted:
+    full = SCHEMA.default(spec)
+    problems = [*SCHEMA.validate(full, "spec"), *broken(RULES, {"spec": full}, None)]
+    roles = () if problems else (Role("Worker", full["workers"], 0, full["template"], digest(full["template"])),)
+    return Wanted(roles, policy_of(spec), spec, tuple(problems), tuple(SCHEMA.unknown(spec)))
+
+
+SPARKLE = Kind(
+    GVK("example.com", "v1", "SparkleJob", "sparklejobs"), "sparklejob", ("spk",), SparkleSpec, "sparkle",
+    carrier=lambda role: POD_CARRIER, owns=(POD,), read=read, rules=RULES, restarts="slot",
+    child_name=lambda job, slot: f"{job.key.name}-{slot.index}",
+    child_labels=lambda job, slot: {"sparkle": job.key.name},
+    dress=lambda template, job, slot: copied(template),
+    decides=lambda job: frozenset(job.slots()), permanent=lambda job, code, reason: code == 1,
+    report=lambda job, verdict, tally: {"state": verdict.stage, "sparkling": tally.get("Worker", {}).get("Running", 0)},
+    columns=({"name": "Sparkling", "type": "integer", "jsonPath": ".status.sparkling"},),
+)  # fmt: skip
+
+# --- ... to here.
+
+
+def job(code: str = "", **spec: Any) -> Json:
+    command = {"command": [sys.executable, "-c", code]} if code else {}
+    template = pods("sparkle", "example.invalid/sparkle", restartPolicy="Never")
+    template["spec"]["containers"][0] |= command
+    return job_of("example.com/v1", "SparkleJob", {"workers": 2, "template": template, **spec})
+
+
+@pytest.fixture(autouse=True)
+def _known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kinds, "ALL", (*kinds.ALL, SPARKLE))
+
+
+def written(folder: Path, wire: Json) -> str:
+    fresh = {**wire, "metadata": {"name": wire["metadata"]["name"]}}
+    (folder / "job.yaml").write_text(yaml.safe_dump(fresh))
+    return str(folder / "job.yaml")
+
+
+def test_it_is_thirty_lines() -> None:
+    lines = Path(__file__).read_text().partition("# --- The kind.")[2].partition("# --- ... to here.")[0].splitlines()
+    assert len([line for line in lines[1:] if line.strip()]) <= 30
+
+
+def test_it_has_a_definition_with_schema_rules_and_columns() -> None:
+    crd = kinds.crd(SPARKLE)
+    (version,) = crd["spec"]["versions"]
+    spec = version["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    assert crd["spec"]["names"]["shortNames"] == ["spk"]
+    assert spec["properties"]["workers"]["maximum"] == 100 and "suspend" in spec["properties"]
+    assert spec["x-kubernetes-validations"][0]["rule"] == "has(self.template)"
+    assert version["additionalPrinterColumns"][0]["name"] == "Sparkling"
+
+
+def test_it_has_a_page() -> None:
+    text = kinds.page(SPARKLE)
+    assert "# SparkleJob" in text and "How many workers." in text and TEXT in text and "Sparkling" in text
+
+
+def test_it_can_be_checked_and_planned(tmp_path: Path) -> None:
+    good = CliRunner().invoke(lint, [written(tmp_path, job())])
+    assert good.exit_code == 0, good.stderr
+    bad = CliRunner().invoke(lint, [written(tmp_path, job(workers=0, template=None))])
+    assert bad.exit_code == 2 and TEXT in bad.stderr and "spec.workers" in bad.stderr
+    typing = CliRunner().invoke(lint, [written(tmp_path, job(worker=3))])
+    assert typing.exit_code == 0 and "worker" in typing.stderr
+    (found,) = json.loads(CliRunner().invoke(plan, [written(tmp_path, job()), "-o", "json"]).stdout)
+    assert [create["metadata"]["name"] for create in found["creates"]] == ["example-0", "example-1"]
+    assert found["status"]["state"] == "Created" and found["writes"] == 3
+
+
+def test_its_life_can_be_told() -> None:
+    """What the golden cases are made of."""
+    life = begun(SPARKLE, job(backoffLimit=1, cleanPodPolicy="All"))
+    life.run()
+    assert life.settle()["sparkling"] == 2
+    life.end("example-0", 137)
+    life.now += 60
+    assert life.settle()["restarts"] == 1 and life.names() == ["example-1", "example-0"]
+    life.run()
+    for name in ("example-0", "example-1"):
+        life.end(name, 0)
+    assert life.settle()["state"] == "Succeeded" and not life.names()
+
+
+def test_every_small_world_of_it_keeps_the_rules() -> None:
+    spec = {key: value for key, value in job()["spec"].items() if key != "RuntimeId"}
+    cast = Cast(
+        kind=SPARKLE,
+        spec=spec,
+        slots=(Slot("Worker", 0), Slot("Worker", 1)),
+        styles=("alone", "alone"),
+        ends=((1, "Error"), (137, "Error")),
+        permanent=lambda code, reason: code == 1,
+        deciding=frozenset({0, 1}),
+        wants=lambda spec: frozenset({0, 1}),
+        bodies=True,
+    )
+    moves = frozenset(["pass", "dying pass", "unasked", "succeed", "fail", "drain", "suspend", "time", "delete pod"])
+    found = explore(Scene({}, cast, bounds=Bounds(trouble=1, time=1)), moves=moves)
+    assert found.worlds > 100
+
+
+async def test_it_runs_for_real(tmp_path: Path) -> None:
+    options = Options(network="shared", cache=tmp_path / "cache", say=lambda text: None, state=tmp_path)
+    async with LocalCluster(options) as cluster:
+        wire = job("print('sparkle')")
+        del wire["metadata"]["uid"], wire["metadata"]["resourceVersion"]
+        await cluster.api.create(SPARKLE.gvk, "default", wire)
+        async with asyncio.timeout(30):
+            async for _ in cluster.api.watch(SPARKLE.gvk, "default"):
+                status = (await cluster.api.get(SPARKLE.gvk, "default", "example")).get("status") or {}
+                if is_true(status.get("conditions") or [], "Succeeded"):
+                    break
+    assert status["state"] == "Succeeded"
+
+
+def test_another_group_is_one_word_more() -> None:
+    first, second = kinds.served([replace(SPARKLE, groups=("example.org",))])
+    assert (first.gvk.group, second.gvk.group) == ("example.com", "example.org")

@@ -102,7 +102,7 @@ async def test_a_large_way_is_taken_only_with_consent(
     )
     monkeypatch.delenv("TRAINYARD_YES", raising=False)
     told = await refused(images, "x")
-    assert told == "x: huge 1 takes 1 kB, and nobody has agreed to that; set the variable TRAINYARD_YES=1 to agree"
+    assert told == "x: huge 1 takes 1 kB, and nobody has agreed to that; write --yes to agree (or set TRAINYARD_YES=1)"
     assert not (tmp_path / "made").exists()
     monkeypatch.setenv("TRAINYARD_YES", "1")
     assert "cannot be installed" in await refused(images, "x")

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from planted_bugs import MUTANTS, Mutant
+from planted_bugs_of_kinds import MORE
 
 from trainyard.testing import scenes
 from trainyard.testing.moves import Bounds
@@ -54,7 +55,7 @@ def test_dropping_a_move_of_old_views_makes_fewer_worlds(left_out: str) -> None:
     assert explore(scene, moves=moves - {left_out}).worlds < explore(scene, moves=moves).worlds
 
 
-@pytest.mark.parametrize("mutant", [pytest.param(one, id=one.name) for one in MUTANTS])
+@pytest.mark.parametrize("mutant", [pytest.param(one, id=one.name) for one in (*MUTANTS, *MORE)])
 def test_a_planted_bug_is_caught(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
     mutant.patch(monkeypatch)
     scene = mutant.scene or Scene(mutant.policies, bounds=Bounds(trouble=mutant.trouble, time=1))

@@ -3,9 +3,10 @@
 The decision is the real one (`core.decide`); the shell's order is modelled in `obeying`, all else in `moves`.
 
 Moves: a pass, whole or dying after its 1st, 2nd, 3rd write; a pass on a remembered old view; a pass on a fresh job and
-old children; the operator's restart; Job controller, node, garbage collector; containers ending with 0, 1, 137,
-OOMKilled or drained; a pod or a child Job deleted by a person; suspend, resume, edit, delete; time passing to the
-plan's `after`. `Bounds` says how often each may happen in one history.
+old children; the operator's restart; Job and StatefulSet controllers, node, garbage collector; containers ending with
+0, 1, 137, OOMKilled or drained; a pod, a child Job, a StatefulSet or an extra deleted by a person; suspend, resume,
+edit, scale, delete; time passing to the plan's `after`. `Bounds` says how often each may happen in one history, and the
+scene's `Cast` which kind of job it is.
 
 Old children, exactly: the real shell waits until its own child writes have arrived in its stores, so old children
 always contain them, unless the operator was restarted. What others did may be missing from any resource (`obeying`).

@@ -37,6 +37,18 @@ def fetch(url, wanted="", seconds=5):
         if time.time() > end:
             return said
         time.sleep(0.05)
+def ran(*words, **env):
+    import subprocess
+    end = subprocess.run(words, capture_output=True, text=True, env={**os.environ, **env})
+    return [end.returncode, end.stdout, end.stderr]
+def answer(path):
+    import http.client, ssl
+    account = "/var/run/secrets/kubernetes.io/serviceaccount/"
+    context = ssl.create_default_context(cafile=account + "ca.crt")
+    host, port = os.environ["KUBERNETES_SERVICE_HOST"], int(os.environ["KUBERNETES_SERVICE_PORT"])
+    server = http.client.HTTPSConnection(host, port, timeout=10, context=context)
+    server.request("GET", path, headers={"Authorization": "Bearer " + open(account + "token").read()})
+    return server.getresponse().status
 index = os.environ["ORDINAL"] or os.environ["INDEX"] or "0"
 told = {"role": os.environ["ROLE"], "index": index, "config": os.environ.get("TF_CONFIG", "")}
 while True:
@@ -88,7 +100,12 @@ class Actor:
 
     async def ask(self, expression: str, patience: float = PATIENCE) -> Any:
         self.tell(expression)
-        return await asyncio.wait_for(self._answers.get(), patience)
+        async with asyncio.timeout(patience):
+            answer, gone = asyncio.ensure_future(self._answers.get()), asyncio.ensure_future(self.gone.wait())
+            await asyncio.wait((answer, gone), return_when=asyncio.FIRST_COMPLETED)
+            gone.cancel()
+            assert answer.done(), f"{self.place} has ended, and its log says why: {expression}"
+            return answer.result()
 
     async def exit(self, code: int) -> None:
         self.tell(f"os._exit({code})")

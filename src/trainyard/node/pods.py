@@ -151,6 +151,12 @@ def environment(container: Json, given: Given, base: Mapping[str, str]) -> dict[
     return {**base, **own}
 
 
+def told(container: Json) -> set[str]:
+    """The variables by which a pod is told about itself: who it is, not where somebody is found."""
+    listed = (one for one in container.get("env") or [] if (one.get("valueFrom") or {}).get("fieldRef"))
+    return {str(one.get("name") or "") for one in listed}
+
+
 def _many(source: Json, given: Given) -> dict[str, str]:
     prefix = str(source.get("prefix") or "")
     found: dict[str, str] = {}

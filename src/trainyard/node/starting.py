@@ -19,7 +19,7 @@ from trainyard.node.cluster import Cluster, capacity
 from trainyard.node.images import ImageProblem, Images, Prepared, laid
 from trainyard.node.names import hostname_of
 from trainyard.node.network import Network, Rewrite
-from trainyard.node.pods import Given, Missing, command_line, containers, environment, inherited, references
+from trainyard.node.pods import Given, Missing, command_line, containers, environment, inherited, references, told
 from trainyard.node.sandbox import Failed, Mount, Process, Sandbox
 from trainyard.node.tokens import Tokens
 from trainyard.node.volumes import Hopeless, Room, Volume, build
@@ -214,7 +214,8 @@ class Starter:
                 raise Hopeless(why)
             names, places = network.rewrite(self._pod), paths.rewriter(mounts)
             own = {**prepared.env, **environment(container, given, {})}
-            env |= {name: places(names(value)) for name, value in own.items()}
+            itself = told(container)
+            env |= {name: places(value if name in itself else names(value)) for name, value in own.items()}
             argv, cwd = [places(names(word)) for word in argv], places(cwd)
             mounts = []
         if not argv:

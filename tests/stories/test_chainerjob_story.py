@@ -1,0 +1,391 @@
+"""A ChainerJob: a master that tries again by itself, and sets of workers that follow the spec while it runs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from fates import deaths
+from plays import PLAYS, chainer_alone, chainer_job, template, worker_set
+from stage import CONFIG_MAP, JOB, POD, STATEFUL_SET, Stage, looked, restarts
+
+from trainyard.client import Invalid
+from trainyard.core.model import RBAC_ROLE, SERVICE_ACCOUNT
+from trainyard.objects import GVK, Json, is_true, name_of, uid_of
+
+CHAINER = PLAYS["ChainerJob"]
+AGENT = "os.environ['OMPI_MCA_plm_rsh_agent']"
+HOSTFILE = "os.environ['OMPI_MCA_orte_default_hostfile']"
+
+
+def lives(stage: Stage) -> Counter[str]:
+    return Counter(one.place for one in stage.entered)
+
+
+async def test_a_killed_worker_is_started_again_by_its_node_and_counted(stage: Stage) -> None:
+    await CHAINER.begin(stage)
+    pod = await stage.pod("ws", 1)
+    await (await stage.actor("ws", 1)).kill()
+    await stage.happens(lambda: lives(stage) == {"master-0": 1, "ws-0": 1, "ws-1": 2})
+    job = await stage.until(lambda job: restarts(job) == 1)
+    assert uid_of(await stage.pod("ws", 1)) == uid_of(pod) and not is_true(job["status"]["conditions"], "Failed")
+    await CHAINER.succeed(stage)
+
+
+async def test_a_killed_master_is_tried_again_by_its_job_and_the_workers_stay(stage: Stage) -> None:
+    await CHAINER.begin(stage)
+    job = (await stage.children(JOB))["story-master"]
+    await (await stage.actor("master")).kill()
+    status = (await stage.until(lambda job: restarts(job) == 1))["status"]
+    assert status["failed"] == 1 and not is_true(status["conditions"], "Failed")
+    stage.later(10)
+    await stage.happens(lambda: lives(stage) == {"master-0": 2, "ws-0": 1, "ws-1": 1})
+    assert uid_of((await stage.children(JOB))["story-master"]) == uid_of(job)
+    await CHAINER.runs(stage)
+    await CHAINER.succeed(stage)
+    status = (await stage.job())["status"]
+    assert (status["restarts"], status["succeeded"], status["failed"]) == (1, 1, 1) and "active" not in status
+
+
+async def test_under_on_failure_the_node_starts_the_master_again(stage: Stage) -> None:
+    master = {"template": template("chainer", restartPolicy="OnFailure")}
+    await stage.submit(chainer_alone(master=master))
+    await (await stage.actor("master")).exit(1)
+    await stage.happens(lambda: lives(stage) == {"master-0": 2})
+    await stage.until(lambda job: restarts(job) == 1)
+    await (await stage.actor("master")).exit(0)
+    await stage.condition("Succeeded")
+    assert is_true((await stage.job())["status"]["conditions"], "Complete")  # as the documents call it
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [{"backoffLimit": 0}, {"backoffLimit": 9, "master": {"template": template("chainer"), "backoffLimit": 0}}],
+    ids=["of the job", "of the master"],
+)
+async def test_at_its_limit_the_master_has_failed_and_the_workers_go(stage: Stage, limits: Json) -> None:
+    await CHAINER.begin(stage, **limits)
+    master = await stage.actor("master")
+    await master.ask("print('ValueError: shapes differ', flush=True)")
+    await master.exit(1)
+    failed = await stage.condition("Failed")
+    assert failed["reason"] == "BackoffLimitExceeded"
+    assert "master 0: container chainer exited with code 1" in failed["message"]
+    assert "ValueError: shapes differ" in failed["message"]
+    await stage.happens(lambda: not stage.running())
+    assert (await stage.children(STATEFUL_SET))["story-workerset-ws"]["spec"]["replicas"] == 0
+    job = await stage.job()
+    assert (job["status"]["state"], job["status"]["failed"]) == ("Failed", 1)
+    operator, api = await stage.operator()
+    stage.later(3600)
+    await looked(operator)
+    assert api.writes == []
+
+
+async def test_the_masters_own_deadline_wins(stage: Stage) -> None:
+    master = {"template": template("chainer"), "activeDeadlineSeconds": 100}
+    await CHAINER.begin(stage, master=master, activeDeadlineSeconds=10)
+    operator, _ = await stage.operator()
+    stage.later(50)
+    await looked(operator)
+    assert stage.running() == CHAINER.cast
+    stage.later(60)
+    assert (await stage.condition("Failed"))["reason"] == "DeadlineExceeded"
+    await stage.happens(lambda: not stage.running())
+
+
+@pytest.mark.parametrize("whose", ["master-0", "ws-0"])
+async def test_a_pod_that_somebody_deletes_is_replaced_and_not_counted(stage: Stage, whose: str) -> None:
+    await CHAINER.begin(stage)
+    role, _, index = whose.partition("-")
+    pod = await stage.pod(role, int(index))
+    await stage.api.delete(POD, "default", name_of(pod))
+    await stage.gone(POD, name_of(pod))
+    stage.later(10)
+    await stage.happens(lambda: lives(stage) == Counter({"master-0": 1, "ws-0": 1, "ws-1": 1}) + Counter([whose]))
+    job = await CHAINER.runs(stage)
+    assert restarts(job) == 0
+    await CHAINER.succeed(stage)
+    assert restarts(await stage.job()) == 0
+
+
+@pytest.mark.parametrize(
+    ("policy", "runs", "size"), [(None, {}, 0), ("None", {"ws": 2}, 2), ("Running", {}, 0), ("All", {}, None)]
+)
+async def test_clean_pod_policy_says_what_stays_after_the_end(
+    stage: Stage, policy: str | None, runs: dict[str, int], size: int | None
+) -> None:
+    await CHAINER.begin(stage, **({"cleanPodPolicy": policy} if policy else {}))
+    master = await stage.pod("master")
+    await (await stage.actor("master")).ask("print('trained', flush=True)")
+    await CHAINER.succeed(stage)
+    operator, _ = await stage.operator()
+    await looked(operator)
+    await stage.happens(lambda: stage.running() == runs)
+    if policy == "All":
+        await stage.nothing_left()
+    else:
+        assert await stage.logs(name_of(master)) == "trained\n"
+    sizes = [one["spec"]["replicas"] for one in (await stage.children(STATEFUL_SET)).values()]
+    assert sizes == ([] if size is None else [size])
+
+
+async def test_a_finished_jobs_master_that_disappears_is_not_run_again(stage: Stage) -> None:
+    await CHAINER.begin(stage)
+    await CHAINER.succeed(stage)
+    await stage.api.delete(JOB, "default", "story-master")
+    await stage.gone(JOB, "story-master")
+    operator, api = await stage.operator()
+    stage.later(3600)
+    await looked(operator)
+    assert api.writes == [] and await stage.children(JOB) == {}
+    assert (await stage.job())["status"]["state"] == "Succeeded"
+
+
+# --- edits
+
+
+def sets(**changes: Any) -> Json:
+    return {"workerSets": changes}
+
+
+async def files(stage: Stage) -> str:
+    return str((await stage.children(CONFIG_MAP))["story-assets"]["data"]["statefulsets_and_slots"])
+
+
+async def pods_of_the_role(stage: Stage) -> set[str]:
+    rules = (await stage.children(RBAC_ROLE))["story-launcher-role"]["rules"]
+    return {name for rule in rules for name in rule["resourceNames"]}
+
+
+async def test_a_set_grows_and_shrinks_with_its_rights_and_files_and_nobody_is_disturbed(stage: Stage) -> None:
+    await CHAINER.begin(stage)
+    await stage.edit(sets(ws={"replicas": 3}))
+    await stage.everybody(master=1, ws=3)
+    assert await files(stage) == "story-workerset-ws slots=1 replicas=3\n"
+    assert await pods_of_the_role(stage) == {f"story-workerset-ws-{index}" for index in range(3)}
+    await stage.edit(sets(ws={"replicas": 1}))
+    await stage.everybody(master=1, ws=1)
+    await stage.gone(POD, "story-workerset-ws-1")
+    assert await files(stage) == "story-workerset-ws slots=1 replicas=1\n"
+    assert await pods_of_the_role(stage) == {"story-workerset-ws-0"}
+    assert lives(stage) == {"master-0": 1, "ws-0": 1, "ws-1": 1, "ws-2": 1}
+    await CHAINER.succeed(stage)
+
+
+async def test_a_set_whose_template_is_edited_is_made_again_and_no_other(stage: Stage) -> None:
+    await stage.submit(chainer_job(sets={"ws": worker_set(1), "more": worker_set(1)}))
+    await stage.everybody(master=1, ws=1, more=1)
+    edited = (await stage.job())["spec"]["workerSets"]["ws"]["template"]
+    edited["spec"]["containers"][0]["env"].append({"name": "RATE", "value": "0.5"})
+    await stage.edit(sets(ws={"template": edited}))
+    await stage.happens(lambda: lives(stage) == {"master-0": 1, "ws-0": 2, "more-0": 1})
+    assert await (await stage.actor("ws")).ask("os.environ['RATE']") == "0.5"
+    await (await stage.actor("master")).exit(0)
+    await stage.condition("Succeeded")
+
+
+async def test_sets_come_and_go_with_the_spec(stage: Stage) -> None:
+    await CHAINER.begin(stage)
+    more = (await stage.job())["spec"]["workerSets"]["ws"] | {"replicas": 1, "mpiConfig": {"slots": 4}}
+    await stage.edit(sets(more=more))
+    await stage.everybody(master=1, ws=2, more=1)
+    assert "story-workerset-more slots=4 replicas=1\n" in await files(stage)
+    assert "story-workerset-more-0" in await pods_of_the_role(stage)
+    await stage.edit(sets(ws=None))
+    await stage.everybody(master=1, more=1)
+    await stage.gone(STATEFUL_SET, "story-workerset-ws")
+    assert await files(stage) == "story-workerset-more slots=4 replicas=1\n"
+    await stage.edit(sets(ws=more | {"mpiConfig": None}))
+    await stage.everybody(master=1, ws=1, more=1)
+    assert lives(stage)["master-0"] == lives(stage)["more-0"] == 1
+
+
+async def test_the_master_stays_as_it_was_started(stage: Stage) -> None:
+    await CHAINER.begin(stage)
+    master = (await stage.job())["spec"]["master"]
+    master["template"]["spec"]["containers"][0]["image"] = "other"
+    with pytest.raises(Invalid) as refused:
+        await stage.edit({"master": master})
+    assert "spec.master" in refused.value.message and "suspend it" in refused.value.message
+    await stage.edit({"suspend": True})
+    await stage.condition("Suspended")
+    await stage.happens(lambda: not stage.running())
+    await stage.edit({"master": master, "suspend": False})
+    await CHAINER.runs(stage)
+    job = (await stage.children(JOB))["story-master"]
+    assert job["spec"]["template"]["spec"]["containers"][0]["image"] == "other"
+
+
+async def _grown(stage: Stage) -> None:
+    await stage.everybody(master=1, ws=3)
+    await stage.until(lambda one: len(one["rules"][0]["resourceNames"]) == 3, RBAC_ROLE, "story-launcher-role")
+
+
+async def _moved(stage: Stage) -> None:
+    await stage.gone(STATEFUL_SET, "story-workerset-ws")
+    await stage.everybody(master=1, more=1)
+
+
+async def _renewed(stage: Stage) -> None:
+    await stage.happens(lambda: lives(stage)["ws-0"] == lives(stage)["ws-1"] == 2)
+    await CHAINER.runs(stage)
+
+
+def _renew(spec: Json) -> Json:
+    containers = spec["workerSets"]["ws"]["template"]["spec"]["containers"]
+    containers[0]["env"].append({"name": "RATE", "value": "0.5"})
+    return sets(ws={"template": spec["workerSets"]["ws"]["template"]})
+
+
+@pytest.mark.parametrize("applied", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize(
+    ("edit", "done"),
+    [
+        (lambda spec: sets(ws={"replicas": 3}), _grown),
+        (lambda spec: sets(ws=None, more=spec["workerSets"]["ws"] | {"replicas": 1}), _moved),
+        (_renew, _renewed),
+    ],
+    ids=["2 to 3", "another set", "another template"],
+)
+async def test_operators_that_die_at_every_write_follow_an_edit_once(
+    stage: Stage, applied: bool, edit: Callable[[Json], Json], done: Any
+) -> None:
+    before = await CHAINER.begin(stage)
+    await stage.cluster.stop_operator()
+    await stage.edit(edit(before["spec"]))
+    assert await deaths(stage, applied, lambda: done(stage)) >= 2
+    operator, api = await stage.operator()
+    await looked(operator)
+    assert api.writes == []
+    assert lives(stage)["master-0"] == 1 and max(lives(stage).values()) == (2 if done is _renewed else 1)
+
+
+# --- names of others
+
+
+@pytest.mark.parametrize(
+    ("gvk", "name", "runs"),
+    [
+        (JOB, "story-master", {"ws": 2}),
+        (STATEFUL_SET, "story-workerset-ws", {}),
+        (SERVICE_ACCOUNT, "story-launcher", None),
+        (CONFIG_MAP, "story-assets", None),
+    ],
+    ids=["Job", "StatefulSet", "ServiceAccount", "ConfigMap"],
+)
+async def test_a_foreign_object_with_our_name_is_said_and_left_alone(
+    stage: Stage, gvk: GVK, name: str, runs: dict[str, int] | None
+) -> None:
+    other = await stage.api.create(gvk, "default", _foreign(gvk, name))
+    operator, _ = await stage.operator()
+    await stage.submit(chainer_job())
+    said = await stage.condition("NameConflict")
+    assert said["message"].startswith(f'Resource "{name}" already exists and is not managed by ChainerJob')
+    assert f'{gvk.kind} "{name}" exists already and belongs to nobody' in said["message"]
+    if runs:
+        await stage.everybody(**runs)
+    await looked(operator)
+    assert untouched(await stage.api.get(gvk, "default", name)) == untouched(other)
+    await stage.api.delete(gvk, "default", name)
+    await stage.gone(gvk, name)
+    stage.later(3600)
+    await CHAINER.runs(stage)
+    await stage.until(lambda job: not is_true(job["status"]["conditions"], "NameConflict"))
+    await CHAINER.succeed(stage)
+
+
+def untouched(obj: Json) -> Json:
+    """What nobody but its owner has a right to change."""
+    meta = {key: obj["metadata"].get(key) for key in ("uid", "labels", "annotations", "ownerReferences")}
+    return {"metadata": meta, **{key: obj.get(key) for key in ("spec", "data")}}
+
+
+def _foreign(gvk: GVK, name: str) -> Json:
+    """An object of somebody else's that runs nothing."""
+    body: Json = {"apiVersion": gvk.api_version, "kind": gvk.kind, "metadata": {"name": name}}
+    pod = {"restartPolicy": "Never", "containers": [{"name": "c", "image": "example.invalid/none"}]}
+    labels = {"app": "other"}
+    if gvk == JOB:
+        return body | {"spec": {"suspend": True, "template": {"spec": pod}}}
+    if gvk == STATEFUL_SET:
+        whole = {"metadata": {"labels": labels}, "spec": pod | {"restartPolicy": "Always"}}
+        return body | {"spec": {"replicas": 0, "selector": {"matchLabels": labels}, "template": whole}}
+    return body
+
+
+# --- the way to the workers
+
+
+def at(pod: str, command: str, seconds: float = 300) -> str:
+    """An expression: what the agent ends with, and prints."""
+    return f"ran({AGENT}, {pod!r}, {command!r}, TRAINYARD_EXEC_TIMEOUT='{seconds}')"
+
+
+@pytest.mark.parametrize("network", ["shared", "namespace"])
+async def test_the_master_reaches_its_own_workers_and_nobody_else(stage: Stage, network: str) -> None:
+    await stage.visitor(name="chainer")
+    await CHAINER.begin(stage, workerSets={"ws": worker_set(mpiConfig={"slots": 2})})
+    master = await stage.actor("master")
+    own = name_of(await stage.pod("master"))
+    assert await master.ask("os.environ['TRAINYARD_POD_NAME']") == own
+    hosts = (await master.ask(f"open({HOSTFILE}).read()")).splitlines()
+    assert hosts[:2] == ["story-workerset-ws-0 slots=2", "story-workerset-ws-1 slots=2"]
+    assert hosts[2:] == ["127.0.0.1 slots=1" if network == "shared" else f"{own} slots=1"]  # where names do not resolve
+    for index in (0, 1):
+        name = f"story-workerset-ws-{index}"
+        code, out, err = await master.ask(at(name, "echo $TRAINYARD_POD_NAME; echo oh >&2; exit 3"))
+        assert (code, out, err) == (3, f"{name}\n", "oh\n")
+    code, out, err = await master.ask(at("visitor", "echo in", 0.2))
+    assert (code, out) == (255, "") and "forbidden (403)" in err
+    assert "system:serviceaccount:default:story-launcher" in err
+
+
+async def test_the_account_of_a_job_may_do_nothing_else(stage: Stage) -> None:
+    await CHAINER.begin(stage)
+    master = await stage.actor("master")
+    there = "/api/v1/namespaces/default"
+    allowed = {
+        f"{there}/pods/story-workerset-ws-0": 200,
+        f"{there}/pods/story-workerset-ws-2": 403,
+        f"{there}/pods/{name_of(await stage.pod('master'))}": 403,
+        f"{there}/pods": 403,
+        f"{there}/secrets": 403,
+        f"{there}/configmaps/story-assets": 403,
+        "/api/v1/namespaces/kube-system/pods/story-workerset-ws-0": 403,
+        "/apis/kubeflow.org/v1alpha1/namespaces/default/chainerjobs/story": 403,
+    }
+    assert {path: await master.ask(f"answer({path!r})") for path in allowed} == allowed
+    await stage.edit(sets(ws={"replicas": 3}))
+    await stage.everybody(master=1, ws=3)
+    code, out, _ = await master.ask(at("story-workerset-ws-2", "echo in"))
+    assert (code, out) == (0, "in\n")
+
+
+async def test_a_job_alone_has_no_files_and_no_rights(stage: Stage) -> None:
+    await stage.submit(chainer_alone())
+    await stage.actor("master")
+    assert (await stage.children(RBAC_ROLE))["story-launcher-role"]["rules"] in ([], None)
+    assert await stage.children(CONFIG_MAP) == await stage.children(STATEFUL_SET) == {}
+    assert await (await stage.actor("master")).ask("'OMPI_MCA_plm_rsh_agent' in os.environ") is False
+
+
+@pytest.mark.parametrize(
+    ("change", "path"),
+    [
+        ({"workerSets": {"ws": worker_set(0)}}, "spec.workerSets.ws.replicas"),
+        ({"workerSets": {"ws": worker_set(100_000)}}, "spec.workerSets.ws.replicas"),
+        ({"workerSets": {"ws": worker_set(mpiConfig={"slots": "many"})}}, "spec.workerSets.ws.mpiConfig.slots"),
+        ({"workerSets": {"ws": worker_set(mpiConfig={"slots": 0})}}, "spec.workerSets.ws.mpiConfig.slots"),
+        ({"backend": "gloo"}, "spec.backend"),
+        ({"master": None}, "spec.master"),
+        ({"master": {"template": template("other", {"name": "side", "image": "x"})}}, "spec.master.template"),
+    ],
+    ids=["no workers", "too many", "slots are no number", "no slots", "unknown backend", "no master", "no container"],
+)
+async def test_a_wrong_job_is_refused_with_its_path(stage: Stage, change: Json, path: str) -> None:
+    with pytest.raises(Invalid) as refused:
+        await stage.submit(chainer_job(name="story") | {"spec": {**chainer_job()["spec"], **change}})
+    assert path in refused.value.message

@@ -1,4 +1,7 @@
-"""Policies x carriers, one table: what goes and what stays when a job ends, is stopped or suspended (S3, S4, S5)."""
+"""The policies of a TfJob, whose carrier is the batch Job: what goes and what stays at an end (S3, S4, S5).
+
+The other carriers and kinds are in test_policies_of_every_kind.py.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,7 @@ from typing import NamedTuple
 import pytest
 
 from trainyard import kinds
-from trainyard.core import JOB_CARRIER, Seen, child_of, plan
-from trainyard.core.job import Carrier
+from trainyard.core import Seen, child_of, plan
 from trainyard.objects import Json, format_time
 from trainyard.testing.builders import NOW, batch_job, look, pod_of, replicas, service, started, template
 
@@ -31,16 +33,11 @@ def job_and(role: str, phase: str, code: int | None = None, **status: object) ->
     return job, pod_of(job, phase, code=code)
 
 
-CARRIERS: dict[str, tuple[Carrier, Carried]] = {
-    "batch Job": (
-        JOB_CARRIER,
-        Carried(
-            running=lambda role: job_and(role, "Running"),
-            succeeded=lambda role: job_and(role, "Succeeded", 0, complete=True),
-            failed=lambda role: job_and(role, "Failed", 1, failed="BackoffLimitExceeded"),
-        ),
-    )
-}
+CARRIED = Carried(
+    running=lambda role: job_and(role, "Running"),
+    succeeded=lambda role: job_and(role, "Succeeded", 0, complete=True),
+    failed=lambda role: job_and(role, "Failed", 1, failed="BackoffLimitExceeded"),
+)
 ENDS = ("succeeded", "failed for good", "stopped by its limit", "stopped by its deadline", "suspended")
 # What is left of: a MASTER as the end has it, a running WORKER, a WORKER that ended with 0, the Service.
 TABLE = [
@@ -66,14 +63,9 @@ def ended(end: str, carried: Carried) -> tuple[Json, Made]:
     return {"backoffLimit": 0} if "limit" in end else {"activeDeadlineSeconds": 30}, carried.running("MASTER")
 
 
-def test_every_carrier_of_a_kind_is_in_the_table() -> None:
-    assert {id(kind.carrier("x")) for kind in kinds.ALL} <= {id(carrier) for carrier, _ in CARRIERS.values()}
-
-
-@pytest.mark.parametrize("name", CARRIERS)
 @pytest.mark.parametrize(("clean", "end", "left"), TABLE)
-def test_what_is_left(name: str, clean: str, end: str, left: str) -> None:
-    _, carried = CARRIERS[name]
+def test_what_is_left(clean: str, end: str, left: str) -> None:
+    carried = CARRIED
     policy, master = ended(end, carried)
     spec = {**policy, **({"cleanPodPolicy": clean} if clean else {})}
     job = started(replicas("MASTER"), replicas("WORKER", 2, template=template(restartPolicy="Never")), **spec)

@@ -1,0 +1,199 @@
+"""Kinds x policies and carriers x policies, two tables: what goes and what stays at every end (settled.md S3 to S6)."""
+
+from __future__ import annotations
+
+import copy
+from typing import NamedTuple
+
+import pytest
+
+from trainyard import kinds
+from trainyard.core import JOB_CARRIER, POD_CARRIER, RETRYING_JOB_CARRIER, SET_CARRIER, Kind
+from trainyard.objects import Json, is_true
+from trainyard.testing.builders import replicas, tfjob
+from trainyard.testing.life import Life, begun
+from trainyard.testing.samples import chainerjob, elasticjob, mx_set, mxjob, worker_set
+
+CARRIERS = {"batch Job": JOB_CARRIER, "retrying Job": RETRYING_JOB_CARRIER, "set": SET_CARRIER, "Pod": POD_CARRIER}
+
+
+class Player(NamedTuple):
+    """A job of one kind: the workload whose end decides it, and one that only runs."""
+
+    kind: Kind
+    job: Json
+    first: str
+    other: str
+    carriers: tuple[str, ...]
+
+
+MXJOB = mxjob(mx_set("SCHEDULER"), mx_set("SERVER"), mx_set("WORKER"))
+PLAYERS = {
+    "TfJob": Player(
+        kinds.TFJOB, tfjob(replicas("MASTER"), replicas("WORKER")), "master-76no-0", "worker-76no-0", ("batch Job",)
+    ),
+    "MxJob": Player(kinds.MXJOB, MXJOB, "example-scheduler-1kkf-0", "example-worker-1kkf-0", ("batch Job",)),
+    "ChainerJob": Player(
+        kinds.CHAINERJOB,
+        chainerjob({"ws0": worker_set(1)}),
+        "example-master",
+        "example-workerset-ws0",
+        ("retrying Job", "set"),
+    ),
+    "ElasticJob": Player(kinds.ELASTICJOB, elasticjob(2), "example-worker-0", "example-worker-1", ("Pod",)),
+}
+ENDS = ("Succeeded", "Failed", "DeadlineExceeded", "suspended")
+# What becomes of what still runs: it "runs" on, is "stopped", or "nothing" at all is left.
+TABLE = [
+    (clean, end, fate)
+    for clean, fates in {
+        "": ("runs", "runs", "stopped", "stopped"),
+        "None": ("runs", "runs", "stopped", "stopped"),
+        "Running": ("stopped", "stopped", "stopped", "stopped"),
+        "All": ("nothing", "nothing", "nothing", "stopped"),
+    }.items()
+    for end, fate in zip(ENDS, fates, strict=True)
+]
+
+
+def lives(life: Life, workload: str) -> bool:
+    """Whether a pod of it runs."""
+    pods = [life.get("Pod", name) for name in life.pods(workload)]
+    return any(pod["status"]["phase"] == "Running" for pod in pods)
+
+
+def brought_about(player: Player, clean: str, end: str) -> Life:
+    """The job at that end, with one replica that still runs where the end leaves one."""
+    job = copy.deepcopy(player.job)
+    job["spec"] |= {"cleanPodPolicy": clean} if clean else {}
+    if end == "DeadlineExceeded":
+        place = job["spec"]["master"] if player.kind is kinds.CHAINERJOB else job["spec"]
+        place["activeDeadlineSeconds"] = 30
+    life = begun(player.kind, job)
+    life.run()
+    life.settle()
+    life.now += 60
+    if end == "Succeeded":
+        for one in {player.first, *([player.other] if player.kind is kinds.ELASTICJOB else [])}:
+            life.end(one, 0)
+    elif end == "Failed":
+        life.end(player.first, 1)
+        if player.kind is kinds.CHAINERJOB:
+            life.finish(player.first, "BackoffLimitExceeded")
+    elif end == "suspended":
+        life.edit(suspend=True)
+    elif player.kind is kinds.CHAINERJOB:
+        for name in life.pods(player.first):
+            life.drop(life.get("Pod", name)["metadata"]["uid"])
+        life.finish(player.first, "DeadlineExceeded")
+    life.settle()
+    return life
+
+
+@pytest.mark.parametrize("name", PLAYERS)
+@pytest.mark.parametrize(("clean", "end", "fate"), TABLE)
+def test_what_becomes_of_what_still_runs(name: str, clean: str, end: str, fate: str) -> None:
+    player = PLAYERS[name]
+    if player.kind is kinds.CHAINERJOB and fate == "runs" and (clean == "" or end == "Failed"):
+        fate = "stopped"  # as documented (S3); and what fails it is its master Job's limit (S4)
+    life = brought_about(player, clean, end)
+    conditions = life.job["status"]["conditions"]
+    wanted = {"DeadlineExceeded": "Failed", "suspended": "Suspended"}.get(end, end)
+    assert is_true(conditions, wanted)
+    ends_with_it = player.kind is kinds.ELASTICJOB and end == "Succeeded"  # all its workers have ended
+    assert lives(life, player.other) == (fate == "runs" and not ends_with_it)
+    assert (life.names() == []) == (fate == "nothing")
+    if fate == "stopped" and end in ("Succeeded", "Failed"):
+        assert life.pods(player.first), "what has ended stays with its logs"
+
+
+@pytest.mark.parametrize("name", PLAYERS)
+@pytest.mark.parametrize("end", ["Succeeded", "Failed"])
+def test_a_finished_job_goes_when_its_time_to_live_is_over_and_not_before(name: str, end: str) -> None:
+    life = brought_about(PLAYERS[name], "", end)
+    life.edit(ttlSecondsAfterFinished=60)
+    life.now += 59
+    found = life.look()
+    assert not found.deletes and found.after == life.now + 1
+    life.now += 1
+    (gone,) = life.look().deletes
+    assert (gone.gvk, gone.name) == (PLAYERS[name].kind.gvk, life.job["metadata"]["name"])
+
+
+@pytest.mark.parametrize("name", PLAYERS)
+def test_a_job_resumes_with_a_new_attempt_and_a_new_start(name: str) -> None:
+    player = PLAYERS[name]
+    life = brought_about(player, "", "suspended")
+    assert "startTime" not in life.job["status"] and not any(lives(life, one) for one in (player.first, player.other))
+    life.edit(suspend=False)
+    life.now += 10
+    status = life.settle()
+    assert status["resumes"] == 1 and {role["attempt"] for role in status["roles"].values()} == {1}
+    life.run()
+    assert is_true(life.settle().get("conditions"), "Running") and lives(life, player.other)
+
+
+@pytest.mark.parametrize("name", PLAYERS)
+def test_a_job_that_is_born_suspended_has_not_been_resumed_when_it_starts(name: str) -> None:
+    player = PLAYERS[name]
+    job = copy.deepcopy(player.job)
+    job["spec"]["suspend"] = True
+    life = begun(player.kind, job)
+    assert not any(life.names(kind) for kind in ("Job", "Pod", "StatefulSet"))
+    life.edit(suspend=False)
+    status = life.settle()
+    assert "resumes" not in status and {role["attempt"] for role in status["roles"].values()} == {0}
+
+
+@pytest.mark.parametrize("name", PLAYERS)
+@pytest.mark.parametrize(("manager", "ours"), [("", True), ("trainyard.dev/operator", True), ("example.com/x", False)])
+def test_a_job_that_another_manages_is_left_alone(name: str, manager: str, ours: bool) -> None:
+    player = PLAYERS[name]
+    life = Life(player.kind, copy.deepcopy(player.job))
+    life.edit(managedBy=manager)
+    assert life.look().idle is not ours
+
+
+@pytest.mark.parametrize(
+    ("name", "limit", "over"),
+    [("TfJob", 0, True), ("TfJob", 1, False), ("MxJob", 0, True), ("ElasticJob", 0, True), ("ElasticJob", 1, False)],
+)
+def test_backoff_limit_counts_failed_attempts_and_stops_the_job(name: str, limit: int, over: bool) -> None:
+    player = PLAYERS[name]
+    job = copy.deepcopy(player.job)
+    job["spec"]["backoffLimit"] = limit
+    life = begun(player.kind, job)
+    life.run()
+    life.settle()
+    life.end(player.first, 137)
+    status = life.settle()
+    assert status["restarts"] == 1
+    assert is_true(status["conditions"], "Failed") is over
+    assert lives(life, player.other) is not over
+
+
+@pytest.mark.parametrize("name", ["TfJob", "MxJob", "ElasticJob"])  # of a ChainerJob its controllers do that
+def test_a_disruption_is_replaced_and_not_counted(name: str) -> None:
+    player = PLAYERS[name]
+    job = copy.deepcopy(player.job)
+    job["spec"]["backoffLimit"] = 0
+    life = begun(player.kind, job)
+    life.run()
+    life.settle()
+    life.evict(player.first)
+    life.now += 60
+    status = life.settle()
+    assert "restarts" not in status and not is_true(status["conditions"], "Failed")
+    life.run()
+    assert lives(life, player.first)
+
+
+def test_every_carrier_of_a_kind_is_in_the_table() -> None:
+    """Of every role of every kind, as the players have them."""
+    played = {id(CARRIERS[carrier]) for player in PLAYERS.values() for carrier in player.carriers}
+    assert played == {id(carrier) for carrier in CARRIERS.values()}
+    assert {player.kind.gvk for player in PLAYERS.values()} == {kind.gvk for kind in kinds.EACH}
+    for player in PLAYERS.values():
+        roles = begun(player.kind, copy.deepcopy(player.job)).job["status"]["roles"]
+        used = {id(player.kind.carrier(role)) for role in roles}
+        assert used == {id(CARRIERS[carrier]) for carrier in player.carriers}

@@ -83,6 +83,17 @@ def test_what_holds_a_job_up_is_said_once_and_not_only_at_the_end(tmp_path: Path
     assert ended.code == 124 and "there is no Service etcd" not in ended.err
 
 
+def test_workers_that_cannot_meet_end_with_1_and_the_address(tmp_path: Path) -> None:
+    code = "class RendezvousConnectionError(Exception): pass\nraise RendezvousConnectionError('no answer')"
+    container = {"name": "elasticjob-worker", "image": "x", "command": [sys.executable, "-c", code]}
+    worker = {"replicas": 1, "restartPolicy": "ExitCode", "template": {"spec": {"containers": [container]}}}
+    spec = {"rdzvEndpoint": "127.0.0.1:1", "replicaSpecs": {"Worker": worker}}
+    one = {"apiVersion": "elastic.pytorch.org/v1alpha1", "kind": "ElasticJob", "metadata": {"name": "e"}, "spec": spec}
+    ended = ran(tmp_path, [one])
+    assert ended.code == 1
+    assert "the rendezvous at 127.0.0.1:1 cannot be reached" in ended.err
+
+
 def test_of_several_jobs_the_worst_counts_and_the_prefix_names_the_job(tmp_path: Path) -> None:
     good = job(replicas("MASTER", "print('fine')"), name="good")
     bad = job(replicas("MASTER", "print('broken')\nexit(1)"), name="bad")

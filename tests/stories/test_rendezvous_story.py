@@ -1,0 +1,82 @@
+"""Replicas that do not meet: said by a condition, by `why`, and not by a job that hangs silently."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+from click.testing import CliRunner
+from plays import PLAYS, elastic_job
+from stage import POD, SERVICE, Stage
+
+from trainyard.cli import main
+from trainyard.objects import Json, name_of
+
+ELASTIC = PLAYS["ElasticJob"]
+UNREACHABLE = "the rendezvous at etcd:2379 cannot be reached: see that an etcd server with the v2 API serves there"
+CLOSED = "the rendezvous at etcd:2379 is closed, by a job of this name that has ended: use another name"
+LAST_WORDS = {
+    "etcd.EtcdConnectionFailed: No more machines in the cluster": UNREACHABLE,
+    "torch.distributed.elastic.rendezvous.api.RendezvousConnectionError: The connection failed": UNREACHABLE,
+    "torch.distributed.elastic.rendezvous.api.RendezvousTimeoutError": UNREACHABLE,
+    "torch.distributed.elastic.rendezvous.api.RendezvousClosedError": CLOSED,
+}
+
+
+async def why(stage: Stage, *words: str) -> str:
+    line = ["why", "story", "--kubeconfig", str(stage.cluster.write_kubeconfig()), *words]
+    result = await asyncio.to_thread(CliRunner().invoke, main, line, prog_name="trainyard")
+    assert result.exit_code == 0, result.output
+    return str(result.stdout)
+
+
+@pytest.mark.parametrize("words", LAST_WORDS)
+async def test_workers_that_give_up_say_what_they_could_not_reach(stage: Stage, words: str) -> None:
+    await ELASTIC.begin(stage)
+    await (await stage.actor("worker")).ask(f"print('Traceback (most recent call last):\\n{words}', flush=True)")
+    await (await stage.actor("worker")).exit(1)
+    failed = await stage.condition("Failed")
+    assert words in failed["message"] and failed["message"].endswith(LAST_WORDS[words])
+    page = await why(stage)
+    assert LAST_WORDS[words] in page and "exit code 1" in page
+
+
+async def test_nobody_at_the_address_is_said_while_the_workers_still_try(stage: Stage) -> None:
+    await ELASTIC.begin(stage)
+    page = await why(stage)
+    assert "there is no Service etcd in namespace default: its replicas cannot meet" in page
+    assert "spec.rdzvEndpoint: etcd:2379" in page
+    ports = {"ports": [{"port": 2379}], "selector": {"app": "etcd"}}
+    await stage.api.create(
+        SERVICE, "default", {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "etcd"}, "spec": ports}
+    )
+    assert "no pod behind Service etcd is ready" in await why(stage)
+    await stage.visitor(labels={"app": "etcd"})
+    await stage.until(_is_ready, POD, "visitor")
+    assert "it runs fine" in await why(stage)
+
+
+async def test_too_few_that_run_are_said_with_what_holds_up_the_others(stage: Stage) -> None:
+    """One of two runs; somebody else has the name of the other."""
+    job = elastic_job(rdzvEndpoint="10.0.0.1:2379", minReplicas=2)
+    await stage.api.create(POD, "default", _taken("story-worker-1"))
+    await stage.submit(job)
+    await stage.everybody(worker=1)
+    await stage.condition("NameConflict")
+    await stage.condition("Running")
+    findings = json.loads(await why(stage, "-o", "json"))["findings"]
+    told = {one["where"]: one["what"] for one in findings}
+    assert told["spec.minReplicas"] == "1 of at least 2 replicas run: its rendezvous waits for the others"
+    assert any("NameConflict" in where for where in told)
+
+
+def _taken(name: str) -> Json:
+    """Somebody else has the name, on a node that nobody is."""
+    spec = {"nodeName": "nobody", "containers": [{"name": "c", "image": "x"}]}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
+
+
+def _is_ready(pod: Json) -> bool:
+    said = pod["status"].get("conditions") or []
+    return any(one["type"] == "Ready" and one["status"] == "True" for one in said) and name_of(pod) == "visitor"

@@ -22,7 +22,7 @@ QUICK = {
     "gang, cleanPodPolicy All", "elastic, every trouble", "elastic, Never", "elastic, scaled while it is suspended",
     "elastic, suspended after a failure", "elastic, old views", "elastic, cleanPodPolicy None",
     "chainer, every trouble", "chainer, two edits", "chainer, people and edits", "chainer, cleanPodPolicy None",
-    "chainer, a foreign name",
+    "chainer, a foreign StatefulSet", "elastic, a foreign name", "elastic, restarts in place",
 }  # fmt: skip
 
 

@@ -53,6 +53,7 @@ class Cast:
     reasons: Mapping[str, str] = field(default_factory=dict)  # what the kind calls the ends
     clean: str = ""  # what cleanPodPolicy is when nobody says
     wants: Callable[[Json], frozenset[int]] = _all_slots  # which slots a spec has
+    in_place: Callable[[Json, int], bool] = lambda spec, slot: False  # its node starts a container again that failed
     bodies: bool = False  # what children are made of is looked at
 
     @property
@@ -61,6 +62,10 @@ class Cast:
 
     def place(self, slot: Slot) -> int:
         return self.slots.index(slot)
+
+    def resource(self, slot: int) -> str:
+        """The kind of what fills the slot."""
+        return self.kind.carrier(self.slots[slot].role).gvk.kind
 
     def counts(self, slot: int) -> int:
         """The number of what counts the failures of this slot: its role, or the gang."""
@@ -91,7 +96,13 @@ def tf(worker_restarts: str = "Never", default_ps: bool = False) -> Cast:
         wants=lambda spec: frozenset(range(len(items))),
         touched=2,
         fixed=frozenset({1}),
+        in_place=_by_template,
     )
+
+
+def _by_template(spec: Json, slot: int) -> bool:
+    template = spec["replicaSpecs"][slot].get("template") or {}
+    return bool(template.get("spec", {}).get("restartPolicy") != "Never")
 
 
 def _new_port(type_field: str, port_field: str) -> Callable[[Json], Json]:
@@ -168,6 +179,7 @@ def elastic(replicas: int = 2, policy: str = "ExitCode", most: int = 3) -> Cast:
         deciding=frozenset(range(most)),
         reasons={"ElasticJobSucceeded": "JobSucceeded", "ElasticJobFailed": "PermanentFailure"},
         wants=lambda spec: frozenset(range(spec["replicaSpecs"]["Worker"]["replicas"])),
+        in_place=lambda spec, slot: policy == "OnFailure",
         bodies=True,
     )
 

@@ -157,7 +157,7 @@ def fail(book: Book, world: World) -> Next:
 
 def _failed(book: Book, world: World, pod: Pod, code: int, reason: str) -> World:
     style = book.cast.styles[pod.slot]
-    if style == "endless" and _restarts_in_place(book, world, pod.slot):
+    if style in ("endless", "alone") and book.cast.in_place(book.value(world.spec), pod.slot):
         truth = world.truth._replace(in_place=world.truth.in_place + 1)
         return world.swap(pod, pod._replace(restarts=pod.restarts + 1))._replace(truth=truth)
     world = world.swap(pod, pod._replace(phase="Failed", code=code, reason=reason, ended=world.now))
@@ -183,12 +183,6 @@ def _attempt(world: World, pod: Pod) -> int:
 
 def _is_stale(book: Book, world: World, pod: Pod) -> bool:
     return _attempt(world, pod) < book.facts(world.status).attempts[pod.slot]
-
-
-def _restarts_in_place(book: Book, world: World, slot: int) -> bool:
-    items = book.value(world.spec)["replicaSpecs"]
-    template = items[slot].get("template") or {}
-    return bool(template.get("spec", {}).get("restartPolicy") != "Never")
 
 
 def drain(book: Book, world: World) -> Next:

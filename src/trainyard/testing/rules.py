@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from trainyard.core.model import SERVICE
 from trainyard.objects import Json
-from trainyard.testing.book import Book, Facts, Sight
+from trainyard.testing.book import Book, Facts, Sight, foreign_name
 from trainyard.testing.obeying import rendezvous, too_many, unsized
 from trainyard.testing.world import Batch, Pod, Set, World, fills
 
@@ -126,7 +126,7 @@ def _misplaced(book: Book, world: World, facts: Facts, slot: int) -> str:
     """A replica of a job at rest runs in its current attempt, or has ended well, or its name is somebody else's."""
     one = world.holder(slot)
     if one is None:
-        held = "NameConflict" in facts.true and any(thing.foreign for thing in world.things())
+        held = "NameConflict" in facts.true and foreign_name(world, book.cast.resource(slot), book.names[slot])
         fixed = slot in book.cast.fixed and "SpecChangeIgnored" in facts.true
         return "" if held or fixed else "a replica is missing"
     current = one.attempt == facts.attempts[slot]
@@ -168,17 +168,18 @@ def _misfitting(book: Book, world: World, facts: Facts) -> str:
     """
     wanted = book.extras(world)
     found = {(thing.kind, thing.name): thing for thing in world.things() if not thing.foreign}
-    if missing := sorted(wanted.keys() - found.keys()):
+    held = {ref for ref in wanted if "NameConflict" in facts.true and foreign_name(world, *ref)}
+    if missing := sorted(wanted.keys() - found.keys() - held):
         return f"the {missing[0].kind} is missing"
     surplus = sorted(found.keys() - wanted.keys())
     if surplus and "SpecChangeIgnored" not in facts.true:
         return f"the {surplus[0][0]} stays although the spec does not have it any more"
     for ref, body in wanted.items():
-        if book.cast.bodies and book.value(found[ref].body) != body:
+        if book.cast.bodies and ref not in held and book.value(found[ref].body) != body:
             return f"the {ref.kind} {ref.name} is not what the spec says"
     if book.cast.styles[0] == "alone" and SERVICE in book.cast.kind.owns:
         names = {name for kind, name in found if kind == "Service"}
-        if names != {book.names[slot] for slot in book.wants(world.spec)}:
+        if not held and names != {book.names[slot] for slot in book.wants(world.spec)}:
             return "the Services are not those of the workers"
         if len({rendezvous(book, pod.body) for pod in world.pods() if pod.live}) > 1:
             return "the workers meet in different places"

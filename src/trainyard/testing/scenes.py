@@ -80,6 +80,10 @@ def elastics() -> Iterator[Case]:
     trouble = ("fail", "drain", "suspend", "time", *PEOPLE)
     yield _case("elastic, every trouble", small, ("dying pass", "succeed", *trouble))
     yield _case("elastic, Never", elastic(policy="Never"), ("dying pass", *trouble))
+    in_place = elastic(policy="OnFailure")
+    yield _case("elastic, restarts in place", in_place, ("fail", "edit", "succeed"), {"backoffLimit": 1}, trouble=3)
+    held = Scene(cast=small, foreign="small-worker-1", foreign_kind="Pod", bounds=SMALL)
+    yield Case("elastic, a foreign name", held, frozenset(["pass", "unasked", "edit", "fail", "time"]))
     yield _case("elastic, scaled while one fails", small, ("fail", "edit", "time", "succeed"), trouble=2)
     yield _case("elastic, scaled while it is suspended", small, ("dying pass", "suspend", "edit"), trouble=2)
     yield _case("elastic, scaled twice", elastic(1), ("dying pass", "succeed", "edit", "fail"), trouble=3)
@@ -106,8 +110,9 @@ def chainers() -> Iterator[Case]:
     for clean in ("None", "Running", "All"):
         policies = {"cleanPodPolicy": clean, "backoffLimit": 0, "ttlSecondsAfterFinished": 5}
         yield _case(f"chainer, cleanPodPolicy {clean}", small, ("fail", "succeed", "edit", "time"), policies)
-    held = Scene(cast=small, foreign="small-master", bounds=SMALL)
-    yield Case("chainer, a foreign name", held, frozenset(["pass", "unasked", "edit", "time"]))
+    for kind, name in (("Job", "small-master"), ("StatefulSet", "small-workerset-a"), ("Role", "small-launcher-role")):
+        held = Scene(cast=small, foreign=name, foreign_kind=kind, bounds=SMALL)
+        yield Case(f"chainer, a foreign {kind}", held, frozenset(["pass", "unasked", "edit", "time"]))
 
 
 def _case(

@@ -47,11 +47,12 @@ class Scene:
 
     policies: Json = field(default_factory=dict)
     cast: Cast = field(default_factory=tf)
-    foreign: str = ""  # a Job of that name exists and is not ours
+    foreign: str = ""  # an object of that name exists and is not ours
+    foreign_kind: str = "Job"
     bounds: Bounds = field(default_factory=Bounds)
 
     def world(self, book: Book) -> World:
-        kids: tuple[Kid, ...] = (Thing("Job", self.foreign, 0, True),) if self.foreign else ()
+        kids: tuple[Kid, ...] = (Thing(self.foreign_kind, self.foreign, 0, True),) if self.foreign else ()
         spec = book.number({**self.cast.spec, **self.policies})
         gens = (0,) * (len(self.cast.slots) + 1)
         return World(spec, book.number({}), kids, gens, left=self.bounds.start())

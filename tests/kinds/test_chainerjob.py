@@ -1,0 +1,185 @@
+"""What a ChainerJob is made of: master Job, StatefulSets, slots, rights and files (contract 1.3 to 1.6)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from trainyard import kinds
+from trainyard.kinds.chainerjob import limits_of, slots_of
+from trainyard.objects import Json
+from trainyard.testing.life import Life, begun
+from trainyard.testing.samples import chainerjob, pods, worker_set
+
+GPU = "nvidia.com/gpu"
+ROOT = "/kubeflow/chainer-operator"
+
+
+def part(name: str = "chainer", **container: Any) -> Json:
+    return {"template": {"spec": {"containers": [{"name": name, "image": "i", **container}]}}}
+
+
+SLOTS = [
+    ("nothing said", part(), 1),
+    ("mpiConfig", {**part(), "mpiConfig": {"slots": 3}}, 3),
+    ("mpiConfig wins over GPUs", {**part(resources={"limits": {GPU: 4}}), "mpiConfig": {"slots": 3}}, 3),
+    ("mpiConfig without slots", {**part(resources={"limits": {GPU: 4}}), "mpiConfig": {}}, 4),
+    ("mpiConfig null", {**part(resources={"limits": {GPU: 4}}), "mpiConfig": None}, 4),
+    ("GPU limits", part(resources={"limits": {GPU: 2}}), 2),
+    ("GPU limits as text", part(resources={"limits": {GPU: "2"}}), 2),
+    ("no GPU, in so many words", part(resources={"limits": {GPU: 0}}), 1),
+    ("requests only", part(resources={"requests": {GPU: 2}}), 1),
+    ("another accelerator", part(resources={"limits": {"amd.com/gpu": 2}}), 1),
+    ("no container chainer", part("main", resources={"limits": {GPU: 2}}), 1),
+    ("one container without a name", part("", resources={"limits": {GPU: 2}}), 2),
+    ("a quantity that is no number", part(resources={"limits": {GPU: "many"}}), 1),
+]
+
+
+@pytest.mark.parametrize(("given", "slots"), [pytest.param(*row[1:], id=row[0]) for row in SLOTS])
+def test_the_slots_of_a_pod(given: Json, slots: int) -> None:
+    assert slots_of(given) == slots
+
+
+def test_the_first_container_chainer_counts_and_no_other() -> None:
+    whole = part(resources={"limits": {GPU: 2}})
+    whole["template"]["spec"]["containers"].insert(0, {"name": "side", "resources": {"limits": {GPU: 8}}})
+    whole["template"]["spec"]["initContainers"] = [{"name": "chainer", "resources": {"limits": {GPU: 8}}}]
+    assert slots_of(whole) == 2
+
+
+def test_the_hostfiles_list_is_sorted_and_says_slots_and_sizes() -> None:
+    sets = {"b": worker_set(2, mpiConfig={"slots": 4}), "a": worker_set(1)}
+    life = begun(kinds.CHAINERJOB, chainerjob(sets))
+    text = life.get("ConfigMap", "example-assets")["data"]["statefulsets_and_slots"]
+    assert text == "example-workerset-a slots=1 replicas=1\nexample-workerset-b slots=4 replicas=2\n"
+
+
+@pytest.mark.parametrize(
+    ("sets", "names"),
+    [
+        ({}, []),
+        ({"ws0": worker_set(2)}, ["example-workerset-ws0-0", "example-workerset-ws0-1"]),
+        ({"b": worker_set(1), "a": worker_set(1)}, ["example-workerset-a-0", "example-workerset-b-0"]),
+    ],
+)
+def test_the_role_grants_exec_on_exactly_the_workers(sets: Json, names: list[str]) -> None:
+    """A rule without names would be for every pod of the namespace (S22, contract 1.5)."""
+    rules = begun(kinds.CHAINERJOB, chainerjob(sets)).get("Role", "example-launcher-role")["rules"]
+    assert [(rule["resources"], rule["verbs"], rule["resourceNames"]) for rule in rules] == (
+        [(["pods"], ["get"], names), (["pods/exec"], ["get", "create"], names)] if names else []
+    )
+
+
+def test_the_binding_gives_the_role_to_the_jobs_account() -> None:
+    life = begun(kinds.CHAINERJOB, chainerjob())
+    binding = life.get("RoleBinding", "example-launcher-rolebinding")
+    assert binding["subjects"] == [{"kind": "ServiceAccount", "name": "example-launcher", "namespace": "default"}]
+    assert (binding["roleRef"]["kind"], binding["roleRef"]["name"]) == ("Role", "example-launcher-role")
+    assert "rules" not in life.get("ServiceAccount", "example-launcher")
+
+
+def objects(job: Json) -> tuple[Life, Json, Json]:
+    life = begun(kinds.CHAINERJOB, job)
+    return life, life.get("Job", "example-master"), life.get("StatefulSet", "example-workerset-ws0")
+
+
+def test_the_master_job_and_the_stateful_set_have_the_shape_of_the_contract() -> None:
+    _, master, workers = objects(chainerjob())
+    assert (master["spec"]["completions"], master["spec"]["parallelism"]) == (1, 1)
+    assert master["spec"]["template"]["spec"]["restartPolicy"] == "Never"
+    spec = workers["spec"]
+    assert (spec["replicas"], spec["podManagementPolicy"], spec["serviceName"]) == (
+        2,
+        "Parallel",
+        "example-workerset-ws0",
+    )
+    assert spec["template"]["spec"]["restartPolicy"] == "Always"
+    assert spec["selector"]["matchLabels"].items() <= spec["template"]["metadata"]["labels"].items()
+    for one in (master, workers):
+        assert one["spec"]["template"]["spec"]["serviceAccountName"] == "example-launcher"
+
+
+def test_the_labels_list_every_part_of_a_job() -> None:
+    job = chainerjob()
+    job["metadata"]["labels"] = {"team": "vision", "chainerjob.kubeflow.org/name": "mine"}
+    life, master, workers = objects(job)
+    life.run()
+    for body in life.objects.values():
+        assert body["metadata"]["labels"]["chainerjob.kubeflow.org/name"] == "example"
+    for one, role in ((master, "master"), (workers, "workerset")):
+        inner = one["spec"]["template"]["metadata"]["labels"]
+        assert one["metadata"]["labels"]["team"] == "vision" and "team" not in inner
+        assert inner["chainerjob.kubeflow.org/role"] == role
+    assert workers["metadata"]["labels"]["chainerjob.kubeflow.org/workersetname"] == "ws0"
+
+
+def test_open_mpi_finds_its_agent_and_its_hosts() -> None:
+    _, master, workers = objects(chainerjob())
+    for one in (master, workers):
+        (chainer,) = one["spec"]["template"]["spec"]["containers"]
+        env = {pair["name"]: pair.get("value") for pair in chainer["env"]}
+        assert env["OMPI_MCA_plm_rsh_agent"] == f"{ROOT}/assets/kubexeb.sh"
+        assert env["OMPI_MCA_orte_keep_fqdn_hostnames"] == "t"
+        assert env["OMPI_MCA_orte_default_hostfile"] == f"{ROOT}/generated/hostfile"
+        assert env["OMPI_MCA_btl_tcp_if_exclude"] == "lo,docker0"
+        assert "KUBECTL_DIR" not in env
+    (generator,) = master["spec"]["template"]["spec"]["initContainers"]
+    assert generator["name"] == "chainer-operator-hostfile-generator"
+    assert generator["image"] == master["spec"]["template"]["spec"]["containers"][0]["image"]
+    assert "initContainers" not in workers["spec"]["template"]["spec"]
+
+
+def test_a_job_without_worker_sets_needs_no_mpi() -> None:
+    alone = chainerjob({}, master={"template": {"spec": {"containers": [{"image": "i"}]}}})
+    life = begun(kinds.CHAINERJOB, alone)
+    assert life.names() == [
+        "example-launcher",
+        "example-launcher-role",
+        "example-launcher-rolebinding",
+        "example-master",
+    ]
+    spec = life.get("Job", "example-master")["spec"]["template"]["spec"]
+    (only,) = spec["containers"]
+    assert only["name"] == "chainer" and "env" not in only and "initContainers" not in spec and "volumes" not in spec
+
+
+LIMITS = [
+    ({}, {}, {}),
+    ({"backoffLimit": 3}, {}, {"backoffLimit": 3}),
+    ({"backoffLimit": 3}, {"backoffLimit": 1}, {"backoffLimit": 1}),
+    ({"backoffLimit": 3}, {"backoffLimit": 0}, {"backoffLimit": 0}),
+    ({"activeDeadlineSeconds": 9}, {"backoffLimit": 1}, {"backoffLimit": 1, "activeDeadlineSeconds": 9}),
+]
+
+
+@pytest.mark.parametrize(("of_the_job", "of_the_master", "found"), LIMITS)
+def test_limits_go_to_the_master_job_and_its_own_win(of_the_job: Json, of_the_master: Json, found: Json) -> None:
+    job = chainerjob(master={"template": pods("chainer"), **of_the_master}, **of_the_job)
+    assert limits_of(job["spec"]) == found
+    _, master, _ = objects(job)
+    spec = master["spec"]
+    assert {key: spec[key] for key in ("backoffLimit", "activeDeadlineSeconds") if key in spec} == found
+
+
+POLICIES = [(None, "Never"), ("Never", "Never"), ("OnFailure", "OnFailure"), ("Always", "OnFailure")]
+
+
+@pytest.mark.parametrize(("given", "found"), POLICIES)
+def test_the_masters_restart_policy(given: str | None, found: str) -> None:
+    policy = {} if given is None else {"restartPolicy": given}
+    _, master, _ = objects(chainerjob(master={"template": pods("chainer", **policy)}))
+    assert master["spec"]["template"]["spec"]["restartPolicy"] == found
+
+
+def test_the_status_of_a_done_job_is_a_job_status_as_printed() -> None:
+    life, _, _ = objects(chainerjob())
+    life.run()
+    assert life.settle()["active"] == 1
+    life.end("example-master", 0)
+    status = life.settle()
+    (complete,) = [one for one in status["conditions"] if one["type"] == "Complete"]
+    assert complete["status"] == "True" and complete["lastProbeTime"] == complete["lastTransitionTime"]
+    assert status["succeeded"] == 1 and "active" not in status and status["startTime"] and status["completionTime"]
+    assert life.get("StatefulSet", "example-workerset-ws0")["spec"]["replicas"] == 0

@@ -1,0 +1,209 @@
+"""What an ElasticJob is made of, and the words it is told in, exactly as printed (README, contract part 2)."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+from trainyard import kinds
+from trainyard.core import Plan
+from trainyard.objects import Json
+from trainyard.testing.life import Life, begun
+from trainyard.testing.samples import elasticjob, pods
+
+RENDEZVOUS = ["--rdzv_backend=etcd", "--rdzv_endpoint=etcd-service:2379", "--rdzv_id=imagenet"]
+
+
+def job(count: int | None = 2, worker: Json | None = None, **spec: Any) -> Json:
+    return elasticjob(count, name="imagenet", worker=worker, **spec)
+
+
+def args(life: Life, container: int = 0, name: str = "imagenet-worker-0") -> list[str]:
+    found: list[str] = life.get("Pod", name)["spec"]["containers"][container].get("args", [])
+    return found
+
+
+def containers(*listed: Json) -> Json:
+    return {"template": {"spec": {"containers": list(listed)}}}
+
+
+@pytest.mark.parametrize(
+    ("count", "least", "most", "nodes"),
+    [(2, 1, 3, "1:3"), (2, None, None, "2:2"), (2, 1, None, "1:2"), (2, None, 4, "2:4"), (None, None, None, "1:1")],
+)
+def test_the_arguments_stand_before_the_users_in_the_old_order(
+    count: int | None, least: int | None, most: int | None, nodes: str
+) -> None:
+    bounds = {"minReplicas": least, "maxReplicas": most}
+    given = {key: value for key, value in bounds.items() if value is not None}
+    one = {"name": "elasticjob-worker", "image": "i", "args": ["--nproc_per_node=1", "main.py"], "command": ["x"]}
+    life = begun(kinds.ELASTICJOB, job(count, containers(one), **given))
+    assert args(life) == [*RENDEZVOUS, f"--nnodes={nodes}", "--nproc_per_node=1", "main.py"]
+    assert life.get("Pod", "imagenet-worker-0")["spec"]["containers"][0]["command"] == ["x"]
+
+
+@pytest.mark.parametrize(
+    ("names", "speaker"), [(["elasticjob-worker"], 0), (["main"], 0), (["a", "b"], 0), (["a", "elasticjob-worker"], 1)]
+)
+def test_one_container_gets_them_and_speaks_for_the_worker(names: list[str], speaker: int) -> None:
+    life = begun(kinds.ELASTICJOB, job(1, containers(*({"name": name, "image": "i"} for name in names))))
+    assert [bool(args(life, index)) for index in range(len(names))] == [index == speaker for index in range(len(names))]
+    life.run()
+    life.end("imagenet-worker-0", 137, container=names[speaker])
+    assert life.look().status["roles"]["Worker"]["failures"] == 1
+
+
+def test_init_containers_are_left_alone() -> None:
+    template = {**pods("elasticjob-worker", initContainers=[{"name": "data", "image": "i", "args": ["x"]}])}
+    life = begun(kinds.ELASTICJOB, job(1, {"template": template}))
+    assert life.get("Pod", "imagenet-worker-0")["spec"]["initContainers"] == template["spec"]["initContainers"]
+
+
+@pytest.mark.parametrize("resumes", [0, 1, 2])
+def test_a_resumed_job_meets_under_an_id_of_its_own(resumes: int) -> None:
+    life = begun(kinds.ELASTICJOB, job())
+    for _ in range(resumes):
+        for suspend in (True, False):
+            life.edit(suspend=suspend)
+            life.settle()
+    assert args(life)[2] == "--rdzv_id=imagenet" + (f"-r{resumes}" if resumes else "")
+
+
+@pytest.mark.parametrize(
+    ("policy", "found"),
+    [("ExitCode", "Never"), ("Never", "Never"), ("OnFailure", "OnFailure"), ("Always", "Always"), (None, "Never")],
+)
+def test_the_restart_policy_of_a_pod(policy: str | None, found: str) -> None:
+    life = begun(kinds.ELASTICJOB, job(1, {"restartPolicy": policy}))
+    assert life.get("Pod", "imagenet-worker-0")["spec"]["restartPolicy"] == found
+
+
+@pytest.mark.parametrize("code", [1, 2, 3, 126, 127, 128, 129, 130, 134, 137, 138, 139, 143, 255])
+def test_four_exit_codes_are_tried_again_and_all_else_fails_the_job(code: int) -> None:
+    life = begun(kinds.ELASTICJOB, job())
+    life.run()
+    life.settle()
+    life.end("imagenet-worker-1", code)
+    assert life.look().status["state"] == ("Running" if code in (130, 137, 138, 143) else "Failed")
+
+
+def test_a_pod_and_a_service_for_each_worker_with_the_labels_of_the_contract() -> None:
+    life = begun(kinds.ELASTICJOB, job(3))
+    for index in range(3):
+        wanted = {
+            "group-name": "elastic.pytorch.org",
+            "job-name": "imagenet",
+            "replica-type": "worker",
+            "replica-index": str(index),
+        }
+        pod, service = (life.get(kind, f"imagenet-worker-{index}") for kind in ("Pod", "Service"))
+        assert all(one["metadata"]["labels"].items() >= wanted.items() for one in (pod, service))
+        assert service["spec"]["selector"] == wanted
+        assert service["spec"]["clusterIP"] == "None" and "ports" not in service["spec"]
+
+
+# --- Words
+
+
+def said(life: Life, kind: str) -> tuple[str, str]:
+    (found,) = [one for one in life.job["status"]["conditions"] if one["type"] == kind]
+    return found["reason"], found["message"]
+
+
+def told(found: Plan) -> list[tuple[str, str, str]]:
+    return [(event.type, event.reason, event.message) for event in found.events]
+
+
+def test_the_conditions_and_the_events_of_a_life_are_those_of_the_documents() -> None:
+    life = Life(kinds.ELASTICJOB, job())
+    made = told(life.step())
+    assert ("Normal", "SuccessfulCreatePod", "Created pod: imagenet-worker-0") in made
+    assert ("Normal", "SuccessfulCreateService", "Created service: imagenet-worker-1") in made
+    life.run()
+    assert told(life.step()) == []
+    assert said(life, "Running") == ("ElasticJobRunning", "ElasticJob imagenet is running.")
+    (running,) = [one for one in life.job["status"]["conditions"] if one["type"] == "Running"]
+    assert running["lastUpdateTime"] == running["lastTransitionTime"]
+    assert life.job["status"]["replicaStatuses"] == {"Worker": {"active": 2}}
+    for index in (0, 1):
+        life.end(f"imagenet-worker-{index}", 0)
+    text = "ElasticJob imagenet is successfully completed."
+    assert told(life.step()) == [("Normal", "ElasticJobSucceeded", text)]
+    assert said(life, "Succeeded") == ("ElasticJobSucceeded", text)
+    assert life.job["status"]["replicaStatuses"] == {"Worker": {"succeeded": 2}}
+
+
+def test_a_failure_is_told_in_the_old_words_first() -> None:
+    life = begun(kinds.ELASTICJOB, job())
+    life.run()
+    life.settle()
+    life.end("imagenet-worker-1", 1)
+    events = told(life.step())
+    reason, text = said(life, "Failed")
+    assert reason == "ElasticJobFailed"
+    assert text.startswith("ElasticJob imagenet is failed because 1 Worker replica(s) failed. Worker 1: container")
+    assert ("Warning", "ElasticJobFailed", text) in events
+    assert ("Normal", "ExitedWithCode", "Pod: default.imagenet-worker-1 exited with code 1") in events
+
+
+def test_a_restart_is_told_in_the_old_words_first() -> None:
+    life = begun(kinds.ELASTICJOB, job())
+    life.run()
+    life.settle()
+    life.end("imagenet-worker-1", 143)
+    life.step()
+    reason, text = said(life, "Restarting")
+    assert reason == "ElasticJobRestarting"
+    assert text.startswith("ElasticJob imagenet is restarting because 1 Worker replica(s) failed. ")
+
+
+LIMITS = [
+    ({"backoffLimit": 0}, "Job imagenet has failed because it has reached the specified backoff limit"),
+    ({"activeDeadlineSeconds": 5}, "Job imagenet has failed because it was active longer than specified deadline"),
+]
+
+
+@pytest.mark.parametrize(("policy", "old"), LIMITS)
+def test_a_limit_is_told_in_the_old_words_first(policy: Json, old: str) -> None:
+    life = begun(kinds.ELASTICJOB, job(**policy))
+    life.run()
+    life.settle()
+    life.now += 10
+    if "backoffLimit" in policy:
+        life.end("imagenet-worker-1", 137)
+    events = told(life.step())
+    _, text = said(life, "Failed")
+    assert text.startswith(f"{old}; ")
+    assert ("Warning", "JobFailed", text) in events
+
+
+def test_scaling_is_told_and_the_templates_own_policy_is_warned_of() -> None:
+    template = pods("elasticjob-worker", restartPolicy="Always")
+    life = begun(kinds.ELASTICJOB, job(2, {"template": template}))
+    worker = copy.deepcopy(life.job["spec"]["replicaSpecs"]["Worker"])
+    life.edit(replicaSpecs={"Worker": {**worker, "replicas": 3}})
+    events = told(life.step())
+    text = "Restart policy in pod template will be overwritten by restart policy in replica spec"
+    assert ("Warning", "SettedPodTemplateRestartPolicy", text) in events
+    life.edit(replicaSpecs={"Worker": {**worker, "replicas": 1}})
+    events = told(life.step())
+    assert ("Normal", "SuccessfulDeletePod", "Deleted pod: imagenet-worker-2") in events
+    assert ("Normal", "SuccessfulDeleteService", "Deleted service: imagenet-worker-1") in events
+
+
+PLACES = [
+    ({"cleanPodPolicy": "All"}, "All"),
+    ({"runPolicy": {"cleanPodPolicy": "All"}}, "All"),
+    ({"RunPolicy": {"cleanPodPolicy": "All"}}, "All"),
+    ({"runPolicy": {"cleanPodPolicy": "Running"}, "RunPolicy": {"cleanPodPolicy": "All"}}, "Running"),
+    ({"cleanPodPolicy": "None", "runPolicy": {"cleanPodPolicy": "Running"}}, "None"),
+    ({"cleanPodPolicy": None, "runPolicy": {"cleanPodPolicy": "Running"}}, "Running"),
+    ({}, ""),
+]
+
+
+@pytest.mark.parametrize(("given", "found"), PLACES)
+def test_policies_are_read_from_three_places(given: Json, found: str) -> None:
+    assert kinds.ELASTICJOB.read(job(**given)["spec"], "imagenet").policy.clean == found

@@ -120,3 +120,13 @@ async def test_a_finished_job_is_deleted_when_its_time_is_over_and_takes_everyth
     await stage.nothing_left()
     await stage.happens(lambda: not stage.running())
     assert [one.method for one in api.writes] == ["PATCH", "DELETE"]  # the fence, the job; the rest is the owner's way
+
+
+@each
+async def test_a_job_that_somebody_else_manages_costs_no_request_at_all(stage: Stage, play: Play) -> None:
+    operator, api = await stage.operator()
+    sent = len(api.sent)
+    await stage.submit(play.make(managedBy="example.com/other"))
+    await looked(operator)
+    assert [one.path for one in api.sent[sent:] if "watch" not in dict(one.query)] == []
+    assert "status" not in await stage.job()

@@ -85,6 +85,41 @@ async def test_so_it_is_with_jobs_of_every_kind(stage: Stage, play: Play, applie
     await play.succeed(stage)
 
 
+SEVERAL = [name for name, play in NEW.items() if play.made > 4 or name == "ElasticJob"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("applied", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("name", SEVERAL)
+async def test_operators_that_die_while_a_job_is_suspended_resumed_and_cleaned_up_do_each_once(
+    stage: Stage, name: str, applied: bool
+) -> None:
+    play = NEW[name]
+    await play.begin(stage, cleanPodPolicy="All")
+
+    async def suspended() -> None:
+        await stage.happens(lambda: not stage.running())
+        await stage.condition("Suspended")
+
+    async def cleaned() -> None:
+        await stage.condition("Succeeded")
+        await stage.nothing_left()
+        await stage.happens(lambda: not stage.running())
+
+    for suspend, done in ((True, suspended), (False, lambda: play.runs(stage))):
+        await stage.cluster.stop_operator()
+        await stage.edit({"suspend": suspend})
+        assert await deaths(stage, applied, done) >= 2
+    assert set(entrances(stage).values()) == {2}
+    job = await stage.job()
+    assert job["status"]["resumes"] == 1 and "restarts" not in job["status"]
+    await stage.cluster.stop_operator()
+    for role, index in play.last:
+        await (await stage.actor(role, index)).exit(0)
+    assert await deaths(stage, applied, cleaned) >= 2
+    assert set(entrances(stage).values()) == {2}
+
+
 async def test_a_job_deleted_in_the_middle_of_its_creation_goes_and_nothing_more_is_made(stage: Stage) -> None:
     """The operator dies when its first Job is made; the job is deleted before another operator is there."""
     died = asyncio.Event()

@@ -83,14 +83,11 @@ def _address(job: Job, slot: Slot, template: Json) -> None:
     """Host name, subdomain and search list, so that the names in TF_CONFIG and the like resolve (S17)."""
     subdomain = job.kind.subdomain(job)
     domain = f"{subdomain}.{job.key.namespace}.svc.{job.config.cluster_domain}"
-    spec = dict(template.get("spec") or {})
-    dns = dict(spec.get("dnsConfig") or {})
-    searches = [one for one in dns.get("searches") or [] if one != domain]
-    spec |= {
-        "hostname": job.kind.child_name(job, slot),
-        "subdomain": subdomain,
-        "dnsConfig": {**dns, "searches": [domain, *searches]},
-    }
+    spec = {**(template.get("spec") or {}), "hostname": job.kind.child_name(job, slot), "subdomain": subdomain}
+    dns = spec.get("dnsConfig") or {}
+    searches = dns.get("searches") or [] if isinstance(dns, dict) else None
+    if isinstance(searches, list):  # what is malformed is passed on: the API server says so
+        spec["dnsConfig"] = {**dns, "searches": [domain, *(one for one in searches if one != domain)]}
     template["spec"] = spec
     meta = template["metadata"]
     meta["annotations"] = {**(meta.get("annotations") or {}), HOSTS: hosts(job)}

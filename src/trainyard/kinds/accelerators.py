@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from trainyard.kinds.templates import append_env, append_volume
+from trainyard.kinds.templates import append, append_env, append_volume
 from trainyard.objects import Json
 
 
 def accelerate(template: Json, container: Json, accelerators: Mapping[str, Json]) -> None:
     """Adds volumes, mounts and variables for every accelerator that `container` names in its limits or requests."""
-    resources = container.get("resources") or {}
-    asked = {*(resources.get("limits") or {}), *(resources.get("requests") or {})}
+    resources = container.get("resources")
+    parts = [resources.get(part) for part in ("limits", "requests")] if isinstance(resources, dict) else []
+    asked = {name for part in parts if isinstance(part, dict) for name in part}
     for name, accelerator in accelerators.items():
         if name in asked:
             for volume in accelerator.get("volumes") or []:
@@ -26,9 +27,12 @@ def accelerate(template: Json, container: Json, accelerators: Mapping[str, Json]
 
 
 def _mount(template: Json, container: Json, volume: Json) -> None:
-    present = {one.get("name") for one in template["spec"].get("volumes") or [] if isinstance(one, dict)}
-    if volume["name"] not in present:
+    volumes, mounts = template["spec"].get("volumes"), container.get("volumeMounts")
+    if volume["name"] not in _named(volumes, "name"):
         append_volume(template, {"name": volume["name"], "hostPath": {"path": volume["hostPath"]}})
-    mounts = container.get("volumeMounts") or []
-    if all(one.get("mountPath") != volume["mountPath"] for one in mounts):
-        container["volumeMounts"] = [*mounts, {"name": volume["name"], "mountPath": volume["mountPath"]}]
+    if volume["mountPath"] not in _named(mounts, "mountPath"):
+        append(container, "volumeMounts", {"name": volume["name"], "mountPath": volume["mountPath"]})
+
+
+def _named(listed: object, field: str) -> list[object]:
+    return [one.get(field) for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []

@@ -43,7 +43,7 @@ from trainyard.kinds.chainerjob_spec import (
     sets_of,
 )
 from trainyard.kinds.policies import policy_of
-from trainyard.kinds.templates import containers_of, copied
+from trainyard.kinds.templates import containers_of, copied, spec_of
 from trainyard.objects import GVK, Json, Problem
 from trainyard.schema import Schema, from_struct
 
@@ -207,7 +207,7 @@ def announce(job: Job, said: Said) -> Event | None:
 def warn(job: Job) -> tuple[Problem, ...]:
     found = []
     for role in job.wanted.roles:
-        spec = (role.template or {}).get("spec") or {}
+        spec = spec_of(role.template)
         place = "spec.master.template.spec" if role.name == MASTER else f"spec.workerSets.{role.name}.template.spec"
         policy, taken = spec.get("restartPolicy"), ("Never", "OnFailure") if role.name == MASTER else ("Always",)
         if policy and policy not in taken:

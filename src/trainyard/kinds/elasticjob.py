@@ -41,7 +41,7 @@ from trainyard.kinds.elasticjob_spec import (
     worker_of,
 )
 from trainyard.kinds.policies import policy_of
-from trainyard.kinds.templates import containers_of, copied, has_container
+from trainyard.kinds.templates import append, containers_of, copied, has_container, spec_of
 from trainyard.objects import GVK, Json, Problem
 from trainyard.schema import Schema, from_struct
 
@@ -109,7 +109,7 @@ def dress(template: Json, job: Job, slot: Slot) -> Json:
     role = job.role(slot.role)
     for container in containers_of(fresh):
         if role and container.get("name") == role.container:
-            container["args"] = [*rendezvous(job), *(container.get("args") or [])]
+            append(container, "args", *rendezvous(job), first=True)
     policy = worker_of(job.wanted.spec).get("restartPolicy")
     fresh["spec"]["restartPolicy"] = policy if policy in IN_PLACE else "Never"
     return fresh
@@ -232,8 +232,7 @@ def tell(job: Job, fact: Create | Delete | Replica) -> tuple[Event, ...]:
 
 
 def _overwritten(job: Job, fact: Create | Delete) -> tuple[Event, ...]:
-    template = worker_of(job.wanted.spec).get("template") or {}
-    given = (template.get("spec") or {}).get("restartPolicy")
+    given = spec_of(worker_of(job.wanted.spec).get("template")).get("restartPolicy")
     if not isinstance(fact, Create) or fact.gvk != POD or not given:
         return ()
     text = "Restart policy in pod template will be overwritten by restart policy in replica spec"
@@ -242,10 +241,10 @@ def _overwritten(job: Job, fact: Create | Delete) -> tuple[Event, ...]:
 
 def warn(job: Job) -> tuple[Problem, ...]:
     spec, found = job.wanted.spec, []
-    template = worker_of(spec).get("template") or {}
+    template = worker_of(spec).get("template")
     policy = worker_of(spec).get("restartPolicy")
     place = f"spec.replicaSpecs.{WORKER}"
-    if (template.get("spec") or {}).get("restartPolicy"):
+    if spec_of(template).get("restartPolicy"):
         text = f"is not looked at; write {place}.restartPolicy"
         found.append(Problem(f"{place}.template.spec.restartPolicy", text))
     if policy == "Always":

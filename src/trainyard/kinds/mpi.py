@@ -12,7 +12,7 @@ from typing import NamedTuple
 from trainyard.core import Extra, Job
 from trainyard.core.model import CONFIG_MAP, RBAC_ROLE, ROLE_BINDING, SERVICE_ACCOUNT
 from trainyard.core.names import digest
-from trainyard.kinds.templates import append_volume, containers_of
+from trainyard.kinds.templates import append, append_volume, containers_of
 from trainyard.objects import Json
 
 ROOT = "/kubeflow/chainer-operator"
@@ -64,11 +64,11 @@ def equip(template: Json, job: Job) -> None:
         _mount(container)
     for container in containers_of(template):
         _mount(container)
-        container["env"] = [*(container.get("env") or []), *variables]
+        append(container, "env", *variables)
 
 
 def _mount(container: Json) -> None:
-    container["volumeMounts"] = [*(container.get("volumeMounts") or []), *_MOUNTS]
+    append(container, "volumeMounts", *_MOUNTS)
 
 
 def _init_containers(template: Json) -> list[Json]:
@@ -88,7 +88,7 @@ def wait_for_workers(template: Json, slots: int) -> None:
         "env": [{"name": "POD_NAME", **_POD_NAME}],
         "volumeMounts": list(_MOUNTS),
     }
-    template["spec"]["initContainers"] = [*_init_containers(template), generator]
+    append(template["spec"], "initContainers", generator)
 
 
 def objects(job: Job, labels: Mapping[str, str], sets: Sequence[WorkerSet]) -> tuple[Extra, ...]:

@@ -58,11 +58,23 @@ def copied(template: Json) -> Json:
     return fresh
 
 
+def spec_of(template: object) -> Json:
+    """The pod spec of a template, {} when it has none."""
+    found = template.get("spec") if isinstance(template, dict) else None
+    return found if isinstance(found, dict) else {}
+
+
+def append(within: Json, name: str, *items: Any, first: bool = False) -> None:
+    """Adds to a list of the user's, after it or before. What is no list stays: the API server says so and where."""
+    given = within.get(name)
+    if given is None or isinstance(given, list):
+        within[name] = [*items, *(given or [])] if first else [*(given or []), *items]
+
+
 def append_env(container: Json, *pairs: tuple[str, str]) -> None:
     """Adds variables after the user's own; of two with one name Kubernetes takes the later."""
-    container["env"] = [*(container.get("env") or []), *({"name": name, "value": value} for name, value in pairs)]
+    append(container, "env", *({"name": name, "value": value} for name, value in pairs))
 
 
 def append_volume(template: Json, volume: Json) -> None:
-    spec = template["spec"]
-    spec["volumes"] = [*(spec.get("volumes") or []), volume]
+    append(template["spec"], "volumes", volume)

@@ -1,0 +1,187 @@
+"""Whatever is stored as spec or status of any kind: `plan` answers, its children can be made, and it comes to rest."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_hostile_values import ANY, SCALARS, STATUSES
+
+from trainyard import kinds
+from trainyard.core import Child, Kind, Seen, child_of, plan, render
+from trainyard.core.model import Config
+from trainyard.objects import Json, decode, encode
+from trainyard.testing.life import NOW, begun
+from trainyard.testing.samples import pods, sample
+
+POLICIES = dict.fromkeys(
+    ("backoffLimit", "suspend", "cleanPodPolicy", "ttlSecondsAfterFinished", "activeDeadlineSeconds"), SCALARS
+)
+CONTAINERS = st.lists(
+    st.fixed_dictionaries(
+        {}, optional={"name": SCALARS, "args": ANY, "env": ANY, "resources": ANY, "volumeMounts": ANY, "image": ANY}
+    )
+    | ANY,
+    max_size=3,
+)
+
+
+def templates(container: str) -> st.SearchStrategy[Any]:
+    inside = {"containers": CONTAINERS | ANY, "initContainers": ANY, "volumes": ANY, "restartPolicy": SCALARS}
+    odd = st.fixed_dictionaries(
+        {}, optional={"metadata": ANY, "spec": st.fixed_dictionaries({}, optional=inside) | ANY}
+    )
+    good = st.just(pods(container, initContainers=[{"name": "a", "image": "b"}]))
+    return good | odd | ANY
+
+
+def replica_list(field: str, port: str, container: str) -> st.SearchStrategy[Any]:
+    item = {field: SCALARS, port: SCALARS, "replicas": st.integers(-3, 5) | SCALARS, "template": templates(container)}
+    return st.lists(st.fixed_dictionaries({}, optional=item) | ANY, max_size=4)
+
+
+PART = st.fixed_dictionaries(
+    {},
+    optional={
+        "template": templates("chainer"),
+        "replicas": st.integers(-3, 5) | SCALARS,
+        "mpiConfig": st.fixed_dictionaries({}, optional={"slots": SCALARS}) | ANY,
+        "backoffLimit": SCALARS,
+    },
+)
+WORKER = st.fixed_dictionaries(
+    {},
+    optional={
+        "template": templates("elasticjob-worker"),
+        "replicas": st.integers(-3, 5) | SCALARS,
+        "restartPolicy": SCALARS,
+    },
+)
+NAMES = st.sampled_from(["ws0", "master", "A", ""]) | st.text(max_size=3)
+SPECS: dict[str, dict[str, st.SearchStrategy[Any]]] = {
+    "TfJob": {"replicaSpecs": replica_list("tfReplicaType", "tfPort", "tensorflow"), "tensorboard": ANY},
+    "MxJob": {
+        "replicaSpecs": replica_list("mxReplicaType", "PsRootPort", "mxnet"),
+        "jobMode": st.sampled_from(["local", "dist"]) | SCALARS,
+        "RuntimeId": SCALARS,
+    },
+    "ChainerJob": {
+        "master": PART | ANY,
+        "workerSets": st.dictionaries(NAMES, PART | ANY, max_size=3) | ANY,
+        "backend": SCALARS,
+    },
+    "ElasticJob": {
+        "replicaSpecs": st.fixed_dictionaries({"Worker": WORKER}) | st.dictionaries(NAMES, WORKER | ANY) | ANY,
+        "rdzvEndpoint": st.just("etcd:2379") | SCALARS,
+        "minReplicas": SCALARS,
+        "maxReplicas": SCALARS,
+        "runPolicy": st.fixed_dictionaries({}, optional=POLICIES) | ANY,
+        "RunPolicy": ANY,
+    },
+}
+every_kind = pytest.mark.parametrize("kind", kinds.EACH, ids=lambda kind: kind.gvk.kind)
+
+
+def specs(kind: Kind) -> st.SearchStrategy[Any]:
+    """Odd everywhere; or the good job of the kind with one odd field."""
+    fields = SPECS[kind.gvk.kind]
+    good = sample(kind.gvk.kind)["spec"]
+    one_odd = st.one_of(
+        *(st.fixed_dictionaries({name: value}).map(lambda odd: {**good, **odd}) for name, value in fields.items())
+    )
+    return st.fixed_dictionaries({}, optional={**fields, **POLICIES}) | one_odd | ANY
+
+
+def children(kind: Kind) -> tuple[Child, ...]:
+    life = begun(kind, copy.deepcopy(sample(kind.gvk.kind)))
+    life.run()
+    return tuple(child_of(one) for one in life.objects.values())
+
+
+def settled(kind: Kind, job: Json, seen: Seen) -> None:
+    first = plan(kind, job, seen, NOW)
+    for create in first.creates:
+        encode(render(kind, {**job, "status": first.status}, create, Config()))
+    encode(first.status)
+    again = plan(kind, {**job, "status": first.status}, seen, NOW)
+    if not first.spec_patch and not again.urgent:
+        assert not plan(kind, {**job, "status": again.status}, seen, NOW).status_changed
+
+
+@every_kind
+def test_any_json_as_spec_and_status_gives_a_plan_that_comes_to_rest(kind: Kind) -> None:
+    job, seen = sample(kind.gvk.kind), children(kind)
+
+    @settings(max_examples=50, deadline=None)
+    @given(spec=specs(kind), status=st.none() | STATUSES | ANY, known=st.booleans())
+    def rests(spec: Any, status: Any, known: bool) -> None:
+        settled(kind, {**job, "spec": spec, "status": status}, Seen(seen if known else ()))
+
+    rests()
+
+
+@every_kind
+def test_any_json_as_an_edit_of_a_job_that_runs_gives_a_plan_that_comes_to_rest(kind: Kind) -> None:
+    life = begun(kind, copy.deepcopy(sample(kind.gvk.kind)))
+    life.run()
+    life.settle()
+    seen = life.seen()
+
+    @settings(max_examples=50, deadline=None)
+    @given(spec=specs(kind))
+    def rests(spec: Any) -> None:
+        settled(kind, {**life.job, "spec": spec}, seen)
+
+    rests()
+
+
+@every_kind
+def test_any_json_as_spec_is_admitted_or_refused_with_texts_and_compared(kind: Kind) -> None:
+    job = sample(kind.gvk.kind)
+
+    @settings(max_examples=50, deadline=None)
+    @given(spec=specs(kind), status=STATUSES)
+    def answers(spec: Any, status: Any) -> None:
+        _, problems = kinds.admit(kind, {**job, "spec": spec})
+        assert all(problem.text for problem in problems)
+        if isinstance(spec, dict):
+            kinds.warnings(kind, {**job, "spec": spec})
+            kinds.check(kind)({**job, "spec": spec}, {**job, "status": status})
+            kinds.check(kind)(job, {**job, "spec": spec, "status": status})
+
+    answers()
+
+
+@every_kind
+def test_what_admission_takes_the_operator_can_make(kind: Kind) -> None:
+    job = sample(kind.gvk.kind)
+
+    @settings(max_examples=50, deadline=None)
+    @given(spec=specs(kind))
+    def made(spec: Any) -> None:
+        full, problems = kinds.admit(kind, {**job, "spec": spec})
+        if not problems:
+            assert not kind.read(full["spec"], "example").problems
+
+    made()
+
+
+INSIDE = ("env", "args", "volumeMounts", "resources")
+ODD: list[Any] = [5, "x", {"a": 1}, True, [1], [None]]
+
+
+@every_kind
+@pytest.mark.parametrize("field", [*INSIDE, "volumes", "initContainers", "dnsConfig"])
+@pytest.mark.parametrize("odd", ODD, ids=str)
+def test_an_odd_pod_template_is_passed_on_for_the_api_server_to_refuse(kind: Kind, field: str, odd: Any) -> None:
+    text = encode(sample(kind.gvk.kind)["spec"]).decode()
+    before, value = '"containers":[', f'"{field}":{encode(odd).decode()},'
+    before, after = (f"{before}{{", f"{before}{{{value}") if field in INSIDE else (before, f"{value}{before}")
+    job = {**sample(kind.gvk.kind), "spec": decode(text.replace(before, after).encode())}
+    found = plan(kind, job, Seen(), NOW)
+    assert found.creates
+    for create in found.creates:
+        render(kind, {**job, "status": found.status}, create, Config())

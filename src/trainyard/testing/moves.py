@@ -169,7 +169,7 @@ def _failed(book: Book, world: World, pod: Pod, code: int, reason: str) -> World
     if book.cast.permanent(code, reason) and not (book.cast.gang and stale):
         world = world._replace(truth=world.truth._replace(permanent=True))
     one = book.failure(pod.slot, pod.uid if style == "alone" else pod.owner, attempt)
-    known = one in world.truth.must
+    known = one in world.truth.must or (book.cast.gang and one in world.truth.may)  # then it waits for that one
     world = world.fail(one, certain=not stale)
     if stale or known or style == "alone" or (pod.slot and not book.cast.gang) or book.facts(world.status).suspended:
         return world  # a resume starts anew, without a back-off

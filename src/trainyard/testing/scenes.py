@@ -147,6 +147,9 @@ def big() -> Iterator[Case]:
     for name, cast in {"TfJob": tf(), "gang": gang(), "elastic": elastic(1, most=2), "chainer": chainer(1)}.items():
         yield _case(f"{name}, old views, two troubles", cast, (*VIEWS, "fail", "suspend"), trouble=2)
     yield _case("one local worker, two troubles", local(), EVERY - {"remember"}, trouble=2)
+    yield _case("gang, people and failures", gang(), ("fail", "delete pod", "delete job", "time"), trouble=2)
+    yield _case("gang, edited while it is suspended", gang(), ("suspend", "edit", "succeed"), trouble=2)
+    yield _case("chainer, people, old views", chainer(1), (*VIEWS, "meddle", "edit", "delete job"), trouble=2)
     yield _case("gang, dying, two troubles", gang(), ("dying pass", "fail", "suspend"), trouble=2)
     yield _case("elastic, dying, two troubles", elastic(), ("dying pass", "fail", "edit", "time"), trouble=2)
     yield _case("elastic, three troubles", elastic(), ("fail", "suspend", "edit", "time"), trouble=3)

@@ -21,7 +21,7 @@ QUICK = {
     "gang, failures", "gang, people", "gang, a failure and a drain", "gang, old views, failures", "one local worker",
     "gang, cleanPodPolicy All", "elastic, every trouble", "elastic, Never", "elastic, scaled while it is suspended",
     "elastic, suspended after a failure", "elastic, old views", "elastic, cleanPodPolicy None",
-    "chainer, every trouble", "chainer, two edits", "chainer, people and edits", "chainer, cleanPodPolicy None",
+    "chainer, every trouble", "chainer, two edits", "chainer, cleanPodPolicy None",
     "chainer, a foreign StatefulSet", "elastic, a foreign name", "elastic, restarts in place",
 }  # fmt: skip
 

@@ -19,6 +19,7 @@ from trainyard.cli.plan import plan
 
 DATA = Path(__file__).parents[2] / "testdata"
 CASES = sorted(path.relative_to(DATA) for path in DATA.glob("*/*.input.yaml"))
+PASSES = 6
 PROGRAMS = dict.fromkeys(config.shipped(), "# the program\n")
 
 
@@ -48,6 +49,23 @@ def test_the_plan_is_the_expected_one(
     if request.config.getoption("--update"):
         expected.write_text(planned(case))
     assert planned(case) == expected.read_text()
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: str(case).removesuffix(".input.yaml"))
+def test_what_is_applied_comes_to_rest(case: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pass after pass on what the pass before has made, at one time of the clock, until there is nothing to do."""
+    monkeypatch.chdir((DATA / case).parent)
+    monkeypatch.setattr(config, "shipped", lambda: dict(PROGRAMS))
+    clock = re.search(r"^# now: (\S+)$", (DATA / case).read_text(), re.MULTILINE)
+    file, arguments = tmp_path / "world.yaml", ["--now", clock[1] if clock else "", "--config", "controller.yaml"]
+    file.write_text((DATA / case).read_text())
+    for _ in range(PASSES):
+        result = CliRunner().invoke(plan, [str(file), *arguments, "--apply"], catch_exceptions=False)
+        assert result.exit_code == 0, result.stderr
+        if "status:" not in result.stdout or file.read_text() == result.stdout:
+            return  # nothing to do any more, or nothing left
+        file.write_text(result.stdout)
+    pytest.fail("it never comes to rest")
 
 
 def test_no_expected_plan_is_left_without_its_input() -> None:

@@ -23,6 +23,7 @@ from trainyard.objects import (
     revision_of,
     uid_of,
 )
+from trainyard.server.patches import merge
 
 NO_UID = "00000000-0000-4000-8000-000000000000"
 """The uid of a job that has none yet, so that the same file always gives the same plan. The second such job of the
@@ -168,13 +169,21 @@ def applied(world: World) -> Json:
     for job, kind in world.jobs:
         found = shown(world, job, kind)
         gone = {one["uid"] for one in found["deletes"]}
-        others = [obj for obj in others if not _goes(obj, gone, others)]
+        others = [_patched(obj, found["patches"]) for obj in others if not _goes(obj, gone, others)]
         if uid_of(job) in gone:
             continue
         meta = {"resourceVersion": "1", "creationTimestamp": format_time(world.now), **job["metadata"]}
         items.append({**job, "metadata": meta, "spec": found["spec"], "status": found["status"]})
         others += [_stored(create, uid_of(job), world.now) for create in found["creates"]]
     return {"apiVersion": "v1", "kind": "List", "items": [*items, *others]}
+
+
+def _patched(obj: Json, patches: list[Json]) -> Json:
+    """The object with the merge patches that are for it."""
+    for patch in patches:
+        if (patch["kind"], patch["name"]) == (obj.get("kind"), name_of(obj)):
+            obj = merge(obj, patch["patch"])
+    return obj
 
 
 def _goes(obj: Json, gone: set[str], others: list[Json]) -> bool:

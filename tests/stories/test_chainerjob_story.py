@@ -187,6 +187,23 @@ async def test_a_set_whose_template_is_edited_is_made_again_and_no_other(stage: 
     await stage.condition("Succeeded")
 
 
+async def test_an_edit_that_no_set_can_be_made_from_is_said_and_the_master_runs_on(stage: Stage) -> None:
+    await CHAINER.begin(stage)
+    good = (await stage.job())["spec"]["workerSets"]["ws"]["template"]
+    mount = {"name": "not-there", "mountPath": "/data"}
+    bad = {"spec": {**good["spec"], "containers": [{**good["spec"]["containers"][0], "volumeMounts": [mount]}]}}
+    await stage.edit(sets(ws={"template": bad}))
+    said = await stage.condition("Blocked")
+    assert "StatefulSet story-workerset-ws" in said["message"] and "not-there" in said["message"]
+    await stage.everybody(master=1)
+    await stage.edit(sets(ws={"template": good}))
+    stage.later(3600)
+    await stage.everybody(master=1, ws=2)
+    await stage.until(lambda job: not is_true(job["status"]["conditions"], "Blocked"))
+    assert lives(stage) == {"master-0": 1, "ws-0": 2, "ws-1": 2}
+    await CHAINER.succeed(stage)
+
+
 async def test_sets_come_and_go_with_the_spec(stage: Stage) -> None:
     await CHAINER.begin(stage)
     more = (await stage.job())["spec"]["workerSets"]["ws"] | {"replicas": 1, "mpiConfig": {"slots": 4}}

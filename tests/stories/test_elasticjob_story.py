@@ -223,6 +223,31 @@ async def test_a_template_edit_holds_for_who_comes_after_it(stage: Stage) -> Non
     assert await (await stage.actor("worker", 0)).ask(rate) == "0.5"
 
 
+async def test_an_edit_that_no_pod_can_be_made_from_is_said_and_who_trains_trains_on(stage: Stage) -> None:
+    await ELASTIC.begin(stage)
+    good = (await stage.job())["spec"]["replicaSpecs"]["Worker"]["template"]
+    mount = {"name": "not-there", "mountPath": "/data"}
+    container = good["spec"]["containers"][0]
+    bad = {"spec": {**good["spec"], "containers": [{**container, "volumeMounts": [mount]}]}}
+    await stage.edit({"replicaSpecs": {"Worker": {"replicas": 3, "template": bad}}})
+    said = await stage.condition("Blocked")
+    assert "story-worker-2" in said["message"] and "not-there" in said["message"]
+    assert stage.running() == {"worker": 2} and lives(stage) == [1, 1]
+    await stage.edit({"replicaSpecs": {"Worker": {"template": good}}})
+    stage.later(3600)
+    await stage.everybody(worker=3)
+    await stage.until(lambda job: not is_true(job["status"]["conditions"], "Blocked"))
+    assert lives(stage) == [1, 1, 1]
+
+
+async def test_one_that_ran_for_long_is_replaced_at_once(stage: Stage) -> None:
+    await ELASTIC.begin(stage)
+    stage.later(60)
+    await (await stage.actor("worker", 1)).kill()
+    await stage.happens(lambda: lives(stage) == [1, 2])
+    assert restarts(await ELASTIC.runs(stage)) == 1
+
+
 async def test_after_a_pause_it_meets_at_a_new_rendezvous(stage: Stage) -> None:
     await ELASTIC.begin(stage)
     assert await (await stage.actor("worker")).ask(argument("rdzv_id")) == "story"

@@ -156,11 +156,15 @@ class _Pass:
         return policy.retry_at(self.job, end, failures, role.attempt - memory.resumes, self.now)
 
     def _refused(self, memory: Memory) -> Verdict | None:
-        """What the API server did not take: an invalid child ends the job, all else is said and tried again."""
-        wanted = {create.ref for create in changes.missing(replace(self.job, memory=memory), self.family)}
+        """What the API server did not take: an invalid child ends the job, all else is said and tried again.
+
+        Where edits are followed, one that no child can be made from does not end what runs.
+        """
+        wanted = {create.ref: create for create in changes.missing(replace(self.job, memory=memory), self.family)}
         refused = {ref: refusal for ref, refusal in self.seen.refused.items() if ref in wanted}
         for ref, refusal in refused.items():
-            if refusal.code == 422:
+            slot = wanted[ref].slot
+            if refusal.code == 422 and not (memory.ran and slot and self.job.kind.follows(slot.role)):
                 return verdicts.invalid(refusal, f"{ref.kind} {ref.name}", memory.ran)
         clashes = {ref: one for ref, one in refused.items() if one.code == 409}
         others = {ref: one for ref, one in refused.items() if one.code != 409}

@@ -1,0 +1,80 @@
+"""Pods on a node that nobody is: what they do is what the story writes. A disruption is replaced and never counted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from plays import elastic_job, mx_job, mx_local, mx_set, template
+from stage import POD, Stage, attempt_of, restarts
+
+from trainyard.objects import Json, is_true, name_of, uid_of
+
+NOWHERE = {"nodeName": "of-the-story"}
+
+
+def elastic() -> Json:
+    job = elastic_job(backoffLimit=0)
+    job["spec"]["replicaSpecs"]["Worker"]["template"] = template("elasticjob-worker", **NOWHERE)
+    return job
+
+
+JOBS = {
+    "MxJob": lambda: mx_job(mx_set("SCHEDULER", **NOWHERE), mx_set("SERVER"), mx_set("WORKER"), backoffLimit=0),
+    "MxJob-local": lambda: mx_local(backoffLimit=0, replicaSpecs=[mx_set("WORKER", **NOWHERE)]),
+    "ElasticJob": elastic,
+}
+ROLES = {"MxJob": "scheduler", "MxJob-local": "worker", "ElasticJob": "worker"}
+REASONS: dict[str, Json] = {
+    "DisruptionTarget": {
+        "conditions": [{"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}]
+    },
+    "Evicted": {"reason": "Evicted", "message": "The node was low on resource: memory."},
+    "NodeLost": {"reason": "NodeLost"},
+    "Shutdown": {"reason": "Shutdown", "message": "Pod was terminated in response to imminent node shutdown."},
+}
+
+
+async def says(stage: Stage, pod: Json, phase: str, state: Json, **more: Any) -> None:
+    containers = [{"name": stage.kind.container, "restartCount": 0, "state": state}]
+    status = {"phase": phase, "containerStatuses": containers, **more}
+    await stage.api.patch(POD, "default", name_of(pod), {"status": status}, "status")
+
+
+async def begun(stage: Stage, name: str) -> Json:
+    """The pod that the story plays, running."""
+    await stage.submit(JOBS[name]())
+    pod = await stage.pod(ROLES[name])
+    await says(stage, pod, "Running", {"running": {}})
+    await stage.condition("Running")
+    return pod
+
+
+@pytest.mark.parametrize("why", REASONS)
+@pytest.mark.parametrize("name", JOBS)
+async def test_a_disrupted_pod_is_replaced_and_not_counted(stage: Stage, name: str, why: str) -> None:
+    first = await begun(stage, name)
+    await says(stage, first, "Failed", {"terminated": {"exitCode": 1, "reason": "Error"}}, **REASONS[why])
+    stage.later(10)
+    await stage.gone(POD, name_of(first)) if name != "ElasticJob" else await _other(stage, first)
+    second = await stage.pod(ROLES[name])
+    assert uid_of(second) != uid_of(first)
+    assert attempt_of(second) == ("0" if name == "ElasticJob" else "1")
+    job = await stage.job()
+    assert restarts(job) == 0 and not is_true(job["status"]["conditions"], "Failed")
+
+
+async def _other(stage: Stage, pod: Json) -> None:
+    """Until another pod has that name."""
+    await stage.until(lambda one: uid_of(one) != uid_of(pod), POD, name_of(pod))
+
+
+@pytest.mark.parametrize("name", JOBS)
+async def test_out_of_memory_is_permanent_where_not_the_code_alone_decides(stage: Stage, name: str) -> None:
+    await says(stage, await begun(stage, name), "Failed", {"terminated": {"exitCode": 137, "reason": "OOMKilled"}})
+    failed = await stage.condition("Failed")
+    assert "137 (OOMKilled)" in failed["message"]
+    if name == "ElasticJob":  # its codes alone decide (settled.md S23), and this one counts
+        assert "reached the specified backoff limit" in failed["message"]
+    else:
+        assert failed["reason"] == "PermanentFailure" and "memory limit" in failed["message"]

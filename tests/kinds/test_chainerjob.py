@@ -183,3 +183,14 @@ def test_the_status_of_a_done_job_is_a_job_status_as_printed() -> None:
     assert complete["status"] == "True" and complete["lastProbeTime"] == complete["lastTransitionTime"]
     assert status["succeeded"] == 1 and "active" not in status and status["startTime"] and status["completionTime"]
     assert life.get("StatefulSet", "example-workerset-ws0")["spec"]["replicas"] == 0
+
+
+def test_the_files_stay_after_the_last_set_has_gone_because_the_master_mounts_them() -> None:
+    """Its Job tries again by itself, and a pod does not start without what it mounts."""
+    life, _, _ = objects(chainerjob())
+    life.run()
+    life.settle()
+    life.edit(workerSets={})
+    life.settle()
+    assert life.names("StatefulSet") == [] and life.get("Role", "example-launcher-role")["rules"] == []
+    assert life.get("ConfigMap", "example-assets")["data"]["statefulsets_and_slots"] == ""

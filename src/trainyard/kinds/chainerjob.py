@@ -168,7 +168,9 @@ def extras(job: Job) -> tuple[Extra, ...]:
         for role in job.roles
         if role.name != MASTER
     ]
-    return mpi.objects(job, job_labels(job), sets)
+    # A master that was made beside workers mounts the files, and is tried again by its Job after the last set has gone.
+    started_with_sets = any(name != MASTER for name in job.memory.roles)
+    return mpi.objects(job, job_labels(job), sets, files=bool(sets) or started_with_sets)
 
 
 def report(job: Job, verdict: Verdict, tally: Mapping[str, Mapping[str, int]]) -> Json:

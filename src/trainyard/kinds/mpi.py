@@ -91,7 +91,7 @@ def wait_for_workers(template: Json, slots: int) -> None:
     append(template["spec"], "initContainers", generator)
 
 
-def objects(job: Job, labels: Mapping[str, str], sets: Sequence[WorkerSet]) -> tuple[Extra, ...]:
+def objects(job: Job, labels: Mapping[str, str], sets: Sequence[WorkerSet], files: bool) -> tuple[Extra, ...]:
     """The account and its rights, and for a distributed job the files. Rights and files follow the worker sets."""
     name = account(job)
     rules, subject = _rules(sets), {"kind": "ServiceAccount", "name": name, "namespace": job.key.namespace}
@@ -109,11 +109,11 @@ def objects(job: Job, labels: Mapping[str, str], sets: Sequence[WorkerSet]) -> t
             lambda: body(f"{_API}/v1", "RoleBinding", subjects=[subject], roleRef=role_ref),
         ),
     ]
-    if sets:
-        files = {key: job.config.files.get(key, "") for key in (AGENT, PROGRAM)}
-        files[SETS] = "".join(f"{one.name} slots={one.slots} replicas={one.replicas}\n" for one in sets)
+    if files:
+        texts = {key: job.config.files.get(key, "") for key in (AGENT, PROGRAM)}
+        texts[SETS] = "".join(f"{one.name} slots={one.slots} replicas={one.replicas}\n" for one in sets)
         files_of = Extra(
-            CONFIG_MAP, f"{job.key.name}-assets", lambda: body("v1", "ConfigMap", data=files), digest=digest(files)
+            CONFIG_MAP, f"{job.key.name}-assets", lambda: body("v1", "ConfigMap", data=texts), digest=digest(texts)
         )
         found.append(files_of)
     return tuple(found)

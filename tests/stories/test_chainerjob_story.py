@@ -257,6 +257,7 @@ def _renew(spec: Json) -> Json:
     return sets(ws={"template": spec["workerSets"]["ws"]["template"]})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("applied", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize(
     ("edit", "done"),

@@ -145,7 +145,8 @@ async def test_it_grows_and_shrinks_and_nobody_else_is_disturbed(stage: Stage, s
     await stage.everybody(worker=1)
     await stage.until(lambda job: workers(job) == {"active": 1})
     for gvk in (POD, SERVICE):
-        await stage.gone(gvk, "story-worker-1")
+        for index in (1, 2, 3):
+            await stage.gone(gvk, f"story-worker-{index}")
         assert list(await stage.children(gvk)) == ["story-worker-0"]
     await scale(stage, 2)
     job = await ELASTIC.runs(stage)
@@ -283,6 +284,7 @@ async def _kill(stage: Stage) -> None:
     stage.later(15)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("applied", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize(
     ("change", "done", "end"),

@@ -102,6 +102,7 @@ async def test_a_deleted_pod_restarts_the_gang_at_once_and_is_not_counted(stage:
     await DIST.succeed(stage)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("applied", [False, True], ids=["before", "after"])
 async def test_operators_that_die_at_every_write_of_a_restart_restart_the_gang_once(
     stage: Stage, applied: bool

@@ -72,6 +72,7 @@ async def test_operators_that_die_at_every_write_make_everything_once(stage: Sta
     await stage.condition("Succeeded")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("applied", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("play", NEW.values(), ids=NEW)
 async def test_so_it_is_with_jobs_of_every_kind(stage: Stage, play: Play, applied: bool) -> None:

@@ -63,7 +63,7 @@ leftovers: $(VENV)/dev ## kill the runner, the watcher or the hub 50 times in ea
 worlds: $(VENV)/dev ## visit every small world of a job, and print how many there are
 	@$(BIN)/python -m trainyard.testing.scenes
 
-worlds-big: $(VENV)/dev ## the same with larger bounds: about eight minutes
+worlds-big: $(VENV)/dev ## the same with larger bounds: about twelve minutes
 	@$(BIN)/python -m trainyard.testing.scenes --big
 
 bench: $(VENV)/runtime ## times and ratios of `trainyard run`

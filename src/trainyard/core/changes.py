@@ -66,7 +66,7 @@ def edited(job: Job, family: Family) -> tuple[list[Delete], list[Patch]]:
             if followed:
                 deletes.append(_delete(job, child, "the spec does not have it any more"))
         elif extra.digest != child.digest:
-            patches.append(repair(extra))
+            patches.append(repair(extra, child.uid))
     return deletes, patches
 
 

@@ -71,12 +71,12 @@ def _is(container: object, name: str) -> bool:
     return isinstance(container, dict) and container.get("name") == name
 
 
-def repair(extra: Extra) -> Patch:
+def repair(extra: Extra, uid: str) -> Patch:
     """What brings an object that was made from an older spec to this one: everything but its name and owner."""
     body = extra.body()
     labels = {**body.get("metadata", {}).get("labels", {}), DIGEST: extra.digest}
     rest = {key: value for key, value in body.items() if key not in ("apiVersion", "kind", "metadata")}
-    return Patch(extra.gvk, extra.name, "", {"metadata": {"labels": labels}, **rest})
+    return Patch(extra.gvk, extra.name, "", {"metadata": {"uid": uid, "labels": labels}, **rest})
 
 
 def _address(job: Job, slot: Slot, template: Json) -> None:

@@ -248,6 +248,10 @@ def unsized(body: Json) -> Json:
 def _patch(book: Book, world: World, fix: Fix, broken: list[str]) -> World:
     live, body = book.named(world, fix.kind, fix.name), book.value(fix.body)
     facts, suspend = book.facts(world.status), book.value(world.spec).get("suspend") is True
+    uid = body.get("metadata", {}).get("uid", "")
+    if isinstance(live, Thing | Set) and uid and uid != live.uid:
+        return world  # 409: a namesake
+    body = {**body, "metadata": {key: one for key, one in body.get("metadata", {}).items() if key != "uid"}}
     if isinstance(live, Thing):
         if live.foreign:
             broken.append("something that is not ours was changed")

@@ -62,7 +62,7 @@ def _size(replica: Replica, size: int) -> Patch | None:
     child = replica.child
     if child is None or child.replicas == size:
         return None
-    return Patch(STATEFUL_SET, child.name, "", {"spec": {"replicas": size}})
+    return Patch(STATEFUL_SET, child.name, "", {"metadata": {"uid": child.uid}, "spec": {"replicas": size}})
 
 
 SET_CARRIER = Carrier(

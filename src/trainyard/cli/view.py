@@ -21,6 +21,7 @@ ORDINAL = "apps.kubernetes.io/pod-index"  # the number of a StatefulSet's pod
 # What it refers to may be on its way, so that is given some time.
 PATIENCE = 10.0
 REFERENCE = "CreateContainerConfigError"
+STOPPED = frozenset({137, 143})  # what SIGTERM and SIGKILL leave of a pod that was told to go
 BLOCKED = frozenset(
     {
         "ErrImagePull",
@@ -88,15 +89,23 @@ def index_of(pod: Json) -> str:
 
 def _state(pod: Json, status: Json, containers: list[Json]) -> str:
     phase = str(status.get("phase") or "Pending")
+    going = _dict(pod.get("metadata")).get("deletionTimestamp")
+    if phase == "Failed" and going and _exit_codes(containers) <= STOPPED:
+        return "Stopped"
     if phase in ("Succeeded", "Failed"):
         return str(status.get("reason") or phase) if phase == "Failed" else phase
-    if _dict(pod.get("metadata")).get("deletionTimestamp"):
+    if going:
         return "Terminating"
     for one in containers:
         waiting = _dict(_dict(one.get("state")).get("waiting"))
         if waiting.get("reason") and waiting["reason"] != "PodInitializing":
             return str(waiting["reason"])
     return phase
+
+
+def _exit_codes(containers: list[Json]) -> set[object]:
+    ends = (_dict(_dict(one.get("state")).get("terminated")).get("exitCode") for one in containers)
+    return {code for code in ends if code}
 
 
 def _exit(ended: list[Json]) -> str:

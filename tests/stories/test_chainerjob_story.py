@@ -49,6 +49,7 @@ async def test_a_killed_master_is_tried_again_by_its_job_and_the_workers_stay(st
     assert (status["restarts"], status["succeeded"], status["failed"]) == (1, 1, 1) and "active" not in status
 
 
+@pytest.mark.slow
 async def test_under_on_failure_the_node_starts_the_master_again(stage: Stage) -> None:
     master = {"template": template("chainer", restartPolicy="OnFailure")}
     await stage.submit(chainer_alone(master=master))
@@ -60,6 +61,7 @@ async def test_under_on_failure_the_node_starts_the_master_again(stage: Stage) -
     assert is_true((await stage.job())["status"]["conditions"], "Complete")  # as the documents call it
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "limits",
     [{"backoffLimit": 0}, {"backoffLimit": 9, "master": {"template": template("chainer"), "backoffLimit": 0}}],
@@ -84,6 +86,7 @@ async def test_at_its_limit_the_master_has_failed_and_the_workers_go(stage: Stag
     assert api.writes == []
 
 
+@pytest.mark.slow
 async def test_the_masters_own_deadline_wins(stage: Stage) -> None:
     master = {"template": template("chainer"), "activeDeadlineSeconds": 100}
     await CHAINER.begin(stage, master=master, activeDeadlineSeconds=10)
@@ -96,6 +99,7 @@ async def test_the_masters_own_deadline_wins(stage: Stage) -> None:
     await stage.happens(lambda: not stage.running())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("whose", ["master-0", "ws-0"])
 async def test_a_pod_that_somebody_deletes_is_replaced_and_not_counted(stage: Stage, whose: str) -> None:
     await CHAINER.begin(stage)
@@ -111,6 +115,7 @@ async def test_a_pod_that_somebody_deletes_is_replaced_and_not_counted(stage: St
     assert restarts(await stage.job()) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("policy", "runs", "size"), [(None, {}, 0), ("None", {"ws": 2}, 2), ("Running", {}, 0), ("All", {}, None)]
 )
@@ -132,6 +137,7 @@ async def test_clean_pod_policy_says_what_stays_after_the_end(
     assert sizes == ([] if size is None else [size])
 
 
+@pytest.mark.slow
 async def test_a_finished_jobs_master_that_disappears_is_not_run_again(stage: Stage) -> None:
     await CHAINER.begin(stage)
     await CHAINER.succeed(stage)
@@ -160,6 +166,7 @@ async def pods_of_the_role(stage: Stage) -> set[str]:
     return {name for rule in rules for name in rule["resourceNames"]}
 
 
+@pytest.mark.slow
 async def test_a_set_grows_and_shrinks_with_its_rights_and_files_and_nobody_is_disturbed(stage: Stage) -> None:
     await CHAINER.begin(stage)
     await stage.edit(sets(ws={"replicas": 3}))
@@ -175,6 +182,7 @@ async def test_a_set_grows_and_shrinks_with_its_rights_and_files_and_nobody_is_d
     await CHAINER.succeed(stage)
 
 
+@pytest.mark.slow
 async def test_a_set_whose_template_is_edited_is_made_again_and_no_other(stage: Stage) -> None:
     await stage.submit(chainer_job(sets={"ws": worker_set(1), "more": worker_set(1)}))
     await stage.everybody(master=1, ws=1, more=1)
@@ -187,6 +195,7 @@ async def test_a_set_whose_template_is_edited_is_made_again_and_no_other(stage: 
     await stage.condition("Succeeded")
 
 
+@pytest.mark.slow
 async def test_an_edit_that_no_set_can_be_made_from_is_said_and_the_master_runs_on(stage: Stage) -> None:
     await CHAINER.begin(stage)
     good = (await stage.job())["spec"]["workerSets"]["ws"]["template"]
@@ -220,6 +229,7 @@ async def test_sets_come_and_go_with_the_spec(stage: Stage) -> None:
     assert lives(stage)["master-0"] == lives(stage)["more-0"] == 1
 
 
+@pytest.mark.slow
 async def test_the_master_stays_as_it_was_started(stage: Stage) -> None:
     await CHAINER.begin(stage)
     master = (await stage.job())["spec"]["master"]
@@ -284,6 +294,7 @@ async def test_operators_that_die_at_every_write_follow_an_edit_once(
 # --- names of others
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("gvk", "name", "runs"),
     [
@@ -361,6 +372,7 @@ async def test_the_master_reaches_its_own_workers_and_nobody_else(stage: Stage, 
     assert "system:serviceaccount:default:story-launcher" in err
 
 
+@pytest.mark.slow
 async def test_the_account_of_a_job_may_do_nothing_else(stage: Stage) -> None:
     await CHAINER.begin(stage)
     master = await stage.actor("master")
@@ -382,6 +394,7 @@ async def test_the_account_of_a_job_may_do_nothing_else(stage: Stage) -> None:
     assert (code, out) == (0, "in\n")
 
 
+@pytest.mark.slow
 async def test_a_job_alone_has_no_files_and_no_rights(stage: Stage) -> None:
     await stage.submit(chainer_alone())
     await stage.actor("master")
@@ -390,6 +403,7 @@ async def test_a_job_alone_has_no_files_and_no_rights(stage: Stage) -> None:
     assert await (await stage.actor("master")).ask("'OMPI_MCA_plm_rsh_agent' in os.environ") is False
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "path"),
     [

@@ -50,6 +50,7 @@ async def begun(stage: Stage, name: str) -> Json:
     return pod
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("why", REASONS)
 @pytest.mark.parametrize("name", JOBS)
 async def test_a_disrupted_pod_is_replaced_and_not_counted(stage: Stage, name: str, why: str) -> None:
@@ -69,6 +70,7 @@ async def _other(stage: Stage, pod: Json) -> None:
     await stage.until(lambda one: uid_of(one) != uid_of(pod), POD, name_of(pod))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", JOBS)
 async def test_out_of_memory_is_permanent_where_not_the_code_alone_decides(stage: Stage, name: str) -> None:
     await says(stage, await begun(stage, name), "Failed", {"terminated": {"exitCode": 137, "reason": "OOMKilled"}})

@@ -80,6 +80,7 @@ async def test_a_suspended_job_runs_nothing_and_goes_on_when_it_is_resumed(stage
     await play.succeed(stage)
 
 
+@pytest.mark.slow
 @each
 async def test_a_job_born_suspended_runs_nothing_until_it_is_resumed(stage: Stage, play: Play) -> None:
     operator, _ = await stage.operator()
@@ -92,6 +93,7 @@ async def test_a_job_born_suspended_runs_nothing_until_it_is_resumed(stage: Stag
     assert "resumes" not in job["status"]
 
 
+@pytest.mark.slow
 @each
 async def test_a_deadline_stops_everything_whatever_clean_pod_policy_says(stage: Stage, play: Play) -> None:
     await play.begin(stage, activeDeadlineSeconds=100, cleanPodPolicy="None")
@@ -105,6 +107,7 @@ async def test_a_deadline_stops_everything_whatever_clean_pod_policy_says(stage:
     await stage.happens(lambda: not stage.running())
 
 
+@pytest.mark.slow
 @each
 async def test_a_finished_job_is_deleted_when_its_time_is_over_and_takes_everything_along(
     stage: Stage, play: Play
@@ -122,6 +125,7 @@ async def test_a_finished_job_is_deleted_when_its_time_is_over_and_takes_everyth
     assert [one.method for one in api.writes] == ["PATCH", "DELETE"]  # the fence, the job; the rest is the owner's way
 
 
+@pytest.mark.slow
 @each
 async def test_a_job_that_somebody_else_manages_costs_no_request_at_all(stage: Stage, play: Play) -> None:
     operator, api = await stage.operator()

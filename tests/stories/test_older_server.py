@@ -53,6 +53,7 @@ WRONG = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("job", "text"), WRONG.values(), ids=WRONG)
 async def test_an_invalid_job_fails_with_its_text_and_nothing_of_it_is_made(stage: Stage, job: Json, text: str) -> None:
     operator, api = await stage.operator()
@@ -75,6 +76,7 @@ EDITS: dict[str, tuple[str, Callable[[Json], Json]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "edit"), EDITS.values(), ids=EDITS)
 async def test_a_forbidden_edit_of_a_running_job_changes_nothing_and_is_said(
     stage: Stage, name: str, edit: Callable[[Json], Json]

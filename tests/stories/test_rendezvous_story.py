@@ -31,6 +31,7 @@ async def why(stage: Stage, *words: str) -> str:
     return str(result.stdout)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", LAST_WORDS)
 async def test_workers_that_give_up_say_what_they_could_not_reach(stage: Stage, words: str) -> None:
     await ELASTIC.begin(stage)
@@ -57,6 +58,7 @@ async def test_nobody_at_the_address_is_said_while_the_workers_still_try(stage: 
     assert "it runs fine" in await why(stage)
 
 
+@pytest.mark.slow
 async def test_too_few_that_run_are_said_with_what_holds_up_the_others(stage: Stage) -> None:
     """One of two runs; somebody else has the name of the other."""
     job = elastic_job(rdzvEndpoint="10.0.0.1:2379", minReplicas=2)

@@ -43,7 +43,7 @@ from trainyard.kinds.chainerjob_spec import (
     sets_of,
 )
 from trainyard.kinds.policies import policy_of
-from trainyard.kinds.templates import containers_of, copied, spec_of
+from trainyard.kinds.templates import containers_of, copied, spec_of, whole
 from trainyard.objects import GVK, Json, Problem
 from trainyard.schema import Schema, from_struct
 
@@ -78,8 +78,8 @@ def _roles(spec: Json) -> tuple[Role, ...]:
         shape = _template(master), slots_of(master), limits_of(spec)
         roles.append(Role(MASTER, 1, 0, shape[0], digest(*shape)))
     for name, one in sets_of(spec).items():
-        replicas = one.get("replicas")
-        count = min(max(replicas, 0), MOST_REPLICAS) if isinstance(replicas, int) else 1
+        replicas = whole(one.get("replicas"))
+        count = 1 if replicas is None else min(max(replicas, 0), MOST_REPLICAS)
         roles.append(Role(name, count, 0, _template(one), digest(_template(one), slots_of(one))))
     return tuple(roles)
 
@@ -93,14 +93,14 @@ def slots_of(part: Json) -> int:
     """`mpiConfig.slots`, else the GPUs of the container chainer, else 1 (README)."""
     config = part.get("mpiConfig")
     given = config.get("slots") if isinstance(config, dict) else None
-    if isinstance(given, int):
-        return given
+    if (slots := whole(given)) is not None:
+        return slots
     for container in named(containers_of(_template(part))):
         if container.get("name") == CONTAINER:
             resources = container.get("resources")
             limits = resources.get("limits") if isinstance(resources, dict) else None
             gpus = str(limits.get(GPU, "")) if isinstance(limits, dict) else ""
-            return max(int(gpus), 1) if gpus.isdecimal() else 1
+            return max(int(gpus), 1) if gpus.isdecimal() and len(gpus) < 10 else 1
     return 1
 
 
@@ -110,8 +110,8 @@ def limits_of(spec: Json) -> Json:
     for name in ("backoffLimit", "activeDeadlineSeconds"):
         master = spec.get("master")
         own = master.get(name) if isinstance(master, dict) else None
-        value = spec.get(name) if own is None else own
-        if isinstance(value, int):
+        value = whole(spec.get(name) if own is None else own)
+        if value is not None:
             found[name] = value
     return found
 

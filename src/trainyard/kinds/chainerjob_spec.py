@@ -11,7 +11,7 @@ from trainyard.core import Rule
 from trainyard.core.names import is_dns_label
 from trainyard.kinds.policies import Policies, Seconds
 from trainyard.kinds.replica_list import STARTED, started
-from trainyard.kinds.templates import KEEP, MAX_REPLICAS, NULL, containers_of
+from trainyard.kinds.templates import KEEP, MAX_REPLICAS, NULL, TEMPLATE_META, containers_of
 from trainyard.objects import Json
 
 MASTER = "master"
@@ -41,7 +41,7 @@ class PodSpec(msgspec.Struct, kw_only=True):
 class PodTemplate(msgspec.Struct, kw_only=True):
     """A PodTemplateSpec."""
 
-    metadata: Annotated[dict[str, Any] | None, Meta(extra_json_schema={"type": "object", **KEEP, **NULL})] = None
+    metadata: Annotated[dict[str, Any] | None, Meta(extra_json_schema=TEMPLATE_META)] = None
     spec: Annotated[PodSpec | None, Meta(extra_json_schema=KEEP)] = None
 
 

@@ -10,7 +10,8 @@ from collections.abc import Mapping
 
 from trainyard.core import Extra, Job, Role, Slot
 from trainyard.core.model import CONFIG_MAP
-from trainyard.kinds.templates import append_volume, containers_of, has_container
+from trainyard.kinds.replica_list import items_of
+from trainyard.kinds.templates import append, append_volume, containers_of, has_container
 from trainyard.objects import Json
 
 PS = "PS"
@@ -32,14 +33,8 @@ def is_served(job: Job, role: Role) -> bool:
     """True when our server is the PS program of that role."""
     if role.name != PS:
         return False
-    marked = any(one.get("IsDefaultPS") is True for one in _specs(job) if one.get("tfReplicaType") == PS)
+    marked = any(one.get("IsDefaultPS") is True for one in items_of(job.wanted.spec) if one.get("tfReplicaType") == PS)
     return marked or not has_container(role.template, "tensorflow")
-
-
-def _specs(job: Job) -> list[Json]:
-    spec = job.wanted.spec
-    listed = spec.get("replicaSpecs") or spec.get("replica_specs") or []
-    return [one for one in listed if isinstance(one, dict)]
 
 
 def config_map(job: Job, labels: Json) -> tuple[Extra, ...]:
@@ -64,7 +59,8 @@ def serve(template: Json, job: Job, slot: Slot, cluster: Mapping[str, tuple[str,
     command = ["python", f"{MOUNT}/{PROGRAM}", "--cluster_spec", spec, "--job_name", "ps", "--task_id", str(slot.index)]
     container = next(one for one in containers_of(template) if one.get("name") == "tensorflow")
     container["command"] = command
-    mounts = container.get("volumeMounts") or []
-    if all(one.get("name") != VOLUME for one in mounts):
-        container["volumeMounts"] = [*mounts, {"name": VOLUME, "mountPath": MOUNT}]
+    mounts = container.get("volumeMounts")
+    listed = mounts if isinstance(mounts, list) else []
+    if all(one.get("name") != VOLUME for one in listed if isinstance(one, dict)):
+        append(container, "volumeMounts", {"name": VOLUME, "mountPath": MOUNT})
     append_volume(template, {"name": VOLUME, "configMap": {"name": map_name(job)}})

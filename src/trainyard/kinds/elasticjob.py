@@ -38,10 +38,11 @@ from trainyard.kinds.elasticjob_spec import (
     RUN_POLICIES,
     WORKER,
     ElasticJobSpec,
+    replicas_of,
     worker_of,
 )
 from trainyard.kinds.policies import policy_of
-from trainyard.kinds.templates import append, containers_of, copied, has_container, spec_of
+from trainyard.kinds.templates import append, containers_of, copied, has_container, spec_of, whole
 from trainyard.objects import GVK, Json, Problem
 from trainyard.schema import Schema, from_struct
 
@@ -71,8 +72,8 @@ def read(spec: Json, name: str) -> Wanted:
 
 def _roles(spec: Json) -> tuple[Role, ...]:
     worker = worker_of(spec)
-    template, replicas = worker.get("template"), worker.get("replicas", 1)
-    if not isinstance(template, dict) or not isinstance(replicas, int):
+    template, replicas = worker.get("template"), replicas_of(spec)
+    if not isinstance(template, dict) or replicas is None:
         return ()
     policy = worker.get("restartPolicy")
     listed = containers_of(template)
@@ -117,8 +118,7 @@ def dress(template: Json, job: Job, slot: Slot) -> Json:
 
 def rendezvous(job: Job) -> list[str]:
     spec, resumes = job.wanted.spec, job.memory.resumes
-    replicas = worker_of(spec).get("replicas", 1)
-    least, most = spec.get("minReplicas") or replicas, spec.get("maxReplicas") or replicas
+    least, most = (whole(spec.get(name)) or replicas_of(spec) for name in ("minReplicas", "maxReplicas"))
     # An old rendezvous stays closed, so that a resumed job needs one of its own (S35).
     run = f"{job.key.name}-r{resumes}" if resumes else job.key.name
     return [

@@ -11,7 +11,7 @@ from msgspec import Meta
 from trainyard.core import Rule
 from trainyard.core.names import LABEL_MAX, is_dns_label
 from trainyard.kinds.policies import Policies
-from trainyard.kinds.templates import KEEP, MAX_REPLICAS, NULL, PodTemplate, containers_of
+from trainyard.kinds.templates import KEEP, MAX_REPLICAS, NULL, PodTemplate, containers_of, whole
 from trainyard.objects import Json
 
 WORKER = "Worker"
@@ -82,8 +82,10 @@ def _say_types(sets: Any) -> str:
     return f"{text}, not {other}; write {WORKER}" if other else f"{text}; write replicaSpecs.{WORKER}"
 
 
-def _replicas(spec: Json) -> int:
-    return int(worker_of(spec).get("replicas", 1))
+def replicas_of(spec: Json) -> int | None:
+    """How many workers; one where nothing is said, None for what is no number."""
+    given = worker_of(spec).get("replicas")
+    return 1 if given is None else whole(given)
 
 
 def _name_fits(job: Any, old: Any) -> bool:
@@ -94,12 +96,14 @@ def _name_fits(job: Any, old: Any) -> bool:
 def _in_order(spec: Any, low: str, high: str) -> bool:
     values = {"minReplicas": spec.get("minReplicas"), "maxReplicas": spec.get("maxReplicas"), "replicas": None}
     if has_worker(spec):
-        values["replicas"] = _replicas(spec)
+        values["replicas"] = replicas_of(spec)
     least, most = values[low], values[high]
     return least is None or most is None or least <= most
 
 
-_ENDPOINT = r"([A-Za-z0-9]([-A-Za-z0-9._]*[A-Za-z0-9])?|\[[0-9a-fA-F:.]+\])(:[0-9]{1,5})?"
+# 1 to 65535: a port that no machine has would be found out by a launcher, much later.
+_PORT = "([1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])"
+_ENDPOINT = rf"([A-Za-z0-9]([-A-Za-z0-9._]*[A-Za-z0-9])?|\[[0-9a-fA-F:.]+\])(:{_PORT})?"
 _TEMPLATE = "self.replicaSpecs['Worker'].template"
 _SETS = "has(self.replicaSpecs) && 'Worker' in self.replicaSpecs"
 
@@ -173,5 +177,5 @@ RULES = (
 
 
 def is_endpoint(text: str) -> bool:
-    """host, host:port, [v6] or [v6]:port."""
+    """host, host:port, [v6] or [v6]:port; 2379 is meant where there is no port."""
     return re.fullmatch(_ENDPOINT, text) is not None

@@ -100,7 +100,7 @@ def _environment(job: Job, slot: Slot, container: Json) -> list[tuple[str, str]]
         ("DMLC_ROLE", slot.role.lower()),
     ]
     listed = container.get("env")
-    given = {one.get("name") for one in listed if isinstance(one, dict)} if isinstance(listed, list) else set()
+    given = [one.get("name") for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
     # MXNet 1.9 resolves a host name only with it; without, it takes the URI for an address (S33).
     return variables if "DMLC_USE_KUBERNETES" in given else [*variables, ("DMLC_USE_KUBERNETES", "1")]
 

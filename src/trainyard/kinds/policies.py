@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from trainyard.core import Policy
+from trainyard.kinds.templates import whole
 from trainyard.objects import Json
 
 Seconds = Annotated[int, Meta(ge=0, le=2147483647)]
@@ -52,4 +53,5 @@ def policy_of(spec: Json) -> Policy:
 
 
 def _number(value: Any) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+    number = whole(value)
+    return number if number is not None and number >= 0 else None

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from trainyard.core import Job, Role, Rule
 from trainyard.core.names import digest
 from trainyard.core.status import MOST_REPLICAS
+from trainyard.kinds.templates import whole
 from trainyard.objects import Json, Problem
 
 COLUMNS = (
@@ -71,9 +72,9 @@ def roles_of(spec: Json, type_field: str, port_field: str) -> tuple[Role, ...]:
     """
     roles: dict[str, Role] = {}
     for item in items_of(spec):
-        name, port, template = item.get(type_field), item.get(port_field), item.get("template")
-        replicas = item.get("replicas")
-        if not isinstance(name, str) or not isinstance(port, int) or not isinstance(replicas, int):
+        name, port, template = item.get(type_field), whole(item.get(port_field)), item.get("template")
+        replicas = whole(item.get("replicas"))
+        if not isinstance(name, str) or port is None or replicas is None:
             continue
         shape = template if isinstance(template, dict) else {}
         count = min(max(0, replicas), MOST_REPLICAS)

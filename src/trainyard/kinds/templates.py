@@ -13,6 +13,9 @@ from trainyard.objects import Json, decode, encode
 KEEP = {"x-kubernetes-preserve-unknown-fields": True}
 NULL = {"nullable": True}
 MAX_REPLICAS = MOST_REPLICAS
+_TEXTS = {"type": "object", "additionalProperties": {"type": "string"}, **NULL}
+TEMPLATE_META = {"type": "object", "properties": {"labels": _TEXTS, "annotations": _TEXTS}, **KEEP, **NULL}
+"""Ours are added to the labels and annotations, so these have to be what they should."""
 
 
 class Container(msgspec.Struct, kw_only=True):
@@ -34,7 +37,7 @@ class PodSpec(msgspec.Struct, kw_only=True):
 class PodTemplate(msgspec.Struct, kw_only=True):
     """A PodTemplateSpec."""
 
-    metadata: Annotated[dict[str, Any] | None, Meta(extra_json_schema={"type": "object", **KEEP, **NULL})] = None
+    metadata: Annotated[dict[str, Any] | None, Meta(extra_json_schema=TEMPLATE_META)] = None
     spec: Annotated[PodSpec | None, Meta(extra_json_schema=KEEP)] = None
 
 
@@ -56,6 +59,13 @@ def copied(template: Json) -> Json:
     fresh["spec"] = spec if isinstance(spec, dict) else {}
     fresh["spec"]["containers"] = containers_of(fresh)
     return fresh
+
+
+def whole(value: object) -> int | None:
+    """A whole number, None for anything else. To a schema 2.0 is one, too."""
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def spec_of(template: object) -> Json:

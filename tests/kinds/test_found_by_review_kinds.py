@@ -1,0 +1,98 @@
+"""Faults that a reading of the law against the kinds found, each as the small case that shows it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from trainyard import kinds
+from trainyard.core import Config, Kind, Plan, Seen, plan, render
+from trainyard.kinds import CHAINERJOB, ELASTICJOB, MXJOB, TFJOB
+from trainyard.objects import Json
+from trainyard.testing.builders import NOW, replicas, tfjob
+from trainyard.testing.samples import chainerjob, elasticjob, mx_set, mxjob, pods, worker_set
+
+
+def first(kind: Kind, job: Json) -> tuple[Plan, list[Json]]:
+    """The first plan of a job and everything it makes."""
+    found = plan(kind, job, Seen(), NOW)
+    stored = {**job, "spec": {**job["spec"], **(found.spec_patch or {})}, "status": found.status}
+    return found, [render(kind, stored, create, Config()) for create in found.creates]
+
+
+def with_meta(template: Json, meta: Any) -> Json:
+    return {**template, "metadata": meta}
+
+
+JOBS = {
+    "TfJob": lambda meta: tfjob(replicas("MASTER", template=with_meta(pods("tensorflow"), meta))),
+    "MxJob": lambda meta: mxjob(mx_set("WORKER", template=with_meta(pods("mxnet"), meta)), jobMode="local"),
+    "ChainerJob": lambda meta: chainerjob({"ws0": worker_set(template=with_meta(pods("chainer"), meta))}),
+    "ElasticJob": lambda meta: elasticjob(worker={"template": with_meta(pods("elasticjob-worker"), meta)}),
+}
+
+
+@pytest.mark.parametrize(
+    "meta", [{"labels": 5}, {"labels": ["a"]}, {"annotations": "x"}, {"labels": {"a": 5}}], ids=str
+)
+@pytest.mark.parametrize("kind", kinds.EACH, ids=lambda kind: kind.gvk.kind)
+def test_labels_that_are_none_fail_the_job_with_their_path(kind: Kind, meta: Json) -> None:
+    job = JOBS[kind.gvk.kind](meta)
+    assert any("template.metadata" in problem.path for problem in kinds.admit(kind, job)[1])
+    found, made = first(kind, job)
+    assert found.status["state"] == "Failed" and not made
+
+
+@pytest.mark.parametrize("kind", kinds.EACH, ids=lambda kind: kind.gvk.kind)
+def test_what_the_old_operators_left_in_a_template_is_taken(kind: Kind) -> None:
+    job = JOBS[kind.gvk.kind]({"creationTimestamp": None, "labels": None, "annotations": None})
+    assert not kinds.admit(kind, job)[1]
+    assert first(kind, job)[1]
+
+
+@pytest.mark.parametrize("mounts", [5, ["x"], [None], {}], ids=str)
+def test_mounts_that_are_none_are_passed_on_by_the_default_server(mounts: Any) -> None:
+    template = pods("tensorflow")
+    template["spec"]["containers"][0]["volumeMounts"] = mounts
+    assert first(TFJOB, tfjob(replicas("MASTER"), replicas("PS", template=template, IsDefaultPS=True)))[1]
+
+
+def test_a_list_that_is_none_in_a_job_that_runs_gives_a_plan() -> None:
+    job = tfjob(replicas("MASTER"), replicas("PS"))
+    found, _ = first(TFJOB, job)
+    broken = {**job, "spec": {**job["spec"], "replicaSpecs": 5}, "status": found.status}
+    said = {one["type"] for one in plan(TFJOB, broken, Seen(), NOW).status["conditions"]}
+    assert "SpecChangeIgnored" in said
+
+
+def test_a_variable_whose_name_is_none_is_passed_on() -> None:
+    template = pods("mxnet")
+    template["spec"]["containers"][0]["env"] = [{"name": {"a": 1}}]
+    sets = [mx_set("SCHEDULER", template=template), mx_set("SERVER"), mx_set("WORKER")]
+    assert first(MXJOB, mxjob(*sets))[1]
+
+
+def test_a_limit_of_gpus_without_end_counts_as_one_slot() -> None:
+    template = pods("chainer")
+    template["spec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": "9" * 5000}}
+    _, made = first(CHAINERJOB, chainerjob({"ws0": worker_set(template=template)}))
+    files = next(one["data"] for one in made if one["kind"] == "ConfigMap")
+    assert files["statefulsets_and_slots"] == "example-workerset-ws0 slots=1 replicas=2\n"
+
+
+def test_replicas_of_null_are_one_worker_also_where_an_older_definition_stored_them() -> None:
+    _, made = first(ELASTICJOB, elasticjob(worker={"replicas": None}))
+    pod = next(one for one in made if one["kind"] == "Pod")
+    assert pod["spec"]["containers"][0]["args"][3] == "--nnodes=1:1"
+
+
+def test_a_whole_number_with_a_point_is_that_number() -> None:
+    _, elastic = first(ELASTICJOB, elasticjob(worker={"replicas": 2.0}, minReplicas=1.0))
+    assert [one["kind"] for one in elastic].count("Pod") == 2
+    assert elastic[-1]["spec"]["containers"][0]["args"][3] == "--nnodes=1:2"
+    _, chainer = first(CHAINERJOB, chainerjob({"ws0": worker_set(None, replicas=3.0, mpiConfig={"slots": 2.0})}))
+    files = next(one["data"] for one in chainer if one["kind"] == "ConfigMap")
+    assert files["statefulsets_and_slots"] == "example-workerset-ws0 slots=2 replicas=3\n"
+    _, gang = first(MXJOB, mxjob(mx_set("SCHEDULER"), mx_set("SERVER", replicas=2.0), mx_set("WORKER", PsRootPort=1.0)))
+    assert [one["kind"] for one in gang].count("Job") == 4

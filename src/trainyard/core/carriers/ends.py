@@ -38,10 +38,13 @@ def _in_place(job: Job, slot: Slot) -> bool:
 
 
 def speaker(job: Job, slot: Slot, pod: Child) -> Container | None:
-    """The container that speaks for the replica."""
+    """The container that speaks for the replica. A pod of an older template may not have the one that the spec names
+    now: then the kind's own speaks, or the only one that there is.
+    """
     role = job.role(slot.role)
-    name = (role.container if role else "") or job.kind.container
-    return next((one for one in containers(pod) if one.name == name and not one.init), None)
+    present = {one.name: one for one in containers(pod) if not one.init}
+    named = present.get(role.container if role else "") or present.get(job.kind.container)
+    return named or (next(iter(present.values())) if len(present) == 1 else None)
 
 
 def succeeded(job: Job, slot: Slot, pod: Child, judged: bool) -> bool:

@@ -1,0 +1,33 @@
+"""The container that speaks for a replica, in a pod that an older template made."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from test_found_by_worlds_of_kinds import begun, ended, look
+
+from trainyard.kinds import ELASTICJOB
+from trainyard.objects import Json, format_time
+from trainyard.testing.builders import NOW
+from trainyard.testing.casts import pod_template
+
+
+def spec(container: str) -> Json:
+    worker = {"replicas": 1, "restartPolicy": "ExitCode", "template": pod_template(container)}
+    return {"rdzvEndpoint": "etcd:2379", "minReplicas": 1, "maxReplicas": 1, "replicaSpecs": {"Worker": worker}}
+
+
+def running(pod: Json, container: str) -> Json:
+    start = format_time(NOW - 50)
+    statuses = [{"name": container, "state": {"running": {"startedAt": start}}}]
+    return {**pod, "status": {"phase": "Running", "startTime": start, "containerStatuses": statuses}}
+
+
+@pytest.mark.parametrize(("before", "after"), [("elasticjob-worker", "trainer"), ("trainer", "elasticjob-worker")])
+def test_a_pod_made_before_its_container_was_renamed_still_speaks_for_its_replica(before: str, after: str) -> None:
+    job, made = begun(ELASTICJOB, spec(before))
+    edited: dict[str, Any] = {**job, "spec": spec(after)}
+    pod, service = (next(one for name, one in made.items() if name.startswith(kind)) for kind in ("Pod", "Service"))
+    assert look(ELASTICJOB, edited, running(pod, before), service).status["state"] == "Running"
+    assert look(ELASTICJOB, edited, ended(pod, 3, before), service).status["state"] == "Failed"

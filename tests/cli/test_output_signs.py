@@ -30,6 +30,7 @@ from trainyard.cli.diagnosis.output import sign_of
         ("PermissionError: [Errno 13] Permission denied: '/data'", "permission denied", "rights"),
         ("OSError: [Errno 98] Address already in use", "port is taken", "another port"),
         ("ORTE was unable to reliably start one or more daemons.", "MPI", "pods/exec"),
+        ("etcd.EtcdException: Could not get the list of servers, maybe you provided the wrong host(s)", "etcd", "port"),
     ],
 )
 def test_a_line_that_tells_is_understood(line: str, what: str, fix: str) -> None:
@@ -37,7 +38,19 @@ def test_a_line_that_tells_is_understood(line: str, what: str, fix: str) -> None
     assert found is not None and what in found[0] and fix in found[1]
 
 
-@pytest.mark.parametrize("line", ["", "step 5 loss 0.1", "done", "accuracy 0.98 after 1500 steps", "Killed"])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "",
+        "step 5 loss 0.1",
+        "done",
+        "accuracy 0.98 after 1500 steps",
+        "Killed",
+        "exported the model",
+        "the importer has aborted epochs: 0",
+        "OMPI_MCA_orte_keep_fqdn_hostnames=t",
+    ],
+)
 def test_other_lines_mean_nothing(line: str) -> None:
     assert sign_of([line]) is None
 

@@ -21,7 +21,8 @@ def _sign(pattern: str, what: str, fix: str) -> Sign:
 
 SIGNS = (
     _sign(
-        r"EtcdConnectionFailed|etcd.*(?:connection (?:failed|refused)|unreachable|no more machines)",
+        r"EtcdConnectionFailed|Could not get the list of servers, maybe"
+        r"|etcd.*(?:connection (?:failed|refused)|unreachable|no more machines)",
         "it cannot reach the etcd of its rendezvous",
         "start etcd, and check that the rendezvous endpoint of the spec names it with its port",
     ),
@@ -83,7 +84,7 @@ SIGNS = (
         "give it another port, or end the program that has this one",
     ),
     _sign(
-        r"ORTE|mpirun.*(?:unable|failed)|Permission denied \(publickey",
+        r"\bORTE\b|mpi(?:run|exec)\b.*(?:unable|failed)|Permission denied \(publickey",
         "MPI could not start its processes on the workers",
         "see that every worker runs, and that the job's Role grants pods/exec",
     ),

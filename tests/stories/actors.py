@@ -102,10 +102,13 @@ class Actor:
         self.tell(expression)
         async with asyncio.timeout(patience):
             answer, gone = asyncio.ensure_future(self._answers.get()), asyncio.ensure_future(self.gone.wait())
-            await asyncio.wait((answer, gone), return_when=asyncio.FIRST_COMPLETED)
-            gone.cancel()
-            assert answer.done(), f"{self.place} has ended, and its log says why: {expression}"
-            return answer.result()
+            try:
+                await asyncio.wait((answer, gone), return_when=asyncio.FIRST_COMPLETED)
+                assert answer.done(), f"{self.place} has ended, and its log says why: {expression}"
+                return answer.result()
+            finally:
+                answer.cancel()
+                gone.cancel()
 
     async def exit(self, code: int) -> None:
         self.tell(f"os._exit({code})")

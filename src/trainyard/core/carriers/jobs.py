@@ -50,7 +50,7 @@ def _observed(job: Job, slot: Slot, child: Child, pods: tuple[Child, ...], pod: 
         replaced = replaced._replace(failed=_lost(job, slot, child, pod) if judged else failed)
     if stale and job.whole_again():
         return replaced
-    if child.phase == "Complete" or (pod and succeeded(job, slot, pod, judged)):
+    if child.phase == "Complete" or (pod and not child.deleting and succeeded(job, slot, pod, judged)):
         return Replica(slot, child, "Succeeded", None, () if judged else failed, again)
     if child.deleting or stale:
         return replaced
@@ -99,7 +99,8 @@ def observe_retrying_job(job: Job, slot: Slot, family: Family) -> Replica:
         return Replica(slot, None, "Unknown")
     failed = tuple(sorted(one.uid for one in pods if one.phase == "Failed" and not _disrupted(one)))
     found = Replica(slot, child, "Unknown", None, failed, restarts(pods), ended=bool(child.phase))
-    if child.phase == "Complete" or any(one.phase == "Succeeded" for one in pods):  # the Job will say so, too
+    done = any(one.phase == "Succeeded" for one in pods) and not child.deleting  # the Job will say so, too
+    if child.phase == "Complete" or done:
         return found._replace(state="Succeeded", ended=True)
     if child.deleting or child.attempt < job.memory.role(slot.role).attempt:
         return found._replace(why="is being replaced")

@@ -21,10 +21,10 @@ def observe_pod(job: Job, slot: Slot, family: Family) -> Replica:
     ended, again = pod.phase in ("Succeeded", "Failed"), restarts((pod,))
     found = Replica(slot, pod, "Unknown", None, (), again, ended=ended, crash=crash(pod) if again else "")
     stale = pod.attempt < job.memory.role(slot.role).attempt
+    if pod.deleting:  # a program that answers to SIGTERM with 0 has not done its work
+        return found._replace(why="is being replaced")
     if not (stale and job.whole_again()) and succeeded(job, slot, pod, slot in job.kind.judged(job)):
         return found._replace(state="Succeeded")
-    if pod.deleting:
-        return found._replace(why="is being replaced")
     end = _end(job, slot, pod)
     failed = () if end is None or end.disrupted else (end.uid,)
     if stale:  # it decides nothing any more, and still counts

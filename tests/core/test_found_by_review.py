@@ -1,0 +1,55 @@
+"""Faults that a reading of the law against the core found, each as the small case that shows it."""
+
+from __future__ import annotations
+
+import pytest
+
+from trainyard.core import Kind
+from trainyard.kinds import CHAINERJOB, ELASTICJOB, MXJOB, TFJOB
+from trainyard.objects import Json, format_time, is_true
+from trainyard.testing.builders import tfjob
+from trainyard.testing.life import Life, begun
+from trainyard.testing.samples import chainerjob, elasticjob, mxjob
+
+
+def going(life: Life, kind: str, name: str) -> Json:
+    """The object is being deleted, and is still there."""
+    found = life.get(kind, name)
+    found["metadata"]["deletionTimestamp"] = format_time(life.now)
+    return found
+
+
+def test_a_worker_that_answers_to_the_suspend_with_0_does_not_end_the_job() -> None:
+    life = begun(ELASTICJOB, elasticjob(1))
+    life.run()
+    life.settle()
+    life.edit(suspend=True)
+    assert [one.name for one in life.look().deletes] == ["example-worker-0"]
+    life.job["status"] = life.look().status
+    life.end("example-worker-0", 0)
+    going(life, "Pod", "example-worker-0")
+    assert life.settle()["state"] == "Suspended"
+    life.drop(life.get("Pod", "example-worker-0")["metadata"]["uid"])
+    life.edit(suspend=False)
+    assert [one.slot for one in life.step().creates] != []
+
+
+@pytest.mark.parametrize(
+    ("kind", "job", "master"),
+    [
+        (TFJOB, tfjob(), "master-76no-0"),
+        (MXJOB, mxjob(), "example-scheduler-1kkf-0"),
+        (CHAINERJOB, chainerjob(), "example-master"),
+    ],
+    ids=["TfJob", "MxJob", "ChainerJob"],
+)
+def test_a_job_that_somebody_deletes_has_not_ended_well_because_its_pod_answers_with_0(
+    kind: Kind, job: Json, master: str
+) -> None:
+    life = begun(kind, job)
+    life.run()
+    life.settle()
+    life.end(master, 0)
+    deleted = going(life, "Job", master)
+    deleted["status"] = {}
+    assert not is_true(life.settle()["conditions"], "Succeeded")

@@ -53,3 +53,19 @@ def test_a_job_that_somebody_deletes_has_not_ended_well_because_its_pod_answers_
     deleted = going(life, "Job", master)
     deleted["status"] = {}
     assert not is_true(life.settle()["conditions"], "Succeeded")
+
+
+@pytest.mark.parametrize("policy", ["Never", "ExitCode", None])
+def test_a_worker_whose_preparation_fails_for_good_fails_the_job(policy: str | None) -> None:
+    """Only ExitCode tries again, and only for the codes of the worker's own container (S23, S25; contract 2.4, 2.8)."""
+    life = begun(ELASTICJOB, elasticjob(2, worker={"restartPolicy": policy}))
+    life.run()
+    life.settle()
+    status = life.get("Pod", "example-worker-0")["status"]
+    status["phase"] = "Failed"
+    status["containerStatuses"][0]["state"] = {"waiting": {"reason": "PodInitializing"}}
+    status["initContainerStatuses"] = [{"name": "fetch", "state": {"terminated": {"exitCode": 2}}}]
+    found = life.settle()
+    assert found["state"] == "Failed"
+    failed = next(one for one in found["conditions"] if one["type"] == "Failed")
+    assert "container fetch exited with code 2" in failed["message"]

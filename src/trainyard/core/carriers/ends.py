@@ -21,8 +21,9 @@ def end_of(job: Job, slot: Slot, pod: Child, uid: str) -> End | None:
     if culprit is None:
         permanent = job.kind.permanent(job, -1, pod.reason)
         return End(uid, at, pod.started, -1, pod.reason or "Failed", "", False, permanent, message=pod.message)
-    # The container of the kind alone decides (S13); a pod that another one has brought down is tried again.
-    permanent = culprit is ours and job.kind.permanent(job, culprit.code, culprit.reason)
+    # The container of the kind alone decides (S13): where another one has brought the pod down, no code is known.
+    code, why = (culprit.code, culprit.reason) if culprit is ours else (-1, "")
+    permanent = job.kind.permanent(job, code, why)
     reason = culprit.reason or "Error"
     return End(uid, at, pod.started, culprit.code, reason, culprit.name, False, permanent, message=pod.message)
 

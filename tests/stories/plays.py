@@ -112,6 +112,11 @@ def workers(job: Json) -> Json:
     return found
 
 
+def argument(name: str) -> str:
+    """An expression: what the launcher was told."""
+    return f"[one.partition('=')[2] for one in sys.argv if one.startswith('--{name}=')][0]"
+
+
 _GANG = {"SCHEDULER": {"Running": 1}, "SERVER": {"Running": 1}, "WORKER": {"Running": 2}}
 PLAYS = {
     "TfJob": Play(tf_job, {"master": 1, "worker": 2, "ps": 1}, (("master", 0),), lambda job: tally(job) == ALL_RUN, 5),

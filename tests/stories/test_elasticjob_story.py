@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 from fates import deaths
-from plays import PLAYS, elastic_job, workers
-from stage import POD, SERVICE, Actor, Stage, attempt_of, looked, restarts
+from plays import PLAYS, argument, elastic_job, workers
+from stage import POD, SERVICE, Stage, attempt_of, looked, restarts
 
 from trainyard.client import Invalid
 from trainyard.objects import GVK, Json, is_true, name_of, uid_of
@@ -21,11 +21,6 @@ def lives(stage: Stage) -> list[int]:
     """How many processes each worker has had, by index."""
     counts = Counter(one.index for one in stage.entered if one.role == "worker")
     return [counts[index] for index in range(max(counts) + 1)]
-
-
-def argument(name: str) -> str:
-    """An expression: what the launcher was told."""
-    return f"[one.partition('=')[2] for one in sys.argv if one.startswith('--{name}=')][0]"
 
 
 @pytest.mark.parametrize("code", [130, 137, 138, 143])
@@ -358,56 +353,3 @@ async def test_a_foreign_object_with_our_name_is_said_and_left_alone(stage: Stag
     await ELASTIC.runs(stage)
     await stage.until(lambda job: not is_true(job["status"]["conditions"], "NameConflict"))
     await ELASTIC.succeed(stage)
-
-
-async def etcd(stage: Stage) -> tuple[Actor, str]:
-    """Somebody who listens where etcd would, in a namespace of their own; and the Service's address."""
-    await stage.cluster.namespace("elastic-job")
-    ports = [{"name": "client-port", "port": 2379, "protocol": "TCP", "targetPort": 2379}]
-    spec = {"ports": ports, "selector": {"app": "etcd"}}
-    service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "etcd-service"}, "spec": spec}
-    made = await stage.api.create(SERVICE, "elastic-job", service)
-    listens = {"args": ["0.0.0.0:2379"], "ports": [{"containerPort": 2379}]}
-    server = await stage.visitor("elastic-job", {"app": "etcd"}, **listens)
-    where = "(lambda host, port: (host, int(port)))(*sys.argv[-1].split(':'))"
-    await server.ask(f"globals().__setitem__('door', socket.create_server({where}))")
-    return server, made["spec"]["clusterIP"]
-
-
-async def reaches(one: Actor, other: Actor, address: str) -> bool:
-    """Whether a word gets from the one to the other; the address is an expression of the one's."""
-    text = f"(lambda host, port: (host, int(port)))(*({address}).split(':'))"
-    await one.ask(f"socket.create_connection({text}, 5).sendall(b'hello')")
-    return bool(await other.ask("door.accept()[0].recv(5).decode()") == "hello")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("network", ["shared", "namespace"])
-@pytest.mark.parametrize("named", ["by name", "by address"])
-async def test_the_rendezvous_in_another_namespace_is_reached(stage: Stage, network: str, named: str) -> None:
-    server, address = await etcd(stage)
-    host = address if named == "by address" else "etcd-service.elastic-job"
-    await ELASTIC.begin(stage, rdzvEndpoint=f"{host}:2379")
-    for index in (0, 1):
-        assert await reaches(await stage.actor("worker", index), server, argument("rdzv_endpoint"))
-
-
-class TestInItsNetwork:
-    @pytest.fixture
-    def network(self) -> str:
-        return "namespace"
-
-    async def test_workers_and_services_are_found_by_all_their_names(self, stage: Stage) -> None:
-        server, _ = await etcd(stage)
-        await ELASTIC.begin(stage)
-        one, other = await stage.actor("worker", 0), await stage.actor("worker", 1)
-        await other.ask("globals().__setitem__('door', socket.create_server(('', 29500)))")
-        for name in ("story-worker-1", "story-worker-1.default", "story-worker-1.default.svc.cluster.local"):
-            assert await reaches(one, other, f"'{name}:29500'")
-        for name in ("etcd-service.elastic-job", "etcd-service.elastic-job.svc.cluster.local"):
-            assert await reaches(one, server, f"'{name}:2379'")
-        assert await one.ask("socket.gethostname()") == "story-worker-0"
-        await by_scale(stage, 3)
-        third = await stage.actor("worker", 2)
-        await third.ask("globals().__setitem__('door', socket.create_server(('', 29500)))")
-        assert await reaches(one, third, "'story-worker-2:29500'")

@@ -1,23 +1,31 @@
-"""Watches of several resources at once: each has a store, and one event says that something has changed."""
+"""Watches of several resources at once: each has a store, and one event says that something has changed.
+
+A server that comes back is followed on; one that has not answered for `PATIENCE` seconds is given up, because a person
+waits who would never be told.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
 
-from trainyard.client import Api, Selection
+from trainyard.client import Api, Selection, Unavailable
 from trainyard.control import Feed, Source, Store, plain
 from trainyard.control.watch import Said
 from trainyard.objects import GVK, Json
 
+PATIENCE = 20.0
+APART = 60.0  # seconds between two failures that have nothing to do with each other
 Seen = Callable[[Json | None, Json | None], object]
 
 
 class Feeds:
     """Begin with `watch`, end with `stop`."""
 
-    def __init__(self, api: Api) -> None:
+    def __init__(self, api: Api, patience: float = PATIENCE) -> None:
         self._api = api
+        self._patience = patience
+        self._lost: Unavailable | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._stores: list[Store[Json]] = []
         self.changed = asyncio.Event()
@@ -37,12 +45,29 @@ class Feeds:
             self.changed.set()
 
         self._stores.append(store)
-        self._tasks.append(asyncio.create_task(Feed(self._api, source, store.view, apply).run()))
+        feed = Feed(self._api, source, store.view, apply, self._losses())
+        self._tasks.append(asyncio.create_task(feed.run()))
         return store
 
+    def _losses(self) -> Callable[[Unavailable], None]:
+        """Counts the time since the first of several failures in a row."""
+        first = last = float("-inf")
+
+        def unanswered(error: Unavailable) -> None:
+            nonlocal first, last
+            now = asyncio.get_running_loop().time()
+            first, last = now if now - last > APART else first, now
+            if now - first >= self._patience:
+                self._lost = error
+                self.changed.set()
+
+        return unanswered
+
     async def next(self) -> None:
-        """Wait until something has changed since the last time."""
+        """Wait until something has changed since the last time. Raises Unavailable when the server is given up."""
         await self.changed.wait()
+        if self._lost is not None:
+            raise self._lost
         self.changed.clear()
 
     async def stop(self) -> None:

@@ -10,6 +10,7 @@ Rules:
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import sys
 from collections.abc import Awaitable, Callable
@@ -71,6 +72,8 @@ def speak(words: dict[str, Any], work: Callable[[Here], Awaitable[int | None]]) 
 
 async def _speak(words: dict[str, Any], work: Callable[[Here], Awaitable[int | None]]) -> int | None:
     access = find(words.get("kubeconfig") or "", words.get("context") or "")
+    # What the rooms below log is for those who ask; what a person has to know is said by the word itself.
+    logging.basicConfig(level=os.environ.get("TRAINYARD_LOG", "ERROR").upper())
     from trainyard.client import Api, ApiError, Unavailable
 
     try:

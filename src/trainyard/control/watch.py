@@ -190,13 +190,22 @@ class Source:
 class Feed(Generic[T]):
     """Drives one watch for ever: lists, watches, resumes, and tells `apply` what the machine says."""
 
-    def __init__(self, api: Api, source: Source, view: View[T], apply: Callable[[Said[T]], None]) -> None:
+    def __init__(
+        self,
+        api: Api,
+        source: Source,
+        view: View[T],
+        apply: Callable[[Said[T]], None],
+        unanswered: Callable[[Unavailable], None] = lambda error: None,
+    ) -> None:
+        """`unanswered` hears of each time that nobody answered; the feed tries again all the same."""
         self.source = source
         self.state: State[T] = Empty()
         self.failures = 0  # in a row, without a sign of life from a watch in between
         self._api = api
         self._view = view
         self._apply = apply
+        self._unanswered = unanswered
         self._exchange: asyncio.Task[float] | None = None
 
     async def run(self) -> None:
@@ -230,6 +239,8 @@ class Feed(Generic[T]):
         except NotFound as error:
             return self._failed(Missing() if self.source.optional else Refused(), error)
         except Unavailable as error:
+            if not error.code:
+                self._unanswered(error)
             answered = error.code not in (0, 429, 503)
             return max(self._failed(Refused() if answered else Lost(), error), error.retry_after or 0.0)
         except ApiError as error:

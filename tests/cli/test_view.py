@@ -40,6 +40,13 @@ def test_a_replica_that_waits_says_for_what() -> None:
     assert replica(pod("worker-0", deletionTimestamp=START)).state == "Terminating"
 
 
+def test_a_replica_that_was_told_to_go_has_not_failed() -> None:
+    gone = {"deletionTimestamp": START}
+    assert replica(pod("worker-0", "Failed", terminated(143, "Error"), **gone)).state == "Stopped"
+    assert replica(pod("worker-0", "Failed", terminated(1, "Error"), **gone)).state == "Failed"
+    assert replica(pod("worker-0", "Failed", terminated(143, "Error"))).state == "Failed"
+
+
 def test_a_replica_without_its_image_is_blocked_and_says_what_to_do() -> None:
     waiting = {"state": {"waiting": {"reason": "ErrImageNeverPull", "message": "name a file with --images"}}}
     board = Board()

@@ -69,3 +69,30 @@ def test_a_worker_whose_preparation_fails_for_good_fails_the_job(policy: str | N
     assert found["state"] == "Failed"
     failed = next(one for one in found["conditions"] if one["type"] == "Failed")
     assert "container fetch exited with code 2" in failed["message"]
+
+
+def gang_made_again(edit: Json | None = None) -> Life:
+    """A gang whose first attempt was killed, after its back-off."""
+    life = begun(MXJOB, mxjob())
+    life.run()
+    life.settle()
+    if edit:
+        life.edit(**edit)
+    life.end("example-worker-1kkf-0", 137)
+    life.settle()
+    life.step(later=11)
+    return life
+
+
+@pytest.mark.parametrize("edit", [None, {"backoffLimit": -1}], ids=["", "with an edit that is not understood"])
+def test_the_name_of_a_scheduler_does_not_lead_to_the_attempt_before(edit: Json | None) -> None:
+    """Its pod may be going for as long as it is given to: a worker that meets it there waits for ever (S33)."""
+    life = gang_made_again(edit)
+    life.settle()
+    selector = life.get("Service", "mxjob-1kkf")["spec"]["selector"]
+    jobs = [one for ref, one in life.objects.items() if ref.kind == "Job"]
+    assert len(jobs) == 4
+    for job in jobs:
+        labels = job["spec"]["template"]["metadata"]["labels"]
+        assert labels["trainyard.dev/attempt"] == "1"
+        assert selector.items() <= labels.items()

@@ -50,11 +50,12 @@ def ended(job: Job, replicas: list[Replica]) -> list[Delete]:
 def edited(job: Job, family: Family) -> tuple[list[Delete], list[Patch]]:
     """Extras after an edit of the spec: those it has no more, and those made from an older one.
 
-    Nothing is deleted while part of the spec is not followed: it does not say then what the job has.
+    Nothing is deleted while part of the spec is not followed: it does not say then what the job has. Nothing follows a
+    spec that is not understood; what no edit shapes is known all the same.
     """
-    if job.wanted.problems:
-        return [], []
-    followed = all(role.template is not None for role in job.roles)
+    known = not job.wanted.problems
+    followed = known and all(role.template is not None for role in job.roles)
+    shaped = any(job.kind.follows(role.name) for role in job.roles)
     extras = {Ref(extra.gvk.kind, extra.name): extra for extra in job.kind.extras(job)}
     deletes, patches = [], []
     carried = {job.carrier(role.name).gvk.kind for role in job.roles}
@@ -65,7 +66,7 @@ def edited(job: Job, family: Family) -> tuple[list[Delete], list[Patch]]:
         if extra is None:
             if followed:
                 deletes.append(_delete(job, child, "the spec does not have it any more"))
-        elif extra.digest != child.digest:
+        elif extra.digest != child.digest and (known or not shaped):
             patches.append(repair(extra, child.uid))
     return deletes, patches
 

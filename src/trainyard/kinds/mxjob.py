@@ -7,9 +7,11 @@ dist mode the job is a gang (settled.md S33): MXNet does not take a lost replica
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
 from trainyard.core import JOB_CARRIER, Extra, Job, Kind, Slot, Verdict, Wanted, broken, spelled
 from trainyard.core.model import JOB, POD, SERVICE
+from trainyard.core.names import digest
 from trainyard.kinds import replica_list
 from trainyard.kinds.accelerators import accelerate
 from trainyard.kinds.mxjob_spec import (
@@ -28,6 +30,7 @@ from trainyard.kinds.policies import policy_of
 from trainyard.kinds.services import headless
 from trainyard.kinds.templates import append_env, containers_of, copied
 from trainyard.objects import GVK, Json, Problem
+from trainyard.objects.labels import ATTEMPT
 from trainyard.schema import Schema, from_struct
 
 _schema = Schema({**from_struct(MxJobSpec), "x-kubernetes-preserve-unknown-fields": True})
@@ -113,7 +116,10 @@ def extras(job: Job) -> tuple[Extra, ...]:
     if not is_dist(job):
         return ()
     ports = {f"ps-root-port-{role.port}": role.port for role in job.roles if role.name == SCHEDULER}
-    return (Extra(SERVICE, subdomain(job), lambda: headless(job, job_labels(job), ports)),)
+    # Pods of the attempt before may be going for a while, under the same names: they are not to be met any more.
+    only = {ATTEMPT: str(job.memory.role(SCHEDULER).attempt)}
+    body = partial(headless, job, job_labels(job), ports, only)
+    return (Extra(SERVICE, subdomain(job), body, digest=digest(ports, only)),)
 
 
 def decides(job: Job) -> frozenset[Slot]:

@@ -1,0 +1,120 @@
+"""One program of the control plane: it leads a session of its own, and dies with us whatever kills us.
+
+Rules:
+- On Linux the kernel kills it when the *thread* that started it ends. So `start` is called in a thread that stays, and
+  never in a pool's.
+- A process that we have not waited for keeps its number, so no stranger is ever killed.
+- What it says goes to a file, and the end of that is part of every complaint about it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from trainyard.node.images import launch
+
+LAUNCH = (sys.executable, "-I", "-S", str(Path(launch.__file__).resolve()))
+"""What starts a program that dies with its parent: our process id and the program's words follow."""
+
+PORTS = range(
+    20_000, 32_000
+)  # below the ports that systems give to outgoing connections: a restart finds its port free
+LOOK = 0.03  # seconds between two looks at something that gives no sign
+TAIL = 15
+
+
+class ControlPlaneError(Exception):
+    """A part of the control plane did not do what it must. The text has what it said."""
+
+
+class Process:
+    """A program and its log."""
+
+    def __init__(self, name: str, command: Sequence[str], log: Path, env: Mapping[str, str]) -> None:
+        self.name, self.command, self.log, self.env = name, list(command), log, dict(env)
+        self._child: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int:
+        assert self._child is not None, f"{self.name} has not been started"
+        return self._child.pid
+
+    @property
+    def alive(self) -> bool:
+        return self._child is not None and self._child.poll() is None
+
+    def start(self) -> None:
+        """Start it, if it does not run. Its log goes on."""
+        if self.alive:
+            return
+        with self.log.open("ab") as words:
+            self._child = subprocess.Popen(
+                [*LAUNCH, str(os.getpid()), *self.command],
+                env=self.env,
+                stdin=subprocess.DEVNULL,
+                stdout=words,
+                stderr=words,
+                start_new_session=True,
+                cwd=self.log.parent,
+            )
+
+    def send(self, number: signal.Signals) -> None:
+        """To it and to all that it started."""
+        if self.alive:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.pid, number)
+
+    def end(self, number: signal.Signals = signal.SIGKILL, seconds: float = 20.0) -> None:
+        """Send the signal and wait until it is gone. One that is paused goes on first."""
+        if self._child is None:
+            return
+        self.send(number)
+        self.send(signal.SIGCONT)
+        try:
+            self._child.wait(seconds)
+        except subprocess.TimeoutExpired:
+            self.send(signal.SIGKILL)
+            self._child.wait()
+
+    def said(self) -> str:
+        """The end of its log."""
+        try:
+            return "\n".join(self.log.read_text(errors="replace").splitlines()[-TAIL:])
+        except FileNotFoundError:
+            return ""
+
+    def complain(self, what: str) -> ControlPlaneError:
+        return ControlPlaneError(f"{self.name} {what}; it said:\n{self.said()}")
+
+    def wait_until(self, true: Callable[[], bool], what: str, seconds: float = 60.0) -> None:
+        """Look until it is so. Raises ControlPlaneError when the program ends before that, or after `seconds`."""
+        until = time.monotonic() + seconds
+        while not true():
+            if not self.alive:
+                raise self.complain(f"ended before {what}")
+            if time.monotonic() > until:
+                raise self.complain(f"did not reach in {seconds:.0f} s that {what}")
+            time.sleep(LOOK)
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports of loopback that nobody listens on now."""
+    found: list[int] = []
+    for port in random.sample(PORTS, len(PORTS)):
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            found.append(port)
+        if len(found) == count:
+            return found
+    raise ControlPlaneError(
+        f"no {count} free ports between {PORTS.start} and {PORTS.stop} on loopback; end what listens"
+    )

@@ -23,7 +23,6 @@ from trainyard.objects import (
     revision_of,
     uid_of,
 )
-from trainyard.server.patches import merge
 
 NO_UID = "00000000-0000-4000-8000-000000000000"
 """The uid of a job that has none yet, so that the same file always gives the same plan. The second such job of the
@@ -180,6 +179,8 @@ def applied(world: World) -> Json:
 
 def _patched(obj: Json, patches: list[Json]) -> Json:
     """The object with the merge patches that are for it."""
+    from trainyard.server.patches import merge  # only here: the server's room loads an HTTP library
+
     for patch in patches:
         if (patch["kind"], patch["name"]) == (obj.get("kind"), name_of(obj)):
             obj = merge(obj, patch["patch"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from trainyard.core import Kind
-from trainyard.kinds import CHAINERJOB, ELASTICJOB, MXJOB, TFJOB
+from trainyard.kinds import ALL, CHAINERJOB, ELASTICJOB, MXJOB, TFJOB
 from trainyard.objects import Json, format_time, is_true
 from trainyard.testing.builders import tfjob
 from trainyard.testing.life import Life, begun
@@ -96,3 +96,20 @@ def test_the_name_of_a_scheduler_does_not_lead_to_the_attempt_before(edit: Json 
         labels = job["spec"]["template"]["metadata"]["labels"]
         assert labels["trainyard.dev/attempt"] == "1"
         assert selector.items() <= labels.items()
+
+
+def test_a_start_in_the_future_does_not_stop_a_worker_for_ever() -> None:
+    life = begun(ELASTICJOB, elasticjob(2))
+    life.run()
+    life.settle()
+    life.end("example-worker-0", 137)
+    life.get("Pod", "example-worker-0")["status"]["startTime"] = "2200-01-01T00:00:00Z"
+    assert [one.name for one in life.step().deletes] == ["example-worker-0"]
+
+
+def test_both_groups_of_a_gang_own_their_children_under_their_own_name() -> None:
+    for group in ("mlkube.io", "mxnet.mlkube.io"):
+        kind = next(one for one in ALL if one.gvk.kind == "MxJob" and one.gvk.group == group)
+        life = begun(kind, {**mxjob(), "apiVersion": f"{group}/v1beta1"})
+        owners = {one["metadata"]["ownerReferences"][0]["apiVersion"] for one in life.objects.values()}
+        assert owners == {f"{group}/v1beta1"}

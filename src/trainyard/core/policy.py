@@ -31,8 +31,8 @@ def retry_at(job: Job, end: End, failures: int, again: int, now: float) -> float
         due = (end.began or end.at) + FIRST_PAUSE
     else:
         due = end.at + pause(failures) if not end.disrupted else (end.began + pause(again) if again else now)
-    # An end that lies in the future was written by a clock that is wrong; it must not stop the job for ever.
-    return due if end.at <= now + FIRST_PAUSE else now
+    # A time that lies in the future was written by a clock that is wrong; it must not stop the job for ever.
+    return due if max(end.at, end.began) <= now + FIRST_PAUSE else now
 
 
 def refusal_pause(tries: int) -> float:

@@ -236,6 +236,8 @@ def _not_ours(this: Pass, found: Json) -> str:
     owner = controller_of(found)
     if owner is None or owner.get("uid") != this.uid:
         who = f"{owner.get('kind')} {owner.get('name')}" if owner else "nobody"
+        if found["metadata"].get("deletionTimestamp"):
+            return f"belongs to {who}, not to this job; it is being deleted: it is waited for"
         other = "RuntimeId" if this.kind.runtime_id else "name"
         return f"belongs to {who}, not to this job: delete or rename it, or give this job another {other}"
     if (found["metadata"].get("labels") or {}).get(OWNER) != this.uid:

@@ -33,7 +33,7 @@ async def set_suspend(here: Here, jobs: tuple[str, ...], wanted: bool) -> None:
             raise Said(f"{one.word} has ended ({end}): there is nothing to {'suspend' if wanted else 'resume'}")
     for one in found:
         if read(one.kind, one.job, Config()).policy.suspend == wanted:
-            out(f"{one.word} {'is suspended' if wanted else 'is not suspended'} already")
+            out(f"{one.word} is {'suspended already' if wanted else 'not suspended'}")
             continue
         await here.api.patch(one.gvk, one.namespace, one.name, {"spec": {"suspend": wanted}})
         out(f"{one.word} {'suspended' if wanted else 'resumed'}")

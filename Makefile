@@ -11,7 +11,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 /usr/bin/pyt
 
 COMPILE := -q --universal --generate-hashes --no-header --no-annotate --python-version 3.11
 
-.PHONY: help demo frameworks test test-fast lint format leftovers bench worlds worlds-big lock clean
+.PHONY: help demo frameworks test test-fast control-plane test-cluster lint format leftovers bench worlds worlds-big lock clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -51,11 +51,17 @@ frameworks: ## install what torch, ChainerMN and MXNet need of Debian (the rest 
 	{ apt-get update && apt-get install -y --no-install-recommends $$lacking; } >"$$log" 2>&1 || { tail -20 "$$log" >&2; exit 1; }
 
 test: $(VENV)/dev frameworks ## every test, all frameworks trained for real included
-	@$(BIN)/python -m pytest -q -n 3 --dist worksteal -m "not frameworks"
-	@$(BIN)/python -m pytest -q -m frameworks
+	@$(BIN)/python -m pytest -q -n 3 --dist worksteal -m "not frameworks and not cluster"
+	@$(BIN)/python -m pytest -q -m "frameworks and not cluster"
 
 test-fast: $(VENV)/dev ## what takes less than 90 seconds
-	@$(BIN)/python -m pytest -q -n 3 --dist worksteal -m "not frameworks and not slow and not network"
+	@$(BIN)/python -m pytest -q -n 3 --dist worksteal -m "not frameworks and not slow and not network and not cluster"
+
+control-plane: $(VENV)/runtime ## build or find etcd, the API server and the rest: needs Go, six to ten minutes, once
+	@$(BIN)/python -m trainyard.testing.control_plane_build
+
+test-cluster: $(VENV)/dev control-plane ## every test that needs a real control plane
+	@$(BIN)/python -m pytest -q -n 2 --dist loadscope -m cluster
 
 leftovers: $(VENV)/dev ## kill the runner, the watcher or the hub 50 times in each network, and look for what is left
 	@PYTHONPATH=src:tests/node $(BIN)/python tests/node/leftovers.py 50

@@ -20,19 +20,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import http.client
-import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 
 from trainyard.app.folder import Folder
 from trainyard.client import Api
-from trainyard.objects import Json
+from trainyard.objects import Json, decode, encode
 from trainyard.testing import control_plane_reaper as reaper
 from trainyard.testing.control_plane_audit import Audit
 from trainyard.testing.control_plane_build import programs
@@ -137,7 +137,7 @@ class ControlPlane:
             write(self.places.kubeconfig(short), self.identities.kubeconfig(self.url, user))
         for name, words in flags(self.places, self.options).items():
             self._parts[name] = self._process(name, words)
-        self.audit = Audit(self.places.audit, self.get, self._part(SERVER).wait_until)
+        self.audit = Audit(self.places.audit, partial(self.ask, "GET"), self._part(SERVER).wait_until)
 
     def _elsewhere(self) -> None:
         """Other ports, after one of them was taken. Any other end is no reason to try again."""
@@ -169,23 +169,18 @@ class ControlPlane:
         return self._part(SERVER).alive and self._part("etcd").alive and self._answers("/readyz")
 
     def _peopled(self) -> None:
-        account = "/api/v1/namespaces/default/serviceaccounts/default"
+        self.wait_for("/api/v1/namespaces/default/serviceaccounts/default")
+
+    def wait_for(self, path: str, seconds: float = 60.0) -> None:
+        """Until the object is there that the controllers are to make."""
         controllers = self._part("kube-controller-manager")
-        controllers.wait_until(lambda: self._answers(account), "there was a default ServiceAccount")
+        controllers.wait_until(lambda: self._answers(path), f"there was {path}", seconds)
 
     def _answers(self, path: str) -> bool:
         try:
-            return self._ask(path)[0] == 200
+            return self.ask("GET", path)[0] == 200
         except (OSError, http.client.HTTPException):
             return False
-
-    def _ask(self, path: str) -> tuple[int, bytes]:
-        secure = self.identities.secure()
-        connection = http.client.HTTPSConnection("127.0.0.1", self.places.api, timeout=ANSWER_SECONDS, context=secure)
-        with contextlib.closing(connection):
-            connection.request("GET", path, headers={"Authorization": f"Bearer {self.token()}"})
-            answer = connection.getresponse()
-            return answer.status, answer.read()
 
     # --- asking
 
@@ -211,13 +206,18 @@ class ControlPlane:
         bearer = token or self.identities.tokens.get(user, "")
         return Api(self.url, bearer, self.identities.secure("" if token else user), agent=f"test-{user}")
 
-    def get(self, path: str) -> Json:
-        """A GET as the administrator."""
-        code, body = self._ask(path)
-        if code != 200:
-            raise ControlPlaneError(f"GET {path}: {code} {body.decode(errors='replace')}")
-        found: Json = json.loads(body)
-        return found
+    def ask(self, method: str, path: str, body: Json | None = None, user: str = ADMIN) -> tuple[int, Json]:
+        """One request, without a client of ours: the code and the object of the answer."""
+        headers = {"Authorization": f"Bearer {self.token(user)}"} if user in self.identities.tokens else {}
+        if body is not None:
+            headers["Content-Type"] = "application/merge-patch+json" if method == "PATCH" else "application/json"
+        secure = self.identities.secure(user)
+        connection = http.client.HTTPSConnection("127.0.0.1", self.places.api, timeout=ANSWER_SECONDS, context=secure)
+        with contextlib.closing(connection):
+            connection.request(method, path, None if body is None else encode(body), headers)
+            answer = connection.getresponse()
+            said = answer.read()
+        return answer.status, decode(said) if said[:1] == b"{" else {"message": said.decode(errors="replace")}
 
     def kubectl(self, *words: str, user: str = ADMIN, stdin: str = "") -> str:
         """What kubectl prints, warnings after it. Raises ControlPlaneError with its words when it fails."""
@@ -276,7 +276,7 @@ class ControlPlane:
                 "annotations": {"kwok.x-k8s.io/node": "fake"},
             },
         }
-        self.kubectl("create", "-f", "-", stdin=json.dumps(node))
+        self.kubectl("create", "-f", "-", stdin=encode(node).decode())
         self.nodes[name] = self._process("kwok", node_flags(self.places, name), f"kwok-{name}")
         self.nodes[name].start()
         self.kubectl("wait", f"node/{name}", "--for=condition=Ready", "--timeout=60s")

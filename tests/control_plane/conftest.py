@@ -1,0 +1,12 @@
+"""The real control plane, and the tables of good and bad input that tests/kinds has."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from trainyard.testing.control_plane_fixtures import control_plane, installed, namespace
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "kinds"))  # pytest does the same, but only for what it collects
+
+__all__ = ["control_plane", "installed", "namespace"]

@@ -1,0 +1,293 @@
+"""The control plane for tests: it is real, it is what the flags say, and nothing of it is left however it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from trainyard import kinds
+from trainyard.client import Forbidden, Gone, Unavailable
+from trainyard.objects import GVK, Json
+from trainyard.testing.control_plane import ControlPlane
+from trainyard.testing.control_plane_audit import counted, of
+from trainyard.testing.control_plane_build import KUBERNETES
+from trainyard.testing.control_plane_fixtures import install
+from trainyard.testing.control_plane_flags import Options
+from trainyard.testing.samples import sample
+
+pytestmark = pytest.mark.cluster
+
+PODS = GVK("", "v1", "Pod", "pods")
+CONFIG_MAPS = GVK("", "v1", "ConfigMap", "configmaps")
+
+
+def until(true: Callable[[], bool], seconds: float = 60.0) -> None:
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end, "it did not come true"
+        time.sleep(0.05)
+
+
+def pod(name: str, **spec: object) -> Json:
+    containers = [{"name": "main", "image": "example/train:1"}]
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": {"containers": containers, **spec}}
+
+
+# --- up
+
+
+def test_it_is_the_pinned_kubernetes_and_kubectl_of_the_same_version_speaks_to_it(control_plane: ControlPlane) -> None:
+    found = json.loads(control_plane.kubectl("version", "-o", "json"))
+    assert found["clientVersion"]["gitVersion"] == found["serverVersion"]["gitVersion"] == f"v{KUBERNETES}"
+
+
+def test_a_second_up_starts_nothing(control_plane: ControlPlane) -> None:
+    before = [(one.name, one.pid) for one in control_plane.processes]
+    assert control_plane.up() is control_plane
+    assert [(one.name, one.pid) for one in control_plane.processes] == before
+
+
+def test_up_starts_again_what_has_died(control_plane: ControlPlane) -> None:
+    control_plane.stop("kube-scheduler")
+    before = {one.name: one.pid for one in control_plane.processes}
+    after = {one.name: one.pid for one in control_plane.up().processes}
+    assert [name for name in before if before[name] != after[name]] == ["kube-scheduler"]
+
+
+def test_helm_of_the_same_build_reaches_it(control_plane: ControlPlane) -> None:
+    ran = control_plane.run("helm", "list", "-o", "json")
+    assert (ran.returncode, json.loads(ran.stdout), ran.stderr) == (0, [], "")
+
+
+@pytest.mark.parametrize("user", ["admin", "alice", "bob", "carol"])
+def test_each_context_is_the_identity_of_its_name(control_plane: ControlPlane, user: str) -> None:
+    found = json.loads(control_plane.kubectl("auth", "whoami", "-o", "json", user=user))["status"]["userInfo"]
+    assert found["username"] == user
+    assert ("system:masters" in found["groups"]) == (user == "admin")
+    assert ("researchers" in found["groups"]) == (user == "carol")
+
+
+@pytest.mark.parametrize("user", ["alice", "bob", "carol"])
+async def test_all_but_the_administrator_may_nothing(control_plane: ControlPlane, user: str) -> None:
+    async with control_plane.api(user) as api:
+        with pytest.raises(Forbidden, match=f'User "{user}" cannot list resource "pods"'):
+            await api.list(PODS, "default")
+
+
+async def test_a_token_of_a_service_account_is_that_account(control_plane: ControlPlane, namespace: str) -> None:
+    control_plane.kubectl("create", "serviceaccount", "operator", "-n", namespace)
+    token = control_plane.kubectl("create", "token", "operator", "-n", namespace).strip()
+    async with control_plane.api(token=token) as api:
+        with pytest.raises(Forbidden, match=f"system:serviceaccount:{namespace}:operator"):
+            await api.list(PODS, namespace)
+
+
+def test_private_files_are_for_this_user_alone(control_plane: ControlPlane) -> None:
+    assert control_plane.folder.stat().st_mode & 0o777 == 0o700
+    for path in [*(control_plane.folder / "pki").iterdir(), *control_plane.folder.glob("*.kubeconfig")]:
+        if path.suffix in (".key", ".csv", ".kubeconfig"):
+            assert path.stat().st_mode & 0o777 == 0o600, path
+
+
+# --- the controllers
+
+
+def test_the_controllers_and_the_scheduler_work(control_plane: ControlPlane, namespace: str) -> None:
+    control_plane.add_node("kwok-1")
+    control_plane.kubectl("create", "deployment", "web", "--image=example/web:1", "--replicas=2", "-n", namespace)
+    control_plane.kubectl("rollout", "status", "deployment/web", "-n", namespace, "--timeout=60s")
+    found = json.loads(control_plane.kubectl("get", "pods", "-o", "json", "-n", namespace))["items"]
+    assert [(one["spec"]["nodeName"], one["status"]["phase"]) for one in found] == [("kwok-1", "Running")] * 2
+
+
+# --- faults
+
+
+async def test_the_state_outlives_etcd_and_the_api_server_and_a_watch_from_before_is_gone(
+    control_plane: ControlPlane, namespace: str
+) -> None:
+    async with control_plane.api() as api:
+        made = await api.create(CONFIG_MAPS, namespace, {"metadata": {"name": "kept"}})
+        for name in ("etcd", "kube-apiserver"):
+            control_plane.restart(name)
+        assert (await api.get(CONFIG_MAPS, namespace, "kept"))["metadata"]["uid"] == made["metadata"]["uid"]
+        with pytest.raises(Gone):
+            await old_watch(control_plane, namespace)
+
+
+async def old_watch(plane: ControlPlane, namespace: str) -> None:
+    """The new watch cache begins at the present. What is older is gone, said as an answer or as an event."""
+    async with plane.api() as api:
+        async for line in api.watch(CONFIG_MAPS, namespace, "1"):
+            event = json.loads(line)
+            assert event["type"] == "ERROR", event
+            raise Gone(event["object"]["code"], event["object"]["reason"], event["object"]["message"])
+
+
+async def test_a_paused_api_server_answers_nothing_until_it_goes_on(control_plane: ControlPlane) -> None:
+    async with control_plane.api() as api:
+        await api.list(CONFIG_MAPS, "default")
+        control_plane.pause()
+        asked = asyncio.create_task(api.list(CONFIG_MAPS, "default"))
+        assert await asyncio.wait([asked], timeout=0.5) == (set(), {asked})
+        control_plane.resume()
+        assert (await asked)["kind"] == "ConfigMapList"
+
+
+# --- the audit log
+
+
+async def test_the_audit_log_counts_requests_by_user_verb_and_resource(
+    control_plane: ControlPlane, namespace: str
+) -> None:
+    mark = control_plane.audit.mark()
+    async with control_plane.api() as admin, control_plane.api("alice") as alice:
+        for name in ("a", "b"):
+            await admin.create(CONFIG_MAPS, namespace, {"metadata": {"name": name}})
+        with pytest.raises(Forbidden):
+            await alice.list(PODS, namespace)
+        watch = admin.watch(CONFIG_MAPS, namespace)
+        await anext(watch)
+        found = [one for one in control_plane.audit.since(mark) if one.namespace == namespace]
+        await watch.aclose()
+    count = counted(found)
+    assert count["admin", "create", "configmaps"] == 2
+    assert count["admin", "watch", "configmaps"] == 1
+    (refused,) = of("alice", found)
+    assert (refused.verb, refused.resource, refused.code, refused.allowed) == ("list", "pods", 403, False)
+    assert {one.right for one in of("admin", found)} == {("configmaps", "create"), ("configmaps", "watch")}
+    assert {one.agent.partition("/")[0] for one in found if one.user == "alice"} == {"test-alice"}
+
+
+# --- otherwise than usual: one of its own for each
+
+
+@pytest.mark.slow
+async def test_too_many_requests_at_once_are_answered_429_with_a_time_to_wait() -> None:
+    async with ControlPlane(Options(inflight=2)) as plane, plane.api("alice") as api:
+        asked = [api.list(PODS, "default") for _ in range(300)]
+        answers = await asyncio.gather(*asked, return_exceptions=True)
+    refused = [one for one in answers if isinstance(one, Unavailable)]
+    assert refused and {(one.code, one.retry_after) for one in refused} == {(429, 1.0)}
+
+
+@pytest.mark.slow
+def test_an_older_version_is_emulated_and_takes_the_same_definitions_and_jobs() -> None:
+    with ControlPlane(Options(emulated="1.34")) as plane:
+        assert plane.ask("GET", "/version")[1]["emulationMinor"] == "34"
+        assert "Warning" not in install(plane)
+        for kind in kinds.ALL:
+            wire = {**sample(kind.gvk.kind), "apiVersion": kind.gvk.api_version, "metadata": {"name": "job"}}
+            path = f"/apis/{kind.gvk.api_version}/namespaces/default/{kind.gvk.plural}"
+            code, said = plane.ask("POST", path, wire)
+            assert code == 201, said
+
+
+@pytest.mark.slow
+def test_a_node_that_is_lost_becomes_unknown_and_its_pods_are_evicted() -> None:
+    toleration = {"key": "node.kubernetes.io/unreachable", "operator": "Exists", "tolerationSeconds": 1}
+    with ControlPlane(Options(node_loss=True)) as plane:
+        for name in ("lost", "well"):
+            plane.add_node(name)
+        for name in ("lost", "well"):
+            wire = pod(name, nodeSelector={"kubernetes.io/hostname": name}, tolerations=[toleration])
+            plane.kubectl("create", "-f", "-", stdin=json.dumps(wire))
+            plane.kubectl("wait", f"pod/{name}", "--for=condition=Ready", "--timeout=60s")
+        plane.lose_node("lost")
+        plane.kubectl("wait", "node/lost", "--for=condition=Ready=Unknown", "--timeout=60s")
+        plane.kubectl("wait", "pod/lost", "--for=condition=DisruptionTarget", "--timeout=60s")
+        found = plane.ask("GET", "/api/v1/namespaces/default/pods/well")[1]
+        assert "deletionTimestamp" not in found["metadata"]
+
+
+# --- the end
+
+
+class Started:
+    """The command in a process of its own, whose folders are below `place`."""
+
+    def __init__(self, place: Path) -> None:
+        self.place = place
+        self.child = subprocess.Popen(
+            [sys.executable, "-m", "trainyard.testing.control_plane"],
+            env={**os.environ, "TMPDIR": str(place)},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def below(self) -> dict[int, str]:
+        """Our processes that name the place, and when each began: a number may come again."""
+        found = {}
+        for path in Path("/proc").glob("[0-9]*"):
+            try:
+                words = (path / "cmdline").read_bytes().decode(errors="replace")
+                state, *rest = (path / "stat").read_text().rpartition(")")[2].split()
+            except (FileNotFoundError, ProcessLookupError):
+                continue
+            if str(self.place) in words and state != "Z":
+                found[int(path.name)] = rest[18]
+        return found
+
+    def names(self) -> set[str]:
+        found = set()
+        for pid in self.below():
+            words = Path(f"/proc/{pid}/cmdline")
+            found.add(Path(words.read_bytes().split(b"\0")[0].decode()).name if words.exists() else "")
+        return found
+
+
+@pytest.fixture
+def started(control_plane: ControlPlane, tmp_path: Path) -> Iterator[Started]:
+    """Built by now. A short path: sockets take no long one."""
+    one = Started(tmp_path)
+    yield one
+    one.child.kill()
+    one.child.wait()
+
+
+ENDS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", ENDS, ids=lambda one: one.name)
+def test_nothing_is_left_however_it_is_ended(started: Started, number: signal.Signals) -> None:
+    assert started.child.stdout is not None
+    config = started.child.stdout.readline().partition("KUBECONFIG=")[2].split()[0]
+    assert Path(config).is_file() and {"etcd", "kube-apiserver", "kube-scheduler"} <= started.names()
+    started.child.send_signal(number)
+    started.child.wait()
+    until(lambda: not started.below() and not list(started.place.iterdir()), 30)
+
+
+@pytest.mark.slow
+def test_nothing_is_left_of_one_that_is_killed_while_it_starts(started: Started) -> None:
+    until(lambda: "kube-apiserver" in started.names())
+    started.child.kill()
+    started.child.wait()
+    until(lambda: not started.below() and not list(started.place.iterdir()), 30)
+
+
+@pytest.mark.slow
+def test_what_even_the_reaper_left_is_removed_by_the_next(started: Started) -> None:
+    assert started.child.stdout is not None
+    started.child.stdout.readline()
+    (left,) = started.place.iterdir()
+    started.child.send_signal(signal.SIGSTOP)  # it holds the lock, so the reaper still waits when it is killed
+    for pid in started.below():
+        os.kill(pid, signal.SIGKILL)
+    started.child.kill()
+    started.child.wait()
+    until(lambda: not started.below())
+    assert left.is_dir()
+    with ControlPlane(parent=started.place) as plane:
+        assert list(started.place.iterdir()) == [plane.folder]
+    assert not list(started.place.iterdir())

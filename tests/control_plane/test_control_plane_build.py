@@ -1,0 +1,135 @@
+"""Where the programs of the control plane come from, and what is said when they cannot be had. Builds nothing."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from trainyard.testing import control_plane_build as build
+from trainyard.testing.control_plane_build import FILES, MODULE, NAMES, BuildError, find_go, key, programs
+
+
+def script(path: Path, text: str = "exit 0") -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return path
+
+
+@pytest.fixture
+def bin_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """All that PATH has. What is said is kept."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", str(folder))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv("KUBEBUILDER_ASSETS", raising=False)
+    return folder
+
+
+def go(folder: Path, version: str) -> Path:
+    """A stand-in that says its version, and builds an empty program unless it is told to fail."""
+    text = f"""case "$1" in
+version) echo go version {version} linux/amd64 ;;
+env) echo {folder} ;;
+build) [ ! -e {folder}/broken ] || {{ echo "no such host" >&2; exit 1; }}
+  while [ "$1" != -o ]; do shift; done; echo built >>{folder}/built; echo >"$2" ;;
+esac"""
+    return script(folder / "go", text)
+
+
+def test_a_go_that_is_too_old_is_said_with_the_fix(bin_folder: Path) -> None:
+    go(bin_folder, "go1.19.8")
+    with pytest.raises(BuildError, match=r"go is too old \(go version go1\.19\.8.*install Go 1\.26 or newer"):
+        find_go()
+
+
+def test_a_go_that_could_fetch_a_newer_one_is_told_how(bin_folder: Path) -> None:
+    go(bin_folder, "go1.24.4")
+    with pytest.raises(BuildError, match="set GOTOOLCHAIN=auto"):
+        find_go()
+
+
+def test_without_go_the_fix_names_every_way(bin_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(build, "USUAL", str(bin_folder))  # a machine may have one where Go's instructions put it
+    with pytest.raises(BuildError) as caught:
+        programs(list[str]().append)
+    for word in ("no Go found", "https://go.dev/dl/", "pip install", "KUBEBUILDER_ASSETS", "Debian"):
+        assert word in str(caught.value)
+
+
+def test_it_is_built_once_and_found_again_without_a_word(bin_folder: Path) -> None:
+    go(bin_folder, "go1.26.8")
+    said: list[str] = []
+    found = programs(said.append)
+    assert any("building the control plane" in text for text in said)
+    said.clear()
+    assert programs(said.append) == found and said == []
+    assert (bin_folder / "built").read_text() == "built\n"
+    assert found.keys() == set(NAMES) and all(path.resolve().name == "kube" for path in found.values())
+    assert sorted(path.name for path in found["etcd"].parents[1].iterdir()) == [".lock", found["etcd"].parent.name]
+
+
+def test_a_build_that_fails_leaves_no_folder_that_looks_whole_and_the_next_one_builds(bin_folder: Path) -> None:
+    go(bin_folder, "go1.26.8")
+    (bin_folder / "broken").touch()
+    with pytest.raises(BuildError, match="no such host"):
+        programs(list[str]().append)
+    (bin_folder / "broken").unlink()
+    assert programs(list[str]().append)["kubectl"].exists()
+
+
+def test_the_key_follows_the_files_and_the_go(
+    bin_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go(bin_folder, "go1.26.8")
+    first = key(find_go())
+    go(bin_folder, "go1.26.9")
+    second = key(find_go())
+    copy = tmp_path / "module"
+    shutil.copytree(MODULE, copy)
+    monkeypatch.setattr(build, "MODULE", copy)
+    assert key(find_go()) == second != first
+    keys = {second}
+    for name in FILES:
+        (copy / name).write_text((copy / name).read_text() + "\n")
+        keys.add(key(find_go()))
+    assert len(keys) == 1 + len(FILES)
+
+
+def test_programs_that_are_given_are_taken_and_need_no_go(
+    bin_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assets = tmp_path / "assets"
+    for name in NAMES:
+        script(assets / name)
+    monkeypatch.setenv("KUBEBUILDER_ASSETS", str(assets))
+    assert programs(list[str]().append) == {name: assets / name for name in NAMES}
+    assert os.listdir(bin_folder) == []
+
+
+def test_what_the_given_folder_lacks_is_built(
+    bin_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go(bin_folder, "go1.26.8")
+    assets = tmp_path / "assets"
+    for name in ("etcd", "kube-apiserver"):
+        script(assets / name)
+    monkeypatch.setenv("KUBEBUILDER_ASSETS", str(assets))
+    found = programs(list[str]().append)
+    assert {name for name, path in found.items() if path.parent == assets} == {"etcd", "kube-apiserver"}
+    assert found["kubectl"].exists()
+
+
+def test_a_given_folder_without_an_api_server_is_said_and_not_used(
+    bin_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go(bin_folder, "go1.26.8")
+    script(tmp_path / "assets" / "etcd")
+    monkeypatch.setenv("KUBEBUILDER_ASSETS", str(tmp_path / "assets"))
+    said: list[str] = []
+    assert programs(said.append)["etcd"].parent != tmp_path / "assets"
+    assert "it is not used" in said[0]

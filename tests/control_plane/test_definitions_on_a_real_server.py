@@ -1,0 +1,133 @@
+"""What the real API server says of our definitions and of jobs is what we say without one.
+
+Rules:
+- A refused job is refused there with every path that we name, and in our words; what the server adds is its own affair.
+- A job that is taken is stored with our defaults.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from typing import Any
+
+import pytest
+import test_admission
+import test_bad_input
+from broken_jobs import BROKEN
+
+from trainyard import kinds
+from trainyard.core import Kind
+from trainyard.objects import Json, Problem
+from trainyard.testing.control_plane import ControlPlane
+from trainyard.testing.control_plane_fixtures import install
+from trainyard.testing.samples import sample
+
+pytestmark = pytest.mark.cluster
+
+every_kind = pytest.mark.parametrize("kind", kinds.ALL, ids=lambda kind: f"{kind.gvk.kind}.{kind.gvk.group}")
+
+
+def wire(kind: Kind, job: Json) -> Json:
+    """The job as a person sends it."""
+    meta = {key: value for key, value in job.get("metadata", {}).items() if key in ("name", "labels", "annotations")}
+    return {**copy.deepcopy(job), "apiVersion": kind.gvk.api_version, "kind": kind.gvk.kind, "metadata": meta}
+
+
+def post(plane: ControlPlane, namespace: str, kind: Kind, job: Json) -> tuple[int, Json]:
+    return plane.ask("POST", f"/apis/{kind.gvk.api_version}/namespaces/{namespace}/{kind.gvk.plural}", job)
+
+
+def test_every_definition_is_taken_without_a_warning_and_established(installed: ControlPlane) -> None:
+    said = install(installed).splitlines()
+    assert len(said) == len(kinds.ALL) and all(line.startswith("customresourcedefinition") for line in said), said
+    found = json.loads(installed.kubectl("get", "crds", "-o", "json"))["items"]
+    for kind in kinds.ALL:
+        (one,) = [one for one in found if one["metadata"]["name"] == f"{kind.gvk.plural}.{kind.gvk.group}"]
+        conditions = {each["type"]: each["status"] for each in one["status"]["conditions"]}
+        assert conditions == {"NamesAccepted": "True", "Established": "True"}
+        assert one["status"]["acceptedNames"] == one["spec"]["names"]
+
+
+@every_kind
+def test_a_sample_is_stored_with_our_defaults_and_shown_in_columns(
+    installed: ControlPlane, namespace: str, kind: Kind
+) -> None:
+    job = wire(kind, sample(kind.gvk.kind))
+    code, stored = post(installed, namespace, kind, job)
+    assert code == 201, stored
+    full, problems = kinds.admit(kind, job)
+    assert not problems and stored["spec"] == full["spec"]
+    name = f"{kind.gvk.plural}.{kind.gvk.group}"
+    head, row = installed.kubectl("get", name, "-n", namespace).splitlines()
+    wanted = ["NAME", *(str(column["name"]).upper() for column in kind.columns if not column.get("priority"))]
+    assert head.split() == " ".join(wanted).split() and row.startswith(job["metadata"]["name"])
+
+
+GOOD = [
+    *test_bad_input.GOOD,
+    *(pytest.param(kinds.TFJOB, test_admission.job(spec), id=f"TfJob, {what}") for what, spec in test_admission.GOOD),
+]
+
+
+@pytest.mark.parametrize(("kind", "job"), GOOD)
+def test_good_input_is_stored_with_our_defaults(installed: ControlPlane, namespace: str, kind: Kind, job: Json) -> None:
+    code, stored = post(installed, namespace, kind, wire(kind, job))
+    assert code == 201, stored
+    assert stored["spec"] == kinds.admit(kind, wire(kind, job))[0]["spec"]
+
+
+BAD = [
+    *(pytest.param(*row.values[:2], id=row.id) for row in test_bad_input.ROWS),
+    *(pytest.param(kinds.TFJOB, test_admission.job(row[1]), id=f"TfJob, {row[0]}") for row in test_admission.BAD),
+]
+
+
+@pytest.mark.parametrize(("kind", "job"), BAD)
+def test_bad_input_is_refused_with_our_paths_and_our_words(installed: ControlPlane, kind: Kind, job: Json) -> None:
+    refused(installed, kind, post(installed, "default", kind, wire(kind, job)), kinds.admit(kind, wire(kind, job))[1])
+
+
+PAIRS = [
+    pytest.param(kind, new, old, id=f"{kind.gvk.kind}-{number}")
+    for kind in kinds.EACH
+    for number, (new, old) in enumerate(BROKEN[kind.gvk.kind])
+]
+
+
+@pytest.mark.parametrize(("kind", "new", "old"), PAIRS)
+def test_what_breaks_a_rule_is_refused_by_the_server_in_the_words_of_the_rule(
+    installed: ControlPlane, namespace: str, kind: Kind, new: Json, old: Json | None
+) -> None:
+    job = wire(kind, new)
+    if old is None:
+        refused(installed, kind, post(installed, namespace, kind, job), kinds.admit(kind, job)[1])
+        return
+    before = stored(installed, namespace, kind, old)
+    path = f"/apis/{kind.gvk.api_version}/namespaces/{namespace}/{kind.gvk.plural}/{before['metadata']['name']}"
+    answer = installed.ask("PUT", path, {**before, "spec": job["spec"]})
+    full = kinds.admit(kind, {**before, "spec": job["spec"]})[0]
+    refused(installed, kind, answer, kinds.check(kind)(full, before))
+
+
+def stored(plane: ControlPlane, namespace: str, kind: Kind, job: Json) -> Json:
+    """A job in the cluster, with the status that `job` has."""
+    code, made = post(plane, namespace, kind, wire(kind, job))
+    assert code == 201, made
+    path = f"/apis/{kind.gvk.api_version}/namespaces/{namespace}/{kind.gvk.plural}/{made['metadata']['name']}"
+    code, made = plane.ask("PUT", f"{path}/status", {**made, "status": job["status"]})
+    assert code == 200, made
+    return made
+
+
+def refused(plane: ControlPlane, kind: Kind, answer: tuple[int, Json], ours: list[Problem]) -> None:
+    """The server refuses, and every problem that we name is among its causes, at the same path, in the same words."""
+    code, said = answer
+    assert ours, "we find nothing wrong with it"
+    assert code == 422, said
+    causes: list[dict[str, Any]] = said["details"]["causes"]
+    for problem in ours:
+        assert any(cause["field"] == problem.path and problem.text in cause["message"] for cause in causes), (
+            str(problem),
+            [f"{cause['field']}: {cause['message']}" for cause in causes],
+        )

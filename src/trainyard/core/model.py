@@ -122,8 +122,10 @@ class Delete(NamedTuple):
 
 
 class Patch(NamedTuple):
-    """A merge patch of an existing object, which its body names by uid: a namesake is never changed. `subresource` "" is
-    the object itself."""
+    """A merge patch of an existing object, which its body names by uid: a namesake is never changed.
+
+    `subresource` "" is the object itself.
+    """
 
     gvk: GVK
     name: str

@@ -138,12 +138,13 @@ TYPE_FIELDS = {"TfJob": ("tfReplicaType", "MASTER"), "MxJob": ("mxReplicaType", 
 
 
 def has_started(kind: Kind, spec: Json) -> bool:
-    """What the transition rules compare with is a job that could be started: replicas, each type once."""
+    """What the transition rules compare with is a job that could be started: one list of replicas, each type once."""
     if kind.gvk.kind not in TYPE_FIELDS:
         return True
     field, default = TYPE_FIELDS[kind.gvk.kind]
     types = [item.get(field, default) for item in items_of(spec)]
-    return bool(types) and len(set(types)) == len(types)
+    both = all(spec.get(name) is not None for name in ("replicaSpecs", "replica_specs"))
+    return bool(types) and len(set(types)) == len(types) and not both
 
 
 def compare(kind: Kind, new: Json, old: Json | None) -> None:

@@ -99,6 +99,7 @@ class _Status(msgspec.Struct, gc=False):
 
 class _Spec(msgspec.Struct, gc=False):
     replicas: Any = None
+    restartPolicy: Any = None
 
 
 class _Object(msgspec.Struct, gc=False):
@@ -128,6 +129,7 @@ def child_of(obj: bytes | dict[str, Any], kind: str = "") -> Child:
     fields: dict[str, Any] = {}
     if kind == "Pod":
         fields = _pod_fields(status)
+        fields["in_place"] = wire.spec is not None and wire.spec.restartPolicy in ("Always", "OnFailure")
     elif kind == "Job":
         fields = _job_fields(status)
     elif kind == "StatefulSet":

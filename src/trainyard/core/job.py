@@ -28,7 +28,6 @@ class Role:
     template: Json | None  # None: the user's template is not what the job was started with, so nothing is made from it
     digest: str = ""  # of everything that shapes the role, defaults filled in
     container: str = ""  # whose exit code speaks for a replica; "" is the kind's own
-    in_place: bool = False  # its node starts an ended container again, so an exit is no end
 
     def resized(self, replicas: int) -> Role:
         return replace(self, replicas=replicas)

@@ -86,7 +86,6 @@ def _roles(spec: Json) -> tuple[Role, ...]:
             template,
             digest(template, policy),
             container=CONTAINER if has_container(template, CONTAINER) else first,
-            in_place=policy in IN_PLACE,
         ),
     )
 

@@ -154,6 +154,10 @@ def warn(job: Job) -> tuple[Problem, ...]:
     if job.wanted.spec.get("jobMode") == LOCAL and any(item.get("replicas") != 1 for item in items):
         text = "in local mode there is one WORKER, whatever replicas says; write replicas: 1"
         found.append(Problem("spec.replicaSpecs[].replicas", text))
+    for item in items if is_dist(job) else ():
+        if item.get("mxReplicaType") in (SERVER, WORKER) and item.get("replicas") == 0:
+            text = "MXNet waits for ever without one; write at least 1"
+            found.append(Problem(f"spec.replicaSpecs[{item['mxReplicaType']}].replicas", text))
     return (*found, *replica_list.policy_warnings(job))
 
 

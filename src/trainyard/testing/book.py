@@ -232,7 +232,7 @@ class Book:
         return replace(
             child, owner=kid.owner, phase=kid.phase, deleting=kid.deleting, disrupted=kid.disrupted,
             created=float(START + kid.number), started=float(kid.began), ended=float(kid.ended),
-            containers=pod_lines(one),
+            containers=pod_lines(one), in_place=kid.alone and self.cast.in_place({}, kid.slot),
         )  # fmt: skip
 
     def name(self, kid: Kid) -> str:

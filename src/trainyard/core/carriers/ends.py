@@ -10,7 +10,7 @@ from trainyard.core.model import Child, Slot
 def end_of(job: Job, slot: Slot, pod: Child, uid: str) -> End | None:
     """How the pod of a judged slot ended without success, None while it has not. `uid` is what is counted."""
     ours = speaker(job, slot, pod)
-    if ours and ours.state == "terminated" and ours.code and (pod.phase == "Failed" or not _in_place(job, slot)):
+    if ours and ours.state == "terminated" and ours.code and (pod.phase == "Failed" or not pod.in_place):
         culprit: Container | None = ours
     elif pod.phase == "Failed":
         bad = [one for one in containers(pod) if one.state == "terminated" and one.code]
@@ -33,11 +33,6 @@ def disrupted_end(pod: Child, uid: str) -> End:
     return End(uid, pod.ended, pod.started or pod.created, -1, pod.reason or "Deleted", "", True, False)
 
 
-def _in_place(job: Job, slot: Slot) -> bool:
-    role = job.role(slot.role)
-    return role is not None and role.in_place
-
-
 def speaker(job: Job, slot: Slot, pod: Child) -> Container | None:
     """The container that speaks for the replica. A pod of an older template may not have the one that the spec names
     now: then the kind's own speaks, or the only one that there is.
@@ -54,7 +49,7 @@ def succeeded(job: Job, slot: Slot, pod: Child, judged: bool) -> bool:
     ours = speaker(job, slot, pod)
     done = ours is not None and ours.state == "terminated" and ours.code == 0
     # The speaking container alone decides; elsewhere a failed pod is made again by its Job.
-    return done and (not _in_place(job, slot) if judged else pod.phase != "Failed")
+    return done and (not pod.in_place if judged else pod.phase != "Failed")
 
 
 def life(job: Job, slot: Slot, pod: Child | None) -> tuple[str, str]:

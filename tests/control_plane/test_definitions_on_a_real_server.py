@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import json
-from typing import Any
+import re
 
 import pytest
 import test_admission
@@ -17,11 +17,13 @@ import test_bad_input
 from broken_jobs import BROKEN
 
 from trainyard import kinds
-from trainyard.core import Kind
+from trainyard.core import Kind, broken, spelled
+from trainyard.kinds.crds import schema
 from trainyard.objects import Json, Problem
+from trainyard.schema import Schema
 from trainyard.testing.control_plane import ControlPlane
 from trainyard.testing.control_plane_fixtures import install
-from trainyard.testing.samples import sample
+from trainyard.testing.samples import chainerjob, sample, worker_set
 
 pytestmark = pytest.mark.cluster
 
@@ -77,15 +79,28 @@ def test_good_input_is_stored_with_our_defaults(installed: ControlPlane, namespa
     assert stored["spec"] == kinds.admit(kind, wire(kind, job))[0]["spec"]
 
 
+OTHERWISE = ("TfJob, nested too deep", "ChainerJob, a set that is null", "ElasticJob, a set that is null")
+"""What the server sees otherwise: it has no such limit, and it drops a null in a map before it looks."""
+
 BAD = [
-    *(pytest.param(*row.values[:2], id=row.id) for row in test_bad_input.ROWS),
-    *(pytest.param(kinds.TFJOB, test_admission.job(row[1]), id=f"TfJob, {row[0]}") for row in test_admission.BAD),
+    *(pytest.param(*row.values[:2], id=row.id) for row in test_bad_input.ROWS if row.id not in OTHERWISE),
+    *(
+        pytest.param(kinds.TFJOB, test_admission.job(row[1]), id=f"TfJob, {row[0]}")
+        for row in test_admission.BAD
+        if f"TfJob, {row[0]}" not in OTHERWISE
+    ),
 ]
 
 
 @pytest.mark.parametrize(("kind", "job"), BAD)
 def test_bad_input_is_refused_with_our_paths_and_our_words(installed: ControlPlane, kind: Kind, job: Json) -> None:
-    refused(installed, kind, post(installed, "default", kind, wire(kind, job)), kinds.admit(kind, wire(kind, job))[1])
+    refused(kind, post(installed, "default", kind, wire(kind, job)), wire(kind, job))
+
+
+def test_the_server_drops_a_null_in_a_map(installed: ControlPlane, namespace: str) -> None:
+    job = wire(kinds.CHAINERJOB, chainerjob({"ws0": None, "ws1": worker_set()}))
+    code, stored = post(installed, namespace, kinds.CHAINERJOB, job)
+    assert code == 201 and list(stored["spec"]["workerSets"]) == ["ws1"], stored
 
 
 PAIRS = [
@@ -101,13 +116,12 @@ def test_what_breaks_a_rule_is_refused_by_the_server_in_the_words_of_the_rule(
 ) -> None:
     job = wire(kind, new)
     if old is None:
-        refused(installed, kind, post(installed, namespace, kind, job), kinds.admit(kind, job)[1])
+        refused(kind, post(installed, namespace, kind, job), job)
         return
     before = stored(installed, namespace, kind, old)
     path = f"/apis/{kind.gvk.api_version}/namespaces/{namespace}/{kind.gvk.plural}/{before['metadata']['name']}"
-    answer = installed.ask("PUT", path, {**before, "spec": job["spec"]})
-    full = kinds.admit(kind, {**before, "spec": job["spec"]})[0]
-    refused(installed, kind, answer, kinds.check(kind)(full, before))
+    edited = {**before, "spec": job["spec"]}
+    refused(kind, installed.ask("PUT", path, edited), edited, before)
 
 
 def stored(plane: ControlPlane, namespace: str, kind: Kind, job: Json) -> Json:
@@ -120,14 +134,26 @@ def stored(plane: ControlPlane, namespace: str, kind: Kind, job: Json) -> Json:
     return made
 
 
-def refused(plane: ControlPlane, kind: Kind, answer: tuple[int, Json], ours: list[Problem]) -> None:
-    """The server refuses, and every problem that we name is among its causes, at the same path, in the same words."""
+NOT_CHECKED = "some validation rules were not checked because the object was invalid"
+MAP_KEY = re.compile(r"\[([^]\d][^]]*)]")
+
+
+def refused(kind: Kind, answer: tuple[int, Json], new: Json, old: Json | None = None) -> None:
+    """The server refuses, and names every path that we name, and says of rules what we say.
+
+    Of a wrong shape it speaks in its own words, and then it asks no rules. When a rule speaks, it writes the key of a
+    map in brackets, and names no metadata that the schema does not. A rule whose text has values says there its general
+    text.
+    """
     code, said = answer
-    assert ours, "we find nothing wrong with it"
     assert code == 422, said
-    causes: list[dict[str, Any]] = said["details"]["causes"]
-    for problem in ours:
-        assert any(cause["field"] == problem.path and problem.text in cause["message"] for cause in causes), (
-            str(problem),
-            [f"{cause['field']}: {cause['message']}" for cause in causes],
-        )
+    causes = [(MAP_KEY.sub(r".\1", cause["field"]), cause["message"]) for cause in said["details"]["causes"]]
+    full = kinds.admit(kind, new)[0]
+    wanted = [Problem(problem.path, "") for problem in Schema(schema(kind)).validate(full)]
+    if not any(NOT_CHECKED in message for _, message in causes):
+        for rule in spelled(kind.rules, kind.spellings):
+            wanted += [Problem(problem.path, rule.text) for problem in broken((rule,), full, old)]
+    assert wanted, f"we find nothing wrong with it, and the server does: {causes}"
+    for problem in wanted:
+        paths = (problem.path, "<nil>") if problem.path == "metadata.name" else (problem.path,)
+        assert any(field in paths and problem.text in message for field, message in causes), (problem, causes)

@@ -250,7 +250,8 @@ class ControlPlane:
     def start(self, name: str = SERVER) -> None:
         """Start it again, and return when the API server is ready."""
         self._part(name).start()
-        self._part(name).wait_until(self._ready, "the API server was ready")
+        stored = "/api/v1/namespaces/default"  # what is ready remembers for a while that etcd was there
+        self._part(name).wait_until(lambda: self._ready() and self._answers(stored), "the API server was ready")
 
     def restart(self, name: str = SERVER) -> None:
         self.stop(name)

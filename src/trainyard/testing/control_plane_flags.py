@@ -16,6 +16,7 @@ from pathlib import Path
 from trainyard.objects import encode
 
 NODE_LEASE_SECONDS = 8
+STAGES = Path(__file__).with_name("control_plane_kwok.yaml")
 AUDIT: Mapping[str, object] = {
     "apiVersion": "audit.k8s.io/v1",
     "kind": "Policy",
@@ -76,6 +77,7 @@ def node_flags(places: Places, name: str) -> list[str]:
     """KWOK as the kubelet of one node."""
     return [
         f"--kubeconfig={places.kubeconfig('kwok')}",
+        f"--config={STAGES}",
         f"--manage-single-node={name}",
         f"--node-lease-duration-seconds={NODE_LEASE_SECONDS}",
         "--cidr=10.244.0.0/16",  # pods' addresses, off the range of services

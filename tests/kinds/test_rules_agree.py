@@ -168,14 +168,16 @@ def compare(kind: Kind, new: Json, old: Json | None) -> None:
             assert bare == checked, f"without defaults: {rule.cel}"
 
 
+few_or_many = pytest.mark.parametrize("examples", [30, pytest.param(250, marks=pytest.mark.slow)])
 every_kind = pytest.mark.parametrize("kind", kinds.EACH, ids=lambda kind: kind.gvk.kind)
 
 
+@few_or_many
 @every_kind
-def test_a_rule_says_the_same_of_a_new_job_everywhere(kind: Kind) -> None:
+def test_a_rule_says_the_same_of_a_new_job_everywhere(kind: Kind, examples: int) -> None:
     job = sample(kind.gvk.kind)
 
-    @settings(max_examples=250, deadline=None)
+    @settings(max_examples=examples, deadline=None)
     @given(spec=SPECS[kind.gvk.kind], name=NAMES)
     def agree(spec: Json, name: str) -> None:
         compare(kind, {**job, "metadata": {"name": name}, "spec": spec}, None)
@@ -183,11 +185,12 @@ def test_a_rule_says_the_same_of_a_new_job_everywhere(kind: Kind) -> None:
     agree()
 
 
+@few_or_many
 @every_kind
-def test_a_rule_says_the_same_of_an_edit_everywhere(kind: Kind) -> None:
+def test_a_rule_says_the_same_of_an_edit_everywhere(kind: Kind, examples: int) -> None:
     job, specs = sample(kind.gvk.kind), SPECS[kind.gvk.kind]
 
-    @settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
+    @settings(max_examples=examples, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
     @given(spec=specs, old=specs, status=STATUSES, same=st.booleans())
     def agree(spec: Json, old: Json, status: Json | None, same: bool) -> None:
         kept: Json = {key: spec[key] for key in ("suspend", "RuntimeId") if key in spec}

@@ -180,9 +180,9 @@ async def test_a_quota_is_said_and_tried_again_until_there_is_room(stage: Stage)
     said = await stage.condition("Blocked")
     assert said["reason"] == "QuotaExceeded" and text in said["message"]
     await stage.happens(lambda: stage.running() == {"master": 1, "ps": 1})
-    tries = len(api.sent)
+    tries = len(api.writes)
     await looked(operator)  # not before its time
-    assert not [one for one in api.sent[tries:] if one.method == "POST"]
+    assert not [one for one in api.writes[tries:] if one.method == "POST"]
     full = False
     stage.later(3600)
     await stage.everybody()

@@ -61,7 +61,7 @@ control-plane: $(VENV)/runtime ## build or find etcd, the API server and the res
 	@$(BIN)/python -m trainyard.testing.control_plane_build
 
 test-cluster: $(VENV)/dev control-plane ## every test that needs a real control plane
-	@$(BIN)/python -m pytest -q -n 2 --dist loadscope -m cluster
+	@$(BIN)/python -m pytest -q -n 2 --dist worksteal -m cluster
 
 leftovers: $(VENV)/dev ## kill the runner, the watcher or the hub 50 times in each network, and look for what is left
 	@PYTHONPATH=src:tests/node $(BIN)/python tests/node/leftovers.py 50

@@ -7,6 +7,7 @@ import itertools
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -18,11 +19,13 @@ import pytest
 from trainyard import kinds
 from trainyard.client import Api, Forbidden, Gone, Unavailable
 from trainyard.objects import GVK, Json
+from trainyard.testing import control_plane as control_plane_module
 from trainyard.testing.control_plane import ControlPlane
 from trainyard.testing.control_plane_audit import counted, of
 from trainyard.testing.control_plane_build import KUBERNETES
 from trainyard.testing.control_plane_fixtures import install
 from trainyard.testing.control_plane_flags import Options
+from trainyard.testing.control_plane_process import free_ports
 from trainyard.testing.samples import sample
 
 pytestmark = pytest.mark.cluster
@@ -169,6 +172,18 @@ async def test_the_audit_log_counts_requests_by_user_verb_and_resource(
     assert {one.agent.partition("/")[0] for one in found if one.user == "alice"} == {"test-alice"}
 
 
+@pytest.mark.slow
+def test_a_port_that_is_taken_between_the_look_and_the_start_is_left_for_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        answers = [[*free_ports(2), other.getsockname()[1]], free_ports(3)]
+        monkeypatch.setattr(control_plane_module, "free_ports", lambda count: answers.pop(0))
+        with ControlPlane() as plane:
+            assert plane.ask("GET", "/version")[0] == 200
+    assert not answers
+
+
 # --- otherwise than usual: one of its own for each
 
 
@@ -211,7 +226,8 @@ def test_an_older_version_is_emulated_and_takes_the_same_definitions_and_jobs() 
 
 @pytest.mark.slow
 def test_a_node_that_is_lost_becomes_unknown_and_its_pods_are_evicted() -> None:
-    toleration = {"key": "node.kubernetes.io/unreachable", "operator": "Exists", "tolerationSeconds": 1}
+    unreachable = {"key": "node.kubernetes.io/unreachable", "operator": "Exists", "effect": "NoExecute"}
+    toleration = {**unreachable, "tolerationSeconds": 1}
     with ControlPlane(Options(node_loss=True)) as plane:
         for name in ("lost", "well"):
             plane.add_node(name)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -36,7 +38,7 @@ def go(folder: Path, version: str) -> Path:
 version) echo go version {version} linux/amd64 ;;
 env) echo {folder} ;;
 build) [ ! -e {folder}/broken ] || {{ echo "no such host" >&2; exit 1; }}
-  while [ "$1" != -o ]; do shift; done; echo built >>{folder}/built; echo >"$2" ;;
+  echo "$GOCACHE" >{folder}/compiled; while [ "$1" != -o ]; do shift; done; echo built >>{folder}/built; echo >"$2" ;;
 esac"""
     return script(folder / "go", text)
 
@@ -133,3 +135,44 @@ def test_a_given_folder_without_an_api_server_is_said_and_not_used(
     said: list[str] = []
     assert programs(said.append)["etcd"].parent != tmp_path / "assets"
     assert "it is not used" in said[0]
+
+
+def test_who_comes_second_waits_and_takes_what_the_first_has_built(bin_folder: Path) -> None:
+    go(bin_folder, "go1.26.8")
+    place = build.cache_folder() / key(find_go())
+    place.parent.mkdir(parents=True)
+    said: list[str] = []
+    waits = threading.Event()
+
+    def say(text: str) -> None:
+        said.append(text)
+        waits.set()
+
+    with ThreadPoolExecutor() as pool:
+        with build._turn(place.parent, say):
+            second = pool.submit(programs, say)
+            assert waits.wait(10) and "waiting for it" in said[0]
+            place.mkdir()
+        assert second.result(10)["etcd"] == place / "etcd"
+    assert not (bin_folder / "built").exists()
+
+
+def test_with_little_room_what_go_compiles_is_removed_and_that_is_said(
+    bin_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go(bin_folder, "go1.26.8")
+    monkeypatch.setattr(build, "PLENTY", 1 << 40)
+    said: list[str] = []
+    place = programs(said.append)["etcd"].parent
+    assert "little room" in said[-1]
+    compiled = Path((bin_folder / "compiled").read_text().strip())
+    assert compiled.is_relative_to(place.with_name(f"{place.name}.part")) and not compiled.exists()
+    assert {path.name for path in place.iterdir()} == {"kube", *NAMES}
+
+
+def test_with_no_room_nothing_is_begun(bin_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    go(bin_folder, "go1.26.8")
+    monkeypatch.setattr(build, "NEEDED", 1 << 40)
+    with pytest.raises(BuildError, match="make room, or name a larger disk with XDG_CACHE_HOME"):
+        programs(list[str]().append)
+    assert not (bin_folder / "built").exists()

@@ -267,7 +267,9 @@ class ControlPlane:
     # --- nodes
 
     def add_node(self, name: str, **labels: str) -> None:
-        """A node whose kubelet is KWOK: pods that the scheduler puts there are Running at once."""
+        """A node whose kubelet is KWOK: pods that the scheduler puts there are Running at once. Once is enough."""
+        if name in self.nodes:
+            return
         node: Json = {
             "apiVersion": "v1",
             "kind": "Node",

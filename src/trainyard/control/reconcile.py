@@ -179,7 +179,7 @@ class Shell:
         try:
             made = await self._api.create(create.gvk, this.namespace, obj)
         except AlreadyExists as error:
-            found = await self._api.get(create.gvk, this.namespace, create.name)
+            found = await self._holder(this, create)
             if why := _not_ours(this, found):
                 taken = f'{create.gvk.kind} "{create.name}" exists already and {why}'
                 self._refuse(this, create, error, taken)
@@ -193,6 +193,13 @@ class Shell:
         this.memory.refused.pop(create.ref, None)
         this.memory.advanced = True
         self._note(this, create.gvk, made)
+
+    async def _holder(self, this: Pass, create: Create) -> Json:
+        """What has the name already. By a list of one: who may list needs no right to get. Conflict when it has gone."""
+        listed = await self._api.list(create.gvk, this.namespace, field_selector=f"metadata.name={create.name}")
+        for found in listed.get("items") or ():
+            return {"apiVersion": create.gvk.api_version, "kind": create.gvk.kind, **found}
+        raise Conflict(409, "Conflict", f'{create.gvk.kind} "{create.name}" has gone since it was in the way')
 
     def _refuse(self, this: Pass, create: Create, error: ApiError, message: str) -> None:
         before = this.memory.refused.get(create.ref)

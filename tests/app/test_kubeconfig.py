@@ -2,13 +2,16 @@ from __future__ import annotations
 
 import base64
 import ssl
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from trainyard.app.kubeconfig import Access, KubeconfigError, find, read
+from trainyard.app.kubeconfig import Access, KubeconfigError, find, in_cluster, read
+
+V1 = "client.authentication.k8s.io/v1"
 
 
 def written(path: Path, user: Any = None, cluster: Any = None, **top: Any) -> Path:
@@ -67,7 +70,20 @@ def test_of_several_files_the_first_that_says_something_wins(tmp_path: Path) -> 
         ({"cluster": {"server": ""}}, "server is missing"),
         ({"cluster": {"certificate-authority": "no.pem"}}, "no.pem, which cannot be read"),
         ({"cluster": {"certificate-authority-data": "%"}}, "certificate-authority-data is not base64"),
-        ({"user": {"exec": {"command": "aws"}}}, "users[u].user.exec cannot be used here; write a token"),
+        (
+            {"user": {"auth-provider": {"name": "gcp"}}},
+            "user.auth-provider cannot be used here; write a token",
+        ),
+        ({"user": {"exec": {"command": "aws"}}}, "users[u].user.exec.apiVersion is None; write client.authentication"),
+        ({"user": {"exec": {"apiVersion": V1}}}, "users[u].user.exec.command is missing; write the program's name"),
+        (
+            {"user": {"exec": {"apiVersion": V1, "command": "a", "interactiveMode": "Always"}}},
+            "users[u].user.exec.interactiveMode is Always: nobody is asked here",
+        ),
+        (
+            {"user": {"exec": {"apiVersion": V1, "command": "a", "env": [{"value": "x"}]}}},
+            "users[u].user.exec.env has an entry without a name",
+        ),
     ],
 )
 def test_what_is_wrong_is_named_with_the_fix(tmp_path: Path, change: dict[str, Any], words: str) -> None:
@@ -113,3 +129,50 @@ def test_tls_is_checked_unless_the_file_says_otherwise() -> None:
     assert loose is not None and loose.verify_mode == ssl.CERT_NONE
     with pytest.raises(ssl.SSLError):
         Access("https://x", ca=b"no certificate").secure()
+
+
+def pod_folder(path: Path) -> Path:
+    for name, text in {"token": "mine\n", "ca.crt": "PEM", "namespace": "team"}.items():
+        (path / name).write_text(text)
+    return path
+
+
+def test_in_a_pod_the_service_account_says_who_we_are(tmp_path: Path) -> None:
+    env = {"KUBERNETES_SERVICE_HOST": "10.96.0.1", "KUBERNETES_SERVICE_PORT": "443"}
+    access = in_cluster(env, pod_folder(tmp_path))
+    assert access is not None and "mine" not in repr(access)
+    assert (access.server, access.namespace, access.token, access.ca) == (
+        "https://10.96.0.1:443",
+        "team",
+        "mine",
+        b"PEM",
+    )
+    ours = in_cluster({"KUBERNETES_SERVICE_HOST": "fd00::1", "KUBERNETES_SERVICE_PORT": "6443"}, tmp_path)
+    assert ours is not None and ours.server == "https://[fd00::1]:6443"
+
+
+def test_what_is_no_pod_has_no_service_account(tmp_path: Path) -> None:
+    assert in_cluster({"KUBERNETES_SERVICE_HOST": "10.96.0.1"}, tmp_path) is None
+    assert in_cluster({}, pod_folder(tmp_path)) is None
+
+
+async def test_credentials_follow_the_files_of_a_kubeconfig(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("one")
+    path = written(tmp_path / "k", {"tokenFile": "token"})
+    who = read([path]).credentials()
+    before = (await who.identity()).token
+    (tmp_path / "token").write_text("another")
+    assert (before, (await who.identity()).token) == ("one", "another")
+    written(path, {"token": "inside"})
+    assert (await who.identity()).token == "inside"
+
+
+async def test_a_plugin_beside_the_kubeconfig_is_asked_and_told_of_the_cluster(tmp_path: Path) -> None:
+    code = "import json, os; told = json.loads(os.environ['KUBERNETES_EXEC_INFO'])\n"
+    code += "status = {'token': told['spec']['cluster']['server'] + os.environ['MORE']}\n"
+    code += "print(json.dumps({'apiVersion': told['apiVersion'], 'kind': 'ExecCredential', 'status': status}))\n"
+    (tmp_path / "login").write_text(f"#!{sys.executable}\n{code}")
+    (tmp_path / "login").chmod(0o700)
+    spec = {"apiVersion": V1, "command": "./login", "env": [{"name": "MORE", "value": "+"}], "provideClusterInfo": True}
+    access = read([written(tmp_path / "k", {"exec": spec})])
+    assert (await access.credentials().identity()).token == "https://example.invalid:6443+"

@@ -4,8 +4,9 @@ Rules:
 - `--kubeconfig`, else $KUBECONFIG (several files, the first that says something wins), else the background cluster.
   ~/.kube/config is never taken unasked: `trainyard delete` must not reach a cluster that nobody thought of.
 - Read are: server, certificate-authority(-data), insecure-skip-tls-verify, token, tokenFile,
-  client certificates, namespace. What we cannot do (exec, auth-provider, a password) is refused with the fix.
+  client certificates, exec, namespace. What we cannot do (auth-provider, a password) is refused with the fix.
 - Relative paths are relative to the file that holds them.
+- In a pod the folder of the service account says it all. `credentials` reads again whatever came from files.
 """
 
 from __future__ import annotations
@@ -14,19 +15,23 @@ import base64
 import binascii
 import os
 import ssl
-import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
 from trainyard.app.background import Background
 from trainyard.objects import Json
 
+if TYPE_CHECKING:
+    from trainyard.client import Credentials, Identity
+
 SECTIONS = {"clusters": "cluster", "users": "user", "contexts": "context"}
-CANNOT = ("exec", "auth-provider", "username", "password")
+CANNOT = ("auth-provider", "username", "password")
+SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 
 class KubeconfigError(Exception):
@@ -44,23 +49,51 @@ class Access:
     certificate: bytes = field(default=b"", repr=False)  # PEM, with its key
     insecure: bool = False
     source: str = ""
+    plugin: Json | None = field(default=None, repr=False, compare=False)  # `exec`, its command as a path
+    files: tuple[Path, ...] = field(default=(), repr=False, compare=False)  # all that this was read from
+    again: Callable[[], Access] | None = field(default=None, repr=False, compare=False)
 
     def secure(self) -> ssl.SSLContext | None:
         """The TLS context, None where the system's own will do."""
-        if not (self.ca or self.certificate or self.insecure):
-            return None
-        context = ssl.create_default_context(cadata=self.ca.decode("ascii", "replace") if self.ca else None)
-        if self.insecure:
-            context.check_hostname = False
-            context.verify_mode = ssl.CERT_NONE
-        if self.certificate:
-            with (
-                tempfile.NamedTemporaryFile() as file
-            ):  # 0600; Python's ssl takes a client certificate from a file only
-                file.write(self.certificate)
-                file.flush()
-                context.load_cert_chain(file.name)
-        return context
+        return self._secure(self.certificate)
+
+    def _secure(self, certificate: bytes) -> ssl.SSLContext | None:
+        from trainyard.client.credentials import tls
+
+        return tls(self.ca, certificate, self.insecure)
+
+    def identity(self) -> Identity:
+        from trainyard.client import Identity
+
+        return Identity(self.token, self.secure())
+
+    def credentials(self) -> Credentials:
+        """Who we are there, for as long as it takes. Raises OSError or ValueError for certificates of no use."""
+        from trainyard.client.credentials import Files, Fixed, Plugin, Program
+
+        if self.plugin is not None:
+            self.secure()  # what is wrong with the authority's certificate is said now
+            spec = self.plugin
+            program = Program(
+                version=str(spec["apiVersion"]),
+                command=str(spec["command"]),
+                args=tuple(map(str, spec.get("args") or ())),
+                env={str(one["name"]): str(one.get("value", "")) for one in spec.get("env") or ()},
+                cluster=self._told() if spec.get("provideClusterInfo") else None,
+                hint=str(spec.get("installHint") or ""),
+            )
+            return Plugin(program, self._secure)
+        again = self.again
+        if again is None:
+            return Fixed(self.token, self.secure())
+        return Files(self.files, lambda: again().identity())
+
+    def _told(self) -> Json:
+        """What a plugin hears of the cluster."""
+        told: Json = {"server": self.server, "insecure-skip-tls-verify": self.insecure}
+        if self.ca:
+            told["certificate-authority-data"] = base64.b64encode(self.ca).decode()
+        return told
 
 
 def find(named: str = "", context: str = "", env: Mapping[str, str] = os.environ) -> Access:
@@ -75,6 +108,30 @@ def find(named: str = "", context: str = "", env: Mapping[str, str] = os.environ
         kubectls = Path(env.get("HOME") or "/nonexistent") / ".kube" / "config"
         raise KubeconfigError(f"{text} (kubectl's own is {kubectls})" if kubectls.is_file() else text)
     return read([cluster.kubeconfig], context)
+
+
+def in_cluster(env: Mapping[str, str] = os.environ, folder: Path = SERVICE_ACCOUNT) -> Access | None:
+    """Whom a pod is: its service account. None where this is no pod."""
+    host, port = env.get("KUBERNETES_SERVICE_HOST", ""), env.get("KUBERNETES_SERVICE_PORT", "443")
+    token, ca, place = folder / "token", folder / "ca.crt", folder / "namespace"
+    if not host or not token.is_file():
+        return None
+    return Access(
+        server=f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}",
+        namespace=_text(place, place.name if place.is_file() else "") or "default",
+        token=_read(token, token).decode("utf-8", "replace").strip(),
+        ca=_read(ca, ca),
+        source=str(folder),
+        files=(token, ca),
+        again=partial(_must, env, folder),
+    )
+
+
+def _must(env: Mapping[str, str], folder: Path) -> Access:
+    access = in_cluster(env, folder)
+    if access is None or not access.token:
+        raise KubeconfigError(f"{folder}/token is not there now")
+    return access
 
 
 def read(paths: Sequence[Path], context: str = "") -> Access:
@@ -95,7 +152,13 @@ def read(paths: Sequence[Path], context: str = "") -> Access:
         raise KubeconfigError(f"{source}: clusters[{chosen.get('cluster')}].cluster.server is missing; write its URL")
     token = str(user.get("token") or "") or _text(home, user.get("tokenFile"))
     certificate = _bytes(home, user, "client-certificate") + b"\n" + _bytes(home, user, "client-key")
-    if not token and not certificate.strip() and (hard := [word for word in CANNOT if user.get(word)]):
+    plugin = None if token or certificate.strip() else _plugin(home, user, f"{source}: users[{who}].user.exec")
+    if (
+        not token
+        and not certificate.strip()
+        and plugin is None
+        and (hard := [word for word in CANNOT if user.get(word)])
+    ):
         fix = "write a token or a client certificate, for example with `kubectl create token`"
         raise KubeconfigError(f"{source}: users[{who}].user.{hard[0]} cannot be used here; {fix}")
     return Access(
@@ -106,7 +169,35 @@ def read(paths: Sequence[Path], context: str = "") -> Access:
         certificate=certificate if certificate.strip() else b"",
         insecure=cluster.get("insecure-skip-tls-verify") is True,
         source=source,
+        plugin=plugin,
+        files=tuple(path for path, _ in loaded) + _named(place, cluster) + _named(home, user),
+        again=partial(read, paths, context),
     )
+
+
+def _named(file: Path, holder: Json) -> tuple[Path, ...]:
+    """The files that an entry names."""
+    names = ("certificate-authority", "client-certificate", "client-key", "tokenFile")
+    return tuple(file.parent / str(holder[name]) for name in names if holder.get(name))
+
+
+def _plugin(file: Path, user: Json, where: str) -> Json | None:
+    """A user's `exec`, checked. A command with a slash is a path beside the kubeconfig."""
+    spec = user.get("exec")
+    if not spec:
+        return None
+    known = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
+    if not isinstance(spec, dict) or not isinstance(spec.get("command"), str) or not spec["command"]:
+        raise KubeconfigError(f"{where}.command is missing; write the program's name")
+    if spec.get("apiVersion") not in known:
+        raise KubeconfigError(f"{where}.apiVersion is {spec.get('apiVersion')!r}; write {known[0]}")
+    if spec.get("interactiveMode") == "Always":
+        fix = "nobody is asked here; write IfAvailable or Never"
+        raise KubeconfigError(f"{where}.interactiveMode is Always: {fix}")
+    if not all(isinstance(one, dict) and one.get("name") for one in spec.get("env") or ()):
+        raise KubeconfigError(f"{where}.env has an entry without a name; write name: and value:")
+    command = spec["command"]
+    return {**spec, "command": str((file.parent / command).absolute()) if "/" in command else command}
 
 
 def _load(path: Path) -> Json:

@@ -77,7 +77,7 @@ async def _speak(words: dict[str, Any], work: Callable[[Here], Awaitable[int | N
     from trainyard.client import Api, ApiError, Unavailable
 
     try:
-        api = Api(access.server, access.token, access.secure())
+        api = Api(access.server, access.credentials())
     except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
         raise Said(f"{access.source}: its certificates cannot be used ({error}); write them anew", CANNOT) from None
     try:

@@ -20,7 +20,7 @@ async def jobs_of(cluster: Background, seconds: float) -> list[tuple[str, str, s
 
     try:
         access = read([cluster.kubeconfig])
-        async with asyncio.timeout(seconds), Api(access.server, access.token, access.secure()) as api:
+        async with asyncio.timeout(seconds), Api(access.server, access.credentials()) as api:
             found = await listed(Here(api, "", access))
     except (KubeconfigError, Said, ApiError, OSError, ValueError, TimeoutError):
         return None

@@ -1,10 +1,12 @@
 """One HTTP client for a Kubernetes API server, real or embedded.
 
 The room's idea: requests and answers are values (request.py, pure), failures are one tree (errors.py), and a thin
-transport (api.py) moves bytes between them. It knows no kind of job, never retries and never decides.
+transport (api.py) moves bytes between them, as whoever credentials.py says we are. It knows no kind of job and decides
+nothing.
 """
 
 from trainyard.client.api import Api
+from trainyard.client.credentials import Credentials, Identity
 from trainyard.client.errors import (
     AlreadyExists,
     ApiError,
@@ -22,8 +24,10 @@ __all__ = [
     "Api",
     "ApiError",
     "Conflict",
+    "Credentials",
     "Forbidden",
     "Gone",
+    "Identity",
     "Invalid",
     "NotFound",
     "Request",

@@ -1,7 +1,8 @@
 """The HTTP client: `Api` sends what request.py builds and raises what errors.py draws.
 
 Rules for this file:
-- It never retries and never decides. A connection that fails, breaks or stays silent is `Unavailable`.
+- It never retries and never decides. A connection that fails, breaks or stays silent is `Unavailable`. One exception:
+  after a 401, which no server acts on, a request is sent again if there is another identity to send it with.
 - Short requests share a pool of connections and have a total time. Streams (watches, logs) have connections of their
   own, so that a hundred followed logs do not starve one write.
 - A watch has no read time-out, because silence is normal; the server is told to end it after a while, and a peer
@@ -14,17 +15,19 @@ from __future__ import annotations
 import random
 import socket
 import ssl
-from collections.abc import AsyncGenerator, AsyncIterator
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from types import TracebackType
+from types import SimpleNamespace, TracebackType
 
 import aiohttp
 from yarl import URL
 
 from trainyard import __version__
 from trainyard.client import request as requests
-from trainyard.client.errors import Unavailable
+from trainyard.client.credentials import Credentials, Fixed, Identity
+from trainyard.client.errors import ApiError, Unavailable
 from trainyard.client.request import EVERYTHING, Query, Request, Selection
 from trainyard.objects import GVK, Json
 
@@ -37,20 +40,32 @@ BUFFER = 1 << 20
 
 
 class Api:
-    """One API server. Use as `async with Api(url) as api`, or call `close`. `ca` is a file, or a whole TLS context."""
+    """One API server. Use as `async with Api(url) as api`, or call `close`. `ca` is a file, or a whole TLS context.
+
+    Before the first request may be set: `guard`, called with each request at the last moment before it is sent (what it
+    raises is raised instead), and `observe`, called with each request, the answer's code (0: none) and the seconds.
+    """
+
+    guard: Callable[[Request], None] | None = None
+    observe: Callable[[Request, int, float], None] | None = None
 
     def __init__(
-        self, url: str, token: str = "", ca: str | Path | ssl.SSLContext | None = None, agent: str = "trainyard"
+        self,
+        url: str,
+        token: str | Credentials = "",
+        ca: str | Path | ssl.SSLContext | None = None,
+        agent: str = "trainyard",
     ) -> None:
+        """`token` may be Credentials, which then also say whom to trust."""
         self.url = url.rstrip("/")
         self._headers = {
             "Accept": "application/json",
             "Accept-Encoding": "identity",
             "User-Agent": f"{agent}/{__version__}",
         }
-        if token:
-            self._headers["Authorization"] = f"Bearer {token}"
+        self._token = token
         self._ca = ca
+        self._credentials: Credentials | None = None
         self._short: aiohttp.ClientSession | None = None
         self._long: aiohttp.ClientSession | None = None
 
@@ -160,10 +175,19 @@ class Api:
 
     async def send(self, request: Request) -> bytes:
         """Send one request; the body of a good answer. With `stream` the only door to the network."""
+        identity = await self._who().identity()
+        try:
+            return await self._send(request, identity)
+        except ApiError as error:
+            if error.code != 401 or (other := await self._who().anew(identity)) is identity:
+                raise
+            return await self._send(request, other)
+
+    async def _send(self, request: Request, identity: Identity) -> bytes:
         if self._short is None:
             self._short = self._session(POOL)
         timeout = aiohttp.ClientTimeout(total=TOTAL_SECONDS, sock_connect=CONNECT_SECONDS)
-        async with self._response(self._short, request, timeout) as response:
+        async with self._response(self._short, request, timeout, identity) as response:
             body = await response.read()
             return requests.answer(request, response.status, response.headers, body)
 
@@ -173,23 +197,49 @@ class Api:
             self._long = self._session(0)
         total = seconds + GUARD_SECONDS if seconds is not None else None
         timeout = aiohttp.ClientTimeout(total=total, sock_connect=CONNECT_SECONDS)
-        async with self._response(self._long, request, timeout) as response:
+        identity = await self._who().identity()
+        async with self._response(self._long, request, timeout, identity) as response:
+            if response.status == 401:
+                await self._who().anew(identity)  # for whoever tries again
             if response.status != 200:
                 requests.answer(request, response.status, response.headers, await response.read())
             async for chunk in response.content.iter_any():
                 yield chunk
 
+    def _who(self) -> Credentials:
+        """Made at the first use: a file that is not there is the fault of a request, not of a name."""
+        if self._credentials is None:
+            if isinstance(self._token, str):
+                ca = self._ca
+                secure = ca if isinstance(ca, ssl.SSLContext) else ssl.create_default_context(cafile=ca) if ca else None
+                self._credentials = Fixed(self._token, secure)
+            else:
+                self._credentials = self._token
+        return self._credentials
+
     @asynccontextmanager
     async def _response(
-        self, session: aiohttp.ClientSession, request: Request, timeout: aiohttp.ClientTimeout
+        self, session: aiohttp.ClientSession, request: Request, timeout: aiohttp.ClientTimeout, identity: Identity
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         """The answer to one request. Whatever breaks on the way is Unavailable."""
         headers = {"Content-Type": request.content_type} if request.content_type else {}
+        if identity.token:
+            headers["Authorization"] = f"Bearer {identity.token}"
         url = URL(self.url + request.target, encoded=True)
+        code, began, took = 0, time.perf_counter(), None
         try:
+            if self.guard is not None:
+                self.guard(request)
             async with session.request(
-                request.method, url, data=request.body, headers=headers, timeout=timeout, allow_redirects=False
+                *(request.method, url),
+                data=request.body,
+                headers=headers,
+                timeout=timeout,
+                allow_redirects=False,
+                ssl=identity.secure or True,
+                trace_request_ctx=request,
             ) as response:
+                code, took = response.status, time.perf_counter() - began
                 yield response
         except TimeoutError:
             what = f"{request.method} {request.path}: no answer in time"
@@ -197,17 +247,30 @@ class Api:
         except (aiohttp.ClientError, OSError) as error:
             what = f"{request.method} {request.path}: {error or type(error).__name__}"
             raise Unavailable(0, "ConnectionLost", what) from None
+        finally:
+            if self.observe is not None:
+                self.observe(request, code, time.perf_counter() - began if took is None else took)
 
     def _session(self, limit: int) -> aiohttp.ClientSession:
-        ca = self._ca
-        secure = ca if isinstance(ca, ssl.SSLContext) else ssl.create_default_context(cafile=ca) if ca else True
-        connector = aiohttp.TCPConnector(limit=limit, ssl=secure, socket_factory=_socket)
         return aiohttp.ClientSession(
-            connector=connector,
+            connector=aiohttp.TCPConnector(limit=limit, socket_factory=_socket),
             headers=self._headers,
             cookie_jar=aiohttp.DummyCookieJar(),
             read_bufsize=BUFFER,
+            trace_configs=[self._last_look()] if self.guard is not None else None,
         )
+
+    def _last_look(self) -> aiohttp.TraceConfig:
+        """The guard once more when the request has got its connection, which may take long. Sending comes next."""
+
+        async def look(session: aiohttp.ClientSession, context: SimpleNamespace, params: object) -> None:
+            if self.guard is not None:
+                self.guard(context.trace_request_ctx)
+
+        trace = aiohttp.TraceConfig()
+        trace.on_connection_create_end.append(look)
+        trace.on_connection_reuseconn.append(look)
+        return trace
 
 
 def _socket(address: aiohttp.connector.AddrInfoType) -> socket.socket:

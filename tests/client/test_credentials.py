@@ -1,0 +1,226 @@
+"""Credentials that change: files that are swapped, programs whose answers expire, a 401 in between."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from trainyard.client import Api, ApiError, Identity, Request
+from trainyard.client.credentials import Files, Plugin, PluginError, Program, parse_answer
+from trainyard.objects import GVK, format_time
+
+POD = GVK("", "v1", "Pod", "pods")
+V1 = "client.authentication.k8s.io/v1"
+
+
+class Doorkeeper:
+    """A server that lets one token in."""
+
+    def __init__(self, token: str) -> None:
+        self.token = token
+        self.asked: list[str] = []
+        self.url = ""
+
+    async def serve(self, request: web.Request) -> web.StreamResponse:
+        self.asked.append(request.headers.get("Authorization", ""))
+        if self.asked[-1] != f"Bearer {self.token}":
+            return web.json_response({"kind": "Status", "code": 401, "reason": "Unauthorized"}, status=401)
+        return web.json_response({"items": []})
+
+
+@pytest.fixture
+async def door() -> Any:
+    keeper = Doorkeeper("one")
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", keeper.serve)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    keeper.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    yield keeper
+    await runner.cleanup()
+
+
+def files(path: Path) -> Files:
+    return Files([path], lambda: Identity(path.read_text()))
+
+
+async def test_a_token_file_that_is_swapped_is_read_before_the_next_request(door: Doorkeeper, tmp_path: Path) -> None:
+    path = tmp_path / "token"
+    path.write_text("one")
+    async with Api(door.url, files(path)) as api:
+        await api.list(POD)
+        door.token = "two"
+        (tmp_path / "new").write_text("two")
+        os.replace(tmp_path / "new", path)
+        await api.list(POD)
+    assert door.asked == ["Bearer one", "Bearer two"]
+
+
+async def test_after_a_401_the_file_is_read_even_if_it_looks_the_same(door: Doorkeeper, tmp_path: Path) -> None:
+    path = tmp_path / "token"
+    path.write_text("one")
+    who = files(path)
+    stamp = path.stat()
+    async with Api(door.url, who) as api:
+        door.token = "two"
+        path.write_text("two")
+        os.utime(path, ns=(stamp.st_atime_ns, stamp.st_mtime_ns))  # same inode, size and time
+        await api.list(POD)
+    assert door.asked == ["Bearer one", "Bearer two"]
+
+
+async def test_a_401_with_nothing_new_is_not_asked_again(door: Doorkeeper, tmp_path: Path) -> None:
+    path = tmp_path / "token"
+    path.write_text("stale")
+    async with Api(door.url, files(path)) as api:
+        with pytest.raises(ApiError) as refused:
+            await api.list(POD)
+    assert refused.value.code == 401 and len(door.asked) == 1
+
+
+async def test_a_watch_that_is_refused_has_the_new_token_the_next_time(door: Doorkeeper, tmp_path: Path) -> None:
+    path = tmp_path / "token"
+    path.write_text("one")
+    who = files(path)
+    stamp = path.stat()
+    async with Api(door.url, who) as api:
+        door.token = "two"
+        path.write_text("two")
+        os.utime(path, ns=(stamp.st_atime_ns, stamp.st_mtime_ns))
+        with pytest.raises(ApiError):
+            await anext(api.watch(POD))
+        assert [line async for line in api.watch(POD)] == []
+    assert door.asked == ["Bearer one", "Bearer two"]
+
+
+async def test_a_file_that_is_away_for_a_moment_leaves_the_old_token(tmp_path: Path) -> None:
+    path = tmp_path / "token"
+    path.write_text("one")
+    who = files(path)
+    path.unlink()
+    assert (await who.identity()).token == "one"
+    path.write_text("three")
+    assert (await who.identity()).token == "three"
+
+
+# Programs.
+
+ASKED = """
+import json, os, sys, pathlib
+count = pathlib.Path(sys.argv[1]); n = len(count.read_text()) + 1 if count.exists() else 1
+count.write_text("x" * n)
+told = json.loads(os.environ["KUBERNETES_EXEC_INFO"])
+assert told["kind"] == "ExecCredential" and told["spec"]["interactive"] is False and os.environ["WHO"] == "me"
+status = {"token": f"t{n}", "expirationTimestamp": sys.argv[2]}
+print(json.dumps({"apiVersion": told["apiVersion"], "kind": "ExecCredential", "status": status}))
+"""
+
+
+def plugin(count: Path, expires: float, now: Any) -> Plugin:
+    args = ("-c", ASKED, str(count), format_time(expires))
+    return Plugin(Program(V1, sys.executable, args, {"WHO": "me"}), lambda certificate: None, now)
+
+
+async def test_a_program_is_asked_once_and_again_when_its_answer_expires(tmp_path: Path) -> None:
+    clock = [1_000_000.0]
+    who = plugin(tmp_path / "count", 1_000_100.0, lambda: clock[0])
+    assert [(await who.identity()).token for _ in range(3)] == ["t1"] * 3
+    clock[0] += 95  # five seconds before the end is too late
+    assert (await who.identity()).token == "t2"
+
+
+async def test_a_program_is_asked_again_after_a_401(door: Doorkeeper, tmp_path: Path) -> None:
+    door.token = "t2"
+    who = plugin(tmp_path / "count", 2_000_000_000.0, lambda: 1_000_000.0)
+    async with Api(door.url, who) as api:
+        await api.list(POD)
+    assert door.asked == ["Bearer t1", "Bearer t2"]
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        ("print('no')", "not JSON"),
+        ("import sys; sys.exit(3)", "exit code 3"),
+        ("print('{}')", "no ExecCredential"),
+    ],
+)
+async def test_a_program_that_fails_is_named_and_nothing_of_its_output_is_told(code: str, words: str) -> None:
+    who = Plugin(Program(V1, sys.executable, ("-c", code), hint="install it"), lambda certificate: None)
+    with pytest.raises(PluginError, match=words) as failed:
+        await who.identity()
+    assert sys.executable in str(failed.value) and "install it" in str(failed.value)
+
+
+async def test_a_program_that_is_not_there_is_named() -> None:
+    with pytest.raises(PluginError, match=r"/no/such cannot be started"):
+        await Plugin(Program(V1, "/no/such"), lambda certificate: None).identity()
+
+
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [
+        (None, "without a status"),
+        ({}, "neither a token nor"),
+        ({"clientCertificateData": "PEM"}, "only one of"),
+        ({"token": "secret", "expirationTimestamp": "soon"}, "not a time"),
+    ],
+)
+def test_what_a_program_must_not_say(status: Any, words: str) -> None:
+    text = json.dumps({"apiVersion": V1, "kind": "ExecCredential", "status": status}).encode()
+    with pytest.raises(PluginError, match=words) as failed:
+        parse_answer(Program(V1, "aws"), text)
+    assert "secret" not in str(failed.value)
+
+
+def test_a_program_may_give_a_certificate_that_never_expires() -> None:
+    status = {"clientCertificateData": "CERT", "clientKeyData": "KEY"}
+    text = json.dumps({"apiVersion": V1, "kind": "ExecCredential", "status": status}).encode()
+    answer = parse_answer(Program(V1, "aws"), text)
+    assert (answer.token, answer.certificate, answer.until) == ("", b"CERT\nKEY", float("inf"))
+    assert "KEY" not in repr(answer)
+
+
+# The guard and the observer.
+
+
+async def test_what_the_guard_refuses_is_never_sent(door: Doorkeeper) -> None:
+    api = Api(door.url, "one")
+    looks: list[Request] = []
+
+    class Stop(Exception):
+        pass
+
+    def guard(request: Request) -> None:
+        looks.append(request)
+        if len(looks) > 1:  # the second look is that of a connection that is there
+            raise Stop
+
+    api.guard = guard
+    async with api:
+        with pytest.raises(Stop):
+            await api.list(POD)
+    assert not door.asked and len(looks) == 2
+
+
+async def test_the_observer_hears_of_each_answer_and_of_none(door: Doorkeeper) -> None:
+    heard: list[tuple[str, int]] = []
+    api = Api(door.url, "other")
+    api.observe = lambda request, code, seconds: heard.append((request.path, code))
+    async with api:
+        with pytest.raises(ApiError):
+            await api.list(POD, "n")
+    nobody = Api("http://127.0.0.1:1")
+    nobody.observe = api.observe
+    async with nobody:
+        with pytest.raises(ApiError):
+            await nobody.list(POD)
+    assert heard == [("/api/v1/namespaces/n/pods", 401), ("/api/v1/pods", 0)]

@@ -95,11 +95,12 @@ class Loop(Generic[K]):
         self.synced = Once()
         self.counts: Counter[str] = Counter()
         self.feeds: list[Feed[Any]] = []
+        self.observe: Callable[[K, str, float], None] | None = None  # hears of each pass: key, outcome, seconds
         self._api = api
         self._reconcile = reconcile
         self._now = now
         self._workers = workers
-        self._stores: list[Store[Any]] = []
+        self.stores: list[Store[Any]] = []  # in the order of the feeds
         self._failures: dict[K, int] = {}
         self._not_before: dict[K, float] = {}  # the server asked for peace until then: events do not break it
         self._tasks: list[asyncio.Task[None]] = []
@@ -116,11 +117,11 @@ class Loop(Generic[K]):
             for change in store.apply(said):
                 for key in wakes(change.before, change.after):
                     self.queue.add(key)
-            if not self.synced and all(one.synced for one in self._stores):
+            if not self.synced and all(one.synced for one in self.stores):
                 self.synced.set()
 
         self.feeds.append(Feed(self._api, source, view, apply))
-        self._stores.append(store)
+        self.stores.append(store)
         return store
 
     async def start(self) -> None:
@@ -164,25 +165,40 @@ class Loop(Generic[K]):
             return
         self._not_before.pop(key, None)
         self.counts["passes"] += 1
+        began = time.perf_counter()
+        outcome = "abandoned"
+        try:
+            outcome = await self._try(key)
+        finally:
+            if self.observe is not None:
+                self.observe(key, outcome, time.perf_counter() - began)
+
+    async def _try(self, key: K) -> str:
+        """One pass, and what became of it."""
         try:
             after = await self._reconcile(key)
         except Conflict as error:
             log.debug("our copy was old key=%s why=%s", key, error)
             self._again(key, "conflicts", CONFLICT, CONFLICT_LONGEST)
-        except Unavailable as error:
-            wait = self._again(key, "unavailable", WORLD, WORLD_LONGEST, error.retry_after or 0.0)
-            self._not_before[key] = time.monotonic() + wait
-            log.warning("the API server cannot now key=%s again_in=%.1fs why=%s", key, wait, error)
+            return "conflict"
         except ApiError as error:
+            if isinstance(error, Unavailable) or error.code == 401:  # a token that has expired is renewed by others
+                retry_after = error.retry_after if isinstance(error, Unavailable) else None
+                wait = self._again(key, "unavailable", WORLD, WORLD_LONGEST, retry_after or 0.0)
+                self._not_before[key] = time.monotonic() + wait
+                log.warning("the API server cannot now key=%s again_in=%.1fs why=%s", key, wait, error)
+                return "unavailable"
             wait = self._again(key, "refused", OURS, OURS_LONGEST)
             log.error("the API server refuses key=%s again_in=%.1fs why=%s", key, wait, error)
+            return "refused"
         except Exception:
             wait = self._again(key, "faults", OURS, OURS_LONGEST)
             log.exception("bug while reconciling key=%s again_in=%.1fs", key, wait)
-        else:
-            self._failures.pop(key, None)
-            if after is not None:
-                self.queue.add(key, after - self._now())
+            return "fault"
+        self._failures.pop(key, None)
+        if after is not None:
+            self.queue.add(key, after - self._now())
+        return "done"
 
     def _again(self, key: K, what: str, first: float, longest: float, at_least: float = 0.0) -> float:
         """Count a failure of this key and queue it again. Returns the seconds until then."""

@@ -21,10 +21,11 @@ from trainyard import core
 from trainyard.client import Api, Selection, Unavailable
 from trainyard.control.events import Recorder
 from trainyard.control.loop import Loop, Once
+from trainyard.control.queue import Queue
 from trainyard.control.reconcile import Memory, Pass, Shell
 from trainyard.control.store import Store
 from trainyard.control.view import View, plain
-from trainyard.control.watch import Source
+from trainyard.control.watch import Empty, Feed, Paging, Source
 from trainyard.control.writes import Writes
 from trainyard.core import Child, Config, Kind, Seen
 from trainyard.objects import GVK, Json, Key, key_of, namespace_of, uid_of
@@ -42,6 +43,14 @@ class Item(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.gvk.plural}/{self.namespace}/{self.name}"
+
+
+class WatchState(NamedTuple):
+    """How one watch stands: "missing", "listing", "watching", or "failing"; and how many objects it knows."""
+
+    gvk: GVK
+    state: str
+    objects: int
 
 
 class Operator:
@@ -80,6 +89,30 @@ class Operator:
     def counts(self) -> dict[str, int]:
         """Passes, and how many ended in conflicts, unavailable, refused, faults."""
         return dict(self._loop.counts)
+
+    @property
+    def queue(self) -> Queue[Item]:
+        return self._loop.queue
+
+    @property
+    def watches(self) -> list[WatchState]:
+        return [
+            WatchState(feed.source.gvk, _state(feed, store), len(store))
+            for feed, store in zip(self._loop.feeds, self._loop.stores, strict=True)
+        ]
+
+    def jobs(self, gvk: GVK) -> Store[Json]:
+        """The jobs of one of our kinds, as last seen."""
+        return self._jobs[gvk]
+
+    def observe(self, hear: Callable[[Item, str, float], None]) -> None:
+        """`hear` is told of each pass: the job, how it ended, how many seconds it took."""
+        self._loop.observe = hear
+
+    def configure(self, config: Config) -> None:
+        """From now on plans are made with this. Every job is looked at again: that costs nothing where none changes."""
+        self._config = self._shell.config = config
+        self.look()
 
     async def start(self) -> None:
         self._talking = asyncio.create_task(self._recorder.run())
@@ -168,6 +201,14 @@ class Operator:
         others = self._runtime_ids.get(namespace_of(job), {})
         in_use = frozenset(used for other, used in others.items() if used and other != uid)
         return Seen(children, in_use, dict(memory.refused), self._config)
+
+
+def _state(feed: Feed[Any], store: Store[Any]) -> str:
+    if feed.parked:
+        return "missing"
+    if feed.failures > 1:
+        return "failing"
+    return "listing" if isinstance(feed.state, (Empty, Paging)) or not store.synced else "watching"
 
 
 def _child_view(kind: str) -> View[Child]:

@@ -42,6 +42,16 @@ class Queue(Generic[K]):
     def __len__(self) -> int:
         return len(self._due)
 
+    @property
+    def ready(self) -> int:
+        """How many are due and held by nobody, or will be as soon as they are handed back."""
+        now = self._clock()
+        return sum(at <= now for at in self._due.values())
+
+    @property
+    def held(self) -> int:
+        return len(self._held)
+
     def add(self, key: K, delay: float = 0.0) -> None:
         """Look at this key in `delay` seconds, or earlier if that was said before."""
         at = self._clock() + max(0.0, delay)

@@ -84,7 +84,7 @@ class Shell:
     ) -> None:
         self.pace = Pace()
         self._api = api
-        self._config = config
+        self.config = config
         self._writes = writes
         self._recorder = recorder
         self._now = now
@@ -164,7 +164,7 @@ class Shell:
         if not this.plan.creates:
             return None
         # Children are made for what the status says now. The job is read once, however many there are.
-        job = core.read(this.kind, {**this.job, "status": this.plan.status}, self._config)
+        job = core.read(this.kind, {**this.job, "status": this.plan.status}, self.config)
         refused_before = dict(this.memory.refused)
         # In the plan's order: what replicas need (a ConfigMap, the Service), the replicas, what comes after them.
         for _, wave in groupby(this.plan.creates, key=lambda create: create.slot is None):
@@ -195,7 +195,7 @@ class Shell:
         self._note(this, create.gvk, made)
 
     async def _holder(self, this: Pass, create: Create) -> Json:
-        """What has the name already. By a list of one: who may list needs no right to get. Conflict when it has gone."""
+        """What has the name already, by a list of one: who may list need not get. Conflict when it has gone."""
         listed = await self._api.list(create.gvk, this.namespace, field_selector=f"metadata.name={create.name}")
         for found in listed.get("items") or ():
             return {"apiVersion": create.gvk.api_version, "kind": create.gvk.kind, **found}

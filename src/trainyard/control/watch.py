@@ -202,6 +202,7 @@ class Feed(Generic[T]):
         self.source = source
         self.state: State[T] = Empty()
         self.failures = 0  # in a row, without a sign of life from a watch in between
+        self.parked = False  # the resource is not there; it is asked for again
         self._api = api
         self._view = view
         self._apply = apply
@@ -293,6 +294,7 @@ class Feed(Generic[T]):
 
     def _take(self, got: Got[T]) -> None:
         said, self.state = step(self.state, got)
+        self.parked = isinstance(got, Missing) or (self.parked and not isinstance(got, Page))
         if said is not None:
             self._apply(said)
 

@@ -33,6 +33,7 @@ COMMANDS = {
     "suspend": Entry("suspend", "Stop what jobs run, and keep the jobs."),
     "resume": Entry("resume", "Let suspended jobs run again."),
     "delete": Entry("delete", "Delete jobs, with all that belongs to them."),
+    "operator": Entry("operator", "Serve the jobs of a cluster: the controller process."),
     "plan": Entry("plan", "Show, offline, what the operator would do with a job."),
     "lint": Entry("lint", "Check manifests, offline: every problem with its place and the fix."),
 }

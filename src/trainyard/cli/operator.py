@@ -1,0 +1,89 @@
+"""`trainyard operator`: the controller process for a cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from trainyard.app.kubeconfig import KubeconfigError
+from trainyard.app.logs import FORMATS, LEVELS
+from trainyard.cli import options
+from trainyard.cli.codes import BAD, CANNOT
+from trainyard.objects.manifest import ManifestError
+
+if TYPE_CHECKING:
+    from trainyard.app.operating import Options
+
+
+@click.command()
+@click.option(
+    "--kubeconfig",
+    metavar="FILE",
+    default="",
+    help="Which cluster.  [default: $USE_KUBE_CONFIG, $KUBECONFIG, else this pod's]",
+)
+@click.option("--context", metavar="NAME", default="", help="Which context of it.  [default: the current one]")
+@click.option("-n", "--namespace", metavar="NAME", default="", help="Serve this namespace only.  [default: all]")
+@click.option(
+    "--kinds",
+    "served",
+    metavar="KIND,...",
+    default="tfjob,mxjob,elasticjob",
+    show_default=True,
+    help="Which kinds of job to serve; `all` has chainerjob too, which needs more rights.",
+)
+@click.option(
+    *("--controller-config-file", "--controller_config_file", "config"),
+    metavar="FILE",
+    help="The administrator's config (accelerators); read again when it changes.",
+)
+@click.option("--log-format", type=click.Choice(FORMATS), default="text", show_default=True)
+@click.option("--log-level", type=click.Choice(LEVELS), default="info", show_default=True)
+def operator(**words: Any) -> None:
+    """Serve the jobs of a cluster until SIGTERM.
+
+    In a pod its service account is used. Outside: --kubeconfig FILE, or the variables $USE_KUBE_CONFIG or $KUBECONFIG.
+    """
+    from trainyard.app.config import ConfigError
+    from trainyard.app.logs import begin
+
+    begin(words["log_format"], words["log_level"])
+    try:
+        chosen = _understood(words)
+        asyncio.run(_operate(chosen))
+    except (ManifestError, ConfigError) as error:
+        for problem in error.problems:
+            click.echo(str(problem), err=True)
+        sys.exit(BAD)
+    except (KubeconfigError, OSError, ValueError) as error:  # ssl.SSLError is an OSError
+        click.echo(str(error), err=True)
+        sys.exit(CANNOT)
+
+
+def _understood(words: dict[str, Any]) -> Options:
+    from trainyard.app.config import read
+    from trainyard.app.operating import Options, chosen, whom
+
+    path = options.path(words["config"])
+    return Options(
+        access=whom(os.environ, words["kubeconfig"], words["context"]),
+        kinds=chosen(words["served"]),
+        config=read(path, lambda text: click.echo(text, err=True)),
+        namespace=words["namespace"],
+        config_file=path,
+    )
+
+
+async def _operate(chosen: Options) -> None:
+    from trainyard.app.operating import operate
+    from trainyard.cli.interrupts import Interrupts
+
+    interrupts = Interrupts()
+    try:
+        await operate(chosen, interrupts.once)
+    finally:
+        interrupts.close()

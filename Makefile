@@ -11,7 +11,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 /usr/bin/pyt
 
 COMPILE := -q --universal --generate-hashes --no-header --no-annotate --python-version 3.11
 
-.PHONY: help demo frameworks test test-fast control-plane test-cluster lint format leftovers bench worlds worlds-big lock clean
+.PHONY: help demo frameworks test test-fast control-plane test-cluster lint format leftovers bench worlds worlds-big manifests lock clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -74,6 +74,9 @@ worlds-big: $(VENV)/dev ## the same with larger bounds: about twelve minutes
 
 bench: $(VENV)/runtime ## times and ratios of `trainyard run`
 	@$(BIN)/python bench/run.py --training
+
+manifests: $(VENV)/dev ## write the generated parts of deploy/, config/, charts/trainyard and docs/rbac.md anew
+	@$(BIN)/python -m trainyard.testing.packages
 
 lint: $(VENV)/dev ## style, types, and who may import whom
 	@$(BIN)/ruff check .

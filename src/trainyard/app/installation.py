@@ -1,0 +1,213 @@
+"""Everything a cluster needs to run the operator, as objects: what `trainyard manifests` prints.
+
+    objects(Install())  ->  definitions, Namespace, ServiceAccount, roles, bindings, ConfigMap, Deployment
+
+Rules for this file:
+- Pure: values in, objects out. deploy/, config/ and charts/trainyard are these objects in files (app/packages.py).
+- The operator runs under the restricted Pod Security Standard: no root, no capabilities, nothing to write to.
+- What an installation holds follows from its kinds: definitions, rights, and the operator's --kinds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import yaml
+
+from trainyard import __version__, kinds
+from trainyard.app import rights
+from trainyard.core import Kind
+from trainyard.objects import Json
+
+CONFIG_MAP = "tf-job-operator-config"  # the name in the TfJob README
+CONFIG_FILE = "controller_config_file.yaml"
+CONFIG_FOLDER = "/etc/trainyard"
+CONFIG = "# What nodes with accelerators offer to the pods that ask for them: see docs/install.md\naccelerators: {}\n"
+IMAGE = f"trainyard/operator:{__version__}"
+LEASE = "trainyard-operator"
+PORT = 8080
+USER = 65532
+CORE, RBAC = "v1", "rbac.authorization.k8s.io/v1"
+
+
+def _volume(name: str, inside: str, host: str) -> Json:
+    """A folder of the node, and where pods see it."""
+    return {"name": name, "mountPath": inside, "hostPath": host}
+
+
+_GPU = "alpha.kubernetes.io/nvidia-gpu"
+_AZURE = "/usr/lib/nvidia-384"
+_LIBCUDA = "/usr/lib/x86_64-linux-gnu/libcuda.so.1"
+CLOUDS: dict[str, Json] = {
+    "gke": {
+        _GPU: {
+            "volumes": [
+                _volume("nvidia-libraries", "/usr/local/nvidia/lib64", "/home/kubernetes/bin/nvidia/lib"),
+                _volume("nvidia-debug-tools", "/usr/local/bin/nvidia", "/home/kubernetes/bin/nvidia/bin"),
+            ]
+        }
+    },
+    "azure": {
+        _GPU: {
+            "volumes": [
+                _volume("lib", "/usr/lib/nvidia", _AZURE),
+                _volume("bin", "/usr/local/nvidia/bin", f"{_AZURE}/bin"),
+                _volume("libcuda", _LIBCUDA, _LIBCUDA),
+            ],
+            "envVars": [{"name": "LD_LIBRARY_PATH", "value": "/usr/lib/nvidia:/usr/lib/x86_64-linux-gnu"}],
+        }
+    },
+}
+"""The old chart's accelerators, by cloud."""
+
+
+def config_of(cloud: str) -> str:
+    """The text of the config file for that cloud."""
+    return str(yaml.safe_dump({"accelerators": CLOUDS[cloud]}, sort_keys=False))
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """What the objects of an installation are called."""
+
+    operator: str = "trainyard-operator"  # Deployment and ServiceAccount
+    role: str = "trainyard-operator"
+    binding: str = "trainyard-operator"
+    lease_role: str = "trainyard-leader-election"
+    lease_binding: str = "trainyard-leader-election"
+
+
+@dataclass(frozen=True, slots=True)
+class Install:
+    """One installation. `namespaced`: it serves its own namespace only, and has Roles instead of ClusterRoles."""
+
+    namespace: str = "trainyard"
+    kinds: tuple[Kind, ...] = rights.DEFAULT
+    namespaced: bool = False
+    names: Names = field(default_factory=Names)
+    image: str = IMAGE
+    replicas: int = 1
+    config: str = CONFIG
+
+    @property
+    def subject(self) -> Json:
+        return {"kind": "ServiceAccount", "name": self.names.operator, "namespace": self.namespace}
+
+
+def objects(install: Install) -> list[Json]:
+    """All of it, in an order in which it can be created."""
+    return [
+        *definitions(install.kinds),
+        *([namespace(install)] if install.namespace != "default" else []),
+        *access(install),
+        config_map(install),
+        deployment(install),
+    ]
+
+
+def definitions(chosen: Iterable[Kind]) -> list[Json]:
+    """A CustomResourceDefinition for each kind and API group."""
+    return [kinds.crd(kind) for kind in kinds.served(chosen)]
+
+
+def namespace(install: Install) -> Json:
+    return _object(CORE, "Namespace", install.namespace)
+
+
+def access(install: Install) -> list[Json]:
+    """The ServiceAccount and all it may do. What ChainerJob needs has a role of its own: take it away to opt out."""
+    names = install.names
+    found = [_object(CORE, "ServiceAccount", names.operator, install.namespace)]
+    for suffix, held in (
+        ("", rights.plain_rights(install.kinds)),
+        ("-chainerjob", rights.opted_rights(install.kinds)),
+    ):
+        if held:
+            found += _pair(install, (f"{names.role}{suffix}", f"{names.binding}{suffix}"), rights.rules(held))
+    own = Install(namespace=install.namespace, names=names, namespaced=True)
+    return [*found, *_pair(own, (names.lease_role, names.lease_binding), rights.lease_rules(LEASE))]
+
+
+def _pair(install: Install, names: tuple[str, str], rules: list[Json]) -> list[Json]:
+    """A role with these rules, and its binding to the operator."""
+    prefix, place = ("", install.namespace) if install.namespaced else ("Cluster", "")
+    role = _object(RBAC, f"{prefix}Role", names[0], place) | {"rules": rules}
+    binding = _object(RBAC, f"{prefix}RoleBinding", names[1], place)
+    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": f"{prefix}Role", "name": names[0]}
+    return [role, binding | {"roleRef": reference, "subjects": [install.subject]}]
+
+
+def config_map(install: Install) -> Json:
+    return _object(CORE, "ConfigMap", CONFIG_MAP, install.namespace) | {"data": {CONFIG_FILE: install.config}}
+
+
+def deployment(install: Install) -> Json:
+    """The operator. A second replica waits for the lease."""
+    labels = {"app": install.names.operator}
+    pod = {
+        "serviceAccountName": install.names.operator,
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": USER,
+            "runAsGroup": USER,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "terminationGracePeriodSeconds": 10,
+        "containers": [_container(install)],
+        "volumes": [{"name": "config", "configMap": {"name": CONFIG_MAP}}],
+    }
+    spec = {
+        "replicas": install.replicas,
+        "selector": {"matchLabels": labels},
+        "template": {"metadata": {"labels": labels}, "spec": pod},
+    }
+    return _object("apps/v1", "Deployment", install.names.operator, install.namespace) | {"spec": spec}
+
+
+def arguments(install: Install) -> list[str]:
+    """What `trainyard operator` is told."""
+    return [
+        f"--kinds={','.join(kind.gvk.kind for kind in install.kinds)}",
+        *([f"--namespace={install.namespace}"] if install.namespaced else []),
+        "--leader-elect",
+        f"--metrics-bind-address=:{PORT}",
+        f"--controller-config-file={CONFIG_FOLDER}/{CONFIG_FILE}",
+    ]
+
+
+def _container(install: Install) -> Json:
+    return {
+        "name": "operator",
+        "image": install.image,
+        "command": ["trainyard", "operator"],
+        "args": arguments(install),
+        "env": [_field("MY_POD_NAMESPACE", "metadata.namespace"), _field("MY_POD_NAME", "metadata.name")],
+        "ports": [{"name": "metrics", "containerPort": PORT}],
+        "livenessProbe": _probe("/healthz", periodSeconds=10, failureThreshold=3, initialDelaySeconds=5),
+        "readinessProbe": _probe("/readyz", periodSeconds=5),
+        "resources": {"requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"memory": "512Mi"}},
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        },
+        "volumeMounts": [{"name": "config", "mountPath": CONFIG_FOLDER, "readOnly": True}],
+    }
+
+
+def _probe(path: str, **times: int) -> Json:
+    return {"httpGet": {"path": path, "port": "metrics"}, **times}
+
+
+def _field(name: str, path: str) -> Json:
+    return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
+
+
+def _object(api_version: str, kind: str, name: str, place: str = "") -> Json:
+    meta = {
+        "name": name,
+        **({"namespace": place} if place else {}),
+        "labels": {"app.kubernetes.io/part-of": "trainyard"},
+    }
+    return {"apiVersion": api_version, "kind": kind, "metadata": meta}

@@ -1,0 +1,88 @@
+"""`trainyard manifests`: what a cluster needs to run the operator, printed for `kubectl apply -f -`. Offline."""
+
+from __future__ import annotations
+
+import click
+
+from trainyard import kinds
+from trainyard.app import installation, rights
+from trainyard.cli.printing import as_yaml
+from trainyard.core import Kind
+from trainyard.core.names import is_dns_label
+from trainyard.objects import Json
+
+
+class KindsType(click.ParamType[tuple[Kind, ...]]):
+    """Kinds of jobs by name, in any case, separated by commas; or `all`."""
+
+    name = "kinds"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> tuple[Kind, ...]:
+        if isinstance(value, tuple):
+            return value
+        words = [word.strip().lower() for word in str(value).split(",") if word.strip()]
+        known = {kind.gvk.kind.lower(): kind for kind in kinds.EACH}
+        if words == ["all"]:
+            return kinds.EACH
+        for word in words:
+            if word not in known:
+                listed = ", ".join(kind.gvk.kind for kind in kinds.EACH)
+                self.fail(f"{word!r} is not a kind of job; write some of {listed}, or all", param, ctx)
+        if not words:
+            self.fail("names no kind; leave the option out for those that need nothing sensitive", param, ctx)
+        return tuple(kind for name, kind in known.items() if name in words)
+
+
+def _is_name(ctx: click.Context, param: click.Parameter, value: str) -> str:
+    if not is_dns_label(value):
+        text = f"{value!r} is not a legal namespace: write lower case letters, digits and '-', at most 63"
+        raise click.BadParameter(text, ctx, param)
+    return value
+
+
+def written(objects: list[Json]) -> str:
+    """Objects as YAML, one document each."""
+    return "".join(f"---\n{as_yaml(one).rstrip()}\n" for one in objects)
+
+
+@click.command()
+@click.option(
+    "--namespace",
+    "-n",
+    default="trainyard",
+    show_default=True,
+    callback=_is_name,
+    help="Where the operator lives.",
+)
+@click.option(
+    "--kinds",
+    "chosen",
+    type=KindsType(),
+    default=rights.DEFAULT,
+    show_default="TfJob,MxJob,ElasticJob",
+    metavar="KIND,...",
+    help="Which kinds it serves. ChainerJob is opt-in: it needs rights to pods/exec and roles.",
+)
+@click.option("--namespaced", is_flag=True, help="Serve that namespace only, with Roles instead of ClusterRoles.")
+@click.option("--image", default=installation.IMAGE, show_default=True, help="The operator's image.")
+@click.option("--replicas", type=click.IntRange(min=0), default=1, show_default=True, help="Of the operator.")
+@click.option("--cloud", type=click.Choice(list(installation.CLOUDS)), help="Fill in the accelerators of that cloud.")
+def manifests(
+    namespace: str, chosen: tuple[Kind, ...], namespaced: bool, image: str, replicas: int, cloud: str | None
+) -> None:
+    """Print definitions, namespace, rights, config and Deployment of the operator.
+
+    \b
+    trainyard manifests | kubectl apply -f -
+    trainyard manifests --namespace team-a --namespaced | kubectl apply -f -
+    trainyard manifests --kinds all | kubectl apply -f -
+    """
+    install = installation.Install(
+        namespace=namespace,
+        kinds=chosen,
+        namespaced=namespaced,
+        image=image,
+        replicas=replicas,
+        config=installation.config_of(cloud) if cloud else installation.CONFIG,
+    )
+    click.echo(written(installation.objects(install)), nl=False)

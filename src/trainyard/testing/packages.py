@@ -1,0 +1,113 @@
+"""Writes the generated parts of deploy/, config/ and charts/trainyard, and docs/rbac.md: make manifests
+
+Rules for this file:
+- Every object comes from app/installation.py; here is only which file it stands in, and what it is called there.
+- The three are one operator under the names of the documents that print their commands. A cluster takes one of them.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from trainyard import kinds
+from trainyard.app import installation, rights
+from trainyard.app.installation import Install, Names
+from trainyard.cli.installing import written as as_documents
+from trainyard.cli.printing import as_yaml
+from trainyard.objects import Json
+from trainyard.testing.rights_page import page
+
+ROOT = Path(__file__).parents[3]
+HEAD = "# Written by `make manifests`.\n"
+
+DEPLOY = Install(
+    namespace="chainer-operator",
+    kinds=kinds.EACH,
+    names=Names(
+        operator="chainer-operator",
+        role="chainer-operator",
+        binding="chainer-operator",
+        lease_role="leader-election-role",
+        lease_binding="leader-election-rolebinding",
+    ),
+)
+"""`kubectl create -f deploy/`, of the ChainerJob README: all kinds."""
+
+CONFIG = Install(
+    namespace="elastic-job",
+    names=Names(
+        operator="elastic-job-k8s-controller",
+        role="elastic-job-k8s-controller-role",
+        binding="elastic-job-k8s-controller-rolebinding",
+        lease_role="leader-election-role",
+        lease_binding="leader-election-rolebinding",
+    ),
+)
+"""`kubectl apply -k config/default`, of the ElasticJob README: the kinds that need nothing sensitive."""
+
+
+def written(root: Path = ROOT) -> dict[Path, str]:
+    """Every generated file as it should be."""
+    found = {**_deploy(), **_config(), **_chart(), "docs/rbac.md": page()}
+    return {root / path: text for path, text in found.items()}
+
+
+def _deploy() -> dict[str, str]:
+    return {
+        "deploy/0-crd.yaml": _documents(installation.definitions(DEPLOY.kinds)),
+        "deploy/1-namespace.yaml": _documents([installation.namespace(DEPLOY)]),
+        "deploy/2-rbac.yaml": _documents(installation.access(DEPLOY)),
+        "deploy/3-operator.yaml": _documents([installation.config_map(DEPLOY), installation.deployment(DEPLOY)]),
+    }
+
+
+def _config() -> dict[str, str]:
+    return {
+        "config/crd/crd.yaml": _documents(installation.definitions(CONFIG.kinds)),
+        "config/crd/kustomization.yaml": _kustomization("crd.yaml"),
+        "config/rbac/rbac.yaml": _documents(installation.access(CONFIG)),
+        "config/rbac/kustomization.yaml": _kustomization("rbac.yaml"),
+        "config/operator/operator.yaml": _documents(
+            [installation.namespace(CONFIG), installation.config_map(CONFIG), installation.deployment(CONFIG)]
+        ),
+        "config/operator/kustomization.yaml": _kustomization("operator.yaml"),
+        "config/default/kustomization.yaml": _kustomization("../crd", "../rbac", "../operator"),
+    }
+
+
+def _chart() -> dict[str, str]:
+    """What templates cannot say: definitions, rules, and the accelerators of clouds."""
+    found = {
+        f"charts/trainyard/crds/{one['metadata']['name']}.yaml": _documents([one])
+        for one in installation.definitions(kinds.EACH)
+    }
+    rules = {
+        "operator": rights.rules(rights.plain_rights(kinds.EACH)),
+        "chainerjob": rights.rules(rights.opted_rights(kinds.EACH)),
+        "lease": rights.lease_rules(installation.LEASE),
+    }
+    for name, listed in rules.items():
+        found[f"charts/trainyard/generated/rules-{name}.yaml"] = HEAD + as_yaml(listed)
+    for cloud in installation.CLOUDS:
+        found[f"charts/trainyard/generated/cloud-{cloud}.yaml"] = HEAD + installation.config_of(cloud)
+    return found
+
+
+def _documents(objects: list[Json]) -> str:
+    return HEAD + as_documents(objects)
+
+
+def _kustomization(*resources: str) -> str:
+    api_version = "kustomize.config.k8s.io/v1beta1"
+    return HEAD + as_yaml({"apiVersion": api_version, "kind": "Kustomization", "resources": list(resources)})
+
+
+def write(root: Path = ROOT) -> None:
+    for path, text in written(root).items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+
+if __name__ == "__main__":
+    write(*map(Path, sys.argv[1:2]))

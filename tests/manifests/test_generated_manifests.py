@@ -1,0 +1,169 @@
+"""The files of deploy/, config/ and charts/trainyard are what the code says, and hold what an installation must."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from trainyard import kinds
+from trainyard.app import installation, rights
+from trainyard.app.installation import Install
+from trainyard.objects import Json
+from trainyard.server import rbac
+from trainyard.testing import packages
+
+ANNOTATION = 262144  # bytes of all annotations of an object: client-side `kubectl apply` keeps a copy there
+OF_KUBERNETES = {
+    *("all", "cm", "cs", "ep", "ev", "limits", "ns", "no", "pvc", "pv", "po", "rc", "quota", "sa", "svc", "crd"),
+    *("crds", "deploy", "ds", "rs", "sts", "hpa", "cj", "csr", "ing", "netpol", "pdb", "pc", "sc", "vac", "jobs"),
+}
+
+
+def by_kind(objects: list[Json], kind: str) -> list[Json]:
+    return [one for one in objects if one["kind"] == kind]
+
+
+def named(objects: list[Json]) -> dict[tuple[str, str], Json]:
+    return {(one["kind"], one["metadata"]["name"]): one for one in objects}
+
+
+def printed(*words: str) -> list[Json]:
+    command = [sys.executable, "-m", "trainyard", "manifests", *words]
+    ran = subprocess.run(command, capture_output=True, text=True, check=True)
+    return [one for one in yaml.safe_load_all(ran.stdout) if one]
+
+
+def test_the_files_are_those_of_the_code() -> None:
+    written = packages.written()
+    assert {path: path.read_text() for path in written} == written, "run `make manifests`"
+    folders = [packages.ROOT / name for name in ("deploy", "config/crd", "config/rbac", "config/operator")]
+    folders += [packages.ROOT / "charts/trainyard/crds", packages.ROOT / "charts/trainyard/generated"]
+    assert {path for folder in folders for path in folder.iterdir()} <= set(written)
+
+
+@pytest.mark.parametrize("kind", kinds.ALL, ids=lambda kind: f"{kind.gvk.plural}.{kind.gvk.group}")
+def test_a_definition_is_small_enough_for_client_side_apply(kind: kinds.Kind) -> None:
+    assert len(json.dumps(kinds.crd(kind))) < ANNOTATION - 1024
+
+
+def test_three_kinds_need_at_most_45_pairs_and_nothing_sensitive() -> None:
+    held = rights.plain_rights(rights.DEFAULT)
+    assert len(rights.pairs(rights.DEFAULT)) <= 45
+    words = {word for right in held for word in right}
+    assert not any("*" in word for word in words)
+    assert not words & {"secrets", "pods/exec", "roles", "rolebindings", "clusterroles", "serviceaccounts", "escalate"}
+    assert {kind.gvk.kind for kind in kinds.EACH if rights.opt_in(kind)} == {"ChainerJob"}
+
+
+def test_rules_say_exactly_the_rights() -> None:
+    held = rights.plain_rights(kinds.EACH) | rights.opted_rights(kinds.EACH)
+    said = [
+        rights.Right(group, resource, verb)
+        for rule in rights.rules(held)
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    ]
+    assert len(said) == len(set(said)) and set(said) == held
+
+
+def test_without_any_of_the_granted_rights_the_role_of_a_chainer_job_could_not_be_made() -> None:
+    granted = [
+        {"apiGroups": [""], "resources": ["pods/exec"], "verbs": ["get", "create"], "resourceNames": ["a-0"]},
+        {"apiGroups": [""], "resources": ["pods"], "verbs": ["get"], "resourceNames": ["a-0"]},
+    ]
+    held = rights.rights(kinds.CHAINERJOB)
+    assert rbac.beyond(rights.rules(held), granted) == []
+    for one in rights.GRANTED["ChainerJob"]:
+        assert rbac.beyond(rights.rules(held - {rights.Right(*one)}), granted)
+
+
+def test_the_command_prints_what_an_installation_is() -> None:
+    assert printed() == installation.objects(Install())
+    assert [one["kind"] for one in printed()] == [
+        *["CustomResourceDefinition"] * 4, "Namespace", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role",
+        "RoleBinding", "ConfigMap", "Deployment",
+    ]  # fmt: skip
+
+
+def test_a_namespaced_installation_has_nothing_of_the_cluster_but_definitions() -> None:
+    objects = printed("--namespace", "team-a", "--namespaced", "--kinds", "all")
+    rest = [one for one in objects if one["kind"] not in ("CustomResourceDefinition", "Namespace")]
+    assert {one["metadata"].get("namespace") for one in rest} == {"team-a"}
+    assert (
+        "--namespace=team-a" in by_kind(objects, "Deployment")[0]["spec"]["template"]["spec"]["containers"][0]["args"]
+    )
+
+
+def test_chainer_jobs_rights_stand_apart() -> None:
+    roles = {one["metadata"]["name"]: one["rules"] for one in by_kind(printed("--kinds", "all"), "ClusterRole")}
+    assert roles["trainyard-operator"] == rights.rules(rights.plain_rights(rights.DEFAULT))
+    assert set(roles) == {"trainyard-operator", "trainyard-operator-chainerjob"}
+
+
+def test_every_binding_leads_from_its_role_to_the_account_of_the_deployment() -> None:
+    for install in (Install(), Install(namespaced=True), packages.DEPLOY, packages.CONFIG):
+        objects = installation.objects(install)
+        account = by_kind(objects, "ServiceAccount")[0]["metadata"]
+        names = {(one["kind"], one["metadata"]["name"]) for one in objects}
+        for binding in by_kind(objects, "ClusterRoleBinding") + by_kind(objects, "RoleBinding"):
+            assert (binding["roleRef"]["kind"], binding["roleRef"]["name"]) in names
+            subject = {"kind": "ServiceAccount", "name": account["name"], "namespace": account["namespace"]}
+            assert binding["subjects"] == [subject]
+        spec = by_kind(objects, "Deployment")[0]["spec"]["template"]["spec"]
+        assert spec["serviceAccountName"] == account["name"]
+
+
+def test_the_operator_is_restricted() -> None:
+    pod = installation.deployment(Install())["spec"]["template"]["spec"]
+    assert (
+        pod["securityContext"]["runAsNonRoot"] and pod["securityContext"]["seccompProfile"]["type"] == "RuntimeDefault"
+    )
+    for container in pod["containers"]:
+        secure = container["securityContext"]
+        assert secure["readOnlyRootFilesystem"] and not secure["allowPrivilegeEscalation"]
+        assert secure["capabilities"] == {"drop": ["ALL"]}
+
+
+def test_the_documents_find_their_namespaces() -> None:
+    assert by_kind(installation.objects(packages.DEPLOY), "Namespace")[0]["metadata"]["name"] == "chainer-operator"
+    assert by_kind(installation.objects(packages.CONFIG), "Namespace")[0]["metadata"]["name"] == "elastic-job"
+
+
+def test_kustomize_puts_together_the_same_objects() -> None:
+    command = ["kubectl", "kustomize", str(packages.ROOT / "config" / "default")]
+    ran = subprocess.run(command, capture_output=True, text=True, check=True)
+    found = [one for one in yaml.safe_load_all(ran.stdout) if one]
+    assert named(found) == named(installation.objects(packages.CONFIG))
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--kinds", "PyTorchJob"), "write some of TfJob, MxJob, ChainerJob, ElasticJob, or all"),
+        (("--kinds", ","), "names no kind"),
+        (("--namespace", "Team_A"), "not a legal namespace"),
+    ],
+)
+def test_a_wrong_word_is_answered_with_the_right_one(words: tuple[str, ...], said: str) -> None:
+    ran = subprocess.run([sys.executable, "-m", "trainyard", "manifests", *words], capture_output=True, text=True)
+    assert ran.returncode == 2 and said in " ".join(ran.stderr.split())
+
+
+def test_names_clash_with_nothing() -> None:
+    seen: set[str] = set()
+    for kind in kinds.EACH:
+        words = {kind.gvk.plural, kind.singular, *kind.short_names}
+        assert not words & (seen | OF_KUBERNETES)
+        seen |= words
+        assert set(kind.categories) <= {"all"}
+
+
+def test_the_files_name_no_place_of_this_machine() -> None:
+    for path, text in packages.written().items():
+        assert str(Path.home()) not in text, path

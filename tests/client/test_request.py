@@ -17,12 +17,14 @@ from trainyard.client import (
     path_of,
 )
 from trainyard.client import request as requests
-from trainyard.client.request import JSON, MERGE_PATCH, Lines, Request
+from trainyard.client.request import EVERYTHING, JSON, MERGE_PATCH, Lines, Request, named
 from trainyard.objects import GVK, decode, encode
 
 POD = GVK("", "v1", "Pod", "pods")
 JOB = GVK("batch", "v1", "Job", "jobs")
 NODE = GVK("", "v1", "Node", "nodes")
+NAMESPACE = GVK("", "v1", "Namespace", "namespaces")
+TFJOB = GVK("tensorflow.org", "v1alpha1", "TfJob", "tfjobs")
 
 PATHS = [
     (POD, "", "", "", "/api/v1/pods"),
@@ -190,3 +192,25 @@ def test_lines_do_not_depend_on_how_the_stream_was_cut(size: int) -> None:
     lines = Lines()
     got = [line for at in range(0, len(stream), size) for line in lines.feed(stream[at : at + size])]
     assert [decode(line) for line in got] == [{"a": 1}, {"b": "é" * 9}]
+
+
+@pytest.mark.parametrize(
+    ("request_", "words"),
+    [
+        (requests.get(POD, "n", "p"), "get pods"),
+        (requests.get(POD, "n", "p", "log"), "get pods/log"),
+        (requests.list_objects(POD, "", EVERYTHING, 0, ""), "list pods"),
+        (requests.list_objects(POD, "n", EVERYTHING, 5, "more"), "list pods"),
+        (requests.watch(POD, "n", "7", EVERYTHING, 60), "watch pods"),
+        (requests.create(POD, "n", {"metadata": {"name": "p"}}), "create pods"),
+        (requests.patch(TFJOB, "n", "j", {}, "status"), "patch tfjobs/status"),
+        (requests.replace(TFJOB, "n", "j", {}), "update tfjobs"),
+        (requests.delete(TFJOB, "n", "j", "", "Background", None), "delete tfjobs"),
+        (requests.get(NAMESPACE, "", "n"), "get namespaces"),
+        (requests.list_objects(NAMESPACE, "", EVERYTHING, 0, ""), "list namespaces"),
+        (Request("GET", "/version"), "get "),
+        (Request("GET", "/apis/apps/v1"), "get "),
+    ],
+)
+def test_a_request_is_named_as_rbac_names_it(request_: Request, words: str) -> None:
+    assert " ".join(named(request_)) == words

@@ -17,7 +17,7 @@ from trainyard.client.errors import (
     NotFound,
     Unavailable,
 )
-from trainyard.client.request import Request, Selection, path_of
+from trainyard.client.request import Named, Request, Selection, named, path_of
 
 __all__ = [
     "AlreadyExists",
@@ -29,9 +29,11 @@ __all__ = [
     "Gone",
     "Identity",
     "Invalid",
+    "Named",
     "NotFound",
     "Request",
     "Selection",
     "Unavailable",
+    "named",
     "path_of",
 ]

@@ -53,6 +53,30 @@ class Request:
         return f"{self.path}?{urlencode(self.query)}" if self.query else self.path
 
 
+class Named(NamedTuple):
+    """A request as RBAC and the audit log name it: ("patch", "tfjobs/status")."""
+
+    verb: str
+    resource: str
+
+
+_VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
+
+
+def named(request: Request) -> Named:
+    """The verb and the resource of a request; what is asked of no resource is ("get", "")."""
+    parts = request.path.strip("/").split("/")
+    parts = parts[2:] if parts[0] == "api" else parts[3:] if parts[0] == "apis" else []
+    if parts[0:1] == ["namespaces"] and len(parts) > 2:
+        parts = parts[2:]
+    resource = "/".join((parts[0], *parts[2:3])) if parts else ""
+    if request.method != "GET":
+        return Named(_VERBS.get(request.method, request.method.lower()), resource)
+    if len(parts) != 1:
+        return Named("get", resource)
+    return Named("watch" if ("watch", "true") in request.query or ("watch", "1") in request.query else "list", resource)
+
+
 class Selection(NamedTuple):
     """Which objects of a collection."""
 

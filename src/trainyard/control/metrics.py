@@ -1,0 +1,150 @@
+"""What the operator counts and shows, in the names that Prometheus users expect.
+
+Rules for this file:
+- No label is of a user's making: kinds, resources, verbs, codes, outcomes and states. Never a job or a namespace.
+- What happens is counted when it happens. What stands (queue, watches, jobs) is looked at when somebody asks.
+- Imported by whoever serves metrics, never by this room's `__init__`: a local cluster does without the library.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+
+from prometheus_client import CollectorRegistry, Histogram, ProcessCollector, generate_latest
+from prometheus_client import Counter as Counted
+from prometheus_client.core import GaugeMetricFamily, InfoMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from trainyard import __version__
+from trainyard.client import Request, named
+from trainyard.control.operator import Item, Operator
+from trainyard.core import Kind
+from trainyard.objects import Json, is_true
+
+SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+STATES = ("New", "Created", "Suspended", "Restarting", "Running", "Succeeded", "Failed")
+OUTCOMES = ("done", "conflict", "unavailable", "refused", "fault")
+WATCHES = ("listing", "watching", "failing", "missing")
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+def state_of(job: Json) -> str:
+    """The one word for how a job stands: the last of STATES whose condition is true."""
+    status = job.get("status")
+    conditions = status.get("conditions") if isinstance(status, dict) else None
+    return next((state for state in reversed(STATES) if is_true(conditions, state)), "New")
+
+
+class Metrics:
+    """Counts, and what is to be seen of the operator that `watch` named last."""
+
+    def __init__(self, kinds: Iterable[Kind], leads: Callable[[], bool]) -> None:
+        self._kinds = tuple(kinds)
+        self.registry = registry = CollectorRegistry(auto_describe=False)
+        self._reconciles = Counted(
+            "trainyard_reconcile", "Passes over one job, by how they ended.", ["kind", "outcome"], registry=registry
+        )
+        self._durations = Histogram(
+            "trainyard_reconcile_duration_seconds",
+            "Seconds that a pass took, its requests included.",
+            ["kind", "outcome"],
+            buckets=SECONDS,
+            registry=registry,
+        )
+        self._calls = Counted(
+            "trainyard_api_requests",
+            "Requests to the API server; the code is 'none' where no answer came.",
+            ["verb", "resource", "code"],
+            registry=registry,
+        )
+        self._waits = Histogram(
+            "trainyard_api_request_duration_seconds",
+            "Seconds until an answer began.",
+            ["verb"],
+            buckets=SECONDS,
+            registry=registry,
+        )
+        self.config_reloads = Counted(
+            "trainyard_config_reloads", "The controller config file was read again.", ["outcome"], registry=registry
+        )
+        self._standing = _Standing(self._kinds, leads)
+        registry.register(self._standing)
+        ProcessCollector(registry=registry)
+        for kind in self._kinds:  # a rate needs the zero before the first
+            for outcome in OUTCOMES:
+                self._reconciles.labels(kind.gvk.kind, outcome)
+
+    def watch(self, operator: Operator | None) -> None:
+        """From now on this one is looked at and listened to."""
+        self._standing.operator = operator
+        if operator is not None:
+            operator.observe(self._passed)
+
+    def asked(self, request: Request, code: int, seconds: float) -> None:
+        """For an Api's `observe`."""
+        verb, resource = named(request)
+        self._calls.labels(verb, resource, str(code) if code else "none").inc()
+        self._waits.labels(verb).observe(seconds)
+
+    def text(self) -> bytes:
+        """What `/metrics` shows."""
+        return generate_latest(self.registry)
+
+    def _passed(self, item: Item, outcome: str, seconds: float) -> None:
+        self._reconciles.labels(item.gvk.kind, outcome).inc()
+        self._durations.labels(item.gvk.kind, outcome).observe(seconds)
+
+
+class _Standing(Collector):
+    """What stands at the moment somebody asks."""
+
+    def __init__(self, kinds: tuple[Kind, ...], leads: Callable[[], bool]) -> None:
+        self.operator: Operator | None = None
+        self._kinds = kinds
+        self._leads = leads
+
+    def collect(self) -> Iterator[Metric]:
+        about = {"version": __version__, "python": platform.python_version()}
+        yield InfoMetricFamily("trainyard_build", "Which operator this is.", value=about)
+        yield GaugeMetricFamily("trainyard_leader", "1 while this operator works, 0 while it stands by.", self._leads())
+        if self.operator is not None:
+            yield self._queue(self.operator)
+            yield from self._watches(self.operator)
+            yield self._jobs(self.operator)
+
+    def _queue(self, operator: Operator) -> Metric:
+        queue = operator.queue
+        depth = GaugeMetricFamily(
+            "trainyard_queue_depth",
+            "Jobs due for a look, waiting for a later time, or being looked at.",
+            labels=["state"],
+        )
+        ready = queue.ready
+        for state, count in (("due", ready), ("later", len(queue) - ready), ("held", queue.held)):
+            depth.add_metric([state], count)
+        return depth
+
+    def _watches(self, operator: Operator) -> Iterator[Metric]:
+        labels = ["group", "resource"]
+        states = GaugeMetricFamily("trainyard_watch_state", "1 for how a watch stands.", labels=[*labels, "state"])
+        objects = GaugeMetricFamily("trainyard_watch_objects", "Objects that a watch knows.", labels=labels)
+        for watch in operator.watches:
+            which = [watch.gvk.group, watch.gvk.plural]
+            objects.add_metric(which, watch.objects)
+            for state in WATCHES:
+                states.add_metric([*which, state], watch.state == state)
+        yield states
+        yield objects
+
+    def _jobs(self, operator: Operator) -> Metric:
+        found: Counter[tuple[str, str]] = Counter()
+        for kind in self._kinds:
+            found.update((kind.gvk.kind, state_of(job)) for job in operator.jobs(kind.gvk))
+        jobs = GaugeMetricFamily("trainyard_jobs", "Jobs, by kind and state.", labels=["kind", "state"])
+        for name in dict.fromkeys(kind.gvk.kind for kind in self._kinds):
+            for state in STATES:
+                jobs.add_metric([name, state], found[name, state])
+        return jobs

@@ -204,7 +204,8 @@ def test_ctrl_c_ends_a_word_quietly(tmp_path: Path) -> None:
                     break
             for started in (waiting, watching):
                 started.send_signal(signal.SIGINT)
-                assert started.wait(30) == 130 and started.stderr and started.stderr.read() == ""
+                out, err = started.communicate(timeout=30)
+                assert (started.returncode, err) == (130, ""), (started.args, out)
         finally:
             for started in (waiting, watching):
                 started.kill()

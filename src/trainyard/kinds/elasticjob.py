@@ -41,7 +41,7 @@ from trainyard.kinds.elasticjob_spec import (
     replicas_of,
     worker_of,
 )
-from trainyard.kinds.policies import policy_of
+from trainyard.kinds.policies import Policies, policy_of
 from trainyard.kinds.templates import append, containers_of, copied, has_container, spec_of, whole
 from trainyard.objects import GVK, Json, Problem
 from trainyard.schema import Schema, from_struct
@@ -60,7 +60,7 @@ def read(spec: Json, name: str) -> Wanted:
     nested = [spec[one] for one in reversed(RUN_POLICIES) if isinstance(spec.get(one), dict)]
     policies: Json = {}
     for place in (*nested, spec):
-        policies |= {key: value for key, value in place.items() if value is not None}
+        policies |= {key: place[key] for key in Policies.__struct_fields__ if place.get(key) is not None}
     return Wanted(
         roles=_roles(spec),
         policy=policy_of(policies),

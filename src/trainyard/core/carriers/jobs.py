@@ -10,6 +10,8 @@ RETRYING_JOB_CARRIER leaves all retries to the Job's own controller: the slot en
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from trainyard.core.carriers.ends import crash, disrupted_end, end_of, life, restarts, succeeded
 from trainyard.core.job import Carrier, End, Family, Job, Replica
 from trainyard.core.model import JOB, Child, Delete, Ref, Slot
@@ -175,12 +177,4 @@ JOB_CARRIER = Carrier(
     failures=lambda replica: replica.failed,
 )
 
-RETRYING_JOB_CARRIER = Carrier(
-    gvk=JOB,
-    observe=observe_retrying_job,
-    render=render_retrying_job,
-    stop=stop_job,
-    resume=lambda job, replica: None,
-    ended=lambda replica: replica.ended,
-    failures=lambda replica: replica.failed,
-)
+RETRYING_JOB_CARRIER = replace(JOB_CARRIER, observe=observe_retrying_job, render=render_retrying_job)

@@ -108,6 +108,7 @@ def options(folder: Path, words: dict[str, Any], mouth: Mouth) -> Options:
         mounts={claim: Path(place) for claim, place in words["mounts"].items()},
         config=read_config(Path(words["config"]) if words["config"] else None, mouth.say),
         say=mouth.say,
+        operator=words.get("operator", True),
         state=folder,
     )
 

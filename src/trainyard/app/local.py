@@ -55,6 +55,7 @@ class Options:
     mounts: Mapping[str, Path] = field(default_factory=dict)
     config: Config = field(default_factory=lambda: Config(files=shipped()))
     say: Callable[[str], None] = print
+    operator: bool = True  # without one nobody decides anything: `trainyard operator` may
     state: Path | None = None  # where the private folder is made; the system's temporary folder by default
 
 
@@ -130,7 +131,8 @@ class LocalCluster:
             apiserver=_address(self.server.tls_url),
         )
         self._workloads = Workloads(api, self._now, self.root_ca)
-        await asyncio.gather(self._node.start(), self._workloads.start(), self.start_operator())
+        parts = [self._node.start(), self._workloads.start(), *([self.start_operator()] if options.operator else [])]
+        await asyncio.gather(*parts)
 
     async def _install(self) -> None:
         """What a cluster has from the beginning: our kinds."""

@@ -3,26 +3,35 @@
     await operate(options, stop)
 
 Rules for this file:
-- It only ties together: who we are (kubeconfig.py), the operator (control), the admin's config file and its changes.
+- It only ties together: who we are (kubeconfig.py), the operator and the lease (control), health and metrics, the
+  admin's config file and its changes.
+- With a lease there is an operator only while it is ours, and each write is checked against it once more when it is
+  sent. The lease has an Api of its own: it waits for nobody.
 - Going down takes less than a second, whoever does not answer: what is under way is abandoned, which is harmless.
-- One operator, one Api: nothing but the operator's own requests goes through it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
+import platform
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from secrets import token_hex
 
 from trainyard import kinds
 from trainyard.app.config import ConfigError
 from trainyard.app.config import read as read_config
+from trainyard.app.health import Health
 from trainyard.app.kubeconfig import SERVICE_ACCOUNT, Access, KubeconfigError, in_cluster, read
-from trainyard.client import Api
+from trainyard.client import Api, ApiError, Request
 from trainyard.control import Operator
+from trainyard.control.lease import Election, Seat, Terms
+from trainyard.control.metrics import Metrics
 from trainyard.core import Config, Kind
 from trainyard.objects import Problem
 from trainyard.objects.manifest import ManifestError
@@ -30,6 +39,8 @@ from trainyard.objects.manifest import ManifestError
 log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 5.0  # between two looks at the config file
+RELEASE_SECONDS = 0.5
+LEASE = "trainyard-operator"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +52,9 @@ class Options:
     config: Config
     namespace: str = ""
     config_file: Path | None = None
+    seat: Seat | None = None  # the lease to hold while we work, None to work at once
+    terms: Terms = field(default_factory=Terms)
+    bind: tuple[str, int] | None = None  # where health and metrics are served
 
 
 def whom(env: Mapping[str, str], named: str = "", context: str = "", folder: Path = SERVICE_ACCOUNT) -> Access:
@@ -74,22 +88,139 @@ def chosen(words: str) -> tuple[Kind, ...]:
     return kinds.served(known[name] for name in dict.fromkeys(names))
 
 
+def seat(env: Mapping[str, str], access: Access, name: str = LEASE) -> Seat:
+    """The lease to hold, and our name in it: never that of a former life of this pod."""
+    who = env.get("MY_POD_NAME") or platform.node() or "operator"
+    return Seat(env.get("MY_POD_NAMESPACE") or access.namespace, name, f"{who}_{token_hex(8)}")
+
+
+def address(text: str) -> tuple[str, int] | None:
+    """HOST:PORT to listen at; no host is every address, "0" or "" is nowhere. Raises ManifestError."""
+    if text in ("", "0"):
+        return None
+    host, colon, port = text.rpartition(":")
+    if not colon or not port.isdecimal() or int(port) > 65535:
+        fix = "write HOST:PORT, :PORT for every address, or 0 for none"
+        raise ManifestError([Problem("--metrics-bind-address", f"{text!r} is no address; {fix}")])
+    return host.strip("[]"), int(port)
+
+
 async def operate(options: Options, stop: asyncio.Event) -> None:
     """Serve until `stop`."""
-    async with Api(options.access.server, options.access.credentials(), agent="trainyard-operator") as api:
-        operator = Operator(api, options.kinds, options.config, options.namespace)
-        following = asyncio.create_task(follow_config(options.config_file, operator.configure))
-        await operator.start()
+    await Operating(options).run(stop)
+
+
+class Operating:
+    """The life of the process."""
+
+    def __init__(self, options: Options) -> None:
+        """Raises OSError or ValueError when the certificates are of no use."""
+        self._options = options
+        self._config = options.config
+        self._operator: Operator | None = None
+        self._credentials = options.access.credentials()
+        self._election = Election(self._api(), options.seat, options.terms) if options.seat else None
+        self.metrics = Metrics(options.kinds, self._leads)
+        self.health = Health(self.alive, self.ready, self.metrics.text)
+
+    async def run(self, stop: asyncio.Event) -> None:
+        served = ",".join(dict.fromkeys(kind.gvk.kind for kind in self._options.kinds))
+        where = self._options.namespace or "*"
+        log.info("serving server=%s namespace=%s kinds=%s", self._options.access.server, where, served)
+        following = asyncio.create_task(follow_config(self._options.config_file, self.configure))
         try:
-            await stop.wait()
+            if self._options.bind is not None:
+                await self.health.start(*self._options.bind)
+            await (self._work(stop) if self._election is None else self._stand(self._election, stop))
         finally:
             following.cancel()
             await asyncio.gather(following, return_exceptions=True)
-            await operator.stop()
+            await self.health.stop()
+            log.info("stopped")
+
+    def configure(self, config: Config | None) -> None:
+        """A new config; None is one that could not be used."""
+        self.metrics.config_reloads.labels("refused" if config is None else "used").inc()
+        if config is not None:
+            self._config = config
+            if self._operator is not None:
+                self._operator.configure(config)
+
+    def alive(self) -> str:
+        """Why a new start is needed, "" when it is not."""
+        return "a part of the operator has ended" if self._operator is not None and self._operator.broken else ""
+
+    def ready(self) -> str:
+        """Why this process cannot do its part yet, "" when it can. To stand by is a part."""
+        if self._operator is None:
+            return "" if self._election is not None and self._election.known.sure else "the lease is not known yet"
+        if self._operator.synced:
+            return ""
+        behind = sorted({watch.gvk.plural for watch in self._operator.watches if watch.state in ("listing", "failing")})
+        return f"not listed yet: {', '.join(behind)}"
+
+    async def _stand(self, election: Election, stop: asyncio.Event) -> None:
+        """Work whenever the lease is ours. Let it go in the end."""
+        electing = asyncio.create_task(election.run())
+        try:
+            while not stop.is_set():
+                await _first(electing, stop, election.won)
+                if not stop.is_set():
+                    await self._work(stop, election.lost, electing)
+        finally:
+            electing.cancel()
+            await asyncio.gather(electing, return_exceptions=True)
+            with contextlib.suppress(ApiError, TimeoutError):
+                async with asyncio.timeout(RELEASE_SECONDS):
+                    await election.release()
+            await election.close()
+
+    async def _work(self, stop: asyncio.Event, *ends: asyncio.Event | asyncio.Task[None]) -> None:
+        """One operator, until one of these. Nothing of it is left when this returns."""
+        async with self._api() as api:
+            if self._election is not None:
+                api.guard = partial(_guard, self._election)
+            self._operator = operator = Operator(api, self._options.kinds, self._config, self._options.namespace)
+            self.metrics.watch(operator)
+            await operator.start()
+            try:
+                await _first(stop, *ends)
+            finally:
+                self.metrics.watch(None)
+                self._operator = None
+                await operator.stop()
+
+    def _api(self) -> Api:
+        api = Api(self._options.access.server, self._credentials, agent="trainyard-operator")
+        api.observe = lambda request, code, seconds: self.metrics.asked(request, code, seconds)
+        return api
+
+    def _leads(self) -> bool:
+        return self._election is None or self._election.leads
 
 
-async def follow_config(path: Path | None, use: Callable[[Config], None], pause: float = LOOK_SECONDS) -> None:
-    """Tell `use` of each new content of the config file. One that cannot be used is said, and the last good one stays.
+def _guard(election: Election, request: Request) -> None:
+    if request.method != "GET":  # to read does no harm
+        election.check()
+
+
+async def _first(*ends: asyncio.Event | asyncio.Task[None]) -> None:
+    """Wait for the first of these. A task that ends has failed: its exception is raised."""
+    tasks = [end for end in ends if isinstance(end, asyncio.Task)]
+    waits = [asyncio.create_task(end.wait()) for end in ends if isinstance(end, asyncio.Event)]
+    try:
+        await asyncio.wait([*tasks, *waits], return_when=asyncio.FIRST_COMPLETED)
+        for task in tasks:
+            if task.done():
+                task.result()
+    finally:
+        for wait in waits:
+            wait.cancel()
+        await asyncio.gather(*waits, return_exceptions=True)
+
+
+async def follow_config(path: Path | None, use: Callable[[Config | None], None], pause: float = LOOK_SECONDS) -> None:
+    """Tell `use` of each new content of the config file. One that cannot be used is said, and `use` hears None.
 
     A mounted ConfigMap changes by swapping a link far above the file, so it is the content that is compared.
     """
@@ -102,12 +233,14 @@ async def follow_config(path: Path | None, use: Callable[[Config], None], pause:
             continue  # away for a moment while it is swapped, or the same
         known = now
         try:
-            use(read_config(path, lambda text: log.warning("controller config: %s", text)))
+            config = read_config(path, lambda text: log.warning("controller config: %s", text))
         except ConfigError as error:
             for problem in error.problems:
                 log.error("the new controller config is not used, the old one stays why=%s", problem)
+            use(None)
         else:
             log.info("controller config read again file=%s", path)
+            use(config)
 
 
 def _content(path: Path) -> bytes | None:

@@ -41,6 +41,17 @@ if TYPE_CHECKING:
     metavar="FILE",
     help="The administrator's config (accelerators); read again when it changes.",
 )
+@click.option("--leader-elect", is_flag=True, help="Work only while a Lease is held: for more than one replica.")
+@click.option(
+    "--lease-name", metavar="NAME", default="trainyard-operator", show_default=True, help="In $MY_POD_NAMESPACE."
+)
+@click.option(
+    "--metrics-bind-address",
+    "bind",
+    metavar="HOST:PORT",
+    default="0",
+    help="Where to serve /healthz, /readyz and /metrics; :8080 is every address, 0 is nowhere.  [default: 0]",
+)
 @click.option("--log-format", type=click.Choice(FORMATS), default="text", show_default=True)
 @click.option("--log-level", type=click.Choice(LEVELS), default="info", show_default=True)
 def operator(**words: Any) -> None:
@@ -66,15 +77,18 @@ def operator(**words: Any) -> None:
 
 def _understood(words: dict[str, Any]) -> Options:
     from trainyard.app.config import read
-    from trainyard.app.operating import Options, chosen, whom
+    from trainyard.app.operating import Options, address, chosen, seat, whom
 
     path = options.path(words["config"])
+    access = whom(os.environ, words["kubeconfig"], words["context"])
     return Options(
-        access=whom(os.environ, words["kubeconfig"], words["context"]),
+        access=access,
         kinds=chosen(words["served"]),
         config=read(path, lambda text: click.echo(text, err=True)),
         namespace=words["namespace"],
         config_file=path,
+        seat=seat(os.environ, access, words["lease_name"]) if words["leader_elect"] else None,
+        bind=address(words["bind"]),
     )
 
 

@@ -17,6 +17,7 @@ from trainyard.objects.manifest import ManifestError
 
 @click.command()
 @click.option("--name", default="default", show_default=True, help="Which one: there may be several.")
+@click.option("--no-operator", is_flag=True, hidden=True, help="For `trainyard operator`, which then serves it.")
 @options.machine
 def up(name: str, **words: Any) -> None:
     """Start a cluster on this machine that stays: `trainyard up`, `trainyard submit FILE`, `trainyard down`.
@@ -47,6 +48,7 @@ def _absolute(words: dict[str, Any]) -> dict[str, Any]:
         "cache": os.path.abspath(words["cache"]) if words["cache"] else "",
         "config": os.path.abspath(words["config"]) if words["config"] else "",
         "mounts": {claim: str(place) for claim, place in map(options.claim, words["mounts"])},
+        "operator": not words["no_operator"],
     }
 
 

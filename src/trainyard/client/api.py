@@ -43,7 +43,8 @@ class Api:
     """One API server. Use as `async with Api(url) as api`, or call `close`. `ca` is a file, or a whole TLS context.
 
     Before the first request may be set: `guard`, called with each request at the last moment before it is sent (what it
-    raises is raised instead), and `observe`, called with each request, the answer's code (0: none) and the seconds.
+    raises is raised instead), and `observe`, called with each request, the answer's code (0: none) and the
+    seconds until it began.
     """
 
     guard: Callable[[Request], None] | None = None
@@ -226,7 +227,7 @@ class Api:
         if identity.token:
             headers["Authorization"] = f"Bearer {identity.token}"
         url = URL(self.url + request.target, encoded=True)
-        code, began, took = 0, time.perf_counter(), None
+        began, answered = time.perf_counter(), False
         try:
             if self.guard is not None:
                 self.guard(request)
@@ -239,7 +240,8 @@ class Api:
                 ssl=identity.secure or True,
                 trace_request_ctx=request,
             ) as response:
-                code, took = response.status, time.perf_counter() - began
+                answered = True
+                self._observed(request, response.status, began)
                 yield response
         except TimeoutError:
             what = f"{request.method} {request.path}: no answer in time"
@@ -248,8 +250,12 @@ class Api:
             what = f"{request.method} {request.path}: {error or type(error).__name__}"
             raise Unavailable(0, "ConnectionLost", what) from None
         finally:
-            if self.observe is not None:
-                self.observe(request, code, time.perf_counter() - began if took is None else took)
+            if not answered:
+                self._observed(request, 0, began)
+
+    def _observed(self, request: Request, code: int, began: float) -> None:
+        if self.observe is not None:
+            self.observe(request, code, time.perf_counter() - began)
 
     def _session(self, limit: int) -> aiohttp.ClientSession:
         return aiohttp.ClientSession(

@@ -232,6 +232,9 @@ class Election:
                 self.known = contradicted(self.known)
                 return
 
+    async def close(self) -> None:
+        await self._api.close()
+
     async def _do(self, move: Act, began: float) -> None:
         record = self.known.record
         if move is Act.LOOK:

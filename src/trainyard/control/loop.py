@@ -139,6 +139,11 @@ class Loop(Generic[K]):
             if isinstance(error, Exception):
                 raise error
 
+    @property
+    def broken(self) -> bool:
+        """A part of it has ended, which it never should while it runs."""
+        return any(task.done() for task in self._tasks)
+
     def relist(self, source: Source) -> None:
         """List that resource again, now."""
         for feed in self.feeds:

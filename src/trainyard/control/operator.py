@@ -101,6 +101,11 @@ class Operator:
             for feed, store in zip(self._loop.feeds, self._loop.stores, strict=True)
         ]
 
+    @property
+    def broken(self) -> bool:
+        """A part of it has ended by a fault of ours: nothing but a new start helps."""
+        return self._loop.broken or (self._talking is not None and self._talking.done())
+
     def jobs(self, gvk: GVK) -> Store[Json]:
         """The jobs of one of our kinds, as last seen."""
         return self._jobs[gvk]

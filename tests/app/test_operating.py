@@ -1,0 +1,344 @@
+"""The operator's process against our real server: by TLS, as a ServiceAccount with few rights."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from operating_values import (
+    CRD,
+    EVENT,
+    JOB,
+    LEASE,
+    NAMESPACE,
+    NARROW,
+    SERVICE,
+    TFJOB,
+    Site,
+    running_site,
+    tf_job,
+    types_of,
+)
+
+from trainyard import kinds
+from trainyard.app.config import shipped
+from trainyard.app.kubeconfig import Access, KubeconfigError
+from trainyard.app.operating import Operating, Options, address, chosen, follow_config, seat, whom
+from trainyard.control.lease import Terms
+from trainyard.core import Config
+from trainyard.objects.manifest import ManifestError
+
+QUICK = Terms(duration=2, deadline=1.5, retry=0.1)
+
+
+@pytest.fixture
+async def site(tmp_path: Path) -> AsyncIterator[Site]:
+    async with running_site(tmp_path) as made:
+        yield made
+
+
+def options(site: Site, **more: Any) -> Options:
+    access = whom(site.env, folder=site.folder)
+    words: dict[str, Any] = {"kinds": chosen("tfjob"), "config": Config(files=shipped()), **more}
+    return Options(access, **words)
+
+
+async def eventually(true: Callable[[], bool]) -> None:
+    """For what no watch tells: what the process itself thinks."""
+    for _ in range(1000):
+        if true():
+            return
+        await asyncio.sleep(0.02)
+    raise AssertionError("it did not come true")
+
+
+@asynccontextmanager
+async def operating(chosen_: Options) -> AsyncIterator[Operating]:
+    """A process that runs within the block, and ends within a second after it."""
+    one, stop = Operating(chosen_), asyncio.Event()
+    task = asyncio.create_task(one.run(stop))
+    try:
+        yield one
+    finally:
+        stop.set()
+        began = time.monotonic()
+        await task
+        assert time.monotonic() - began < 1
+
+
+async def test_in_a_pod_it_works_with_the_rights_of_its_account_and_asks_for_no_others(
+    site: Site, caplog: pytest.LogCaptureFixture
+) -> None:
+    await site.account(NARROW)
+    async with operating(options(site)):
+        await site.api.create(TFJOB, "default", tf_job())
+        await site.says("mnist", "Created")
+        await site.until(JOB, lambda jobs: len(jobs) == 1)
+        await site.until(EVENT, lambda events: bool(events))
+    assert not [record for record in caplog.records if "403" in record.getMessage()]
+    assert len((await site.api.list(SERVICE, "default"))["items"]) >= 1
+
+
+async def test_kinds_that_are_not_served_are_not_asked_about(site: Site) -> None:
+    await site.account(NARROW)
+    before = site.server.verbs.copy()
+    async with operating(options(site)) as one:
+        await site.api.create(TFJOB, "default", tf_job())
+        await site.says("mnist", "Created")
+        assert one.ready() == ""
+    asked = {resource for _, resource in site.server.verbs - before}
+    assert "statefulsets" not in asked and "elasticjobs" not in asked
+
+
+async def test_an_expired_token_is_replaced_by_the_one_in_the_file(site: Site) -> None:
+    await site.account(NARROW)
+    async with operating(options(site)):
+        await site.api.create(TFJOB, "default", tf_job("one"))
+        await site.says("one", "Created")
+        site.shift += 700  # the token lived for 600
+        await site.new_token()
+        await site.api.create(TFJOB, "default", tf_job("two"))
+        await site.says("two", "Created")
+
+
+async def test_it_goes_on_when_a_new_token_comes_late(site: Site, caplog: pytest.LogCaptureFixture) -> None:
+    await site.account(NARROW)
+    async with operating(options(site)):
+        await site.api.create(TFJOB, "default", tf_job("one"))
+        await site.says("one", "Created")
+        site.shift += 700
+        await site.api.create(TFJOB, "default", tf_job("two"))
+        await eventually(lambda: "401" in caplog.text)
+        await site.new_token()
+        await site.says("two", "Created")
+
+
+async def test_one_namespace_or_all(site: Site) -> None:
+    await site.account(NARROW)
+    await site.api.create(NAMESPACE, "", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "other"}})
+    await site.api.create(TFJOB, "default", tf_job("here"))
+    await site.api.create(TFJOB, "other", tf_job("there", "other"))
+    async with operating(options(site, namespace="other")):
+        await site.says("there", "Created", "other")
+        assert not types_of(await site.api.get(TFJOB, "default", "here"))
+    async with operating(options(site)):
+        await site.says("here", "Created")
+
+
+async def test_a_kind_without_its_crd_is_parked_and_served_when_it_comes(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trainyard.control.watch.PARKED_PAUSE", 0.3)
+    await site.api.delete(CRD, "", kinds.crd(kinds.TFJOB)["metadata"]["name"])
+    await site.account(NARROW)
+    async with operating(options(site)) as one:
+        await eventually(lambda: not one.ready())
+        assert metric(one, 'trainyard_watch_state{group="tensorflow.org",resource="tfjobs",state="missing"}') == 1
+        await site.api.create(CRD, "", kinds.crd(kinds.TFJOB))
+        await site.api.create(TFJOB, "default", tf_job())
+        await site.says("mnist", "Created")
+        assert metric(one, 'trainyard_watch_state{group="tensorflow.org",resource="tfjobs",state="watching"}') == 1
+        assert one.alive() == ""
+
+
+# The lease.
+
+
+async def test_two_operators_and_one_works_until_it_goes(site: Site) -> None:
+    await site.account(NARROW)
+    both = [options(site, seat=seat({}, options(site).access), terms=QUICK) for _ in range(2)]
+    async with operating(both[0]) as one, operating(both[1]) as two:
+        await site.api.create(TFJOB, "default", tf_job("a"))
+        await site.says("a", "Created")
+        leading = [metric(each, "trainyard_leader") for each in (one, two)]
+        assert sorted(leading) == [0, 1]
+        assert metric(one if leading[0] else two, 'trainyard_jobs{kind="TfJob",state="Created"}') == 1
+        await eventually(lambda: not (one.ready() or two.ready()))  # to stand by is to be ready
+
+
+async def test_a_leader_that_stops_lets_the_next_one_in_at_once(site: Site) -> None:
+    await site.account(NARROW)
+    slow = Terms(duration=600, deadline=300, retry=0.1)
+    both = [options(site, seat=seat({}, options(site).access), terms=slow) for _ in range(2)]
+    async with operating(both[0]):
+        await site.api.create(TFJOB, "default", tf_job("a"))
+        await site.says("a", "Created")
+    assert "holderIdentity" not in (await site.api.get(LEASE, "default", "trainyard-operator"))["spec"]
+    async with operating(both[1]):
+        await site.api.create(TFJOB, "default", tf_job("b"))
+        await site.says("b", "Created")
+    spec = (await site.api.get(LEASE, "default", "trainyard-operator"))["spec"]
+    assert spec["leaseTransitions"] == 1
+
+
+async def test_who_loses_the_lease_writes_no_more_and_who_gets_it_back_goes_on(site: Site) -> None:
+    await site.account(NARROW)
+    mine = options(site, seat=seat({}, options(site).access), terms=QUICK)
+    async with operating(mine) as one:
+        await site.api.create(TFJOB, "default", tf_job("a"))
+        await site.says("a", "Created")
+        theirs = {"holderIdentity": "somebody", "leaseDurationSeconds": 600}
+        await site.api.patch(LEASE, "default", "trainyard-operator", {"spec": theirs})
+        await eventually(lambda: not metric(one, "trainyard_leader"))
+        await site.api.create(TFJOB, "default", tf_job("b"))
+        await asyncio.sleep(0.3)  # nothing happens: there is no condition to wait for
+        assert "status" not in await site.api.get(TFJOB, "default", "b")
+        await site.api.patch(LEASE, "default", "trainyard-operator", {"spec": {"holderIdentity": None}})
+        await site.says("b", "Created")
+
+
+async def test_a_write_decided_before_the_lease_was_over_is_not_sent(site: Site) -> None:
+    """A pause at the worst place: the plan is made, the connection is had, and the process is stopped there."""
+    await site.account(NARROW)
+    one = Operating(options(site, seat=seat({}, options(site).access), terms=QUICK))
+    election = one._election
+    assert election is not None
+    stop = asyncio.Event()
+    task = asyncio.create_task(one.run(stop))
+    await asyncio.wait_for(election.won.wait(), 20)
+    real, paused = election._clock, [0.0]
+    election._clock = lambda: real() + paused[0]
+    paused[0] = 3600.0  # the machine slept for an hour; no timer has noticed yet, and somebody else has it now
+    theirs = {"spec": {"holderIdentity": "somebody", "leaseDurationSeconds": 6000}}
+    await site.api.patch(LEASE, "default", "trainyard-operator", theirs)
+    before = site.server.verbs.copy()
+    await site.api.create(TFJOB, "default", tf_job())
+    await asyncio.wait_for(election.lost.wait(), 20)
+    await eventually(lambda: metric(one, 'trainyard_watch_objects{group="batch",resource="jobs"}') is None)
+    writes = [
+        verb
+        for verb in site.server.verbs - before
+        if verb[0] in ("create", "patch") and verb[1] in ("tfjobs/status", "jobs")
+    ]
+    assert not writes
+    stop.set()
+    await task
+
+
+# Health, metrics, config.
+
+
+def metric(one: Operating, name: str) -> float | None:
+    for line in one.metrics.text().decode().splitlines():
+        if line.startswith((f"{name} ", f"{name}{{")) and not line.startswith("#"):
+            return float(line.rsplit(" ", 1)[1])
+    return None
+
+
+async def test_probes_and_metrics_are_served(site: Site) -> None:
+    await site.account(NARROW)
+    async with operating(options(site, bind=("127.0.0.1", 0))) as one, aiohttp.ClientSession() as http:
+        await site.api.create(TFJOB, "default", tf_job())
+        await site.says("mnist", "Created")
+        place = f"http://127.0.0.1:{one.health.port}"
+        for path in ("/healthz", "/readyz"):
+            async with http.get(place + path) as answer:
+                assert (answer.status, await answer.text()) == (200, "ok\n")
+        async with http.get(place + "/metrics") as answer:
+            text = await answer.text()
+            assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
+        async with http.get(place + "/other") as answer:
+            assert answer.status == 404
+    names = {line.split(" ")[2] for line in text.splitlines() if line.startswith("# TYPE trainyard_")}
+    assert names >= {
+        "trainyard_reconcile_total",
+        "trainyard_reconcile_duration_seconds",
+        "trainyard_queue_depth",
+        "trainyard_watch_state",
+        "trainyard_watch_objects",
+        "trainyard_api_requests_total",
+        "trainyard_api_request_duration_seconds",
+        "trainyard_jobs",
+        "trainyard_leader",
+        "trainyard_build_info",
+        "trainyard_config_reloads_total",
+    }
+    assert 'trainyard_api_requests_total{code="201",resource="jobs",verb="create"} 1.0' in text
+    assert 'trainyard_api_requests_total{code="200",resource="tfjobs",verb="watch"} 1.0' in text
+    assert 'trainyard_reconcile_total{kind="TfJob",outcome="done"}' in text
+    assert "mnist" not in text and 'namespace="' not in text
+
+
+async def test_it_is_not_ready_before_everything_is_listed(site: Site) -> None:
+    await site.account([rule for rule in NARROW if "deployments" not in rule["resources"]])
+    async with operating(options(site)) as one:
+        await eventually(lambda: one.ready() == "not listed yet: deployments")
+        assert one.alive() == ""
+
+
+async def test_a_changed_config_holds_for_the_next_pass_and_a_broken_one_is_refused(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(follow_config, "__defaults__", (0.02,))
+    await site.account(NARROW)
+    file = tmp_path / "config.yaml"
+    file.write_text("accelerators: {}\n")
+    async with operating(options(site, config_file=file)) as one:
+        await eventually(lambda: not one.ready())
+        file.write_text("accelerators: 7\n")
+        await eventually(lambda: metric(one, 'trainyard_config_reloads_total{outcome="refused"}') == 1)
+        assert "accelerators: is not a mapping" in caplog.text
+        file.write_text("accelerators: {example.com/gpu: {envVars: [{name: SEEN, value: yes}]}}\n")
+        await eventually(lambda: metric(one, 'trainyard_config_reloads_total{outcome="used"}') == 1)
+        job = tf_job()
+        container = job["spec"]["replicaSpecs"][0]["template"]["spec"]["containers"][0]
+        container["resources"] = {"limits": {"example.com/gpu": 1}}
+        await site.api.create(TFJOB, "default", job)
+        made = await site.until(JOB, lambda jobs: bool(jobs))
+        env = made[0]["spec"]["template"]["spec"]["containers"][0]["env"]
+        assert {"name": "SEEN", "value": "true"} in env
+
+
+# The words.
+
+
+def test_the_cluster_is_the_one_that_is_named_or_that_of_the_pod(site: Site, tmp_path: Path) -> None:
+    file = tmp_path / "kubeconfig"
+    file.write_text(
+        "current-context: c\ncontexts: [{name: c, context: {cluster: c}}]\n"
+        "clusters: [{name: c, cluster: {server: 'https://example.invalid'}}]\n"
+    )
+    for env in ({"USE_KUBE_CONFIG": str(file)}, {"KUBECONFIG": str(file)}):
+        assert whom(env, folder=tmp_path).server == "https://example.invalid"
+    assert whom({}, str(file), folder=tmp_path).server == "https://example.invalid"
+    with pytest.raises(KubeconfigError, match="--kubeconfig FILE"):
+        whom({}, folder=tmp_path)
+
+
+def test_kinds_are_named_as_people_write_them() -> None:
+    groups = [kind.gvk.group for kind in chosen("TfJob, mxjobs")]
+    assert groups == ["tensorflow.org", "mlkube.io", "mxnet.mlkube.io"]
+    assert {kind.gvk for kind in chosen("all")} == {kind.gvk for kind in kinds.ALL}
+    for wrong in ("pod", "", ","):
+        with pytest.raises(ManifestError) as refused:
+            chosen(wrong)
+        assert "tfjob, mxjob, chainerjob, elasticjob, all" in str(refused.value.problems[0])
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [(":8080", ("", 8080)), ("127.0.0.1:0", ("127.0.0.1", 0)), ("[::1]:80", ("::1", 80)), ("0", None), ("", None)],
+)
+def test_an_address_to_listen_at(text: str, meant: tuple[str, int] | None) -> None:
+    assert address(text) == meant
+
+
+@pytest.mark.parametrize("text", ["8080", "localhost", ":x", ":70000"])
+def test_what_is_no_address_is_said(text: str) -> None:
+    with pytest.raises(ManifestError) as refused:
+        address(text)
+    assert "write HOST:PORT" in str(refused.value.problems[0])
+
+
+def test_the_seat_is_in_the_pods_namespace_under_a_name_of_this_life() -> None:
+    env = {"MY_POD_NAME": "pod-1", "MY_POD_NAMESPACE": "system"}
+    one, other = (seat(env, Access("https://x", "team")) for _ in range(2))
+    assert (one.namespace, one.name) == ("system", "trainyard-operator")
+    assert one.me.startswith("pod-1_") and one.me != other.me
+    assert seat({}, Access("https://x", "team")).namespace == "team"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
@@ -56,8 +57,9 @@ def tf_job(name: str = "mnist", namespace: str = "default", **spec: Any) -> Json
 class Site:
     """A server whose clock the test may move, and the folder of a pod's service account."""
 
-    def __init__(self, server: Server, api: Api, folder: Path) -> None:
+    def __init__(self, server: Server, api: Api, folder: Path, tls: ssl.SSLContext) -> None:
         self.server = server
+        self._tls = tls
         self.api = api  # of the administrator
         self.folder = folder
         self.shift = 0.0
@@ -90,6 +92,15 @@ class Site:
         answer = await self.api.create(ACCOUNT, "default", body, "token")
         (self.folder / "token.new").write_text(answer["status"]["token"])
         (self.folder / "token.new").replace(self.folder / "token")
+
+    def rotate(self) -> None:
+        """The server has a certificate of a new authority from here on, and the folder has that authority's."""
+        authority = Authority.new(time.time())
+        keys = self.folder.parent / "keys"
+        authority.context(keys)
+        self._tls.load_cert_chain(keys / "apiserver.crt", keys / "apiserver.key")
+        (self.folder / "ca.new").write_text(authority.pem)
+        (self.folder / "ca.new").replace(self.folder / "ca.crt")
 
     async def until(self, gvk: GVK, true: Callable[[list[Json]], bool], namespace: str = "default") -> list[Json]:
         """Wait until that holds of all objects of a resource."""
@@ -128,13 +139,14 @@ async def running_site(folder: Path, served: tuple[Any, ...] = (kinds.TFJOB,)) -
     account = folder / "account"
     for made in (keys, account):
         made.mkdir()
-    await server.start_tls(authority.context(keys))
+    tls = authority.context(keys)
+    await server.start_tls(tls)
     (account / "ca.crt").write_text(authority.pem)
     (account / "namespace").write_text("default")
     async with Api(server.url, "admin") as api:
         for kind in served:
             await api.create(CRD, "", kinds.crd(kind))
-        site.append(Site(server, api, account))
+        site.append(Site(server, api, account, tls))
         try:
             yield site[0]
         finally:

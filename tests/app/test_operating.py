@@ -30,6 +30,8 @@ from trainyard import kinds
 from trainyard.app.config import shipped
 from trainyard.app.kubeconfig import Access, KubeconfigError
 from trainyard.app.operating import Operating, Options, address, chosen, follow_config, seat, whom
+from trainyard.client import Api, Unavailable
+from trainyard.client.credentials import Fixed
 from trainyard.control.lease import Terms
 from trainyard.core import Config
 from trainyard.objects.manifest import ManifestError
@@ -117,6 +119,23 @@ async def test_it_goes_on_when_a_new_token_comes_late(site: Site, caplog: pytest
         await eventually(lambda: "401" in caplog.text)
         await site.new_token()
         await site.says("two", "Created")
+
+
+async def test_a_new_authority_is_trusted_when_its_certificate_is_in_the_folder(site: Site) -> None:
+    await site.account(NARROW)
+    who = whom(site.env, folder=site.folder)
+    old = await who.credentials().identity()
+    credentials = who.credentials()
+    async with operating(options(site)):
+        await site.api.create(TFJOB, "default", tf_job("one"))
+        await site.says("one", "Created")
+        site.rotate()
+        await site.api.create(TFJOB, "default", tf_job("two"))
+        await site.says("two", "Created")
+    async with Api(who.server, Fixed(old.token, old.secure)) as late, Api(who.server, credentials) as renewed:
+        with pytest.raises(Unavailable, match="CERTIFICATE_VERIFY_FAILED"):
+            await late.list(TFJOB)
+        await renewed.list(TFJOB)
 
 
 async def test_one_namespace_or_all(site: Site) -> None:

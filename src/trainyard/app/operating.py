@@ -94,6 +94,11 @@ def seat(env: Mapping[str, str], access: Access, name: str = LEASE) -> Seat:
     return Seat(env.get("MY_POD_NAMESPACE") or access.namespace, name, f"{who}_{token_hex(8)}")
 
 
+def terms(duration: float) -> Terms:
+    """In the usual proportions: 15 seconds until another takes over, 10 until we stop, one sign of life each 2."""
+    return Terms(duration, duration * 2 / 3, duration * 2 / 15)
+
+
 def address(text: str) -> tuple[str, int] | None:
     """HOST:PORT to listen at; no host is every address, "0" or "" is nowhere. Raises ManifestError."""
     if text in ("", "0"):
@@ -131,6 +136,7 @@ class Operating:
         try:
             if self._options.bind is not None:
                 await self.health.start(*self._options.bind)
+                log.info("health and metrics are served host=%s port=%d", self._options.bind[0], self.health.port)
             await (self._work(stop) if self._election is None else self._stand(self._election, stop))
         finally:
             following.cancel()

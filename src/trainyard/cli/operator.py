@@ -46,6 +46,14 @@ if TYPE_CHECKING:
     "--lease-name", metavar="NAME", default="trainyard-operator", show_default=True, help="In $MY_POD_NAMESPACE."
 )
 @click.option(
+    "--lease-duration",
+    type=click.IntRange(2, 3600),
+    metavar="SECONDS",
+    default=15,
+    show_default=True,
+    help="How long after its last sign of life a leader is followed by another.",
+)
+@click.option(
     "--metrics-bind-address",
     "bind",
     metavar="HOST:PORT",
@@ -77,7 +85,7 @@ def operator(**words: Any) -> None:
 
 def _understood(words: dict[str, Any]) -> Options:
     from trainyard.app.config import read
-    from trainyard.app.operating import Options, address, chosen, seat, whom
+    from trainyard.app.operating import Options, address, chosen, seat, terms, whom
 
     path = options.path(words["config"])
     access = whom(os.environ, words["kubeconfig"], words["context"])
@@ -88,6 +96,7 @@ def _understood(words: dict[str, Any]) -> Options:
         namespace=words["namespace"],
         config_file=path,
         seat=seat(os.environ, access, words["lease_name"]) if words["leader_elect"] else None,
+        terms=terms(words["lease_duration"]),
         bind=address(words["bind"]),
     )
 

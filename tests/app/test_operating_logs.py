@@ -1,0 +1,72 @@
+"""The log of a program that runs for weeks."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from typing import Any
+
+import pytest
+
+from trainyard.app.logs import Lines, Text, split
+
+
+def record(message: str, *args: Any, level: int = logging.INFO, **more: Any) -> logging.LogRecord:
+    made = logging.LogRecord("trainyard.control.loop", level, "loop.py", 1, message, args, more.get("exc_info"))
+    made.created = 1_800_000_000.25
+    return made
+
+
+@pytest.mark.parametrize(
+    ("template", "args", "words", "fields"),
+    [
+        ("stopped", (), "stopped", {}),
+        ("pass wrote kind=%s job=%s/%s creates=%d", ("TfJob", "n", "j", 3), "pass wrote", {
+            "kind": "TfJob", "job": "n/j", "creates": "3",
+        }),
+        ("cannot now key=%s again_in=%.1fs why=%s", ("k", 0.25, "a=b c=d"), "cannot now", {
+            "key": "k", "again_in": "0.2s", "why": "a=b c=d",
+        }),
+        ("deleted %s=%s/%s reason=%s", ("Job", "n", "j", "over"), "deleted Job=n/j", {"reason": "over"}),
+        ("100%% of %s", ("it",), "100% of it", {}),
+        ("bad starts=%r", (b"x",), "bad", {"starts": "b'x'"}),
+    ],
+)  # fmt: skip
+def test_a_message_is_words_and_fields(
+    template: str, args: tuple[Any, ...], words: str, fields: dict[str, str]
+) -> None:
+    assert split(template, args) == (words, fields)
+
+
+def test_text_is_one_line_whatever_a_value_holds() -> None:
+    line = Text().format(record("refused why=%s", "no\nINFO forged"))
+    assert line == "2027-01-15T08:00:00.250Z INFO control.loop refused why=no\\nINFO forged"
+
+
+def test_json_is_one_object_a_line() -> None:
+    line = Lines().format(record("refused job=%s why=%s level=%s", "n/j", "no\nmore", "x"))
+    assert "\n" not in line and json.loads(line) == {
+        "time": "2027-01-15T08:00:00.250Z",
+        "level": "info",
+        "logger": "control.loop",
+        "message": "refused",
+        "job": "n/j",
+        "why": "no\nmore",
+        "field_level": "x",
+    }
+
+
+def test_a_traceback_is_a_field_of_its_own() -> None:
+    try:
+        raise ValueError("oops")
+    except ValueError:
+        made = record("bug key=%s", "k", level=logging.ERROR, exc_info=sys.exc_info())
+    said = json.loads(Lines().format(made))
+    assert said["key"] == "k" and said["error"].endswith("ValueError: oops") and "Traceback" in said["error"]
+    assert "ValueError: oops" in Text().format(made)
+
+
+def test_what_others_log_in_their_own_way_is_taken_as_it_is() -> None:
+    made = record("%(a)s", {"a": 1})
+    assert json.loads(Lines().format(made))["message"] == "1"

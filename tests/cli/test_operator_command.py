@@ -1,0 +1,66 @@
+"""The words of `trainyard operator`: what it refuses before it asks anybody, and how it ends."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+KUBECONFIG = """
+current-context: c
+contexts: [{name: c, context: {cluster: c}}]
+clusters: [{name: c, cluster: {server: "http://127.0.0.1:1"}}]
+"""
+
+
+def said(folder: Path, *line: str, **env: str) -> tuple[int, str]:
+    known = {name: value for name, value in os.environ.items() if "KUBE" not in name}
+    ended = subprocess.run(
+        [sys.executable, "-m", "trainyard", "operator", *line],
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        env={**known, **env},
+        timeout=60,
+        check=False,
+    )
+    return ended.returncode, ended.stderr
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    (tmp_path / "k").write_text(KUBECONFIG)
+    (tmp_path / "broken.yaml").write_text("accelerators: 7\n")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "words"),
+    [
+        ("", 3, "no cluster: this is no pod with a service account; name one with --kubeconfig FILE"),
+        ("--kubeconfig missing", 3, "missing: no such file"),
+        ("--kubeconfig k --kinds pods", 2, "'pods' is no kind of job; known are: tfjob, mxjob, chainerjob, elasticjob"),
+        ("--kubeconfig k --controller_config_file broken.yaml", 2, "accelerators: is not a mapping"),
+        ("--kubeconfig k --controller-config-file no.yaml", 2, "no.yaml: cannot be read"),
+        ("--kubeconfig k --metrics-bind-address here", 2, "'here' is no address; write HOST:PORT"),
+        ("--kubeconfig k --lease-duration 1", 2, "is not in the range"),
+        ("--kubeconfig k --log-format xml", 2, "'text', 'json'"),
+        ("--kubeconfig k --metrics-bind-address 203.0.113.1:80", 3, "203.0.113.1"),
+    ],
+)
+def test_what_cannot_be_done_is_said_with_the_fix(home: Path, line: str, code: int, words: str) -> None:
+    ended, err = said(home, *line.split())
+    assert (ended, "Traceback" in err) == (code, False) and words in err
+
+
+OPTIONS = ("--kubeconfig", "--namespace", "--kinds", "--controller-config-file", "--leader-elect", "--log-format")
+
+
+def test_help_names_every_option_with_its_default(home: Path) -> None:
+    line = [sys.executable, "-m", "trainyard", "operator", "--help"]
+    ended = subprocess.run(line, capture_output=True, text=True, check=True, timeout=60)
+    assert not [option for option in OPTIONS if option not in ended.stdout]
+    assert "tfjob,mxjob,elasticjob" in ended.stdout

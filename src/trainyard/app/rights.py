@@ -58,6 +58,11 @@ def _job(kind: Kind, subresource: str = "") -> list[tuple[str, str]]:
     return [(group, f"{kind.gvk.plural}{subresource}") for group in (kind.gvk.group, *kind.groups)]
 
 
+def _stored(kind: Kind) -> list[tuple[str, str]]:
+    """Kinds that keep something in the spec."""
+    return _job(kind) if kind.runtime_id else []
+
+
 def _children(kind: Kind) -> list[tuple[str, str]]:
     return [(gvk.group, gvk.plural) for gvk in kind.owns]
 
@@ -74,7 +79,7 @@ def _patched(kind: Kind) -> list[tuple[str, str]]:
 
 SITES: tuple[Site, ...] = (
     Site("control/watch.py", ("list", "watch"), _job, "jobs are seen"),
-    Site("control/reconcile.py, spec", ("patch",), _job, "the RuntimeId and other defaults are stored, once"),
+    Site("control/reconcile.py, spec", ("patch",), _stored, "the RuntimeId and other defaults are stored, once"),
     Site("control/reconcile.py, status", ("patch",), lambda kind: _job(kind, "/status"), "the status is said"),
     Site("control/reconcile.py, deletes", ("delete",), _job, "ttlSecondsAfterFinished"),
     Site(

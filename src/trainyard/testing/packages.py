@@ -83,7 +83,7 @@ def _chart() -> dict[str, str]:
         for one in installation.definitions(kinds.EACH)
     }
     rules = {
-        "operator": rights.rules(rights.plain_rights(kinds.EACH)),
+        "operator": rights.rules(rights.plain_rights(rights.DEFAULT)),
         "chainerjob": rights.rules(rights.opted_rights(kinds.EACH)),
         "lease": rights.lease_rules(installation.LEASE),
     }

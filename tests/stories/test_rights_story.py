@@ -1,0 +1,173 @@
+"""The operator under exactly the ServiceAccount that `trainyard manifests` gives it, through a life of each kind.
+
+What it was not allowed is a right that is missing from the table in app/rights.py; what it never asked for is one too
+many. The server judges it by RBAC as any other; what it sent is read from its own connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+from plays import PLAYS, chainer_job, elastic_job, mx_job, worker_set
+from stage import Noted, Stage, looked, replicas, tf_job
+from test_tensorboard import board
+
+from trainyard import kinds
+from trainyard.app import installation, rights
+from trainyard.app.config import shipped
+from trainyard.app.installation import Install
+from trainyard.app.rights import Right
+from trainyard.client import Forbidden, Request
+from trainyard.control import Operator
+from trainyard.core import Config, Kind
+from trainyard.objects import GVK, Json, decode
+from trainyard.server import paths
+
+PLACES = {
+    "ServiceAccount": GVK("", "v1", "ServiceAccount", "serviceaccounts"),
+    **{kind: GVK("rbac.authorization.k8s.io", "v1", kind, f"{kind.lower()}s") for kind in (
+        "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding",
+    )},
+}  # fmt: skip
+VERBS = {"POST": "create", "PATCH": "patch", "PUT": "update", "DELETE": "delete"}
+
+
+def right_of(request: Request) -> Right:
+    """What RBAC is asked about a request."""
+    target = paths.parse(request.path)
+    assert target is not None, request.path
+    resource = f"{target.plural}/{target.subresource}" if target.subresource else target.plural
+    watched = dict(request.query).get("watch") in ("1", "true")
+    read = "get" if target.name else "watch" if watched else "list"
+    return Right(target.group, resource, VERBS.get(request.method, read))
+
+
+class Judged(Noted):
+    """A connection that remembers what it was not allowed."""
+
+    def __init__(self, url: str, token: str) -> None:
+        super().__init__(url, token)
+        self.denied: list[str] = []
+
+    async def send(self, request: Request) -> bytes:
+        try:
+            return await super().send(request)
+        except Forbidden as error:
+            self.denied.append(error.message)
+            raise
+
+
+async def install(stage: Stage, install: Install) -> str:
+    """Make the account and its rights; a token for it."""
+    await stage.cluster.namespace(install.namespace)
+    for obj in installation.access(install):
+        await stage.api.create(PLACES[obj["kind"]], obj["metadata"].get("namespace", ""), obj)
+    account = f"/api/v1/namespaces/{install.namespace}/serviceaccounts/{install.names.operator}/token"
+    answer = await stage.api.request("POST", account, body=b'{"spec":{}}', content_type="application/json")
+    return str(decode(answer)["status"]["token"])
+
+
+@asynccontextmanager
+async def operator(stage: Stage, one: Install) -> AsyncIterator[tuple[Operator, Judged]]:
+    """An operator for these kinds, with these rights, instead of the one with all of them."""
+    await stage.cluster.stop_operator()
+    api = Judged(stage.cluster.server.url, await install(stage, one))
+    place = one.namespace if one.namespaced else ""
+    made = Operator(api, kinds.served(one.kinds), Config(files=shipped()), place, stage.clock)
+    try:
+        await made.start()
+        async with asyncio.timeout(stage.patience):
+            await made.synced
+        yield made, api
+    finally:
+        await made.stop()
+        await api.close()
+
+
+async def ends(stage: Stage, made: Operator, name: str) -> None:
+    """The job succeeds, its children go, and so does the job."""
+    await PLAYS[name].succeed(stage)
+    await stage.nothing_left()
+    stage.later(120)  # less than the life of a token
+    made.look()
+    await stage.gone(stage.kind.gvk, "story")
+
+
+WHOLE: Json = {"cleanPodPolicy": "All", "ttlSecondsAfterFinished": 60}
+
+
+async def life_of_tf_job(stage: Stage, made: Operator) -> None:
+    """Every extra it can have: a default parameter server's file, and TensorBoard."""
+    default_ps = {"replicas": 1, "tfReplicaType": "PS"}
+    await stage.submit(tf_job(replicas("MASTER"), default_ps, tensorboard=board(stage.folder), **WHOLE))
+    await stage.condition("Running")
+    await ends(stage, made, "TfJob")
+
+
+async def life_of_mx_job(stage: Stage, made: Operator) -> None:
+    """In both groups. Edited while it is suspended: the Service follows."""
+    for group in (kinds.MXJOB.gvk.group, *kinds.MXJOB.groups):
+        job = mx_job(**WHOLE)
+        await stage.submit({**job, "apiVersion": f"{group}/{kinds.MXJOB.gvk.version}"})
+        await PLAYS["MxJob"].runs(stage)
+        await stage.edit({"suspend": True})
+        await stage.condition("Suspended")
+        await stage.edit({"suspend": False})
+        await PLAYS["MxJob"].runs(stage)
+        await ends(stage, made, "MxJob")
+
+
+async def life_of_chainer_job(stage: Stage, made: Operator) -> None:
+    """Its worker set grows: the set, its rights and its files follow."""
+    await stage.submit(chainer_job(sets={"ws": worker_set(1)}, **WHOLE))
+    await stage.everybody(master=1, ws=1)
+    await stage.edit({"workerSets": {"ws": {"replicas": 2}}})
+    await stage.everybody(master=1, ws=2)
+    await ends(stage, made, "ChainerJob")
+
+
+async def life_of_elastic_job(stage: Stage, made: Operator) -> None:
+    await stage.submit(elastic_job(**WHOLE))
+    await PLAYS["ElasticJob"].runs(stage)
+    await ends(stage, made, "ElasticJob")
+
+
+LIVES: dict[str, Callable[[Stage, Operator], Awaitable[None]]] = {
+    "TfJob": life_of_tf_job,
+    "MxJob": life_of_mx_job,
+    "ChainerJob": life_of_chainer_job,
+    "ElasticJob": life_of_elastic_job,
+}
+
+
+def never_sent(kind: Kind) -> set[Right]:
+    """Rights that are held for others to judge by: finalizers (see docs/rbac.md), and what a job's Role grants."""
+    granted = {Right(*one) for one in rights.GRANTED.get(kind.gvk.kind, ())}
+    return granted | {one for one in rights.rights(kind) if one.resource.endswith("/finalizers")}
+
+
+@pytest.mark.parametrize("namespaced", [False, True], ids=["cluster", "namespaced"])
+@pytest.mark.parametrize("kind", kinds.EACH, ids=lambda kind: kind.gvk.kind)
+async def test_a_life_uses_every_right_of_its_kind_and_no_other(stage: Stage, kind: Kind, namespaced: bool) -> None:
+    place = "default" if namespaced else "trainyard"
+    async with operator(stage, Install(namespace=place, kinds=(kind,), namespaced=namespaced)) as (made, api):
+        await LIVES[kind.gvk.kind](stage, made)
+        await looked(made, jobs=0)
+        assert api.denied == []
+        used = {right_of(request) for request in api.sent}
+        assert used == rights.rights(kind) - never_sent(kind)
+
+
+async def test_what_is_taken_away_is_missed(stage: Stage) -> None:
+    """That the server judges at all: without one of its rights the operator is refused."""
+    async with operator(stage, Install(kinds=(kinds.ELASTICJOB,))) as (_, api):
+        role = PLACES["ClusterRole"]
+        rules = rights.rules(rights.rights(kinds.ELASTICJOB) - {Right("", "services", "create")})
+        await stage.api.patch(role, "", "trainyard-operator", {"rules": rules})
+        await stage.submit(elastic_job())
+        said = await stage.condition("Blocked")
+        assert "services" in said["message"]
+        assert any('cannot create resource "services"' in one for one in api.denied)

@@ -9,6 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from trainyard.app.installation import Install, arguments
+from trainyard.app.operating import address, chosen
+from trainyard.cli.operator import operator
+
 KUBECONFIG = """
 current-context: c
 contexts: [{name: c, context: {cluster: c}}]
@@ -64,3 +68,11 @@ def test_help_names_every_option_with_its_default(home: Path) -> None:
     ended = subprocess.run(line, capture_output=True, text=True, check=True, timeout=60)
     assert not [option for option in OPTIONS if option not in ended.stdout]
     assert "tfjob,mxjob,elasticjob" in ended.stdout
+
+
+@pytest.mark.parametrize("namespaced", [False, True])
+def test_what_the_manifests_say_is_understood(namespaced: bool) -> None:
+    words = operator.make_context("operator", arguments(Install(namespace="team", namespaced=namespaced))).params
+    assert words["leader_elect"] is True and address(words["bind"]) == ("", 8080)
+    assert chosen(words["served"]) == chosen("tfjob,mxjob,elasticjob")
+    assert words["namespace"] == ("team" if namespaced else "") and words["config"].endswith(".yaml")

@@ -159,7 +159,7 @@ class Operating:
     def ready(self) -> str:
         """Why this process cannot do its part yet, "" when it can. To stand by is a part."""
         if self._operator is None:
-            return "" if self._election is not None and self._election.known.sure else "the lease is not known yet"
+            return "" if self._election is not None and self._election.heard else "the lease is not known yet"
         if self._operator.synced:
             return ""
         behind = sorted({watch.gvk.plural for watch in self._operator.watches if watch.state in ("listing", "failing")})

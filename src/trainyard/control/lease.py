@@ -175,6 +175,7 @@ class Election:
         self.known = Known()
         self.won, self.lost = asyncio.Event(), asyncio.Event()
         self.lost.set()
+        self._failures = 0  # in a row
         self._api = api
         self._clock = clock
         self._now = now
@@ -182,6 +183,11 @@ class Election:
     @property
     def leads(self) -> bool:
         return leads(self.known, self._clock(), self.terms)
+
+    @property
+    def heard(self) -> bool:
+        """The server has told us something of the lease, if only that there is none."""
+        return self.known.since > float("-inf")
 
     def check(self) -> None:
         """Raises NotLeading. To be asked before each send."""
@@ -209,8 +215,13 @@ class Election:
             log.debug("the lease is not as we knew it why=%s", error)
             self.known, pause = contradicted(self.known), random.uniform(0.0, 0.1)
         except (ApiError, TimeoutError) as error:
-            log.warning("no word about the lease lease=%s move=%s why=%s", self._name, move.value, error or "no answer")
+            self._failures += 1
+            level = logging.WARNING if self._failures in (1, 10) else logging.DEBUG
+            why = error if str(error) else "no answer"
+            log.log(level, "no word about the lease lease=%s move=%s why=%s", self._name, move.value, why)
             self.known, pause = unanswered(self.known, began), self.terms.retry
+        else:
+            self._failures = 0
         self._settle()
         return self._soon(pause)
 

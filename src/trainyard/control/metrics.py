@@ -12,7 +12,7 @@ import platform
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 
-from prometheus_client import CollectorRegistry, Histogram, ProcessCollector, generate_latest
+from prometheus_client import CollectorRegistry, Histogram, ProcessCollector, disable_created_metrics, generate_latest
 from prometheus_client import Counter as Counted
 from prometheus_client.core import GaugeMetricFamily, InfoMetricFamily
 from prometheus_client.metrics_core import Metric
@@ -42,6 +42,7 @@ class Metrics:
     """Counts, and what is to be seen of the operator that `watch` named last."""
 
     def __init__(self, kinds: Iterable[Kind], leads: Callable[[], bool]) -> None:
+        disable_created_metrics()  # type: ignore[no-untyped-call]  # the library's own; they double every series
         self._kinds = tuple(kinds)
         self.registry = registry = CollectorRegistry(auto_describe=False)
         self._reconciles = Counted(

@@ -1,0 +1,133 @@
+"""The operator's process on the real API server: as the ServiceAccount that we install, with its lease."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from trainyard.app.config import shipped
+from trainyard.app.installation import Install, access
+from trainyard.app.kubeconfig import read
+from trainyard.app.operating import Operating, Options, chosen, seat, terms, whom
+from trainyard.client import Api, NotFound
+from trainyard.control.lease import LEASE
+from trainyard.core import Config
+from trainyard.objects import GVK, Json, encode
+from trainyard.testing.control_plane import ControlPlane
+
+pytestmark = pytest.mark.cluster
+TFJOB = GVK("tensorflow.org", "v1alpha1", "TfJob", "tfjobs")
+
+
+@pytest.fixture
+def account(installed: ControlPlane, namespace: str, tmp_path: Path) -> Iterator[Path]:
+    """The folder of a pod that runs as the operator's ServiceAccount, installed as `trainyard manifests` says."""
+    one = Install(namespace=namespace)
+    items = access(one)
+    installed.kubectl("apply", "-f", "-", stdin=encode({"apiVersion": "v1", "kind": "List", "items": items}).decode())
+    path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{one.names.operator}/token"
+    body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 3600}}
+    code, answer = installed.ask("POST", path, body)
+    assert code == 201, answer
+    installed.wait_for(f"/apis/{TFJOB.api_version}/tfjobs")  # just after its definition it says 429 for a moment
+    (tmp_path / "token").write_text(answer["status"]["token"])
+    (tmp_path / "ca.crt").write_bytes(read([installed.kubeconfig]).ca)
+    (tmp_path / "namespace").write_text(namespace)
+    yield tmp_path
+    for kind in ("clusterrolebinding", "clusterrole"):
+        installed.kubectl("delete", kind, one.names.operator)
+
+
+def options(plane: ControlPlane, account: Path, **more: Any) -> Options:
+    found = urlsplit(plane.url)
+    env = {"KUBERNETES_SERVICE_HOST": str(found.hostname), "KUBERNETES_SERVICE_PORT": str(found.port)}
+    here = whom(env, folder=account)
+    config = Config(files=shipped())
+    return Options(here, chosen("tfjob,mxjob,elasticjob"), config, seat=seat({}, here), terms=terms(3), **more)
+
+
+@asynccontextmanager
+async def operating(words: Options) -> AsyncIterator[Operating]:
+    one, stop = Operating(words), asyncio.Event()
+    task = asyncio.create_task(one.run(stop))
+    try:
+        yield one
+    finally:
+        stop.set()
+        began = time.monotonic()
+        await task
+        assert time.monotonic() - began < 1
+
+
+def tf_job(name: str) -> Json:
+    container = {"name": "tensorflow", "image": "example/train", "command": ["train"]}
+    template = {"spec": {"containers": [container], "restartPolicy": "OnFailure"}}
+    spec = {"replicaSpecs": [{"replicas": 1, "tfReplicaType": "MASTER", "template": template}]}
+    return {"apiVersion": TFJOB.api_version, "kind": TFJOB.kind, "metadata": {"name": name}, "spec": spec}
+
+
+async def created(api: Api, namespace: str, name: str) -> None:
+    async with asyncio.timeout(30):
+        listed = await api.list(TFJOB, namespace, field_selector=f"metadata.name={name}")
+        revision = listed["metadata"]["resourceVersion"]
+        async for _ in api.watch(TFJOB, namespace, revision, field_selector=f"metadata.name={name}"):
+            found = (await api.get(TFJOB, namespace, name)).get("status") or {}
+            if any(one["type"] == "Created" for one in found.get("conditions") or ()):
+                return
+
+
+async def test_two_operators_share_one_lease_and_no_request_of_theirs_is_refused(
+    installed: ControlPlane, namespace: str, account: Path
+) -> None:
+    async with installed.api() as api:
+        async with operating(options(installed, account)) as one:
+            made = asyncio.create_task(created(api, namespace, "a"))
+            await api.create(TFJOB, namespace, tf_job("a"))
+            await made
+            async with operating(options(installed, account)) as two:
+                for _ in range(500):
+                    if two.ready() == "":
+                        break
+                    await asyncio.sleep(0.02)
+                assert (leads(one), leads(two)) == (True, False)
+        spec = (await api.get(LEASE, namespace, "trainyard-operator"))["spec"]
+        assert not spec.get("holderIdentity") and spec["leaseDurationSeconds"] == 1
+        async with operating(options(installed, account)) as three:
+            made = asyncio.create_task(created(api, namespace, "b"))
+            await api.create(TFJOB, namespace, tf_job("b"))
+            await made
+            assert leads(three)
+        spec = (await api.get(LEASE, namespace, "trainyard-operator"))["spec"]
+        assert spec["leaseTransitions"] == 1
+    for each in (one, two, three):
+        said = each.metrics.text().decode()
+        assert 'code="403"' not in said and 'code="401"' not in said and 'code="422"' not in said
+
+
+def leads(one: Operating) -> bool:
+    return "\ntrainyard_leader 1.0\n" in one.metrics.text().decode()
+
+
+async def test_a_deleted_lease_is_made_again(installed: ControlPlane, namespace: str, account: Path) -> None:
+    async with installed.api() as api, operating(options(installed, account)):
+        await exists(api, namespace)
+        await api.delete(LEASE, namespace, "trainyard-operator")
+        await exists(api, namespace)
+
+
+async def exists(api: Api, namespace: str) -> None:
+    for _ in range(500):
+        try:
+            await api.get(LEASE, namespace, "trainyard-operator")
+        except NotFound:
+            await asyncio.sleep(0.02)
+        else:
+            return
+    raise AssertionError("there is no lease")

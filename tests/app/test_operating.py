@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
+import yaml
 from operating_values import (
     CRD,
     EVENT,
@@ -118,6 +121,31 @@ async def test_it_goes_on_when_a_new_token_comes_late(site: Site, caplog: pytest
         await site.api.create(TFJOB, "default", tf_job("two"))
         await eventually(lambda: "401" in caplog.text)
         await site.new_token()
+        await site.says("two", "Created")
+
+
+async def test_a_program_in_the_kubeconfig_is_asked_again_when_its_token_dies(site: Site, tmp_path: Path) -> None:
+    await site.account(NARROW)
+    code = "import json, pathlib, sys\nstatus = {'token': pathlib.Path(sys.argv[1]).read_text()}\n"
+    code += "print(json.dumps({'apiVersion': sys.argv[2], 'kind': 'ExecCredential', 'status': status}))\n"
+    version = "client.authentication.k8s.io/v1"
+    plugin = {"apiVersion": version, "command": sys.executable, "interactiveMode": "Never"}
+    user = {"exec": {**plugin, "args": ["-c", code, str(site.folder / "token"), version]}}
+    cluster = {"server": site.server.tls_url, "certificate-authority": str(site.folder / "ca.crt")}
+    content = {
+        "current-context": "c",
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+        "clusters": [{"name": "c", "cluster": cluster}],
+        "users": [{"name": "u", "user": user}],
+    }
+    (tmp_path / "kubeconfig").write_text(yaml.safe_dump(content))
+    words = replace(options(site), access=whom({}, str(tmp_path / "kubeconfig")))
+    async with operating(words):
+        await site.api.create(TFJOB, "default", tf_job("one"))
+        await site.says("one", "Created")
+        site.shift += 700  # the program has not said that its token would end
+        await site.new_token()
+        await site.api.create(TFJOB, "default", tf_job("two"))
         await site.says("two", "Created")
 
 

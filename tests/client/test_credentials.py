@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import sys
@@ -12,7 +13,7 @@ import pytest
 from aiohttp import web
 
 from trainyard.client import Api, ApiError, Identity, Request
-from trainyard.client.credentials import Files, Plugin, PluginError, Program, parse_answer
+from trainyard.client.credentials import Files, Plugin, PluginError, Program, parse_answer, tls
 from trainyard.objects import GVK, format_time
 
 POD = GVK("", "v1", "Pod", "pods")
@@ -158,6 +159,41 @@ async def test_a_program_that_fails_is_named_and_nothing_of_its_output_is_told(c
     with pytest.raises(PluginError, match=words) as failed:
         await who.identity()
     assert sys.executable in str(failed.value) and "install it" in str(failed.value)
+
+
+async def test_those_who_wait_share_one_failure(tmp_path: Path) -> None:
+    count = tmp_path / "count"
+    code = f"open({str(count)!r}, 'a').write('x'); raise SystemExit(1)"
+    who = Plugin(Program(V1, sys.executable, ("-c", code)), lambda certificate: None)
+    ended = await asyncio.gather(*(who.identity() for _ in range(5)), return_exceptions=True)
+    assert [type(one) for one in ended] == [PluginError] * 5 and count.read_text() == "x"
+    with pytest.raises(PluginError):
+        await who.identity()  # later it is asked again
+    assert count.read_text() == "xx"
+
+
+async def test_an_answer_that_still_holds_is_used_while_there_is_no_new_one(tmp_path: Path) -> None:
+    clock = [1_000_000.0]
+    status = {"token": "t", "expirationTimestamp": format_time(1_000_100.0)}
+    answer = {"apiVersion": V1, "kind": "ExecCredential", "status": status}
+    (tmp_path / "answer").write_text(json.dumps(answer))
+    code = f"print(open({str(tmp_path / 'answer')!r}).read())"
+    who = Plugin(Program(V1, sys.executable, ("-c", code)), lambda certificate: None, lambda: clock[0])
+    await who.identity()
+    (tmp_path / "answer").unlink()
+    clock[0] += 95
+    assert (await who.identity()).token == "t"
+    clock[0] += 5
+    with pytest.raises(PluginError):
+        await who.identity()
+
+
+async def test_a_certificate_of_no_use_is_the_programs_fault() -> None:
+    status = {"clientCertificateData": "CERT", "clientKeyData": "KEY"}
+    code = f"print({json.dumps({'apiVersion': V1, 'kind': 'ExecCredential', 'status': status})!r})"
+    who = Plugin(Program(V1, sys.executable, ("-c", code)), lambda certificate: tls(certificate=certificate))
+    with pytest.raises(PluginError, match="certificate that is of no use"):
+        await who.identity()
 
 
 async def test_a_program_that_is_not_there_is_named() -> None:

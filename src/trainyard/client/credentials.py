@@ -128,7 +128,7 @@ class PluginError(Unavailable):
 
 
 class Plugin:
-    """What a program says, until that expires. It is asked once, however many requests wait for it."""
+    """What a program says, until that expires. It is asked once, however many requests wait for its answer."""
 
     def __init__(
         self,
@@ -143,17 +143,28 @@ class Plugin:
         self._known: Identity | None = None
         self._until = float("inf")
         self._asking = asyncio.Lock()
+        self._failures = 0  # those who wait for an answer share its failure
+        self._failed: PluginError | None = None
 
     async def identity(self) -> Identity:
+        if self._known is not None and self._now() < self._until - EARLY:
+            return self._known
+        failures = self._failures
         async with self._asking:
             if self._known is None or self._now() >= self._until - EARLY:
-                await self._ask()
+                try:
+                    await self._ask(failures)
+                except PluginError as error:
+                    if self._known is None or self._now() >= self._until:
+                        raise
+                    log.warning("credentials are not renewed yet, the old ones still hold why=%s", error)
             return self._current()
 
     async def anew(self, refused: Identity) -> Identity:
+        failures = self._failures
         async with self._asking:
             if self._known is refused:
-                await self._ask()
+                await self._ask(failures)
             return self._current()
 
     def _current(self) -> Identity:
@@ -161,10 +172,22 @@ class Plugin:
             raise PluginError(self._program, "has not answered")
         return self._known
 
-    async def _ask(self) -> None:
-        answer = parse_answer(self._program, await _run(self._program))
-        context = self._secure(answer.certificate)
-        self._known, self._until = Identity(answer.token, context), answer.until
+    async def _ask(self, failures: int) -> None:
+        """Ask it, unless it has failed since the caller began to wait, when there were so many failures."""
+        if self._failed is not None and self._failures > failures:
+            raise self._failed
+        try:
+            answer = parse_answer(self._program, await _run(self._program))
+            self._known, self._until = Identity(answer.token, self._trusting(answer.certificate)), answer.until
+        except PluginError as error:
+            self._failures, self._failed = self._failures + 1, error
+            raise
+
+    def _trusting(self, certificate: bytes) -> ssl.SSLContext | None:
+        try:
+            return self._secure(certificate)
+        except ssl.SSLError as error:
+            raise PluginError(self._program, f"gave a certificate that is of no use ({error.reason})") from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,12 +32,14 @@ from trainyard.control.pace import Pace
 from trainyard.control.patches import merge_patch
 from trainyard.control.writes import Write, Writes
 from trainyard.core import Config, Create, Delete, Job, Kind, Patch, Plan, Ref, Refusal
+from trainyard.core.model import ROLE_BINDING
 from trainyard.objects import GVK, Json, controller_of, key_of, revision_of, uid_of
 from trainyard.objects.labels import OWNER
 
 log = logging.getLogger(__name__)
 
 COUNTS_PAUSE = 1.0  # seconds between two status writes of a job when only counts change
+AFTER = (ROLE_BINDING,)  # the API server refuses it while its Role is not there
 TRY_AGAIN = 1.0  # seconds until the plan sees a refusal that it has seen before
 
 
@@ -167,7 +169,7 @@ class Shell:
         job = core.read(this.kind, {**this.job, "status": this.plan.status}, self.config)
         refused_before = dict(this.memory.refused)
         # In the plan's order: what replicas need (a ConfigMap, the Service), the replicas, what comes after them.
-        for _, wave in groupby(this.plan.creates, key=lambda create: create.slot is None):
+        for _, wave in groupby(this.plan.creates, key=lambda create: (create.slot is None, create.gvk in AFTER)):
             await self._together([partial(self._create, this, job, create) for create in wave])
         news = {ref: one for ref, one in this.memory.refused.items() if refused_before.get(ref) is not one}
         if not news:

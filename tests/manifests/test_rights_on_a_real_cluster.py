@@ -1,0 +1,146 @@
+"""The operator as the ServiceAccount that we install, through a life of each kind on a real API server.
+
+The audit log tells what it asked: a right that was denied is missing, one that was never asked for is one too many.
+KWOK plays the node, and the ends of pods are written here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+
+from trainyard import kinds
+from trainyard.app import rights
+from trainyard.app.config import shipped
+from trainyard.app.installation import Install, access, definitions, namespace
+from trainyard.app.kubeconfig import Access, read
+from trainyard.app.operating import Operating, Options, seat
+from trainyard.app.rights import Right
+from trainyard.cli.installing import written
+from trainyard.client import Api, NotFound
+from trainyard.core import Config, Kind
+from trainyard.core.model import POD
+from trainyard.objects import GVK, Json, is_true, name_of, uid_of
+from trainyard.objects.labels import OWNER
+from trainyard.testing.control_plane import ControlPlane
+from trainyard.testing.control_plane_audit import Asked, of
+from trainyard.testing.samples import sample
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+
+INSTALL = Install(kinds=kinds.EACH)
+USER = f"system:serviceaccount:{INSTALL.namespace}:{INSTALL.names.operator}"
+ACCOUNT = f"/api/v1/namespaces/{INSTALL.namespace}/serviceaccounts/{INSTALL.names.operator}/token"
+PATIENCE = 60.0
+
+
+def job_of(kind: Kind) -> Json:
+    """A job with all that its kind can have, that takes itself away."""
+    job = sample(kind.gvk.kind)
+    spec = {**job["spec"], "cleanPodPolicy": "All", "ttlSecondsAfterFinished": 1}
+    spec.pop("RuntimeId", None)
+    if kind.gvk.kind == "TfJob":
+        spec["tensorboard"] = {"logDir": "/tmp/tensorflow"}
+        spec["replicaSpecs"] = [*spec["replicaSpecs"], {"replicas": 1, "tfReplicaType": "PS"}]
+    return {**job, "apiVersion": kind.gvk.api_version, "metadata": {"name": "example"}, "spec": spec}
+
+
+async def listed(api: Api, gvk: GVK, true: Callable[[list[Json]], object], labels: str = "", fields: str = "") -> None:
+    """Wait until that holds of the objects."""
+    async with asyncio.timeout(PATIENCE):
+        while not true((found := await api.list(gvk, "default", labels, fields))["items"]):
+            async for _ in api.watch(gvk, "default", found["metadata"]["resourceVersion"], labels, fields):
+                break
+
+
+async def until(api: Api, gvk: GVK, true: Callable[[Json | None], object]) -> None:
+    """Wait until that holds of the job, or of None when there is none."""
+    await listed(api, gvk, lambda items: true(next(iter(items), None)), fields="metadata.name=example")
+
+
+def has(condition: str) -> Callable[[Json | None], object]:
+    return lambda job: job is not None and is_true((job.get("status") or {}).get("conditions"), condition)
+
+
+async def end_pods(api: Api, uid: str) -> None:
+    """Every pod of the job that runs succeeds, its containers with 0, until this is cancelled."""
+    done = {"terminated": {"exitCode": 0, "reason": "Completed"}}
+    while True:
+        found = await api.list(POD, "default", f"{OWNER}={uid}")
+        for pod in found["items"]:
+            if pod["status"]["phase"] == "Running" and "deletionTimestamp" not in pod["metadata"]:
+                ends = [
+                    {"name": one["name"], "image": "i", "imageID": "", "ready": False, "restartCount": 0, "state": done}
+                    for one in pod["spec"]["containers"]
+                ]
+                with contextlib.suppress(NotFound):  # it went with its job
+                    status = {"status": {"phase": "Succeeded", "containerStatuses": ends}}
+                    await api.patch(POD, "default", name_of(pod), status, "status")
+        async for _ in api.watch(POD, "default", found["metadata"]["resourceVersion"], f"{OWNER}={uid}"):
+            break
+
+
+async def life(api: Api, kind: Kind) -> None:
+    """It runs, is edited where something follows the edit, succeeds, and goes."""
+    gvk = kind.gvk
+    made = await api.create(gvk, "default", job_of(kind))
+    await until(api, gvk, has("Running"))
+    if gvk.kind == "MxJob":
+        await api.patch(gvk, "default", "example", {"spec": {"suspend": True}})
+        await until(api, gvk, has("Suspended"))
+        await api.patch(gvk, "default", "example", {"spec": {"suspend": False}})
+        await until(api, gvk, has("Running"))
+    if gvk.kind == "ChainerJob":
+        await api.patch(gvk, "default", "example", {"spec": {"workerSets": {"ws0": {"replicas": 3}}}})
+        await listed(api, POD, lambda pods: len(pods) == 4, f"{OWNER}={uid_of(made)}")
+    ending = asyncio.create_task(end_pods(api, uid_of(made)))
+    await until(api, gvk, lambda job: job is None)
+    ending.cancel()
+    await asyncio.gather(ending, return_exceptions=True)
+
+
+@asynccontextmanager
+async def operator(plane: ControlPlane) -> AsyncIterator[None]:
+    plane.kubectl("apply", "-f", "-", stdin=written(definitions(INSTALL.kinds)))
+    plane.kubectl("wait", "--for=condition=Established", "--timeout=60s", "crd", "--all")
+    for kind in kinds.served(INSTALL.kinds):  # just after its definition a resource says 429 for a moment
+        plane.wait_for(f"/apis/{kind.gvk.api_version}/{kind.gvk.plural}")
+    plane.kubectl("apply", "-f", "-", stdin=written([namespace(INSTALL), *access(INSTALL)]))
+    plane.add_node("node-1")
+    code, answer = plane.ask("POST", ACCOUNT, {"spec": {"expirationSeconds": 3600}})
+    assert code == 201, answer
+    who = Access(plane.url, INSTALL.namespace, answer["status"]["token"], read([plane.kubeconfig]).ca)
+    config = Config(files=shipped())
+    stop = asyncio.Event()
+    options = Options(who, kinds.served(INSTALL.kinds), config, seat=seat({"MY_POD_NAMESPACE": INSTALL.namespace}, who))
+    task = asyncio.create_task(Operating(options).run(stop))
+    try:
+        yield
+    finally:
+        stop.set()
+        await task
+
+
+def right_of(one: Asked) -> Right:
+    return Right(one.group, one.resource, one.verb)
+
+
+def never_asked() -> set[Right]:
+    """Finalizers (see docs/rbac.md), and what is held to be granted."""
+    held = rights.plain_rights(kinds.EACH) | rights.opted_rights(kinds.EACH)
+    granted = {Right(*one) for right in rights.GRANTED.values() for one in right}
+    return granted | {one for one in held if one.resource.endswith("/finalizers")}
+
+
+async def test_every_right_is_used_and_none_is_missed() -> None:
+    async with ControlPlane() as plane, operator(plane), plane.api() as api:
+        await asyncio.gather(*(life(api, kind) for kind in kinds.ALL))
+        asked = of(USER, await asyncio.to_thread(plane.audit.since))
+        assert [one for one in asked if not one.allowed or one.code == 403] == []
+        held = rights.plain_rights(kinds.EACH) | rights.opted_rights(kinds.EACH)
+        held |= {Right(*rights.LEASES, verb) for verb, _ in rights.LEASE_SITES}
+        assert {right_of(one) for one in asked} == held - never_asked()

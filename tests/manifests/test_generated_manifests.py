@@ -12,7 +12,10 @@ import yaml
 
 from trainyard import kinds
 from trainyard.app import installation, rights
+from trainyard.app.config import parse
 from trainyard.app.installation import Install
+from trainyard.app.operating import address, chosen
+from trainyard.cli.operator import operator
 from trainyard.objects import Json
 from trainyard.server import rbac
 from trainyard.testing import packages
@@ -167,3 +170,20 @@ def test_names_clash_with_nothing() -> None:
 def test_the_files_name_no_place_of_this_machine() -> None:
     for path, text in packages.written().items():
         assert str(Path.home()) not in text, path
+
+
+@pytest.mark.parametrize("install", [Install(), Install(namespaced=True), packages.DEPLOY, packages.CONFIG])
+def test_the_operator_takes_what_the_deployment_tells_it(install: Install) -> None:
+    context = operator.make_context("operator", installation.arguments(install))
+    assert chosen(context.params["served"]) == kinds.served(install.kinds)
+    assert context.params["namespace"] == (install.namespace if install.namespaced else "")
+    assert address(context.params["bind"]) == ("", installation.PORT)
+    assert context.params["leader_elect"] and context.params["lease_name"] == installation.LEASE
+
+
+@pytest.mark.parametrize("cloud", installation.CLOUDS)
+def test_the_operator_takes_the_config_of_every_cloud(cloud: str) -> None:
+    for text in (installation.config_of(cloud), installation.CONFIG):
+        parsed = parse(text, "config")
+        assert parsed.warnings == []
+    assert parse(installation.config_of(cloud), "config").accelerators == installation.CLOUDS[cloud]

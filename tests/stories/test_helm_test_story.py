@@ -1,0 +1,80 @@
+"""What `helm test` runs, run as its pod: it trains a small TfJob with real TensorFlow and says how that ended."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+from stage import POD, TFJOB, Stage
+
+from trainyard.app.local import Options
+from trainyard.objects import GVK, Json
+from trainyard.testing.packages import ROOT
+
+pytestmark = [pytest.mark.frameworks, pytest.mark.slow]
+
+RULES = {"apiGroups": ["tensorflow.org"], "resources": ["tfjobs"], "verbs": ["get", "create", "delete"]}
+RBAC = "rbac.authorization.k8s.io"
+IMAGE = str(yaml.safe_load((ROOT / "charts/trainyard/values.yaml").read_text())["test"]["image"])
+
+
+@pytest.fixture
+def network() -> str:
+    """Where a pod finds its account at the place that every program knows."""
+    return "namespace"
+
+
+@pytest.fixture
+def options(place: Path, network: str) -> Options:
+    """The images that are shipped, real TensorFlow among them."""
+    return Options(network=network, say=list[str]().append, state=place)
+
+
+async def account(stage: Stage) -> None:
+    """The ServiceAccount of the test, with the rights in the chart."""
+    reference = {"apiGroup": RBAC, "kind": "Role", "name": "tester"}
+    subject = {"kind": "ServiceAccount", "name": "tester", "namespace": "default"}
+    for gvk, rest in (
+        (GVK("", "v1", "ServiceAccount", "serviceaccounts"), {}),
+        (GVK(RBAC, "v1", "Role", "roles"), {"rules": [RULES]}),
+        (GVK(RBAC, "v1", "RoleBinding", "rolebindings"), {"roleRef": reference, "subjects": [subject]}),
+    ):
+        obj = {"apiVersion": gvk.api_version, "kind": gvk.kind, "metadata": {"name": "tester"}, **rest}
+        await stage.api.create(gvk, "default", obj)
+
+
+def pod() -> Json:
+    values = {"JOB": "tf-job-tfjob-test", "IMAGE": IMAGE, "SECONDS": "120", "MY_POD_NAMESPACE": "default"}
+    container = {
+        "name": "test",
+        "image": IMAGE,
+        "command": ["python3", "/test/train.py"],
+        "env": [{"name": name, "value": value} for name, value in values.items()],
+        "volumeMounts": [{"name": "test", "mountPath": "/test"}],
+    }
+    volume = {"name": "test", "hostPath": {"path": str(ROOT / "charts/trainyard/files")}}
+    spec = {
+        "containers": [container],
+        "volumes": [volume],
+        "restartPolicy": "Never",
+        "serviceAccountName": "tester",
+    }
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "tester"}, "spec": spec}
+
+
+def test_the_chart_gives_it_these_rights() -> None:
+    text = (ROOT / "charts/trainyard/templates/tests/train.yaml").read_text()
+    rules = text.partition("rules:\n")[2].partition("---")[0]
+    assert yaml.safe_load(rules) == [RULES]
+
+
+async def test_it_trains_a_small_job_and_takes_it_away(stage: Stage) -> None:
+    stage.patience = 120
+    await account(stage)
+    await stage.api.create(POD, "default", pod())
+    ended = await stage.until(lambda one: one["status"].get("phase") in ("Succeeded", "Failed"), POD, "tester")
+    said = b"".join([chunk async for chunk in stage.api.logs("default", "tester", "test")]).decode()
+    assert ended["status"]["phase"] == "Succeeded", said
+    assert said == "ok: TfJob tf-job-tfjob-test Succeeded\n"
+    assert (await stage.api.list(TFJOB, "default"))["items"] == []

@@ -1,0 +1,101 @@
+"""The image's file set, assembled by the Dockerfile's own script, serves a real API server as the image's user.
+
+No container is built: the operator is a process of that user, who owns nothing and can write nowhere in the file set.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from trainyard.app.installation import USER, Install, access, definitions, namespace
+from trainyard.app.kubeconfig import read
+from trainyard.app.local import kubeconfig
+from trainyard.cli.installing import written
+from trainyard.testing.control_plane import ControlPlane
+from trainyard.testing.control_plane_process import free_ports
+from trainyard.testing.packages import ROOT
+
+pytestmark = [pytest.mark.cluster, pytest.mark.network, pytest.mark.slow]
+
+PYTHON = next(one for one in ("/usr/bin/python3", sys.executable) if Path(one).exists())
+WHO = {"user": USER, "group": USER, "extra_groups": []} if os.geteuid() == 0 else {}
+
+
+@pytest.fixture(scope="module")
+def image() -> Iterator[Path]:
+    """What `COPY --from=build` takes, in a place that every user can read."""
+    place = Path(tempfile.mkdtemp(prefix="image-"))
+    place.chmod(0o755)
+    ignore = shutil.ignore_patterns("__pycache__")
+    for name in ("src", "requirements", "tools/image"):
+        shutil.copytree(ROOT / name, place / "sources" / name, ignore=ignore)
+    for name in ("pyproject.toml", "README.md"):
+        shutil.copy(ROOT / name, place / "sources")
+    target = place / "opt"
+    script = ["sh", "tools/image/assemble.sh", str(target), PYTHON]
+    subprocess.run(script, cwd=place / "sources", check=True, umask=0o022)
+    yield target
+    shutil.rmtree(place)
+
+
+def test_the_dockerfile_copies_what_the_script_reads() -> None:
+    text = (ROOT / "Dockerfile").read_text()
+    copied = re.findall(r"^COPY (?!--from)(.*) \S+$", text, re.M)
+    assert {word for line in copied for word in line.split()} == {
+        *("pyproject.toml", "README.md", "requirements", "tools/image", "src"),
+    }
+    assert "RUN sh tools/image/assemble.sh /opt/trainyard" in text and f"USER {USER}:{USER}" in text
+
+
+def test_the_operator_of_the_image_is_ready_and_stops(image: Path) -> None:
+    one = Install()
+    with ControlPlane() as plane:
+        plane.kubectl("apply", "-f", "-", stdin=written([*definitions(one.kinds), namespace(one), *access(one)]))
+        plane.kubectl("wait", "--for=condition=Established", "--timeout=60s", "crd", "--all")
+        account = f"/api/v1/namespaces/{one.namespace}/serviceaccounts/{one.names.operator}/token"
+        code, answer = plane.ask("POST", account, {"spec": {"expirationSeconds": 3600}})
+        assert code == 201, answer
+        (port,) = free_ports(1)
+        token, authority = answer["status"]["token"], read([plane.kubeconfig]).ca.decode()
+        config = image.parent / "kubeconfig"
+        config.write_text(yaml.safe_dump(kubeconfig(plane.url, token, authority)))
+        config.chmod(0o644)
+        words = ["operator", "--kubeconfig", str(config), "--leader-elect", f"--metrics-bind-address=127.0.0.1:{port}"]
+        env = {"PATH": f"{image}/bin", "HOME": "/nonexistent", "MY_POD_NAMESPACE": one.namespace, "MY_POD_NAME": "a"}
+        env["PYTHONDONTWRITEBYTECODE"] = "1"
+        process = subprocess.Popen(["trainyard", *words], env=env, cwd="/", executable=f"{image}/bin/trainyard", **WHO)
+        try:
+            ready(process, port)
+        finally:
+            process.terminate()
+        assert process.wait(10) == 0
+        lease = plane.kubectl("get", "lease", "-n", one.namespace, "trainyard-operator", "-o", "yaml")
+        assert not yaml.safe_load(lease)["spec"].get("holderIdentity"), lease
+
+
+def ready(process: subprocess.Popen[bytes], port: int) -> None:
+    """Until it says that it can do its part."""
+    end = time.monotonic() + 60
+    while True:
+        assert process.poll() is None and time.monotonic() < end
+        with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=5)) as connection:
+            try:
+                connection.request("GET", "/readyz")
+                if connection.getresponse().status == 200:
+                    return
+            except OSError:
+                pass  # it does not listen yet
+        time.sleep(0.1)

@@ -31,6 +31,7 @@ except SystemExit as ended:
         "--help",
         "plan FILE",
         "lint FILE",
+        "manifests",
         "run --help",
         "run MISSING",
         "up --help",

@@ -1,19 +1,16 @@
 """`helm test`: trains a small TfJob, says how it ended, and takes it away. Only Python's own library."""
 
+import http.client
 import json
 import os
 import ssl
 import sys
 import time
-import urllib.error
-import urllib.request
+from pathlib import Path
 
-ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount/"
-HOST = os.environ["KUBERNETES_SERVICE_HOST"]
-SERVER = "https://[%s]" % HOST if ":" in HOST else "https://%s" % HOST
-SERVER += ":" + os.environ["KUBERNETES_SERVICE_PORT"]
+ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 NAME, NAMESPACE = os.environ["JOB"], os.environ["MY_POD_NAMESPACE"]
-JOBS = "/apis/tensorflow.org/v1alpha1/namespaces/%s/tfjobs" % NAMESPACE
+JOBS = f"/apis/tensorflow.org/v1alpha1/namespaces/{NAMESPACE}/tfjobs"
 
 PROGRAM = """
 import tensorflow as tf
@@ -32,16 +29,18 @@ assert float(loss) < 1e-3, float(loss)
 
 def ask(method, path, body=None):
     """One request as this pod's ServiceAccount: the object of the answer, None when there is none."""
-    headers = {"Authorization": "Bearer " + open(ACCOUNT + "token").read(), "Content-Type": "application/json"}
-    text = None if body is None else json.dumps(body).encode()
-    request = urllib.request.Request(SERVER + path, text, headers, method=method)
-    trusted = ssl.create_default_context(cafile=ACCOUNT + "ca.crt")
-    try:
-        return json.load(urllib.request.urlopen(request, timeout=30, context=trusted))
-    except urllib.error.HTTPError as error:
-        if error.code == 404:
-            return None
-        raise SystemExit("%s %s: %s" % (method, path, error.read().decode()))
+    trusted = ssl.create_default_context(cafile=ACCOUNT / "ca.crt")
+    host, port = os.environ["KUBERNETES_SERVICE_HOST"], int(os.environ["KUBERNETES_SERVICE_PORT"])
+    server = http.client.HTTPSConnection(host, port, timeout=30, context=trusted)
+    token = (ACCOUNT / "token").read_text()
+    headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+    server.request(method, path, None if body is None else json.dumps(body), headers)
+    answer = server.getresponse()
+    said = answer.read().decode()
+    server.close()
+    if answer.status >= 300 and answer.status != 404:
+        sys.exit(f"not ok: {method} {path}: {said}")
+    return None if answer.status == 404 else json.loads(said)
 
 
 def job():
@@ -52,27 +51,25 @@ def job():
 
 
 def wait(true):
+    """The job, or None when there is none, as soon as that holds of it."""
     end = time.time() + float(os.environ["SECONDS"])
-    while time.time() < end:
-        found = ask("GET", JOBS + "/" + NAME)
-        if true(found):
-            return found
+    while not true(found := ask("GET", f"{JOBS}/{NAME}")):
+        if time.time() > end:
+            sys.exit(f"not ok: TfJob {NAME} does not come so far: {json.dumps((found or {}).get('status'))}")
         time.sleep(1)
-    raise SystemExit(
-        "not ok: TfJob %s has not come so far: %s" % (NAME, json.dumps(found.get("status") if found else None))
-    )
+    return found
 
 
 def main():
-    ask("DELETE", JOBS + "/" + NAME)
+    ask("DELETE", f"{JOBS}/{NAME}")
     wait(lambda found: found is None)
-    ask("POST", JOBS, job())
-    ended = wait(lambda found: found and (found.get("status") or {}).get("state") in ("Succeeded", "Failed"))
-    status = ended["status"]
+    if ask("POST", JOBS, job()) is None:
+        sys.exit("not ok: there is no TfJob here; kubectl apply -f charts/trainyard/crds/")
+    status = wait(lambda found: ((found or {}).get("status") or {}).get("state") in ("Succeeded", "Failed"))["status"]
     if status["state"] != "Succeeded":
-        sys.exit("not ok: TfJob %s: %s %s" % (NAME, status["state"], status.get("reason", "")))
-    ask("DELETE", JOBS + "/" + NAME)
-    print("ok: TfJob %s Succeeded" % NAME)
+        sys.exit(f"not ok: TfJob {NAME}: {status['state']} {status.get('reason', '')}")
+    ask("DELETE", f"{JOBS}/{NAME}")
+    print(f"ok: TfJob {NAME} Succeeded")
 
 
 main()

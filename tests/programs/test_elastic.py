@@ -100,6 +100,7 @@ async def test_no_step_is_lost_when_a_member_joins_and_another_is_killed(
         await agents.said("a", "epoch ", after=gone)
         await agents.said("a", "world 2", after=gone)
         await agents.said("a", "done: step", after=len(agents.lines["a"]))
+        await agents.said("a", "epoch 4 done: step")
         assert [await agents.stopped(name, 30) for name in ("a", "c")] == [143, 143]
         told = steps(agents.lines["a"])
         # By one who saw all of it; the third began where the others were.

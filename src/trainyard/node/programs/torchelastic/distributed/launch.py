@@ -12,6 +12,7 @@ torchrun takes the same options. What differs is put right here:
 import os
 import socket
 import sys
+import threading
 import time
 
 DEFAULTS = {
@@ -22,6 +23,7 @@ DEFAULTS = {
     "PET_RDZV_CONF": "last_call_timeout=5",
 }
 SILENCE = 5  # seconds without a sign of life after which a member counts as lost
+STOPPING = 10  # seconds for everything to end after SIGTERM
 PATIENCE = 60  # seconds that etcd may need to start
 
 
@@ -104,6 +106,21 @@ def hasten():
         etcd_rendezvous.CONST_WORKER_KEEPALIVE_TTL = SILENCE
 
 
+def end_at_last(multiprocessing):
+    """torch tells its own parts of a stop by an exception, which those that talk to etcd may take for a fault of etcd's
+    and try again. Who has not ended by then is ended."""
+    original = getattr(multiprocessing, "_terminate_process_handler", None)
+
+    def stopped(number, frame):
+        timer = threading.Timer(STOPPING, os._exit, (128 + number,))
+        timer.daemon = True
+        timer.start()
+        original(number, frame)
+
+    if original:
+        multiprocessing._terminate_process_handler = stopped
+
+
 def main():
     settle_defaults(os.environ)
     place = endpoint(sys.argv[1:], os.environ)
@@ -116,10 +133,12 @@ def main():
     hasten()
     from torch.distributed import run
     from torch.distributed.elastic.agent.server import api
+    from torch.distributed.elastic.multiprocessing import api as multiprocessing_api
     from torch.distributed.elastic.multiprocessing.api import SignalException, Std
     from spelling import options_of, spelled
 
     repair(Std)
+    end_at_last(multiprocessing_api)
     if hasattr(api, "_get_fq_hostname"):
         api._get_fq_hostname = own_address
     try:

@@ -104,7 +104,7 @@ class Training:
         self.epoch = self.seen = self.step = 0
 
     def say(self, text):
-        print(text, flush=True)
+        print(text + "\n", end="", flush=True)  # one write: several trainers may share the stream
 
     def resume(self):
         """Everybody goes on from the most advanced checkpoint that any member has."""

@@ -1,8 +1,12 @@
-"""Options of the tests."""
+"""Options of the tests, and the environment that they have: a person's, whatever it is where they run."""
 
 from __future__ import annotations
 
+import os
+
 import pytest
+
+os.environ.pop("PYTHONUNBUFFERED", None)  # it hides what a program forgets to flush
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

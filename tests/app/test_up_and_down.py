@@ -194,13 +194,19 @@ def test_a_reader_who_goes_away_is_no_error_of_ours(tmp_path: Path) -> None:
 def test_ctrl_c_ends_a_word_quietly(tmp_path: Path) -> None:
     with at_home(tmp_path) as home:
         assert home.up()[0] == 0
-        mark = f"{os.getpid()}-stop"
-        waiting = home.start("submit", job(tmp_path, mark), "--wait")
+        watching = home.start("get", "-w")
+        waiting = home.start("submit", job(tmp_path, f"{os.getpid()}-stop"), "--wait")
         try:
             assert waiting.stdout and waiting.stdout.readline() == "tfjob/mnist created\n"
-            waiting.send_signal(signal.SIGINT)
-            out, err = waiting.communicate(timeout=30)
-            assert (waiting.returncode, err) == (130, ""), out
+            assert watching.stdout
+            for line in watching.stdout:
+                if line.split()[2:4] == ["Running", "1/1"]:
+                    break
+            for started in (waiting, watching):
+                started.send_signal(signal.SIGINT)
+                out, err = started.communicate(timeout=30)
+                assert (started.returncode, err) == (130, ""), (started.args, out)
         finally:
-            waiting.kill()
-            waiting.wait()
+            for started in (waiting, watching):
+                started.kill()
+                started.wait()

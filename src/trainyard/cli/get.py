@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -81,7 +80,6 @@ class Shown:
         self._widths = list(map(max, longest, self._widths or longest))
         for row in fresh:
             out("  ".join(cell.ljust(width) for cell, width in zip(row, self._widths, strict=True)).rstrip())
-        sys.stdout.flush()
 
 
 async def _get(here: Here, which: tuple[str, ...], everywhere: bool, form: str) -> None:

@@ -105,8 +105,9 @@ def _why(message: str) -> str:
 
 
 def out(text: str) -> None:
-    """What was asked for."""
+    """What was asked for. It is there at once, in a pipe too: the word may go on to wait for hours."""
     sys.stdout.write(text if text.endswith("\n") or not text else f"{text}\n")
+    sys.stdout.flush()
 
 
 def note(text: str) -> None:

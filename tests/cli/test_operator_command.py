@@ -13,6 +13,8 @@ from trainyard.app.installation import Install, arguments
 from trainyard.app.operating import address, chosen
 from trainyard.cli.operator import operator
 
+pytestmark = pytest.mark.slow
+
 KUBECONFIG = """
 current-context: c
 contexts: [{name: c, context: {cluster: c}}]

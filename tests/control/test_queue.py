@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 from typing import NamedTuple
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from trainyard.control import Queue
+
+pytestmark = pytest.mark.slow
 
 
 class K(NamedTuple):

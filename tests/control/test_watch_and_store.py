@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -12,6 +13,8 @@ from trainyard.control.store import Store
 from trainyard.control.view import View
 from trainyard.control.watch import Bookmark, Empty, Expired, Line, Lost, Page, Paging, Refused, State, Watching, step
 from trainyard.objects import Key
+
+pytestmark = pytest.mark.slow
 
 
 class Thing(NamedTuple):

@@ -14,6 +14,8 @@ from trainyard.control.watch import Changed, Moved, Replaced
 from trainyard.control.writes import Write, Writes
 from trainyard.objects import Key
 
+pytestmark = pytest.mark.slow
+
 JOB = "job-uid"
 PODS = "pods"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from trainyard import kinds
@@ -86,6 +86,7 @@ def settled(job: Json, seen: Seen) -> None:
 
 @settings(max_examples=80, deadline=None)
 @given(spec=SPECS | ANY, seen=st.booleans())
+@example(spec={"replicaSpecs": [{"replicas": float("inf")}]}, seen=False)
 def test_any_json_as_spec_gives_a_plan(spec: Any, seen: bool) -> None:
     job = {**tfjob(), "spec": spec}
     settled(job, Seen(children() if seen else ()))

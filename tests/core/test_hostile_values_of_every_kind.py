@@ -17,6 +17,8 @@ from trainyard.objects import Json, decode, encode
 from trainyard.testing.life import NOW, begun
 from trainyard.testing.samples import pods, sample
 
+pytestmark = pytest.mark.slow
+
 POLICIES = dict.fromkeys(
     ("backoffLimit", "suspend", "cleanPodPolicy", "ttlSecondsAfterFinished", "activeDeadlineSeconds"), SCALARS
 )

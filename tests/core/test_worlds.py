@@ -15,9 +15,8 @@ from trainyard.testing.scenes import SMALL, VIEWS, Case
 from trainyard.testing.worlds import EVERY, Broken, Scene, explore
 
 QUICK = {
-    "old views, failures", "no policy", "backoffLimit 0", "a default PS", "TensorBoard", "a foreign name",
-    "gang, people", "one local worker", "elastic, every trouble", "elastic, Never", "elastic, a foreign name",
-    "chainer, every trouble", "chainer, cleanPodPolicy None", "chainer, a foreign StatefulSet",
+    "no policy", "backoffLimit 0", "a default PS", "TensorBoard", "gang, people", "one local worker", "elastic, Never",
+    "elastic, a foreign name", "chainer, cleanPodPolicy None", "chainer, a foreign StatefulSet",
 }  # fmt: skip
 
 

@@ -6,8 +6,6 @@ import asyncio
 import contextlib
 import json
 import os
-import shutil
-import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -178,16 +176,3 @@ async def toy_server(folder: Path) -> AsyncIterator[Place]:
         yield Place(toy, folder)
     finally:
         await runner.cleanup()
-
-
-def pythons() -> dict[str, str]:
-    """Every Python 3 of this machine that answers, by version: on PATH, and those that pyenv keeps."""
-    named = [shutil.which(f"python3.{minor}") for minor in range(5, 16)]
-    kept = sorted(Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")).glob("versions/3.*/bin/python3"))
-    found: dict[str, str] = {}
-    for path in [sys.executable, *filter(None, named), *map(str, kept)]:
-        asked = [path, "-c", "import sys; print('%d.%d' % sys.version_info[:2])"]
-        done = subprocess.run(asked, capture_output=True, text=True, timeout=20, check=False)
-        if done.returncode == 0:
-            found.setdefault(done.stdout.strip(), path)
-    return found

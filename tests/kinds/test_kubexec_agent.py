@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pytest
 from aiohttp import WSMsgType, web
-from exec_server import AGENT, SHELL, SUCCESS, V4, V5, Place, ended_with, pod, pythons, toy_server
+from exec_server import AGENT, SHELL, SUCCESS, V4, V5, Place, ended_with, pod, toy_server
 
 from trainyard.server.certificates import Authority
+from trainyard.testing.pythons import every_python
 
 WORKER = "j-workerset-a-0"
-PYTHONS = pythons()
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ async def test_the_exit_code_and_both_outputs_come_back(place: Place, code: int)
     assert done == (code, b"out\n", "err\n")
 
 
-@pytest.mark.parametrize("python", PYTHONS.values(), ids=PYTHONS)
+@pytest.mark.parametrize("python", every_python("3.5"))
 async def test_megabytes_go_both_ways_on_every_python(place: Place, python: str) -> None:
     typed = os.urandom(3_000_000)
     done = await place.agent(WORKER, "cat; exit 7", typed=typed, python=python)

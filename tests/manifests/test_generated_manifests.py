@@ -20,6 +20,8 @@ from trainyard.objects import Json
 from trainyard.server import rbac
 from trainyard.testing import packages
 
+pytestmark = pytest.mark.slow
+
 ANNOTATION = 262144  # bytes of all annotations of an object: client-side `kubectl apply` keeps a copy there
 OF_KUBERNETES = {
     *("all", "cm", "cs", "ep", "ev", "limits", "ns", "no", "pvc", "pv", "po", "rc", "quota", "sa", "svc", "crd"),

@@ -21,6 +21,8 @@ from yards import Yard
 from trainyard.node.cluster import POD
 from trainyard.node.exec import Asked, Outcome
 
+pytestmark = pytest.mark.slow
+
 WAITS = "import time; print('up', flush=True); time.sleep(600)"
 # A daemon as Open MPI's orted: it leaves session and parent, and keeps nothing open but what `keep` says.
 DAEMON = """

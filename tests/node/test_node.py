@@ -13,6 +13,8 @@ from trainyard.client import Api, ApiError
 from trainyard.node.cluster import NODE, POD
 from trainyard.objects import GVK, is_true
 
+pytestmark = pytest.mark.slow
+
 CONFIG_MAP = GVK("", "v1", "ConfigMap", "configmaps")
 STUBBORN = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); time.sleep(60)"
 POLITE = """

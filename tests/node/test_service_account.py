@@ -28,6 +28,8 @@ from trainyard.node.cluster import SERVICE, SERVICE_ACCOUNT
 from trainyard.objects import GVK, Json, format_time
 from trainyard.server import Server
 
+pytestmark = pytest.mark.slow
+
 CONFIG_MAP = GVK("", "v1", "ConfigMap", "configmaps")
 FOLDER = "/var/run/secrets/kubernetes.io/serviceaccount"
 # As the admission plugin writes it.

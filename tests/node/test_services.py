@@ -13,6 +13,8 @@ from trainyard.client import AlreadyExists
 from trainyard.node.cluster import POD, SERVICE
 from trainyard.objects import GVK
 
+pytestmark = pytest.mark.slow
+
 NAMESPACE = GVK("", "v1", "Namespace", "namespaces")
 # Listens where its argument says, as etcd does with --listen-client-urls, and answers with its name.
 LISTENS = """

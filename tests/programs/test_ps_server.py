@@ -15,12 +15,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from pythons import interpreters
 
 import trainyard.kinds
+from trainyard.testing.pythons import every_python
 
 PROGRAM = str(Path(trainyard.kinds.__file__).parent / "files" / "grpc_tensorflow_server.py")
-PYTHONS = interpreters()
 SPEC = "master|m-0:2222,ps|p-0:2222;p-1:2222"
 
 # As much TensorFlow as a server needs, in the layout of 1.3: no compat.v1.
@@ -45,11 +44,7 @@ def run(python: str, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([python, PROGRAM, *words], capture_output=True, text=True, timeout=30, check=False)
 
 
-def test_this_machine_has_a_python() -> None:
-    assert PYTHONS
-
-
-@pytest.mark.parametrize("python", PYTHONS)
+@pytest.mark.parametrize("python", every_python())
 @pytest.mark.parametrize(
     ("words", "error"),
     [
@@ -71,7 +66,7 @@ def test_a_wrong_argument_is_one_line_and_tensorflow_is_not_needed(python: str, 
     assert done.stderr.startswith(f"ValueError: {error}") and done.stderr.count("\n") == 1
 
 
-@pytest.mark.parametrize("python", PYTHONS)
+@pytest.mark.parametrize("python", every_python())
 def test_it_starts_the_server_of_its_task_and_sigterm_ends_it_at_once(python: str, tmp_path: Path) -> None:
     (tmp_path / "tensorflow.py").write_text(STAND_IN)
     asked = tmp_path / "asked"

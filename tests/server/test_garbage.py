@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from asking import CRDS, Cluster, crd
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -9,6 +10,8 @@ from hypothesis import strategies as st
 from trainyard.objects import decode, encode
 from trainyard.server.errors import Refused
 from trainyard.server.requests import Request
+
+pytestmark = pytest.mark.slow
 
 FIELDS = """
     apiVersion kind metadata spec status name labels annotations finalizers ownerReferences generateName template

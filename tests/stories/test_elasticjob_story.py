@@ -14,6 +14,8 @@ from stage import POD, SERVICE, Stage, attempt_of, looked, restarts
 from trainyard.client import Invalid
 from trainyard.objects import GVK, Json, is_true, name_of, uid_of
 
+pytestmark = pytest.mark.slow
+
 ELASTIC = PLAYS["ElasticJob"]
 
 
@@ -63,7 +65,6 @@ async def test_any_other_end_fails_the_job_at_once(stage: Stage, policy: str | N
     assert "story-worker-0" in await stage.children(POD)  # its logs stay
 
 
-@pytest.mark.slow
 async def test_under_on_failure_its_node_starts_it_again_and_that_counts(stage: Stage) -> None:
     await stage.submit(elastic_job(policy="OnFailure", backoffLimit=1))
     await ELASTIC.runs(stage)
@@ -78,7 +79,6 @@ async def test_under_on_failure_its_node_starts_it_again_and_that_counts(stage: 
     await stage.happens(lambda: not stage.running())
 
 
-@pytest.mark.slow
 async def test_the_limit_counts_every_replacement(stage: Stage) -> None:
     await ELASTIC.begin(stage, backoffLimit=1)
     for index in (0, 1):
@@ -90,7 +90,6 @@ async def test_the_limit_counts_every_replacement(stage: Stage) -> None:
     await stage.happens(lambda: not stage.running())
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["ExitCode", "Never"])
 async def test_a_pod_that_somebody_deletes_is_replaced_and_not_counted(stage: Stage, policy: str) -> None:
     await stage.submit(elastic_job(policy=policy, backoffLimit=0))
@@ -101,7 +100,6 @@ async def test_a_pod_that_somebody_deletes_is_replaced_and_not_counted(stage: St
     await ELASTIC.succeed(stage)
 
 
-@pytest.mark.slow
 async def test_a_worker_that_ended_well_is_left_while_the_other_is_replaced(stage: Stage) -> None:
     await ELASTIC.begin(stage)
     await (await stage.actor("worker", 0)).exit(0)
@@ -155,7 +153,6 @@ async def test_it_grows_and_shrinks_and_nobody_else_is_disturbed(stage: Stage, s
     await ELASTIC.succeed(stage)
 
 
-@pytest.mark.slow
 async def test_one_that_is_scaled_away_while_it_waits_to_be_replaced_is_not_made_again(stage: Stage) -> None:
     await ELASTIC.begin(stage)
     await (await stage.actor("worker", 1)).kill()
@@ -171,7 +168,6 @@ async def test_one_that_is_scaled_away_while_it_waits_to_be_replaced_is_not_made
     await stage.condition("Succeeded")
 
 
-@pytest.mark.slow
 async def test_when_the_last_that_runs_is_scaled_away_the_job_has_succeeded(stage: Stage) -> None:
     await ELASTIC.begin(stage)
     await (await stage.actor("worker", 0)).exit(0)
@@ -195,7 +191,6 @@ async def test_a_size_out_of_bounds_is_refused_with_its_path(
     assert stage.running() == {"worker": 2}
 
 
-@pytest.mark.slow
 async def test_bounds_that_leave_the_size_outside_are_refused(stage: Stage) -> None:
     await ELASTIC.begin(stage)
     for bounds, path in (
@@ -209,7 +204,6 @@ async def test_bounds_that_leave_the_size_outside_are_refused(stage: Stage) -> N
         assert path in refused.value.message
 
 
-@pytest.mark.slow
 async def test_a_template_edit_holds_for_who_comes_after_it(stage: Stage) -> None:
     await ELASTIC.begin(stage)
     template = (await stage.job())["spec"]["replicaSpecs"]["Worker"]["template"]
@@ -227,7 +221,6 @@ async def test_a_template_edit_holds_for_who_comes_after_it(stage: Stage) -> Non
     assert await (await stage.actor("worker", 0)).ask(rate) == "0.5"
 
 
-@pytest.mark.slow
 async def test_an_edit_that_no_pod_can_be_made_from_is_said_and_who_trains_trains_on(stage: Stage) -> None:
     await ELASTIC.begin(stage)
     good = (await stage.job())["spec"]["replicaSpecs"]["Worker"]["template"]
@@ -245,7 +238,6 @@ async def test_an_edit_that_no_pod_can_be_made_from_is_said_and_who_trains_train
     assert lives(stage) == [1, 1, 1]
 
 
-@pytest.mark.slow
 async def test_one_that_ran_for_long_is_replaced_at_once(stage: Stage) -> None:
     await ELASTIC.begin(stage)
     stage.later(60)
@@ -254,7 +246,6 @@ async def test_one_that_ran_for_long_is_replaced_at_once(stage: Stage) -> None:
     assert restarts(await ELASTIC.runs(stage)) == 1
 
 
-@pytest.mark.slow
 async def test_after_a_pause_it_meets_at_a_new_rendezvous(stage: Stage) -> None:
     await ELASTIC.begin(stage)
     assert await (await stage.actor("worker")).ask(argument("rdzv_id")) == "story"
@@ -290,7 +281,6 @@ async def _kill(stage: Stage) -> None:
     stage.later(15)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("applied", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize(
     ("change", "done", "end"),
@@ -312,7 +302,6 @@ async def test_operators_that_die_at_every_write_do_it_once(
     assert restarts(await stage.job()) == end.count(2)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("policy", "left", "services"), [(None, 2, 2), ("None", 2, 2), ("Running", 1, 2), ("All", 0, 0)]
 )
@@ -332,7 +321,6 @@ async def test_clean_pod_policy_says_what_stays_after_the_end(
     assert (len(await stage.children(POD)), len(await stage.children(SERVICE))) == (left, services)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("gvk", "name"), [(SERVICE, "story-worker-0"), (POD, "story-worker-1")])
 async def test_a_foreign_object_with_our_name_is_said_and_left_alone(stage: Stage, gvk: GVK, name: str) -> None:
     spec = {"containers": [{"name": "c", "image": "x"}], "nodeName": "nobody"} if gvk == POD else {"clusterIP": "None"}

@@ -9,6 +9,8 @@ from stage import JOB, POD, Stage, attempt_of, looked, replicas, restarts, tf_jo
 
 from trainyard.objects import Json, is_true, name_of, uid_of
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("network", ["shared", "namespace"])
 @pytest.mark.parametrize("role", ["worker", "ps"])

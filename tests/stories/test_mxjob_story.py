@@ -12,6 +12,8 @@ from stage import JOB, POD, SERVICE, Stage, attempt_of, looked, restarts
 from trainyard.client import Invalid
 from trainyard.objects import GVK, Json, is_true, name_of, uid_of
 
+pytestmark = pytest.mark.slow
+
 DIST = PLAYS["MxJob"]
 
 
@@ -44,7 +46,6 @@ async def test_whoever_is_killed_all_are_made_again_and_that_counts_once(stage: 
     await DIST.succeed(stage)
 
 
-@pytest.mark.slow
 async def test_several_ends_of_one_attempt_count_as_one(stage: Stage) -> None:
     await DIST.begin(stage, backoffLimit=1)
     for role in ("worker", "server", "scheduler"):
@@ -63,7 +64,6 @@ async def test_several_ends_of_one_attempt_count_as_one(stage: Stage) -> None:
     await stage.happens(lambda: not stage.running())
 
 
-@pytest.mark.slow
 async def test_one_that_ended_well_is_made_again_with_its_gang(stage: Stage) -> None:
     await DIST.begin(stage)
     await (await stage.actor("worker", 1)).exit(0)
@@ -94,7 +94,6 @@ async def test_a_permanent_end_of_any_replica_fails_the_job_at_once(stage: Stage
     assert await stage.logs(name_of(pod)) == "MXNetError: shape mismatch\n"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("role", ["scheduler", "worker"])
 async def test_a_deleted_pod_restarts_the_gang_at_once_and_is_not_counted(stage: Stage, role: str) -> None:
     await DIST.begin(stage, backoffLimit=0)
@@ -105,7 +104,6 @@ async def test_a_deleted_pod_restarts_the_gang_at_once_and_is_not_counted(stage:
     await DIST.succeed(stage)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("applied", [False, True], ids=["before", "after"])
 async def test_operators_that_die_at_every_write_of_a_restart_restart_the_gang_once(
     stage: Stage, applied: bool
@@ -127,7 +125,6 @@ async def test_operators_that_die_at_every_write_of_a_restart_restart_the_gang_o
     assert {attempt_of(one) for one in (await stage.children(JOB)).values()} == {"1"}
 
 
-@pytest.mark.slow
 async def test_a_job_suspended_while_its_gang_waits_counts_that_once_and_goes_on(stage: Stage) -> None:
     await DIST.begin(stage)
     await (await stage.actor("worker")).kill()
@@ -141,7 +138,6 @@ async def test_a_job_suspended_while_its_gang_waits_counts_that_once_and_goes_on
     assert restarts(job) == 1 and lives(stage) == TWICE
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("policy", "runs", "left"),
     [
@@ -204,7 +200,6 @@ async def test_a_local_job_runs_one_worker_without_a_service_and_a_killed_one_co
     assert (await stage.job())["status"]["phase"] == "Done"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("code", [1, 127, 128, 255])
 async def test_a_local_worker_is_tried_again_from_128_on(stage: Stage, code: int) -> None:
     await stage.submit(mx_local())
@@ -213,7 +208,6 @@ async def test_a_local_worker_is_tried_again_from_128_on(stage: Stage, code: int
     assert is_true((await stage.job())["status"]["conditions"], "Failed") == (code < 128)
 
 
-@pytest.mark.slow
 async def test_under_the_other_group_it_is_the_same_job(stage: Stage) -> None:
     job = mx_job() | {"apiVersion": "mxnet.mlkube.io/v1beta1"}
     await stage.submit(job)
@@ -224,7 +218,6 @@ async def test_under_the_other_group_it_is_the_same_job(stage: Stage) -> None:
     await DIST.succeed(stage)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("what", ["Service mxjob-1kkf", "Job story-server-1kkf-0"])
 async def test_a_foreign_object_with_our_name_is_said_and_left_alone(stage: Stage, what: str) -> None:
     kind, name = what.split()
@@ -254,7 +247,6 @@ def _foreign(kind: str) -> tuple[GVK, Json]:
     return JOB, {"apiVersion": "batch/v1", "kind": "Job", "spec": {"suspend": True, "template": {"spec": pod}}}
 
 
-@pytest.mark.slow
 async def test_an_edit_after_the_start_is_refused_and_holds_while_suspended(stage: Stage) -> None:
     await DIST.begin(stage)
     sets = (await stage.job())["spec"]["replicaSpecs"]
@@ -272,7 +264,6 @@ async def test_an_edit_after_the_start_is_refused_and_holds_while_suspended(stag
     assert len(await stage.children(JOB)) == 3
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("job", "path", "text"),
     [

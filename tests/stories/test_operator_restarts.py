@@ -13,6 +13,8 @@ from stage import CONFIG_MAP, JOB, SERVICE, TFJOB, Noted, Stage, looked, replica
 from trainyard.client import Request
 from trainyard.objects import Json, is_true
 
+pytestmark = pytest.mark.slow
+
 DEFAULT_PS = {"replicas": 1, "tfReplicaType": "PS"}
 
 
@@ -72,7 +74,6 @@ async def test_operators_that_die_at_every_write_make_everything_once(stage: Sta
     await stage.condition("Succeeded")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("applied", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("play", NEW.values(), ids=NEW)
 async def test_so_it_is_with_jobs_of_every_kind(stage: Stage, play: Play, applied: bool) -> None:
@@ -89,7 +90,6 @@ async def test_so_it_is_with_jobs_of_every_kind(stage: Stage, play: Play, applie
 SEVERAL = [name for name, play in NEW.items() if play.made > 4 or name == "ElasticJob"]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("applied", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("name", SEVERAL)
 async def test_operators_that_die_while_a_job_is_suspended_resumed_and_cleaned_up_do_each_once(

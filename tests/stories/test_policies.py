@@ -9,6 +9,8 @@ from stage import DEPLOYMENT, JOB, POD, SERVICE, TFJOB, Stage, attempt_of, looke
 
 from trainyard.objects import Json, condition, is_true, name_of, uid_of
 
+pytestmark = pytest.mark.slow
+
 
 def phase_and_state(job: Json) -> tuple[str, str]:
     return job["status"]["phase"], job["status"]["state"]

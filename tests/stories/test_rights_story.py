@@ -26,6 +26,8 @@ from trainyard.core import Config, Kind
 from trainyard.objects import GVK, Json, decode
 from trainyard.server import paths
 
+pytestmark = pytest.mark.slow
+
 PLACES = {
     "ServiceAccount": GVK("", "v1", "ServiceAccount", "serviceaccounts"),
     **{kind: GVK("rbac.authorization.k8s.io", "v1", kind, f"{kind.lower()}s") for kind in (

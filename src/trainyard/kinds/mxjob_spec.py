@@ -188,7 +188,7 @@ RULES = (
     Rule(
         _ITEM,
         "self.mxReplicaType != 'SCHEDULER' || self.replicas == 1",
-        lambda item, old: item.get("mxReplicaType") != SCHEDULER or int(item.get("replicas", 1)) == 1,
+        lambda item, old: item.get("mxReplicaType") != SCHEDULER or item.get("replicas", 1) == 1,
         "The SCHEDULER must have Replicas = 1; write replicas: 1 or leave it out",
         at="replicas",
     ),

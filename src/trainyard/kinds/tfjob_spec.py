@@ -119,7 +119,7 @@ RULES = (
     Rule(
         _ITEM,
         "self.tfReplicaType != 'MASTER' || self.replicas == 1",
-        lambda item, old: item.get("tfReplicaType", MASTER) != MASTER or int(item.get("replicas", 1)) == 1,
+        lambda item, old: item.get("tfReplicaType", MASTER) != MASTER or item.get("replicas", 1) == 1,
         "invalid job spec: The MASTER must have Replicas = 1; write replicas: 1 or leave it out",
         at="replicas",
     ),

@@ -48,6 +48,15 @@ async def test_without_gradients_the_accuracy_does_not_reach_the_target(python: 
     assert not os.listdir(tmp_path), "the temporary checkpoints are gone"
 
 
+async def test_a_master_that_writes_summaries_waits_for_a_worker_that_trains_on(python: str, tmp_path: Path) -> None:
+    """The summaries are due while the master asks who is done: they need pictures, and that question has none."""
+    async with Tasks(python, tmp_path, master=1, worker=1, ps=1) as tasks:
+        await tasks.start("ps-0", PS_PROGRAM)
+        await tasks.start("worker-0", "tf_train.py", "--steps=5000")
+        await tasks.start("master-0", "tf_train.py", "--steps=600", f"--log_dir={tmp_path}/logs")
+        assert await tasks.ended("master-0") == 0, tasks.lines["master-0"][-5:]
+
+
 async def test_training_gets_over_a_lost_worker_and_a_lost_parameter_server(python: str, tmp_path: Path) -> None:
     words = ["--steps=1200", "--print_every=50", "--delay=0.01", f"--checkpoint_dir={tmp_path}/saved"]
     async with Tasks(python, tmp_path, master=1, worker=2, ps=2) as tasks:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from pathlib import Path
 
 import pytest
 from yards import TOKEN, Yard, terminated, waiting
@@ -145,10 +146,9 @@ async def test_deletion_sends_term_and_the_object_goes_when_the_program_has(yard
     await yard.gone("polite", 5)
 
 
-async def _printed(yard: Yard, name: str) -> None:
-    """Wait until the pod has printed something."""
-    async for _ in yard.api.logs("default", name, "main", follow=True):
-        return
+async def _printed(yard: Yard, name: str) -> bytes:
+    """What the pod prints first, as soon as it does."""
+    return await anext(yard.api.logs("default", name, "main", follow=True))
 
 
 async def test_a_program_that_ignores_term_is_killed_after_the_grace_period(yard: Yard) -> None:
@@ -224,6 +224,27 @@ async def test_args_go_to_the_program_of_the_image(yard: Yard) -> None:
     one = {"name": "main", "image": "with-program", "args": args, "env": [{"name": "WORD", "value": "hi"}]}
     await yard.pod("own-args", containers=[one])
     assert await yard.result("own-args") == "hi $(NO) $(WORD) yes\n"
+
+
+TEMPORARY = """
+import os, socket, tempfile, time
+folder = tempfile.mkdtemp(prefix='pymp-')
+socket.socket(socket.AF_UNIX).bind(folder + '/listener-12345678')
+print(sum(name.startswith('pymp-') for name in os.listdir(tempfile.gettempdir())), flush=True)
+time.sleep(60)
+"""
+
+
+async def test_each_pod_has_a_temporary_folder_of_its_own_whose_name_sockets_take(yard: Yard, state: Path) -> None:
+    """Two MPI daemons of one job in one such folder take away what the other needs."""
+    for name in ("one", "two"):
+        await yard.pod(name, TEMPORARY)
+        await yard.phase(name, "Running")
+        assert await _printed(yard, name) == b"1\n"
+    for name in ("one", "two"):
+        await yard.api.delete(POD, "default", name)
+        await yard.gone(name)
+    assert not (names := state / "t").exists() or not os.listdir(names)
 
 
 async def test_the_runners_environment_stays_outside(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -99,11 +99,17 @@ class Starter:
         if self._housed:
             self._housed = False
             await self._house.sandbox.remove_pod(self._uid)
+        self._temporary.unlink(missing_ok=True)
 
     def lost(self) -> None:
         """The helper died, and the namespaces with it."""
         self._tokens.stop()
         self._housed = False
+
+    @property
+    def _temporary(self) -> Path:
+        """The pod's /tmp where it has no /tmp of its own; the path is short, because sockets lie in such folders."""
+        return self._house.state / "t" / self._uid[:8]
 
     def _ignored(self, container: Json) -> None:
         """Say once what cannot be honoured here. What would change how the pod ends is refused."""
@@ -161,6 +167,10 @@ class Starter:
             for part in ("root", "tmp", "shm"):
                 (self._folder / part).mkdir(parents=True, exist_ok=True, mode=0o700)
             (self._folder / "tmp").chmod(0o1777)
+            if not self._house.network.alone:
+                self._temporary.parent.mkdir(exist_ok=True, mode=0o700)
+                self._temporary.unlink(missing_ok=True)
+                self._temporary.symlink_to(self._folder / "tmp")
             room = Room(
                 given,
                 self._folder / "volumes",
@@ -197,6 +207,8 @@ class Starter:
         base = {**inherited(os.environ, proxies=not network.alone), **prepared.env, **network.variables(self._pod)}
         base["PATH"] = ":".join([*prepared.path, base["PATH"]])
         base["HOSTNAME"] = hostname_of(self._pod)
+        if not network.alone:
+            base["TMPDIR"] = str(self._temporary)
         env = environment(container, given, base)
         argv = command_line(container, prepared.entrypoint, prepared.args, env)
         cwd = str(container.get("workingDir") or prepared.workdir or "/")

@@ -13,6 +13,7 @@ from asking import CRDS, MAPS, PODS, THINGS, Client, Cluster, config_map, crd, f
 from trainyard.objects import decode
 from trainyard.server import Log, Server
 from trainyard.server import http as http_module
+from trainyard.server.watching import Hub, Listener
 
 
 async def test_a_watch_from_a_list_sees_what_comes_after_it(client: Client) -> None:
@@ -180,6 +181,28 @@ async def test_who_does_not_read_is_dropped_and_nobody_waits_for_him(
             index += 1
     writer.close()
     assert index > 1
+
+
+@pytest.mark.parametrize("part", ["behind", "send"])
+async def test_a_connection_that_breaks_while_it_is_written_to_keeps_nobody_else_waiting(
+    cluster: Cluster, part: str
+) -> None:
+    """A TLS transport that has just been closed raises when it is asked how much it holds."""
+
+    def breaks(*lines: bytes) -> bool:
+        raise RuntimeError("closed")
+
+    hub, watch, heard = Hub(cluster.log), cluster.watch(MAPS), list[bytes]()
+    broken = Listener(watch, breaks, breaks if part == "behind" else lambda: False)
+    well = Listener(watch, heard.append, lambda: False)
+    for listener in (broken, well):
+        hub.add(listener)
+    cluster.make(MAPS, config_map("a"))
+    await asyncio.sleep(0)
+    cluster.make(MAPS, config_map("b"))
+    await until(lambda: len(heard) == 2)
+    assert [decode(line)["object"]["metadata"]["name"] for line in heard] == ["a", "b"]
+    assert broken.ended.result() == "broken" and hub.listening("configmaps") == 1
 
 
 async def test_a_watch_that_starts_far_behind_catches_up_and_misses_nothing(client: Client) -> None:

@@ -104,8 +104,9 @@ class Http:
             async with asyncio.timeout(watch.seconds):
                 await self._catch_up(response, listener)
                 why = await listener.ended
-            if why == "slow":
-                log.warning("a watch was dropped, it does not read: resource=%s", watch.resource.full_name)
+            if why in ("slow", "broken"):
+                if why == "slow":
+                    log.warning("a watch was dropped, it does not read: resource=%s", watch.resource.full_name)
                 transport.abort()
                 return response
         except TimeoutError:

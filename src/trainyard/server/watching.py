@@ -6,11 +6,13 @@ Rules for this file:
   one write to each socket.
 - With a selector, an object that stops matching is DELETED for that listener, one that starts to match is ADDED.
 - Who does not read is dropped (`behind` of the listener decides): he has a revision and can start again.
+- A connection that breaks while it is written to ends its own watch and nobody else's.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 
 from trainyard.objects import decode, encode
@@ -19,6 +21,8 @@ from trainyard.server.lists import INITIAL_END
 from trainyard.server.log import Compacted, Entry, Log
 from trainyard.server.requests import Watch
 from trainyard.server.writes import DEFINITIONS
+
+log = logging.getLogger("trainyard.server")
 
 BOOKMARK_EVERY = 30.0
 CHUNK = 500  # entries of the past that are sent at a time
@@ -138,7 +142,7 @@ class Hub:
         for listener in self._all():
             if listener.watch.bookmarks and listener.revision < revision and not listener.waiting:
                 listener.revision = revision
-                listener.send(bookmark(listener.watch, revision))
+                self._tell(listener, bookmark(listener.watch, revision))
 
     def _all(self) -> list[Listener]:
         return [listener for listeners in self._listeners.values() for listener in listeners]
@@ -163,8 +167,17 @@ class Hub:
         dirty, self._dirty = self._dirty, []
         for listener in dirty:
             lines, listener.waiting = listener.waiting, []
-            if listener.behind():
-                self.remove(listener)
-                listener.end("slow")
-            elif not listener.ended.done():
-                listener.send(lines[0] if len(lines) == 1 else b"".join(lines))
+            self._tell(listener, lines[0] if len(lines) == 1 else b"".join(lines))
+
+    def _tell(self, listener: Listener, lines: bytes) -> None:
+        """To the socket. What is wrong with one must not keep the others waiting."""
+        try:
+            why = "slow" if listener.behind() else ""
+            if not why and not listener.ended.done():
+                listener.send(lines)
+        except Exception as error:  # a transport that is just being closed raises what it likes
+            log.debug("a watch has broken resource=%s why=%r", listener.watch.resource.full_name, error)
+            why = "broken"
+        if why:
+            self.remove(listener)
+            listener.end(why)

@@ -6,7 +6,9 @@ import asyncio
 import contextlib
 import json
 import os
+import shutil
 import sys
+import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -23,6 +25,7 @@ from trainyard.server.certificates import Authority
 AGENT = Path(str(kinds.__file__)).parent / "files" / "kubexec.py"
 SHELL = AGENT.with_name("kubexeb.sh")
 V5, V4 = "v5.channel.k8s.io", "v4.channel.k8s.io"
+TEMPORARY = web.AppKey("TEMPORARY", Path)
 SUCCESS: Json = {"metadata": {}, "status": "Success"}
 Script = Callable[[web.Request, web.WebSocketResponse], Awaitable[None]]
 
@@ -82,7 +85,10 @@ def refused(code: int, message: str) -> web.Response:
 
 async def run(request: web.Request, channel: web.WebSocketResponse) -> None:
     """Run the command here. A daemon that it leaves behind does not hold the end up."""
-    pod_env = {**os.environ, "TRAINYARD_POD_NAME": request.match_info["pod"]}
+    name = request.match_info["pod"]
+    temporary = request.app[TEMPORARY] / name  # every pod has one of its own; daemons of MPI that share one hang
+    temporary.mkdir(exist_ok=True)
+    pod_env = {**os.environ, "TRAINYARD_POD_NAME": name, "TMPDIR": str(temporary)}
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(
         *request.query.getall("command"), stdin=pipe, stdout=pipe, stderr=pipe, env=pod_env
@@ -162,6 +168,7 @@ async def toy_server(folder: Path) -> AsyncIterator[Place]:
     authority = Authority.new(time.time())
     toy = Toy({"j-workerset-a-0": pod("j-workerset-a-0")})
     app = web.Application()
+    app[TEMPORARY] = temporary = Path(tempfile.mkdtemp())
     for tail in ("", "/exec"):
         app.router.add_get("/api/v1/namespaces/team/pods/{pod}" + tail, toy.answer)
     runner = web.AppRunner(app, shutdown_timeout=1)
@@ -176,3 +183,4 @@ async def toy_server(folder: Path) -> AsyncIterator[Place]:
         yield Place(toy, folder)
     finally:
         await runner.cleanup()
+        shutil.rmtree(temporary, ignore_errors=True)

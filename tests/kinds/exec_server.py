@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+import pytest
 from aiohttp import WSMsgType, web
 
 from trainyard import kinds
@@ -184,3 +185,20 @@ async def toy_server(folder: Path) -> AsyncIterator[Place]:
     finally:
         await runner.cleanup()
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+@pytest.fixture
+async def place(tmp_path: Path) -> AsyncIterator[Place]:
+    async with toy_server(tmp_path) as place:
+        yield place
+
+
+async def until(true: Callable[[], bool]) -> None:
+    async with asyncio.timeout(20):
+        while not true():  # noqa: ASYNC110  # what happens in another process sets no event of ours
+            await asyncio.sleep(0.01)
+
+
+async def code_of(process: asyncio.subprocess.Process) -> int:
+    async with asyncio.timeout(20):
+        return await process.wait()

@@ -9,34 +9,18 @@ import shutil
 import signal
 import struct
 import time
-from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
 from aiohttp import WSMsgType, web
-from exec_server import AGENT, SHELL, SUCCESS, V4, V5, Place, ended_with, pod, toy_server
+from exec_server import AGENT, SHELL, SUCCESS, V4, V5, Place, code_of, ended_with, place, pod, until
 
 from trainyard.server.certificates import Authority
 from trainyard.testing.pythons import every_python
 
+__all__ = ["place"]
+
 WORKER = "j-workerset-a-0"
-
-
-@pytest.fixture
-async def place(tmp_path: Path) -> AsyncIterator[Place]:
-    async with toy_server(tmp_path) as place:
-        yield place
-
-
-async def until(true: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
-        while not true():  # noqa: ASYNC110  # what happens in another process sets no event of ours
-            await asyncio.sleep(0.01)
-
-
-async def code_of(process: asyncio.subprocess.Process) -> int:
-    async with asyncio.timeout(20):
-        return await process.wait()
 
 
 # --- one command
@@ -358,58 +342,3 @@ async def test_a_pod_without_the_container_is_told_so_at_once(place: Place) -> N
 async def test_wrong_words_are_answered_with_the_right_ones(place: Place, words: list[str]) -> None:
     done = await place.agent(*words)
     assert done.code == 255 and "write kubexec.py POD COMMAND" in done.err
-
-
-# --- the hostfile
-
-
-async def test_the_hostfile_is_there_whole_once_every_worker_runs(place: Place) -> None:
-    sets, hosts = place.folder / "sets", place.folder / "hostfile"
-    sets.write_text(
-        "j-workerset-b slots=4 replicas=2\n\nj-workerset-a slots=1 replicas=1\nj-workerset-c slots=1 replicas=0\n"
-    )
-    place.toy.pods = {"j-workerset-b-1": pod("j-workerset-b-1")}
-    place.toy.trouble = [(403, "not yet"), (500, "not now")]
-    process = asyncio.create_task(place.agent("--hostfile", str(hosts), "j-master-x", "slots=3", str(sets)))
-    await until(lambda: len(place.toy.asked) > 6)
-    place.toy.pods["j-workerset-b-0"] = pod("j-workerset-b-0")
-    place.toy.pods[WORKER] = pod(WORKER, "Pending")
-    before = len(place.toy.asked)
-    await until(lambda: len(place.toy.asked) > before + 4)  # a whole round has seen both
-    assert not hosts.exists()
-    place.toy.pods[WORKER] = pod(WORKER)
-    done = await process
-    assert done.code == 0 and done.out == b""
-    assert hosts.read_text().splitlines() == [
-        "j-workerset-b-0 slots=4",
-        "j-workerset-b-1 slots=4",
-        "j-workerset-a-0 slots=1",
-        "j-master-x slots=3",
-    ]
-    assert "2 of 3 workers run; waiting for j-workerset-a-0: phase Pending" in done.err
-    said = done.err.splitlines()
-    assert len(said) == len(set(said)) <= 6 and "hostfile: 3 workers and the master" in said[-1]
-    assert not [path for path in place.folder.iterdir() if path.name.endswith(".new")]
-
-
-async def test_without_workers_the_master_is_alone_and_nobody_is_asked(place: Place) -> None:
-    (place.folder / "sets").write_text("")
-    hosts = place.folder / "hostfile"
-    env = {"KUBERNETES_SERVICE_HOST": ""}
-    assert (await place.agent("--hostfile", str(hosts), "m", "2", f"{place.folder}/sets", **env)).code == 0
-    assert hosts.read_text() == "m slots=2\n"
-
-
-@pytest.mark.parametrize("line", ["a slots=1", "a slots=x replicas=1", "a", "a slots=1 replicas=-1"])
-async def test_a_file_of_sets_that_is_wrong_is_told_with_its_line(place: Place, line: str) -> None:
-    (place.folder / "sets").write_text("ok slots=1 replicas=0\n" + line)
-    done = await place.agent("--hostfile", str(place.folder / "h"), "m", "slots=1", f"{place.folder}/sets")
-    assert done.code == 255 and "sets line 2: write <stateful set> slots=<n> replicas=<n>" in done.err
-
-
-async def test_a_wait_for_workers_ends_with_a_signal_and_leaves_no_hostfile(place: Place) -> None:
-    (place.folder / "sets").write_text("gone slots=1 replicas=1\n")
-    process = await place.start("--hostfile", str(place.folder / "h"), "m", "slots=1", f"{place.folder}/sets")
-    await until(lambda: bool(place.toy.asked))
-    process.send_signal(signal.SIGTERM)
-    assert await code_of(process) == 128 + signal.SIGTERM and not (place.folder / "h").exists()

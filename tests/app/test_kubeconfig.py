@@ -1,16 +1,23 @@
 from __future__ import annotations
 
+import asyncio
 import base64
 import ssl
 import sys
+import time
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 import yaml
 
 from trainyard.app.kubeconfig import Access, KubeconfigError, find, in_cluster, read
+from trainyard.client import Unavailable
+from trainyard.objects import GVK
+from trainyard.server import Authority, Server
 
+NAMESPACE = GVK("", "v1", "Namespace", "namespaces")
 V1 = "client.authentication.k8s.io/v1"
 
 
@@ -69,6 +76,7 @@ def test_of_several_files_the_first_that_says_something_wins(tmp_path: Path) -> 
         ({"users": []}, "contexts[here].user"),
         ({"cluster": {"server": ""}}, "server is missing"),
         ({"cluster": {"certificate-authority": "no.pem"}}, "no.pem, which cannot be read"),
+        ({"cluster": {"proxy-url": "socks5://p"}}, "clusters[c].cluster.proxy-url is no HTTP proxy"),
         ({"cluster": {"certificate-authority-data": "%"}}, "certificate-authority-data is not base64"),
         (
             {"user": {"auth-provider": {"name": "gcp"}}},
@@ -129,6 +137,43 @@ def test_tls_is_checked_unless_the_file_says_otherwise() -> None:
     assert loose is not None and loose.verify_mode == ssl.CERT_NONE
     with pytest.raises(ssl.SSLError):
         Access("https://x", ca=b"no certificate").secure()
+
+
+async def test_a_cluster_behind_a_proxy_whose_certificate_has_another_name_is_reached(tmp_path: Path) -> None:
+    authority = Authority.new(time.time())
+    server = Server(token="mine")
+    await server.start()
+    await server.start_tls(authority.context(tmp_path, names=["inner.example"], addresses=[]))
+    asked = list[bytes]()
+
+    async def proxied(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.append((await reader.readuntil(b"\r\n\r\n")).split(b"\r\n")[0])
+        there = await asyncio.open_connection("127.0.0.1", urlsplit(server.tls_url).port)
+        writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
+        await asyncio.gather(passed_on(reader, there[1]), passed_on(there[0], writer))
+
+    async with await asyncio.start_server(proxied, "127.0.0.1", 0) as proxy:
+        port = proxy.sockets[0].getsockname()[1]
+        cluster = {
+            "proxy-url": f"http://127.0.0.1:{port}",
+            "certificate-authority-data": base64.b64encode(authority.pem.encode()).decode(),
+        }
+        (tmp_path / "token").write_text("mine")
+        user = {"tokenFile": "token"}
+        async with read([written(tmp_path / "wrong", user, cluster)]).api() as api:
+            with pytest.raises(Unavailable, match="certificate"):
+                await api.get(NAMESPACE, "", "default")
+        cluster["tls-server-name"] = "inner.example"
+        async with read([written(tmp_path / "right", user, cluster)]).api() as api:
+            assert (await api.get(NAMESPACE, "", "default"))["metadata"]["name"] == "default"
+    await server.stop()
+    assert set(asked) == {b"CONNECT example.invalid:6443 HTTP/1.1"}
+
+
+async def passed_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    while piece := await reader.read(65536):
+        writer.write(piece)
+    writer.close()
 
 
 def pod_folder(path: Path) -> Path:

@@ -3,8 +3,9 @@
 Rules:
 - `--kubeconfig`, else $KUBECONFIG (several files, the first that says something wins), else the background cluster.
   ~/.kube/config is never taken unasked: `trainyard delete` must not reach a cluster that nobody thought of.
-- Read are: server, certificate-authority(-data), insecure-skip-tls-verify, token, tokenFile,
-  client certificates, exec, namespace. What we cannot do (auth-provider, a password) is refused with the fix.
+- Read are: server, certificate-authority(-data), insecure-skip-tls-verify, tls-server-name, proxy-url, token,
+  tokenFile, client certificates, exec, namespace. What we cannot do (auth-provider, a password, another proxy than
+  one for HTTP) is refused with the fix.
 - Relative paths are relative to the file that holds them.
 - In a pod the folder of the service account says it all. `credentials` reads again whatever came from files.
 """
@@ -27,7 +28,7 @@ from trainyard.app.background import Background
 from trainyard.objects import Json
 
 if TYPE_CHECKING:
-    from trainyard.client import Credentials, Identity
+    from trainyard.client import Api, Credentials, Identity
 
 SECTIONS = {"clusters": "cluster", "users": "user", "contexts": "context"}
 CANNOT = ("auth-provider", "username", "password")
@@ -48,10 +49,19 @@ class Access:
     ca: bytes = b""  # PEM
     certificate: bytes = field(default=b"", repr=False)  # PEM, with its key
     insecure: bool = False
+    server_name: str = ""  # in the server's certificate, where that is not the one in the URL
+    proxy: str = field(default="", repr=False)  # its URL may hold a password
     source: str = ""
     plugin: Json | None = field(default=None, repr=False, compare=False)  # `exec`, its command as a path
     files: tuple[Path, ...] = field(default=(), repr=False, compare=False)  # all that this was read from
     again: Callable[[], Access] | None = field(default=None, repr=False, compare=False)
+
+    def api(self, agent: str = "trainyard", credentials: Credentials | None = None) -> Api:
+        """A client of that cluster. Raises OSError or ValueError for certificates of no use."""
+        from trainyard.client import Api
+
+        who = credentials or self.credentials()
+        return Api(self.server, who, agent=agent, proxy=self.proxy, server_name=self.server_name)
 
     def secure(self) -> ssl.SSLContext | None:
         """The TLS context, None where the system's own will do."""
@@ -91,6 +101,8 @@ class Access:
     def _told(self) -> Json:
         """What a plugin hears of the cluster."""
         told: Json = {"server": self.server, "insecure-skip-tls-verify": self.insecure}
+        told |= {"tls-server-name": self.server_name} if self.server_name else {}
+        told |= {"proxy-url": self.proxy} if self.proxy else {}
         if self.ca:
             told["certificate-authority-data"] = base64.b64encode(self.ca).decode()
         return told
@@ -168,11 +180,20 @@ def read(paths: Sequence[Path], context: str = "") -> Access:
         ca=_bytes(place, cluster, "certificate-authority"),
         certificate=certificate if certificate.strip() else b"",
         insecure=cluster.get("insecure-skip-tls-verify") is True,
+        server_name=str(cluster.get("tls-server-name") or ""),
+        proxy=_proxy(cluster, f"{source}: clusters[{chosen.get('cluster')}].cluster.proxy-url"),
         source=source,
         plugin=plugin,
         files=tuple(path for path, _ in loaded) + _named(place, cluster) + _named(home, user),
         again=partial(read, paths, context),
     )
+
+
+def _proxy(cluster: Json, where: str) -> str:
+    url = str(cluster.get("proxy-url") or "")
+    if url and not url.startswith(("http://", "https://")):
+        raise KubeconfigError(f"{where} is no HTTP proxy, and no other can be used here; write http://HOST:PORT")
+    return url
 
 
 def _named(file: Path, holder: Json) -> tuple[Path, ...]:

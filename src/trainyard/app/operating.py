@@ -197,7 +197,7 @@ class Operating:
                 await operator.stop()
 
     def _api(self) -> Api:
-        api = Api(self._options.access.server, self._credentials, agent="trainyard-operator")
+        api = self._options.access.api("trainyard-operator", self._credentials)
         api.observe = lambda request, code, seconds: self.metrics.asked(request, code, seconds)
         return api
 

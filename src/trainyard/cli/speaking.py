@@ -74,10 +74,10 @@ async def _speak(words: dict[str, Any], work: Callable[[Here], Awaitable[int | N
     access = find(words.get("kubeconfig") or "", words.get("context") or "")
     # What the rooms below log is for those who ask; what a person has to know is said by the word itself.
     logging.basicConfig(level=os.environ.get("TRAINYARD_LOG", "ERROR").upper())
-    from trainyard.client import Api, ApiError, Unavailable
+    from trainyard.client import ApiError, Unavailable
 
     try:
-        api = Api(access.server, access.credentials())
+        api = access.api()
     except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
         raise Said(f"{access.source}: its certificates cannot be used ({error}); write them anew", CANNOT) from None
     try:

@@ -16,11 +16,11 @@ async def jobs_of(cluster: Background, seconds: float) -> list[tuple[str, str, s
     from trainyard.cli.jobs import listed
     from trainyard.cli.speaking import Here, Said
     from trainyard.cli.view import word
-    from trainyard.client import Api, ApiError
+    from trainyard.client import ApiError
 
     try:
         access = read([cluster.kubeconfig])
-        async with asyncio.timeout(seconds), Api(access.server, access.credentials()) as api:
+        async with asyncio.timeout(seconds), access.api() as api:
             found = await listed(Here(api, "", access))
     except (KubeconfigError, Said, ApiError, OSError, ValueError, TimeoutError):
         return None

@@ -56,8 +56,15 @@ class Api:
         token: str | Credentials = "",
         ca: str | Path | ssl.SSLContext | None = None,
         agent: str = "trainyard",
+        *,
+        proxy: str = "",
+        server_name: str = "",
     ) -> None:
-        """`token` may be Credentials, which then also say whom to trust."""
+        """`token` may be Credentials, which then also say whom to trust.
+
+        `proxy`: the URL of an HTTP proxy on the way; `server_name`: the name in the server's certificate, where that is
+        not the one in `url`.
+        """
         self.url = url.rstrip("/")
         self._headers = {
             "Accept": "application/json",
@@ -66,6 +73,7 @@ class Api:
         }
         self._token = token
         self._ca = ca
+        self._proxy, self._server_name = proxy or None, server_name or None
         self._credentials: Credentials | None = None
         self._short: aiohttp.ClientSession | None = None
         self._long: aiohttp.ClientSession | None = None
@@ -238,6 +246,8 @@ class Api:
                 timeout=timeout,
                 allow_redirects=False,
                 ssl=identity.secure or True,
+                proxy=self._proxy,
+                server_hostname=self._server_name,
                 trace_request_ctx=request,
             ) as response:
                 answered = True

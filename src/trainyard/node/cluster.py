@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
-import platform
 import random
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
@@ -16,7 +14,8 @@ from functools import partial
 
 from trainyard.client import AlreadyExists, Api, ApiError, Conflict, Gone, NotFound, Unavailable
 from trainyard.node.pods import Ref, TokenAsked
-from trainyard.objects import GVK, Json, decode, format_time, parse_time, revision_of, uid_of
+from trainyard.node.registration import CORDONED, MADE, Member, marked, node_object, node_status
+from trainyard.objects import GVK, Json, decode, parse_time, revision_of, uid_of
 
 POD = GVK("", "v1", "Pod", "pods")
 SERVICE = GVK("", "v1", "Service", "services")
@@ -28,53 +27,53 @@ _SHORTEST, _LONGEST = 0.1, 15.0
 Say = Callable[[str], object]
 
 
-def capacity() -> dict[str, str]:
-    """What this machine has, as a Node object says it."""
-    memory = 0
-    with contextlib.suppress(ValueError, OSError):
-        memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 1024
-    return {
-        "cpu": str(os.cpu_count() or 1),
-        "memory": f"{memory}Ki",
-        "ephemeral-storage": "0",
-        "pods": "1000",
-    }
-
-
 class Cluster:
-    def __init__(self, api: Api, node: str, say: Say) -> None:
-        self._api, self._node, self._say = api, node, say
+    def __init__(self, api: Api, node: str, say: Say, member: Member | None = None) -> None:
+        self._api, self._node, self._say, self._member = api, node, say, member or Member()
+        self._port = 0
+        self._refusals: set[str] = set()  # said already
+
+    # The Node object.
 
     async def register(self, port: int, now: float) -> None:
         """Make or renew the Node object: ready, and its kubelet on loopback at `port`."""
-        labels = {
-            "kubernetes.io/hostname": self._node,
-            "kubernetes.io/os": platform.system().lower(),
-            "kubernetes.io/arch": {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine()),
-        }
-        node: Json = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": self._node, "labels": labels}}
-        with contextlib.suppress(AlreadyExists):
-            await self._api.create(NODE, "", node)
-        stamp = format_time(now)
-        ready = {
-            "type": "Ready",
-            "status": "True",
-            "reason": "KubeletReady",
-            "message": "pods run as processes of this machine",
-            "lastHeartbeatTime": stamp,
-            "lastTransitionTime": stamp,
-        }
-        status = {
-            "addresses": [
-                {"type": "InternalIP", "address": "127.0.0.1"},
-                {"type": "Hostname", "address": self._node},
-            ],
-            "daemonEndpoints": {"kubeletEndpoint": {"Port": port}},
-            "capacity": capacity(),
-            "allocatable": capacity(),
-            "conditions": [ready],
-        }
+        self._port = port
+        try:
+            node = await self._api.create(NODE, "", node_object(self._node, self._member))
+        except AlreadyExists:
+            node = await self._api.get(NODE, "", self._node)
+            if marked(node, CORDONED):  # by us, when we went
+                body = {"metadata": {"annotations": {CORDONED: None}}, "spec": {"unschedulable": None}}
+                node = await self._api.patch(NODE, "", self._node, body)
+        await self.stand(node, now)
+
+    async def stand(self, node: Json, now: float, stopping: bool = False) -> None:
+        """Say that the node is ready, or that it is not any more. `node` is the Node as it was seen last."""
+        known = [one for one in (node.get("status") or {}).get("conditions") or [] if isinstance(one, dict)]
+        status = node_status(self._port, self._member, known, now, stopping)
         await self._api.patch(NODE, "", self._node, {"status": status}, "status")
+
+    async def go(self, now: float) -> None:
+        """Nothing is to be placed here any more."""
+        body = {"metadata": {"annotations": {CORDONED: "true"}}, "spec": {"unschedulable": True}}
+        with contextlib.suppress(NotFound):
+            await self.stand(await self._api.patch(NODE, "", self._node, body), now, stopping=True)
+
+    async def withdraw(self) -> bool:
+        """Delete the Node object if a life of this node has made it. Did it?"""
+        try:
+            node = await self._api.get(NODE, "", self._node)
+            if not marked(node, MADE):
+                return False
+            await self._api.delete(NODE, "", self._node, uid=uid_of(node))
+        except (NotFound, Conflict):
+            pass
+        return True
+
+    async def follow_node(self, replaced: Callable[[list[Json]], None], changed: Callable[[str, Json], None]) -> None:
+        await self._follow(NODE, f"metadata.name={self._node}", replaced, changed)
+
+    # Pods and Services.
 
     async def follow_pods(self, replaced: Callable[[list[Json]], None], changed: Callable[[str, Json], None]) -> None:
         await self._follow(POD, f"spec.nodeName={self._node}", replaced, changed)
@@ -177,7 +176,7 @@ class Cluster:
         body = {"metadata": {"uid": uid_of(pod), "resourceVersion": revision_of(pod)}, "status": status}
         ask = partial(self._api.patch, POD, meta["namespace"], meta["name"], body, "status")
         try:
-            return await self._keep_trying(ask)
+            return await self._keep_trying(ask, self._told)
         except NotFound:
             return None
 
@@ -185,7 +184,8 @@ class Cluster:
         """The pod as it is now; None when it is gone, or another has its name."""
         meta = pod["metadata"]
         try:
-            found = await self._keep_trying(partial(self._api.get, POD, meta["namespace"], meta["name"]))
+            ask = partial(self._api.get, POD, meta["namespace"], meta["name"])
+            found = await self._keep_trying(ask, self._told)
         except NotFound:
             return None
         return found if uid_of(found) == uid_of(pod) else None
@@ -194,17 +194,28 @@ class Cluster:
         """Delete the object of a pod that has been stopped."""
         meta = pod["metadata"]
         with contextlib.suppress(NotFound, Conflict):
-            await self._keep_trying(
-                partial(self._api.delete, POD, meta["namespace"], meta["name"], uid=uid_of(pod), grace=0)
-            )
+            ask = partial(self._api.delete, POD, meta["namespace"], meta["name"], uid=uid_of(pod), grace=0)
+            await self._keep_trying(ask, self._told)
+
+    def _told(self, error: ApiError) -> bool:
+        """Rights and tokens can be given back: what a pod has come to is still true then."""
+        if error.code in (401, 403) and str(error) not in self._refusals:
+            self._refusals.add(str(error))
+            self._say(f"node: {error}")
+        return error.code in (401, 403)
 
     @staticmethod
-    async def _keep_trying(ask: Callable[[], Awaitable[Json]]) -> Json:
+    async def _keep_trying(
+        ask: Callable[[], Awaitable[Json]], passing: Callable[[ApiError], bool] = lambda error: False
+    ) -> Json:
+        """Until it is answered. `passing` says of other errors that they pass, too."""
         failures = 0
         while True:
             try:
                 return await ask()
-            except Unavailable as error:
+            except ApiError as error:
+                if not isinstance(error, Unavailable) and not passing(error):
+                    raise
                 failures += 1
                 await _pause(failures, error)
 

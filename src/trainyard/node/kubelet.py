@@ -1,4 +1,4 @@
-"""The node's HTTP face: the kubelet's paths for logs and exec, on loopback, for those who hold the token.
+"""The node's HTTP face: the kubelet's paths for logs and exec, on loopback, for those whom its door lets in.
 
 Rules:
 - A log is the file that the process itself writes; nothing is copied, so a line costs nothing until it is read.
@@ -9,7 +9,6 @@ Rules:
 from __future__ import annotations
 
 import asyncio
-import hmac
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from typing import BinaryIO
 from aiohttp import web
 
 from trainyard.node import exec
+from trainyard.node.doors import Door
 from trainyard.objects import parse_time
 
 _PIECE = 1 << 16
@@ -83,8 +83,8 @@ def _number(query: dict[str, str], name: str) -> int | None:
 
 
 class Kubelet:
-    def __init__(self, find: Find, enter: Enter, token: str) -> None:
-        self._find, self._enter, self._token = find, enter, token
+    def __init__(self, find: Find, enter: Enter, door: Door) -> None:
+        self._find, self._enter, self._door = find, enter, door
         self._runner: web.AppRunner | None = None
         self.port = 0
 
@@ -94,7 +94,7 @@ class Kubelet:
         app.router.add_route("*", "/exec/{namespace}/{pod}/{container}", self._exec)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
         await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", 0)
+        site = web.TCPSite(self._runner, "127.0.0.1", 0, ssl_context=self._door.secure)
         await site.start()
         self.port = int(self._runner.addresses[0][1])
 
@@ -107,10 +107,8 @@ class Kubelet:
     async def _guard(
         self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
     ) -> web.StreamResponse:
-        """Other users of this machine can reach loopback too. Without a token nobody is let in."""
-        given = request.headers.get("Authorization", "")
-        if not self._token or not hmac.compare_digest(given.encode(), f"Bearer {self._token}".encode()):
-            raise web.HTTPUnauthorized(text="Unauthorized\n")
+        if why := self._door.refusal(request):
+            raise web.HTTPUnauthorized(text=f"{why}\n")
         return await handler(request)
 
     async def _logs(self, request: web.Request) -> web.StreamResponse:

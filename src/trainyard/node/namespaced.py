@@ -1,20 +1,20 @@
 """The network *namespace*: what pods see of names, Services and the outside world.
 
-The hub has the bridge (10.244.0.1) and, as its own, every address of 10.96.0.0/12. The runner listens on those through
-sockets opened there: a resolver, a proxy, and one forwarder per port of a Service."""
+The hub has the bridge (10.244.0.1) and, as its own, every address that Services may have. The runner listens on those
+through sockets opened there: a resolver, a proxy, and one forwarder per port of a Service."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import re
+import ipaddress
 from collections.abc import Callable
 from pathlib import Path
 from typing import cast
 
 from trainyard.node import dns
 from trainyard.node.names import DOMAIN, Directory, Port, cluster_ip, hostname_of, ports_of
-from trainyard.node.network import KUBERNETES, Network, Rewrite, api_variables
+from trainyard.node.network import KUBERNETES, Network, Outside, Rewrite, api_variables
 from trainyard.node.sandbox import Failed, Mount, Sandbox
 from trainyard.node.streams import Streams, forward, proxy
 from trainyard.objects import Json, Key, namespace_of
@@ -22,8 +22,7 @@ from trainyard.objects.labels import HOSTS, spread
 
 GATEWAY = "10.244.0.1"
 PROXY_PORT = 3128
-API_ADDRESS, API_PORT = "10.96.0.1", 443  # of the Service `kubernetes`
-_OURS = re.compile(r"10\.(244|9[6-9]|10\d|11[01])\.\d+\.\d+$")  # addresses of pods and Services
+PODS = ipaddress.ip_network("10.244.0.0/16")
 _HIGHEST = 65534  # addresses of 10.244.0.0/16 that a pod may have: 2 to this
 
 
@@ -52,9 +51,9 @@ class NamespaceNetwork(Network):
         sandbox: Sandbox,
         directory: Directory,
         say: Callable[[str], object],
-        apiserver: tuple[str, int] | None = None,
+        outside: Outside | None = None,
     ) -> None:
-        super().__init__(sandbox, directory, say, apiserver)
+        super().__init__(sandbox, directory, say, outside)
         self._servers: list[asyncio.Server] = []
         self._resolver: asyncio.BaseTransport | None = None
         self._forwarders: dict[tuple[str, Port], tuple[Key, asyncio.Server]] = {}
@@ -63,9 +62,14 @@ class NamespaceNetwork(Network):
         self._kept: dict[str, str] = {}  # who -> the address it had before
         self._next = 1
         self._turn = 0
+        # A range around the pods' own would swallow them: its Services are then taken in one by one.
+        ranges = [one for one in map(ipaddress.ip_network, self.outside.services) if one.version == 4]
+        self._ranges = [one for one in ranges if not one.overlaps(PODS)]
 
     async def start(self) -> None:
         loop = asyncio.get_running_loop()
+        for one in self._ranges:
+            await self.sandbox.own(str(one))
         udp = await self.sandbox.listen(GATEWAY, 53, udp=True)
         self._resolver, _ = await loop.create_datagram_endpoint(lambda: _Resolver(self.directory.lookup), sock=udp)
         for port, serve in ((53, self._resolve), (PROXY_PORT, self._proxy)):
@@ -97,7 +101,7 @@ class NamespaceNetwork(Network):
 
         async def inside(host: str, port: int) -> Streams | None:
             """As the pod's own resolver would find it: the name as it stands, then in the pod's namespace."""
-            if _OURS.match(host):
+            if self._is_ours(host):
                 return await self.dial("", host, port)
             searches = ("", *(f".{one}" for one in cluster_searches(asker.namespace if asker else "default")))
             for search in searches:
@@ -106,6 +110,15 @@ class NamespaceNetwork(Network):
             return None
 
         await proxy(reader, writer, inside)
+
+    def _is_ours(self, host: str) -> bool:
+        """Is that the address of a pod or a Service?"""
+        try:
+            address = ipaddress.ip_address(host)
+        except ValueError:
+            return False
+        near = any(address in one for one in (PODS, *self._ranges))
+        return near or any(cluster_ip(service) == host for service in self.directory.services.values())
 
     def allot(self, pod: Json) -> str:
         """A pod that comes back under its name gets its old address back if it can: neighbours that remember it win."""
@@ -126,7 +139,7 @@ class NamespaceNetwork(Network):
         self._used.pop(address, None)
 
     def variables(self, pod: Json) -> dict[str, str]:
-        ours = ["localhost", "127.0.0.1", "10.244.0.0/16", "10.96.0.0/12", ".svc", f".{DOMAIN}"]
+        ours = ["localhost", "127.0.0.1", str(PODS), *map(str, self._ranges), ".svc", f".{DOMAIN}"]
         annotations = (pod.get("metadata") or {}).get("annotations") or {}
         near = {hostname_of(pod), *spread(str(annotations.get(HOSTS) or ""))}
         for key, service in self.directory.services.items():
@@ -136,8 +149,8 @@ class NamespaceNetwork(Network):
                 near |= {address, f"{key.name}.{key.namespace}"}  # most programs know no networks in no_proxy
         found: dict[str, str] = {}
         if self.apiserver:
-            near |= {API_ADDRESS, "kubernetes.default"}
-            found |= api_variables(API_ADDRESS, API_PORT)
+            near |= {self.outside.kubernetes[0], "kubernetes.default"}
+            found |= api_variables(*self.outside.kubernetes)
         around = ",".join([*ours, *sorted(near)])
         gate = f"http://{GATEWAY}:{PROXY_PORT}"
         # gRPC believes in http_proxy too, and its no_proxy knows no networks; an empty variable of its own ends that.
@@ -192,7 +205,8 @@ class NamespaceNetwork(Network):
                 if port.protocol == "TCP"
             }
             if self.apiserver:  # from the beginning, whenever its Service is heard of
-                wanted[API_ADDRESS, Port(API_PORT, "")] = KUBERNETES
+                address, number = self.outside.kubernetes
+                wanted[address, Port(number, "")] = KUBERNETES
             for place in [place for place, (key, _) in self._forwarders.items() if wanted.get(place) != key]:
                 self._forwarders.pop(place)[1].close()
             for place, key in wanted.items():
@@ -204,6 +218,8 @@ class NamespaceNetwork(Network):
             await forward(reader, writer, lambda: self._backend(key, port))
 
         try:
+            if not any(ipaddress.ip_address(address) in one for one in self._ranges):
+                await self.sandbox.own(f"{address}/32")
             sock = await self.sandbox.listen(address, port.number)
         except Failed as failed:
             self.say(f"service {key}: cannot serve {address}:{port.number}: {failed.message}")

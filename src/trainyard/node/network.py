@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from trainyard.node.names import Directory
@@ -19,6 +20,16 @@ from trainyard.objects import Json, Key
 
 Rewrite = Callable[[str], str]
 KUBERNETES = Key("default", "kubernetes")  # the Service that is the API server itself
+
+
+@dataclass(frozen=True, slots=True)
+class Outside:
+    """What a network is told of the cluster around it. `apiserver`: where this machine finds the API server that pods
+    are to use, with TLS; `kubernetes`: the address and port of its Service; `services`: the ranges of Services."""
+
+    apiserver: tuple[str, int] | None = None
+    kubernetes: tuple[str, int] = ("10.96.0.1", 443)
+    services: tuple[str, ...] = ("10.96.0.0/12",)  # those that most clusters have, and our own
 
 
 class Network(abc.ABC):
@@ -33,10 +44,11 @@ class Network(abc.ABC):
         sandbox: Sandbox,
         directory: Directory,
         say: Callable[[str], object],
-        apiserver: tuple[str, int] | None = None,
+        outside: Outside | None = None,
     ) -> None:
-        """`apiserver`: where this machine finds the API server that pods are to use, with TLS."""
-        self.sandbox, self.directory, self.say, self.apiserver = sandbox, directory, say, apiserver
+        self.sandbox, self.directory, self.say = sandbox, directory, say
+        self.outside = outside or Outside()
+        self.apiserver = self.outside.apiserver
 
     @abc.abstractmethod
     async def start(self) -> None:

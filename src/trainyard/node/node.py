@@ -6,26 +6,32 @@ before we saw them are left alone."""
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Any
 
-from trainyard.client import Api
+from trainyard.client import Api, ApiError
 from trainyard.node import exec
 from trainyard.node.cluster import Cluster
+from trainyard.node.doors import TokenDoor
 from trainyard.node.images import Images
 from trainyard.node.kubelet import Kubelet, Log, Refused
 from trainyard.node.names import Directory
 from trainyard.node.namespaced import NamespaceNetwork
-from trainyard.node.network import Network
+from trainyard.node.network import Network, Outside
+from trainyard.node.registration import Member
 from trainyard.node.running import Running
 from trainyard.node.sandbox import Failed, Process, Sandbox, SandboxError
 from trainyard.node.shared import SharedNetwork
 from trainyard.node.starting import House
-from trainyard.objects import Json, Key, key_of, name_of, namespace_of, uid_of
+from trainyard.objects import Json, Key, is_true, key_of, name_of, namespace_of, uid_of
+
+log = logging.getLogger(__name__)
 
 _SLACK = 5.0  # seconds for the dying of what was killed
+_HEARTBEAT = 300.0  # seconds between two times that a Node says that it is there; its lease says so more often
 _NETWORKS: dict[str, type[Network]] = {"namespace": NamespaceNetwork, "shared": SharedNetwork}
 
 
@@ -47,20 +53,23 @@ class Node:
         token: str = "",
         now: Callable[[], float] = time.time,
         apiserver: tuple[str, int] | None = None,
+        member: Member | None = None,
     ) -> None:
-        """`apiserver`: host and port where pods, by this machine's network, find the API server with TLS."""
+        """`apiserver`: host and port where pods, by this machine's network, find the API server with TLS. `member` says
+        all that, and more, of a node that joins a cluster of others."""
         self._now = now
         self.name, self.wanted = name, network
         self.network = ""  # the one that was chosen, once started
         self._state, self._images, self._mounts, self._say = state, images, dict(mounts or {}), say
-        self._apiserver = apiserver
-        self._cluster = Cluster(api, name, say)
+        self._member = member or Member(TokenDoor(token), Outside(apiserver))
+        self._cluster = Cluster(api, name, say, self._member)
         self._directory = Directory()
-        self._kubelet = Kubelet(self._log, self._enter, token)
+        self._kubelet = Kubelet(self._log, self._enter, self._member.door)
         self._running: dict[str, Running] = {}
         self._watches: list[asyncio.Task[None]] = []
         self._chores: set[asyncio.Task[None]] = set()
         self._house: House | None = None
+        self._leaving = False
 
     async def start(self) -> None:
         """Choose the network, register, and begin to run pods. Raises NodeError when no network works."""
@@ -80,6 +89,28 @@ class Node:
             asyncio.create_task(cluster.follow_services(self._services, self._service)),
             asyncio.create_task(cluster.follow_pods(self._pods, self._pod)),
         ]
+        if self._member.comes_and_goes:
+            self._watches.append(asyncio.create_task(cluster.follow_node(self._nodes, self._itself)))
+            self._watches.append(asyncio.create_task(self._beat()))
+
+    async def leave(self, kill: bool, seconds: float = _SLACK) -> None:
+        """Before `stop`: end all pods and tell the API server how, which has `seconds` for each of its answers.
+        Raises TimeoutError when it does not answer."""
+        if self._house is None:
+            return
+        self._leaving = True
+        async with asyncio.timeout(seconds):
+            await self._cluster.go(self._now())
+        for one in self._running.values():
+            one.evict(kill)
+        patience = seconds + (0.0 if kill else max((one.life.grace for one in self._running.values()), default=0.0))
+        async with asyncio.timeout(patience):
+            await asyncio.gather(*(one.told.wait() for one in self._running.values()))
+
+    async def withdraw(self, seconds: float = _SLACK) -> bool:
+        """After `stop`: take the Node object away, if a life of this node made it. Raises TimeoutError, ApiError."""
+        async with asyncio.timeout(seconds):
+            return await self._cluster.withdraw()
 
     async def stop(self, kill: bool = False) -> None:
         """End all pods, each within its grace period or at once, then everything else. Can be called again to kill."""
@@ -152,7 +183,7 @@ class Node:
 
         sandbox = Sandbox(mode, exited, self._lost)
         await sandbox.start(self._state / "hub.log")
-        network = _NETWORKS[mode](sandbox, self._directory, self._say, self._apiserver)
+        network = _NETWORKS[mode](sandbox, self._directory, self._say, self._member.outside)
         try:
             await _probe(sandbox, self._state / "probe", proven)
             await network.start()
@@ -187,6 +218,31 @@ class Node:
         uid, name, run = container.split("/")
         if one := self._running.get(uid):
             one.exited(name, int(run), code)
+
+    # The Node object, of which others write, too.
+
+    async def _beat(self) -> None:
+        while True:
+            await asyncio.sleep(_HEARTBEAT)
+            self._chore(self._renew())
+
+    def _nodes(self, nodes: list[Json]) -> None:
+        if nodes:
+            self._itself("MODIFIED", nodes[0])
+        else:
+            self._itself("DELETED", {})
+
+    def _itself(self, verb: str, node: Json) -> None:
+        """A node that was away too long is said to be unknown, and one may be deleted: it says that it is there."""
+        ready = is_true((node.get("status") or {}).get("conditions"), "Ready")
+        if not self._leaving and (verb == "DELETED" or not ready):
+            self._chore(self._renew())
+
+    async def _renew(self) -> None:
+        try:
+            await self._cluster.register(self._kubelet.port, self._now())
+        except ApiError as error:  # the next beat, or what the watch says when it is back
+            log.warning("the Node is not renewed why=%s", error)
 
     # What the watches say.
 
@@ -226,7 +282,8 @@ class Node:
             one.begin()
             if not self._house.network.alone:
                 self._adapt()  # a Service that is also this pod's name is the pod's from now on
-            one.seen(pod)
+        elif self._house and pod["metadata"].get("deletionGracePeriodSeconds"):
+            self._chore(self._cluster.forget(pod))  # it had ended, and then the life before ours was killed
 
     def _gone(self, one: Running) -> None:
         self._running.pop(one.uid, None)

@@ -22,14 +22,17 @@ from trainyard.node.kubelet import Log, Refused
 from trainyard.node.lifecycle import Blocked, Cancel, Dropped, Ended, Over, Signal, Start, Started, Stop, Tick, Wake
 from trainyard.node.names import peer_of
 from trainyard.node.pods import containers
+from trainyard.node.returning import LOST, returned
 from trainyard.node.sandbox import Failed, SandboxError
 from trainyard.node.starting import House, Starter
 from trainyard.node.volumes import Hopeless
-from trainyard.objects import Json, name_of, namespace_of, revision_of, uid_of
+from trainyard.objects import Json, name_of, namespace_of, revision_of, uid_of, with_condition
 
 log = logging.getLogger(__name__)
 
 _GRACE = 30.0
+GOING = ("Terminated", "Pod was terminated in response to imminent node shutdown.")
+DISRUPTED = "DisruptionTarget"
 _OURS = frozenset({"Initialized", "Ready", "ContainersReady", "PodScheduled"})  # conditions that a node writes
 
 
@@ -38,8 +41,9 @@ class Running:
         self.house, self.pod, self._gone = house, pod, gone
         self.uid = uid_of(pod)
         self.folder = house.state / "pods" / f"{namespace_of(pod)}_{name_of(pod)}_{self.uid}"
-        self.life = _life(pod)
+        self.life, self._lost = returned(_life(pod), pod.get("status") or {})
         self.over = asyncio.Event()
+        self.told = asyncio.Event()  # the API server knows how it ended, or need not
         self.address = ""
         self._starter = Starter(house, pod, self.folder, "")
         self._starts: dict[str, asyncio.Task[None]] = {}
@@ -50,6 +54,7 @@ class Running:
         self._written: Json = {}
         self._writing: asyncio.Task[None] | None = None
         self._vanished = False
+        self._disrupted = False
         self._leaving = False
 
     # What the node tells.
@@ -58,7 +63,12 @@ class Running:
         self.address = self.house.network.allot(self.pod)
         self._starter = Starter(self.house, self.pod, self.folder, self.address)
         self._announce()
-        self.feed(Tick(self.house.now()))
+        if (self.pod.get("metadata") or {}).get("deletionTimestamp"):
+            self.seen(self.pod)  # before anything is started
+        for name in self._lost:
+            self.feed(Ended(self.house.now(), name, 137, *LOST))
+        if not self.life.over:
+            self.feed(Tick(self.house.now()))
 
     def seen(self, pod: Json) -> None:
         """The object has changed. Of its changes only deletion concerns a pod that is placed."""
@@ -80,6 +90,12 @@ class Running:
 
     def stop(self, kill: bool) -> None:
         self.feed(Stop(self.house.now(), 0.0 if kill else self.life.grace, deleting=False))
+
+    def evict(self, kill: bool) -> None:
+        """The node goes, and says so: whoever made the pod knows that it did not fail by itself."""
+        if not self.life.over:
+            self._disrupted = True
+            self.feed(Stop(self.house.now(), 0.0 if kill else self.life.grace, deleting=False, failure=GOING))
 
     def exited(self, container: str, run: int, code: int) -> None:
         one = self.life.named(container)
@@ -175,20 +191,23 @@ class Running:
         if self.address and not self.over.is_set():
             self.house.network.release(self.pod, self.address)
         self.over.set()
-        if not deleting or self.house.closing:
+        if self.house.closing:
             return
         while self._writing and not self._writing.done():
             await asyncio.wait([self._writing])
-        if not self._vanished:
-            await self.house.cluster.forget(self.pod)
-        await asyncio.to_thread(shutil.rmtree, self.folder, True)
-        self._gone(self)
+        if deleting:
+            if not self._vanished:
+                await self.house.cluster.forget(self.pod)
+            await asyncio.to_thread(shutil.rmtree, self.folder, True)
+            self._gone(self)
+        self.told.set()
 
     # Status.
 
     def place(self) -> status.Place:
         images = {str(one.get("name")): str(one.get("image") or "") for one, _ in containers(self.pod)}
-        return status.Place(self.house.network.host_ip, self.address, images)
+        qos = str((self.pod.get("status") or {}).get("qosClass") or "BestEffort")
+        return status.Place(self.house.network.host_ip, self.address, images, qos)
 
     def _write(self) -> None:
         if (self._writing is None or self._writing.done()) and not self._vanished and not self.house.closing:
@@ -213,8 +232,12 @@ class Running:
     def _conditions(self) -> list[Json]:
         """Ours as we last wrote them, those of others as we last saw them."""
         seen = (self.pod.get("status") or {}).get("conditions") or []
-        ours = [one for one in self._written.get("conditions") or seen if one.get("type") in _OURS]
-        return [*ours, *(one for one in seen if one.get("type") not in _OURS)]
+        kinds = _OURS | {DISRUPTED} if self._disrupted else _OURS
+        ours = [one for one in self._written.get("conditions") or seen if one.get("type") in kinds]
+        found = [*ours, *(one for one in seen if one.get("type") not in kinds)]
+        if self._disrupted:
+            found = with_condition(found, DISRUPTED, True, "TerminationByKubelet", GOING[1], self.house.now())
+        return found
 
     def _take(self, pod: Json) -> None:
         """Keep the newer of two views: the answer to a write may come before or after the watch's line."""

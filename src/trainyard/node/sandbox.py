@@ -219,6 +219,11 @@ class Sandbox:
         with contextlib.suppress(SandboxError, Failed):
             await self._ask("signal", container=container, kill=kill)
 
+    async def own(self, network: str) -> None:
+        """The addresses of that network (10.96.0.0/12) belong to the runner's side of the pods' network."""
+        address, _, bits = network.partition("/")
+        await self._ask("own", network=address, bits=int(bits))
+
     async def listen(self, address: str, port: int, udp: bool = False) -> socket.socket:
         """A listening (or UDP) socket in the pods' network, served from here."""
         (fd,) = await self._ask("listen", address=address, port=port, udp=udp)

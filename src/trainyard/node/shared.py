@@ -20,7 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from trainyard.node.names import Directory, cluster_ip, hostname_of, ports_of
-from trainyard.node.network import KUBERNETES, Network, Rewrite, api_variables
+from trainyard.node.network import KUBERNETES, Network, Outside, Rewrite, api_variables
 from trainyard.node.pods import PROXIES
 from trainyard.node.sandbox import Mount, Sandbox
 from trainyard.node.streams import Streams, forward
@@ -108,9 +108,9 @@ class SharedNetwork(Network):
         sandbox: Sandbox,
         directory: Directory,
         say: Callable[[str], object],
-        apiserver: tuple[str, int] | None = None,
+        outside: Outside | None = None,
     ) -> None:
-        super().__init__(sandbox, directory, say, apiserver)
+        super().__init__(sandbox, directory, say, outside)
         self.host_ip = own_address()
         self.ports = Ports()
         self._forwarders: dict[tuple[Key, int], asyncio.Server] = {}

@@ -15,11 +15,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from trainyard.node import messages, paths
-from trainyard.node.cluster import Cluster, capacity
+from trainyard.node.cluster import Cluster
 from trainyard.node.images import ImageProblem, Images, Prepared, laid
 from trainyard.node.names import hostname_of
 from trainyard.node.network import Network, Rewrite
 from trainyard.node.pods import Given, Missing, command_line, containers, environment, inherited, references, told
+from trainyard.node.registration import capacity
 from trainyard.node.sandbox import Failed, Mount, Process, Sandbox
 from trainyard.node.tokens import Tokens
 from trainyard.node.volumes import Hopeless, Room, Volume, build

@@ -15,11 +15,12 @@ from trainyard.objects import Json, format_time, with_condition
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """What a status says of where the pod is. `images` is the image of each container."""
+    """What a status says of where the pod is. `images` is the image of each container; `qos` never changes."""
 
     host_ip: str
     pod_ip: str
     images: Mapping[str, str]
+    qos: str = "BestEffort"
 
 
 def phase(pod: Pod) -> str:
@@ -57,7 +58,7 @@ def status(pod: Pod, place: Place, conditions: Sequence[Json], now: float) -> Js
         "startTime": format_time(pod.began),
         "conditions": _conditions(pod, list(conditions), now),
         "containerStatuses": [_container(pod, one, place) for one in pod.containers if not one.init],
-        "qosClass": "BestEffort",
+        "qosClass": place.qos,
     }
     inits = [_container(pod, one, place) for one in pod.containers if one.init]
     if inits:

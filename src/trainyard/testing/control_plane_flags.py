@@ -118,6 +118,8 @@ def _apiserver(places: Places, options: Options) -> list[str]:
         f"--tls-private-key-file={pki / 'apiserver.key'}",
         f"--client-ca-file={pki / 'ca.crt'}",
         f"--token-auth-file={pki / 'tokens.csv'}",
+        f"--kubelet-client-certificate={pki / 'kubelet-client.crt'}",
+        f"--kubelet-client-key={pki / 'kubelet-client.key'}",
         "--authorization-mode=RBAC",
         "--allow-privileged",
         "--service-cluster-ip-range=10.0.0.0/16",

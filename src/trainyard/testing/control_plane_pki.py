@@ -125,6 +125,7 @@ class Identities:
         tokens = {user: secrets.token_urlsafe(32) for user in TOKENS}
         write(folder / "ca.crt", authority.pem)
         authority.server("kube-apiserver").write(folder / "apiserver")
+        authority.client("kube-apiserver-kubelet-client").write(folder / "kubelet-client")
         form = serialization.PublicFormat.SubjectPublicKeyInfo
         write(folder / "accounts.pub", accounts.public_key().public_bytes(serialization.Encoding.PEM, form))
         write(folder / "accounts.key", _private(accounts))

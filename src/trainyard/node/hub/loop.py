@@ -8,6 +8,7 @@ that counts them in `fds`. Every message of the runner has `do` and `id`; its an
     spawn      container, pod, argv, env, cwd, root, mounts  + 1 fd, the log; answered when the program is running
     exec       container                                     + 5 fds for the container's init, see init.py
     signal     container, kill: bool
+    own        network, bits                                 its addresses can be listened at
     listen     address, port, udp                            answered with a socket of the pods' network
     socket                                                   answered with an unconnected TCP socket of it
     event      "ready" | "failed" (why) | "exited" (container, code)          from the hub, unasked
@@ -116,6 +117,9 @@ class Hub:
                 self._exec(message["container"], fds)
             case "signal":
                 self._signal(message["container"], bool(message["kill"]))
+            case "own":
+                if self.pods:
+                    self.pods.own(message["network"], int(message["bits"]))
             case "listen":
                 passed.append(_listen(message["address"], int(message["port"]), bool(message["udp"])))
             case "socket":

@@ -5,13 +5,14 @@ Rule: a namespace lives by the file descriptors held here and the processes in i
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import socket
 
 from . import calls, netlink  # relative: see the package's docstring
 
 BRIDGE, GATEWAY = "yard0", "10.244.0.1"
-POD_BITS, SERVICES, SERVICE_BITS = 16, "10.96.0.0", 12  # the range of Services that most clusters have
+POD_BITS = 16
 _POD_KINDS = (calls.NEWNET, calls.NEWUTS, calls.NEWIPC)
 _NAMES = {calls.NEWNET: "net", calls.NEWUTS: "uts", calls.NEWIPC: "ipc"}
 
@@ -31,7 +32,14 @@ class Pods:
         self._net.bridge(BRIDGE, GATEWAY)
         self._net.address(socket.if_nametoindex(BRIDGE), GATEWAY, POD_BITS)
         self._net.up(BRIDGE)
-        self._net.local_route(SERVICES, SERVICE_BITS, socket.if_nametoindex("lo"))
+
+    def own(self, network: str, bits: int) -> None:
+        """Every address of that network is the hub's, as those of Services are. Twice is once."""
+        try:
+            self._net.local_route(network, bits, socket.if_nametoindex("lo"))
+        except OSError as error:
+            if error.errno != errno.EEXIST:
+                raise
 
     def add(self, pod: str, hostname: str, address: str, memory: list[str]) -> None:
         self._count += 1

@@ -62,7 +62,7 @@ class Builder:
 
     cache: Path
     uv: str
-    say: Callable[[str], None]
+    say: Callable[[str], object]
 
     def folder(self, way: Way, python: Python) -> Path:
         """Where this environment is or will be."""

@@ -35,7 +35,7 @@ class Prepared:
 class Images:
     """The images of one node. Reads the catalogues when it is made: ManifestError for a file that cannot be used."""
 
-    def __init__(self, files: Iterable[Path], cache: Path, say: Callable[[str], None], uv: str | None = None) -> None:
+    def __init__(self, files: Iterable[Path], cache: Path, say: Callable[[str], object], uv: str | None = None) -> None:
         """`files`: a person's own catalogues, first to last. `uv`: its path, "" for none, None to look for it.
 
         The variable TRAINYARD_YES is the consent to ways that ask for it, now and for later.

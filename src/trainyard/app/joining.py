@@ -1,0 +1,324 @@
+"""A node that joins a real control plane: pods that its scheduler places here run as processes of this machine.
+
+    node = JoinedNode(JoinOptions(access=..., name="laptop", state=folder))
+    await node.start(); ...; await node.stop()
+
+Rules for this file:
+- It only ties together: who we are (kubeconfig.py), the name (a Lease in kube-node-lease, as kubelets have it), the
+  node, and its door for the API server.
+- A name has one life at a time. Whoever holds the lease and renews it is alive; whoever held it on this machine and is
+  no process any more is dead. Nothing else is believed, and clocks of different machines are not compared.
+- A Node that we made goes with us: one that stays NotReady would keep its pods for ever. One that was there before is
+  left as it was found, unschedulable and not ready, until we come back.
+- The API server may be away: pods run on, and what they came to is written when it is back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import math
+import os
+import platform
+import re
+import ssl
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from secrets import token_hex
+from urllib.parse import urlsplit
+
+from trainyard.app.kubeconfig import Access
+from trainyard.app.local import cache_folder, catalogues
+from trainyard.client import AlreadyExists, Api, ApiError, Forbidden, NotFound, Unavailable
+from trainyard.control.lease import LEASE, Election, Seat, Terms, read
+from trainyard.node import Images, Node, NodeError
+from trainyard.node.cluster import SERVICE
+from trainyard.node.doors import API_SERVERS, CertificateDoor, secured
+from trainyard.node.names import cluster_ip, ports_of
+from trainyard.node.network import Outside
+from trainyard.node.registration import Member, room_for_pods
+from trainyard.objects import GVK, Json
+from trainyard.server import Authority
+
+log = logging.getLogger(__name__)
+
+NAMESPACE = GVK("", "v1", "Namespace", "namespaces")
+SERVICE_RANGES = GVK("networking.k8s.io", "v1", "ServiceCIDR", "servicecidrs")
+LEASES = "kube-node-lease"
+LEASE_SECONDS = 40.0
+ANSWER_SECONDS = 5.0  # at the end nobody waits longer for an API server
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinOptions:
+    """How a node joins. `state` is a private folder, gone at the end. `authority` (PEM) signs the certificates that the
+    API server shows to kubelets, `callers` are their names; by default the cluster's own and what is usual. `shown` is
+    the certificate and key with which the API server is answered; by default one that only we have signed."""
+
+    access: Access
+    name: str
+    state: Path
+    network: str = "auto"
+    images: tuple[Path, ...] = ()
+    cache: Path | None = None
+    mounts: Mapping[str, Path] = field(default_factory=dict)
+    more: Mapping[str, str] = field(default_factory=dict)  # resources: {"nvidia.com/gpu": "4"}
+    taints: Sequence[Json] = ()
+    authority: bytes = b""
+    callers: Sequence[str] = API_SERVERS
+    shown: tuple[Path, Path] | None = None
+    lease: float = LEASE_SECONDS
+    say: Callable[[str], object] = print
+    now: Callable[[], float] = time.time
+
+
+class JoinedNode:
+    """`ousted` is set when another has taken the name, after all that ran here was ended."""
+
+    def __init__(self, options: JoinOptions) -> None:
+        self._options = options
+        credentials = options.access.credentials()
+        self._api = Api(options.access.server, credentials, agent="trainyard-node")
+        self._lease = Api(options.access.server, credentials, agent="trainyard-node")
+        duration = options.lease
+        self._life = Life.new(options.name)
+        self._election = Election(
+            self._lease,
+            Seat(LEASES, options.name, self._life.text),
+            Terms(duration, duration * 2 / 3, duration / 4),
+            now=options.now,
+        )
+        self._images: Images | None = None
+        self._node: Node | None = None
+        self._keeping: asyncio.Task[None] | None = None
+        self._ended = False
+        self.ousted = asyncio.Event()
+
+    @property
+    def network(self) -> str:
+        """The network that was chosen."""
+        return self._node.network if self._node else ""
+
+    @property
+    def api(self) -> Api:
+        return self._api
+
+    def look(self) -> None:
+        """Look at every pod now: for whoever has moved the clock."""
+        if self._node is not None:
+            self._node.look()
+
+    async def start(self) -> None:
+        """The Node is ready when this returns. Raises NodeError, ApiError."""
+        try:
+            await self._take_the_name()
+            self._keeping = asyncio.create_task(self._keep_the_name())
+            options = self._options
+            options.state.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self._images = Images(catalogues(options.images), options.cache or cache_folder(), options.say)
+            self._node = Node(
+                self._api,
+                options.state,
+                self._images,
+                network=options.network,
+                name=options.name,
+                mounts=options.mounts,
+                say=options.say,
+                now=options.now,
+                member=await self._member(),
+            )
+            await self._node.start()
+        except BaseException:
+            await self.stop(kill=True)
+            raise
+
+    async def stop(self, kill: bool = False) -> None:
+        """End every pod within its grace period (or at once), say so, and go. May be called again to kill."""
+        node, stays = self._node, False
+        if node is not None and not self._ended and not self.ousted.is_set():
+            try:
+                await node.leave(kill, ANSWER_SECONDS)
+            except (ApiError, TimeoutError):
+                stays = True
+                self._options.say("node: the API server does not answer; it will find this node gone by its lease")
+        self._ended = True
+        async with contextlib.AsyncExitStack() as end:  # the last is done first, and each whatever became of the others
+            end.push_async_callback(self._lease.close)
+            end.push_async_callback(self._api.close)
+            if not stays and not self.ousted.is_set():
+                end.push_async_callback(self._give_up_the_name)
+            if self._keeping is not None:
+                end.push_async_callback(_ended, self._keeping)
+            if self._images is not None:
+                end.push_async_callback(self._images.close)
+            if node is not None:
+                end.push_async_callback(node.stop, True)
+
+    # --- the name
+
+    async def _take_the_name(self) -> None:
+        """Until the lease is ours. Raises NodeError when somebody alive has it."""
+        first = await self._held()
+        holder = first.holder if first else ""
+        if holder and Life.read(holder).dead():
+            self._options.say(f"node: the one before, {holder}, was killed; its pods are looked after")
+            await self._election.step()
+            self._election.known = replace(self._election.known, since=-math.inf)  # nobody needs to be waited for
+        elif holder:
+            self._options.say(f"node: {self._options.name} is held by {holder}; watching whether that one lives")
+        while not self._election.leads:
+            pause = await self._election.step()
+            record = self._election.known.record
+            if first and record and record.holder == holder and record.revision != first.revision:
+                text = f"a node of the name {self._options.name} is alive: {holder} renews its lease in {LEASES}"
+                raise NodeError(f"{text}; choose another name with --name, or stop that one")
+            if not self._election.leads:
+                await asyncio.sleep(min(pause, 1.0))
+
+    async def _held(self) -> _Held | None:
+        """Who has the lease now. Makes the namespace of leases where it is missing. Raises what says why it cannot."""
+        try:
+            found = read(await self._lease.get(LEASE, LEASES, self._options.name))
+            return _Held(found.holder, found.revision)
+        except NotFound:
+            with contextlib.suppress(AlreadyExists, Forbidden):
+                body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": LEASES}}
+                await self._lease.create(NAMESPACE, "", body)
+            return None
+
+    async def _keep_the_name(self) -> None:
+        """Renew it. Who has lost it to another ends what runs here: that pods run twice is worse than that they end."""
+        while True:
+            pause = await self._election.step()
+            record = self._election.known.record
+            if not self._election.leads and record and record.holder not in ("", self._life.text):
+                break
+            await asyncio.sleep(pause)
+        self._options.say(f"node: {record.holder} has taken the name {self._options.name}; ending")
+        if self._node is not None:
+            await self._node.stop(kill=True)
+        self.ousted.set()
+
+    async def _give_up_the_name(self) -> None:
+        with contextlib.suppress(ApiError, TimeoutError):
+            async with asyncio.timeout(ANSWER_SECONDS):
+                if self._node is not None and self._node.network and await self._node.withdraw():
+                    await self._lease.delete(LEASE, LEASES, self._options.name)
+                else:
+                    await self._election.release()
+
+    # --- the cluster around us
+
+    async def _member(self) -> Member:
+        options = self._options
+        where = urlsplit(options.access.server)
+        port = where.port or (443 if where.scheme == "https" else 80)
+        address, number = await self._kubernetes()
+        outside = Outside(
+            (where.hostname or "", port) if where.scheme == "https" and address else None,
+            (address, number),
+            await self._ranges(),
+        )
+        more = {**room_for_pods(options.state), **options.more}
+        return Member(self._door(), outside, more, options.taints, comes_and_goes=True)
+
+    async def _kubernetes(self) -> tuple[str, int]:
+        """Where pods expect the API server: its own Service."""
+        try:
+            service = await self._api.get(SERVICE, "default", "kubernetes")
+        except (NotFound, Forbidden):
+            self._options.say("node: there is no Service default/kubernetes; pods here cannot reach the API server")
+            return "", 0
+        return cluster_ip(service), next((one.number for one in ports_of(service)), 443)
+
+    async def _ranges(self) -> tuple[str, ...]:
+        """The addresses of Services. An older server does not say (before 1.33): then each Service's own is taken."""
+        try:
+            listed = await self._api.list(SERVICE_RANGES)
+        except Unavailable:
+            raise
+        except ApiError:
+            return ()
+        return tuple(
+            str(one) for item in listed.get("items") or [] for one in (item.get("spec") or {}).get("cidrs") or []
+        )
+
+    def _door(self) -> CertificateDoor:
+        options = self._options
+        if options.shown:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.set_alpn_protocols(["http/1.1"])
+            context.load_cert_chain(*options.shown)
+        else:
+            folder = options.state / "kubelet"
+            folder.mkdir(mode=0o700, exist_ok=True)
+            context = Authority.new(time.time()).context(folder, (options.name, "localhost"), ("127.0.0.1",))
+        authority = options.authority or options.access.ca
+        if not authority:
+            fix = "name the authority of the API server's client certificate with --client-ca-file"
+            options.say(f"node: logs and exec are refused to everybody; {fix}")
+        return CertificateDoor(secured(context, authority), tuple(options.callers))
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    holder: str
+    revision: str
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """One life of one node, as it is written in a lease: its name, the machine, the process, and a random word."""
+
+    text: str
+    machine: str = ""
+    process: str = ""
+
+    @staticmethod
+    def new(name: str) -> Life:
+        return Life.read(f"{name}_{_machine()}_{_process(os.getpid())}_{token_hex(4)}")
+
+    @staticmethod
+    def read(text: str) -> Life:
+        parts = text.split("_")
+        return Life(text, *parts[1:3]) if len(parts) == 4 else Life(text)
+
+    def dead(self) -> bool:
+        """True when it lived on this machine and its process is gone; False when it lives or nobody can know."""
+        if not self.machine or self.machine != _machine() or not (pid := self.process.partition(".")[0]).isdecimal():
+            return False
+        return _process(int(pid)) != self.process
+
+
+def _machine() -> str:
+    """This boot of this machine, and what counts its processes; "" where that cannot be told."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip().replace("-", "")[:12]
+        return f"{boot}.{os.stat('/proc/self/ns/pid').st_ino}"
+    except OSError:
+        return ""
+
+
+def _process(pid: int) -> str:
+    """A process and when it started: numbers are used again. "" when there is none."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return ""
+    return f"{pid}.{fields[19]}" if fields[0] != "Z" else ""
+
+
+def host_name() -> str:
+    """This machine's name, as a Node may be called."""
+    return re.sub(r"[^a-z0-9.-]+", "-", platform.node().lower()).strip("-.") or "node"
+
+
+async def _ended(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+__all__ = ["JoinOptions", "JoinedNode", "Life", "host_name"]

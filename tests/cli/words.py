@@ -40,12 +40,14 @@ class Words:
         path.write_text(yaml.safe_dump_all(objects))
         return await self("submit", str(path), *words)
 
-    async def until(self, text: str, word: str, *given: str) -> Answer:
-        """Ask again until the answer holds this."""
+    async def until(self, text: str | tuple[str, ...], word: str, *given: str) -> Answer:
+        """Ask again until one answer holds this, or all of these."""
+        texts = (text,) if isinstance(text, str) else text
         answer = Answer(0, "", "")
         try:
             async with asyncio.timeout(PATIENCE):
-                while text not in (answer := await self(word, *given)).out:  # noqa: ASYNC110  (each look is a command)
+                while any(one not in answer.out for one in texts):  # noqa: ASYNC110  (each look is a command)
+                    answer = await self(word, *given)
                     await asyncio.sleep(0.1)
         except TimeoutError:
             raise AssertionError(f"{text!r} was not said by {word} {given}: {answer}") from None

@@ -46,7 +46,7 @@ class Words:
         answer = Answer(0, "", "")
         try:
             async with asyncio.timeout(PATIENCE):
-                while any(one not in answer.out for one in texts):  # noqa: ASYNC110  (each look is a command)
+                while any(one not in answer.out for one in texts):
                     answer = await self(word, *given)
                     await asyncio.sleep(0.1)
         except TimeoutError:

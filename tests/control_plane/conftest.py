@@ -5,8 +5,18 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import pytest
+
+from trainyard.testing.control_plane import ControlPlane
 from trainyard.testing.control_plane_fixtures import control_plane, installed, namespace
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "kinds"))  # pytest does the same, but only for what it collects
 
-__all__ = ["control_plane", "installed", "namespace"]
+__all__ = ["control_plane", "installed", "namespace", "peopled"]
+
+
+@pytest.fixture
+def peopled(installed: ControlPlane) -> ControlPlane:
+    """The same with a node that KWOK plays. Not for threads: a program ends with the thread that has started it."""
+    installed.add_node("node-1")
+    return installed

@@ -1,0 +1,250 @@
+"""The operator beside a real API server: as the ServiceAccount that we install, with a clock that a test may move.
+
+    async with serving(plane, namespace) as one:
+        mark = await one.mark()
+        ...
+        asked = await one.asked(mark)            what the audit log has of it
+        one.passes()                             trainyard_reconcile_total
+
+Rules:
+- It is installed for the one namespace of the test, as `trainyard manifests --namespace` says, with every kind.
+- The audit log counts. What our client has sent only tells what the log does not: the body of a request.
+- KWOK plays the node, and the ends of pods are written by `end_pods`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import aclosing, asynccontextmanager
+from typing import Any
+
+from trainyard import kinds
+from trainyard.app.config import shipped
+from trainyard.app.installation import Install, access
+from trainyard.client import Api, Forbidden, NotFound, Request
+from trainyard.control import Operator
+from trainyard.control.metrics import Metrics
+from trainyard.core import Config, Kind
+from trainyard.core.model import POD, RBAC_ROLE
+from trainyard.objects import GVK, Json, encode, is_true, name_of
+from trainyard.objects.labels import OWNER
+from trainyard.testing.control_plane import ControlPlane
+from trainyard.testing.control_plane_audit import Asked, of
+from trainyard.testing.samples import sample
+
+PATIENCE = 30.0
+EVENT = "events"
+
+
+def installation(namespace: str) -> Install:
+    return Install(namespace=namespace, kinds=kinds.EACH, namespaced=True)
+
+
+async def account(plane: ControlPlane, namespace: str) -> tuple[str, str]:
+    """Install the operator's rights; the name of its user and a token, once the API server lets it in."""
+    one = installation(namespace)
+    items = {"apiVersion": "v1", "kind": "List", "items": access(one)}
+    await asyncio.to_thread(lambda: plane.kubectl("apply", "-f", "-", stdin=encode(items).decode()))
+    path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{one.names.operator}/token"
+    code, answer = await asyncio.to_thread(plane.ask, "POST", path, {"spec": {"expirationSeconds": 3600}})
+    assert code == 201, answer
+    token = str(answer["status"]["token"])
+    async with plane.api(token=token) as api, asyncio.timeout(PATIENCE):
+        for gvk in (*(kind.gvk for kind in kinds.ALL), RBAC_ROLE):
+            await _let_in(api, gvk, namespace)
+    return f"system:serviceaccount:{namespace}:{one.names.operator}", token
+
+
+async def _let_in(api: Api, gvk: GVK, namespace: str) -> None:
+    """The API server learns of a binding, and of a definition, a moment after they are made."""
+    while True:
+        with contextlib.suppress(Forbidden, NotFound):
+            await api.list(gvk, namespace, limit=1)
+            return
+        await asyncio.sleep(0.05)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.shift = 0.0
+
+    def __call__(self) -> float:
+        return time.time() + self.shift
+
+
+class Served:
+    """One operator that runs, and what it has asked."""
+
+    def __init__(self, plane: ControlPlane, user: str, api: Api, namespace: str) -> None:
+        self.plane, self.user, self.clock = plane, user, Clock()
+        self.sent: list[Request] = []
+        self.metrics = Metrics(kinds.ALL, lambda: True)
+        api.observe = self._observed
+        self.operator = Operator(api, kinds.ALL, Config(files=shipped()), namespace, self.clock)
+        self.metrics.watch(self.operator)
+
+    def _observed(self, request: Request, code: int, seconds: float) -> None:
+        self.sent.append(request)
+        self.metrics.asked(request, code, seconds)
+
+    async def mark(self) -> int:
+        return await asyncio.to_thread(self.plane.audit.mark)
+
+    async def asked(self, mark: int) -> list[Asked]:
+        """Its requests since then, as the API server has written them down."""
+        return of(self.user, await asyncio.to_thread(self.plane.audit.since, mark))
+
+    def passes(self) -> float:
+        return passes(self.metrics)
+
+    async def looked(self) -> None:
+        """A whole look at every job, begun after this was called: the second pass over a job follows the first."""
+        jobs = sum(len(self.operator.jobs(kind.gvk)) for kind in kinds.ALL)
+        for _ in range(2):
+            before = self.passes()
+            self.operator.look()
+            await happens(lambda before=before: self.passes() >= before + jobs and idle(self.operator))
+
+    async def quiet(self) -> None:
+        """Until there is nothing more to do: no pass for half a second."""
+        async with asyncio.timeout(PATIENCE):
+            before = -1.0
+            while before != (now := self.passes()) or not idle(self.operator):
+                before = now
+                await asyncio.sleep(0.5)
+
+
+@asynccontextmanager
+async def serving(plane: ControlPlane, namespace: str) -> AsyncIterator[Served]:
+    """An operator of that namespace, from the time when it has listed and watches everything."""
+    user, token = await account(plane, namespace)
+    async with again(plane, namespace, user, token) as one:
+        yield one
+
+
+@asynccontextmanager
+async def again(plane: ControlPlane, namespace: str, user: str, token: str) -> AsyncIterator[Served]:
+    """The same with rights that are there already."""
+    async with plane.api(token=token) as api:
+        one = Served(plane, user, api, namespace)
+        await one.operator.start()
+        try:
+            async with asyncio.timeout(PATIENCE):
+                await one.operator.synced
+            await happens(lambda: sum("watch" in dict(each.query) for each in one.sent) >= len(one.operator.watches))
+            yield one
+        finally:
+            await one.operator.stop()
+
+
+def passes(metrics: Metrics) -> float:
+    """The sum of trainyard_reconcile_total."""
+    found = [line for line in metrics.text().decode().splitlines() if line.startswith("trainyard_reconcile_total{")]
+    return sum(float(line.rpartition(" ")[2]) for line in found)
+
+
+def idle(operator: Operator) -> bool:
+    """No job is due or looked at."""
+    return not operator.queue.ready and not operator.queue.held
+
+
+async def happens(true: Callable[[], object]) -> None:
+    """For what has no event."""
+    async with asyncio.timeout(PATIENCE):
+        while not true():  # noqa: ASYNC110  (counts have no event)
+            await asyncio.sleep(0.02)
+
+
+# --- jobs
+
+
+def bare(kind: Kind, name: str, **spec: Any) -> Json:
+    """The sample of that kind as a person sends it, without a RuntimeId."""
+    job = sample(kind.gvk.kind)
+    whole = {**job["spec"], **spec}
+    whole.pop("RuntimeId", None)
+    return {"apiVersion": kind.gvk.api_version, "kind": kind.gvk.kind, "metadata": {"name": name}, "spec": whole}
+
+
+async def listed(api: Api, gvk: GVK, namespace: str, true: Callable[[list[Json]], object], **which: str) -> list[Json]:
+    """Wait until that holds of the objects."""
+    try:
+        async with asyncio.timeout(PATIENCE):
+            while not true(items := (found := await api.list(gvk, namespace, **which))["items"]):
+                revision = found["metadata"]["resourceVersion"]
+                async with aclosing(api.watch(gvk, namespace, revision, **which)) as lines:
+                    await anext(lines, None)
+    except TimeoutError:
+        items = (await api.list(gvk, namespace, **which))["items"]
+        text = encode([{"name": name_of(one), "status": one.get("status")} for one in items]).decode()
+        raise AssertionError(f"{gvk.plural} do not come so far: {text}") from None
+    return list(items)
+
+
+async def until(api: Api, kind: Kind, namespace: str, name: str, true: Callable[[Json], object]) -> Json:
+    """Wait until there is such a job, and that holds of it."""
+    field = f"metadata.name={name}"
+    found = await listed(api, kind.gvk, namespace, lambda items: bool(items) and true(items[0]), field_selector=field)
+    return found[0]
+
+
+def has(condition: str) -> Callable[[Json], object]:
+    return lambda job: is_true((job.get("status") or {}).get("conditions"), condition)
+
+
+async def children(api: Api, kind: Kind, namespace: str, uid: str) -> list[Json]:
+    """What the operator has made for the job."""
+    found = []
+    for gvk in kind.owns:
+        for one in (await api.list(gvk, namespace, f"{OWNER}={uid}"))["items"]:
+            owners = one["metadata"].get("ownerReferences") or [{}]
+            found += [one] if owners[0].get("uid") == uid else []
+    return found
+
+
+@asynccontextmanager
+async def ending(api: Api, namespace: str, uids: Iterable[str]) -> AsyncIterator[None]:
+    """Meanwhile every pod of these jobs that runs succeeds."""
+    tasks = [asyncio.create_task(end_pods(api, namespace, uid)) for uid in uids]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def end_pods(api: Api, namespace: str, uid: str) -> None:
+    """Every pod of the job that runs succeeds, its containers with 0, until this is cancelled."""
+    label = f"{OWNER}={uid}"
+    while True:
+        found = await api.list(POD, namespace, label)
+        for pod in found["items"]:
+            if pod["status"].get("phase") == "Running" and "deletionTimestamp" not in pod["metadata"]:
+                with contextlib.suppress(NotFound):  # it went with its job
+                    await api.patch(POD, namespace, name_of(pod), {"status": succeeded(pod)}, "status")
+        async with aclosing(api.watch(POD, namespace, found["metadata"]["resourceVersion"], label)) as lines:
+            await anext(lines, None)
+
+
+def succeeded(pod: Json) -> Json:
+    done = {"terminated": {"exitCode": 0, "reason": "Completed"}}
+    ends = [
+        {"name": one["name"], "image": "i", "imageID": "", "ready": False, "restartCount": 0, "state": done}
+        for one in pod["spec"]["containers"]
+    ]
+    return {"phase": "Succeeded", "containerStatuses": ends}
+
+
+async def together(calls: Iterable[Callable[[], Any]], width: int = 16) -> list[Any]:
+    """All of them, a few at a time; what they answered, in their order."""
+    gate = asyncio.Semaphore(width)
+
+    async def one(call: Callable[[], Any]) -> Any:
+        async with gate:
+            return await call()
+
+    return await asyncio.gather(*(one(call) for call in calls))

@@ -1,0 +1,120 @@
+"""What a job costs a real API server, read from its audit log (settled.md S17).
+
+A request is counted whoever answered it and however. Apart from the figure are events, the lease, and status writes
+in which only counts change: of these the log knows no body, so the client tells them from the others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from dataclasses import dataclass
+
+import pytest
+from real_operator import EVENT, Served, bare, children, ending, has, serving, until
+
+from trainyard import kinds
+from trainyard.client import Request
+from trainyard.core import Kind
+from trainyard.core.model import JOB
+from trainyard.objects import Json, is_true, uid_of
+from trainyard.testing.builders import replicas
+from trainyard.testing.control_plane import ControlPlane
+from trainyard.testing.control_plane_audit import Asked
+from trainyard.testing.samples import mx_set
+
+pytestmark = pytest.mark.cluster
+REAL_SECONDS = 20.0
+TEN_MINUTES = 600.0
+
+
+@dataclass(frozen=True)
+class Play:
+    kind: Kind
+    job: Json
+    made: int  # C: the objects that the operator makes
+
+
+def plays() -> dict[str, Play]:
+    servers = {"replicaSpecs": [replicas("MASTER"), replicas("WORKER", 2), replicas("PS", 2)]}
+    local = {"jobMode": "local", "replicaSpecs": [mx_set("WORKER")]}
+    return {
+        "tf": Play(kinds.TFJOB, bare(kinds.TFJOB, "tf", **servers), 7),  # five Jobs, the Service, the standard server
+        "mx": Play(kinds.MXJOB, bare(kinds.MXJOB, "mx"), 5),
+        "mx-local": Play(kinds.MXJOB, bare(kinds.MXJOB, "mx-local", **local), 1),
+        "chainer": Play(kinds.CHAINERJOB, bare(kinds.CHAINERJOB, "chainer"), 6),
+        "chainer-alone": Play(kinds.CHAINERJOB, bare(kinds.CHAINERJOB, "chainer-alone", workerSets={}), 4),
+        "elastic": Play(kinds.ELASTICJOB, bare(kinds.ELASTICJOB, "elastic"), 4),
+    }
+
+
+PLAYS = plays()
+
+
+def counts_only(request: Request) -> bool:
+    """A status write that says nothing but how many replicas are in which state."""
+    patches = request.method == "PATCH" and request.path.endswith("/status")
+    return patches and b'"conditions"' not in (request.body or b"")
+
+
+def without_events(asked: list[Asked]) -> list[Asked]:
+    return [one for one in asked if one.resource != EVENT]
+
+
+@pytest.mark.parametrize("name", PLAYS)
+async def test_a_life_without_failures_costs_its_objects_and_five_and_is_never_refused(
+    peopled: ControlPlane, namespace: str, name: str
+) -> None:
+    play = PLAYS[name]
+    async with peopled.api() as api, serving(peopled, namespace) as one:
+        mark, sent = await one.mark(), len(one.sent)
+        job = await api.create(play.kind.gvk, namespace, play.job)
+        await until(api, play.kind, namespace, name, has("Running"))
+        await one.quiet()
+        made = await children(api, play.kind, namespace, uid_of(job))
+        async with ending(api, namespace, [uid_of(job)]):
+            await until(api, play.kind, namespace, name, has("Succeeded"))
+            await one.quiet()
+        everything = await one.asked(mark)
+        assert len(everything) == len(one.sent) - sent  # so the client's requests are those of the log
+        asked = without_events(everything)
+        light = sum(map(counts_only, one.sent[sent:]))
+
+        creates = [each for each in asked if each.verb == "create"]
+        assert len(made) == len(creates) == play.made, [(each.resource, each.name) for each in creates]
+        assert [each for each in asked if not each.allowed or each.code >= 400] == []
+        assert {each.verb for each in asked} <= {"create", "patch"}, Counter(each.right for each in asked)
+        assert len(asked) - light <= play.made + 5, (light, Counter(each.right for each in asked))
+        await nothing_in_ten_minutes(one, 0)
+
+
+async def nothing_in_ten_minutes(one: Served, seconds: float = REAL_SECONDS) -> None:
+    """Neither in these real seconds, in which not even a pass is begun, nor when ten minutes are over by its clock."""
+    mark, before = await one.mark(), one.passes()
+    await asyncio.sleep(seconds)
+    assert one.passes() == before
+    one.clock.shift += TEN_MINUTES
+    await one.looked()
+    assert one.passes() > before
+    assert [(each.verb, each.resource, each.name) for each in await one.asked(mark)] == []
+
+
+async def test_while_nothing_changes_nothing_is_asked(peopled: ControlPlane, namespace: str) -> None:
+    """A running job of each kind, one that is suspended, one that cannot be, and one that is somebody else's."""
+    broken = {"volumeMounts": [{"name": "not-there", "mountPath": "/data"}]}
+    async with peopled.api() as api, serving(peopled, namespace) as one:
+        for play in PLAYS.values():
+            await api.create(play.kind.gvk, namespace, play.job)
+        await api.create(kinds.TFJOB.gvk, namespace, bare(kinds.TFJOB, "waits", suspend=True))
+        await api.create(kinds.TFJOB.gvk, namespace, bare(kinds.TFJOB, "theirs", managedBy="example.com/other"))
+        refused = bare(kinds.ELASTICJOB, "refused")
+        refused["spec"]["replicaSpecs"]["Worker"]["template"]["spec"]["containers"][0] |= broken
+        await api.create(kinds.ELASTICJOB.gvk, namespace, refused)
+        for name, play in PLAYS.items():
+            await until(api, play.kind, namespace, name, has("Running"))
+        await until(api, kinds.TFJOB, namespace, "waits", has("Suspended"))
+        await until(api, kinds.ELASTICJOB, namespace, "refused", has("Failed"))
+        await one.quiet()
+        jobs = (await api.list(JOB, namespace))["items"]
+        assert jobs and not any(is_true(each["status"].get("conditions"), "Complete") for each in jobs)
+        await nothing_in_ten_minutes(one)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from trainyard.client import Api, ApiError, Identity, Request
+from trainyard.client import Api, ApiError, Identity, Request, Unavailable
 from trainyard.client.credentials import Files, Plugin, PluginError, Program, parse_answer, tls
 from trainyard.objects import GVK, format_time
 
@@ -245,6 +245,25 @@ async def test_what_the_guard_refuses_is_never_sent(door: Doorkeeper) -> None:
         with pytest.raises(Stop):
             await api.list(POD)
     assert not door.asked and len(looks) == 2
+
+
+async def test_the_guard_is_asked_in_the_step_in_which_a_write_is_sent(door: Doorkeeper) -> None:
+    """Not a moment earlier: who is paused between the look and the sending would send it when he goes on."""
+    api = Api(door.url, "one")
+    looks: list[Request] = []
+
+    def guard(request: Request) -> None:
+        looks.append(request)
+        if len(looks) == 3:
+            raise Unavailable(0, "NotLeading", "no more")
+
+    api.guard = guard
+    async with api:
+        with pytest.raises(Unavailable):
+            await api.create(POD, "default", {"metadata": {"name": "late"}})
+        assert not door.asked
+        await api.list(POD)
+    assert door.asked == ["Bearer one"]
 
 
 async def test_the_observer_hears_of_each_answer_and_of_none(door: Doorkeeper) -> None:

@@ -277,7 +277,8 @@ class Api:
         )
 
     def _last_look(self) -> aiohttp.TraceConfig:
-        """The guard once more when the request has got its connection, which may take long. Sending comes next."""
+        """The guard once more when the request has got its connection, which may take long; and in the very step in
+        which its body is sent, its head along with it: whoever is stopped before that has not sent it."""
 
         async def look(session: aiohttp.ClientSession, context: SimpleNamespace, params: object) -> None:
             if self.guard is not None:
@@ -286,6 +287,7 @@ class Api:
         trace = aiohttp.TraceConfig()
         trace.on_connection_create_end.append(look)
         trace.on_connection_reuseconn.append(look)
+        trace.on_request_chunk_sent.append(look)
         return trace
 
 

@@ -201,8 +201,9 @@ class Operator:
         uid = uid_of(job)
         children = tuple(child for store in self._children.values() for child in store.under(uid))
         for child in children:
-            if child.owner == uid:  # a label alone proves nothing: a foreign object may hold the name
-                memory.refused.pop(child.ref, None)
+            refusal = memory.refused.get(child.ref)
+            if refusal and refusal.verb == "create" and child.owner == uid:  # a foreign object may bear our label
+                del memory.refused[child.ref]
         others = self._runtime_ids.get(namespace_of(job), {})
         in_use = frozenset(used for other, used in others.items() if used and other != uid)
         return Seen(children, in_use, dict(memory.refused), self._config)

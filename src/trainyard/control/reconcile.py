@@ -8,6 +8,8 @@ Guarantees:
   written: if the job has changed meanwhile, nothing at all is written (the fence).
 - A delete names the uid: never a namesake we have not seen. Gone already, or a namesake there, is success.
 - A create under a taken name is ours (by owner uid and owner label) or a refusal that the next plan sees.
+- What the server refuses for good (no right, a quota, an invalid object) ends nothing: the other writes go on, and the
+  next plan says it and waits.
 - It may be killed after any request. Every write that is known to be done is noted in `Writes`, and the job is not
   looked at again before it has arrived; a write of unknown outcome is simply tried again by a later pass.
 
@@ -105,10 +107,11 @@ class Shell:
                 return self._now() + wait
         if not await self._patch_status(this):
             return None
+        before = dict(this.memory.refused)
         await self._together([partial(self._delete, this, delete) for delete in plan.deletes])
         for patch in plan.patches:
             await self._patch(this, patch)
-        again = await self._create_all(this)
+        await self._create_all(this)
         told = tuple(event for event in plan.events if event.about not in this.memory.refused)
         self._recorder.say(this.job, told, this.kind.speech.source)
         log.info(
@@ -116,7 +119,15 @@ class Shell:
             *(this.gvk.kind, this.namespace, this.name),
             *(len(plan.deletes), len(plan.patches), len(plan.creates)),
         )
+        again = self._again(this, before)
         return again if again is not None else plan.after
+
+    def _again(self, this: Pass, before: dict[Ref, Refusal]) -> float | None:
+        """When to look again if something was refused just now: the plan has to say so."""
+        news = [one for ref, one in this.memory.refused.items() if before.get(ref) is not one]
+        if not news:
+            return None
+        return self._now() + (0.0 if any(one.tries == 1 for one in news) else TRY_AGAIN)
 
     async def _patch_spec(self, this: Pass, spec: Json) -> bool:
         """True when the pass ends here. Not so when the server made nothing of the patch: no watch will tell of it."""
@@ -148,8 +159,13 @@ class Shell:
 
     async def _delete(self, this: Pass, delete: Delete) -> None:
         gvk = delete.gvk
-        with suppress(NotFound, Conflict):  # it has gone already, or what has its name now is not it
-            await self._api.delete(gvk, this.namespace, delete.name, delete.uid, "Background")
+        try:
+            with suppress(NotFound, Conflict):  # it has gone already, or what has its name now is not it
+                await self._api.delete(gvk, this.namespace, delete.name, delete.uid, "Background", delete.grace)
+        except ApiError as error:
+            self._refuse(this, delete, error)
+            return
+        this.memory.refused.pop(delete.ref, None)
         this.memory.advanced = True
         self._writes.note(this.uid, Write(gvk, delete.uid, gone=True), time.monotonic())
         log.debug("deleted %s=%s/%s reason=%s", gvk.kind, this.namespace, delete.name, delete.reason)
@@ -159,22 +175,21 @@ class Shell:
             answer = await self._api.patch(patch.gvk, this.namespace, patch.name, patch.body, patch.subresource)
         except NotFound:
             return  # the watch will say so
+        except ApiError as error:
+            self._refuse(this, patch, error)
+            return
+        this.memory.refused.pop(patch.ref, None)
         self._note(this, patch.gvk, answer)
 
-    async def _create_all(self, this: Pass) -> float | None:
-        """Make everything the plan wants. Returns when to look again if something was refused."""
+    async def _create_all(self, this: Pass) -> None:
+        """Make everything the plan wants."""
         if not this.plan.creates:
-            return None
+            return
         # Children are made for what the status says now. The job is read once, however many there are.
         job = core.read(this.kind, {**this.job, "status": this.plan.status}, self.config)
-        refused_before = dict(this.memory.refused)
         # In the plan's order: what replicas need (a ConfigMap, the Service), the replicas, what comes after them.
         for _, wave in groupby(this.plan.creates, key=lambda create: (create.slot is None, create.gvk in AFTER)):
             await self._together([partial(self._create, this, job, create) for create in wave])
-        news = {ref: one for ref, one in this.memory.refused.items() if refused_before.get(ref) is not one}
-        if not news:
-            return None
-        return self._now() + (0.0 if any(one.tries == 1 for one in news.values()) else TRY_AGAIN)
 
     async def _create(self, this: Pass, job: Job, create: Create) -> None:
         obj = core.render_for(job, create)
@@ -187,10 +202,8 @@ class Shell:
                 self._refuse(this, create, error, taken)
                 return
             made = found
-        except (Unavailable, Conflict):
-            raise
         except ApiError as error:
-            self._refuse(this, create, error, error.message)
+            self._refuse(this, create, error)
             return
         this.memory.refused.pop(create.ref, None)
         this.memory.advanced = True
@@ -203,12 +216,16 @@ class Shell:
             return {"apiVersion": create.gvk.api_version, "kind": create.gvk.kind, **found}
         raise Conflict(409, "Conflict", f'{create.gvk.kind} "{create.name}" has gone since it was in the way')
 
-    def _refuse(self, this: Pass, create: Create, error: ApiError, message: str) -> None:
-        before = this.memory.refused.get(create.ref)
-        tries = before.tries + 1 if before else 1
-        this.memory.refused[create.ref] = Refusal(error.code, error.reason, message, self._now(), tries)
+    def _refuse(self, this: Pass, write: Create | Patch | Delete, error: ApiError, message: str = "") -> None:
+        """Remember that the server does not take it. Raises what is none: a conflict, and what passes by itself."""
+        if isinstance(error, (Unavailable, Conflict)) or error.code == 401:
+            raise error
+        verb, message = type(write).__name__.lower(), message or error.message
+        before = this.memory.refused.get(write.ref)
+        tries = before.tries + 1 if before and before.verb == verb else 1
+        this.memory.refused[write.ref] = Refusal(error.code, error.reason, message, self._now(), tries, verb)
         log.warning(
-            "create refused %s=%s/%s tries=%d why=%s", create.gvk.kind, this.namespace, create.name, tries, message
+            "%s refused %s=%s/%s tries=%d why=%s", verb, write.gvk.kind, this.namespace, write.name, tries, message
         )
 
     def _note(self, this: Pass, gvk: GVK, answer: Json) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from trainyard.core.job import Family, Job, Replica
 from trainyard.core.judge import STOPS
-from trainyard.core.model import Child, Create, Delete, Patch, Ref, Slot
+from trainyard.core.model import POD, Child, Create, Delete, Patch, Ref, Slot
 from trainyard.core.render import repair
 
 
@@ -110,6 +110,21 @@ def not_while_suspended(job: Job, family: Family, reason: str) -> list[Delete]:
 
 def _delete(job: Job, child: Child, reason: str) -> Delete:
     return Delete(job.kind.resource(child.kind), child.name, child.uid, reason)
+
+
+def lost(job: Job, family: Family, now: float) -> tuple[list[Delete], float | None]:
+    """Pods that are still there long after they should have ended: their node is lost, and nobody else says so (S27).
+
+    And when the next one will be. Only with --node-lost-timeout: two pods may run as the same replica for a while.
+    """
+    timeout = job.config.node_lost
+    if timeout is None:
+        return [], None
+    going = {pod.uid: pod for pods in family.pods.values() for pod in pods if pod.deleting and pod.doomed}
+    reason = f"it is still there {timeout:g} s after it should have ended: its node is lost (--node-lost-timeout)"
+    gone = [pod for pod in going.values() if pod.doomed + timeout <= now]
+    dues = [pod.doomed + timeout for pod in going.values() if pod.doomed + timeout > now]
+    return [Delete(POD, pod.name, pod.uid, reason, 0) for pod in gone], min(dues, default=None)
 
 
 def cleaning(job: Job, reason: str) -> str:

@@ -148,6 +148,7 @@ def child_of(obj: bytes | dict[str, Any], kind: str = "") -> Child:
         attempt=_number(labels.get(ATTEMPT), 0),
         digest=labels.get(DIGEST, ""),
         deleting=meta.deletionTimestamp is not None,
+        doomed=parse_time(meta.deletionTimestamp) or 0.0,
         created=parse_time(meta.creationTimestamp) or 0.0,
         started=parse_time(status.startTime) or 0.0,
         **fields,

@@ -12,6 +12,7 @@ Pure: no clock, no I/O, no logging; the same input gives the same answer. The ru
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TypeVar
 
 from trainyard.core import changes, policy, status
 from trainyard.core import judge as verdicts
@@ -31,7 +32,7 @@ def decide(job: Job, seen: Seen, now: float) -> Plan:
         return Plan(job.memory.wire)
     family = Family.of(job.uid, seen.children)
     if job.memory.end:
-        return _after_the_end(job, family, now)
+        return _after_the_end(job, family, seen, now)
     return _Pass(job, seen, family, now).plan()
 
 
@@ -60,7 +61,7 @@ class _Pass:
         verdict = verdicts.judge(judged, self.replicas, failures, in_place, self.now)
         if not verdict.over:
             memory = self._again(memory, verdict)
-            verdict = self._refused(memory) or verdict
+            verdict = self._refused(verdict, memory) or verdict
         return self._write(verdict, memory)
 
     def _believed(self, replica: Replica) -> Replica:
@@ -155,19 +156,25 @@ class _Pass:
         failures = sum(one.failures for one in together)
         return policy.retry_at(self.job, end, failures, role.attempt - memory.resumes, self.now)
 
-    def _refused(self, memory: Memory) -> Verdict | None:
+    def _refused(self, verdict: Verdict, memory: Memory) -> Verdict | None:
         """What the API server did not take: an invalid child ends the job, all else is said and tried again.
 
         Where edits are followed, one that no child can be made from does not end what runs.
         """
         wanted = {create.ref: create for create in changes.missing(replace(self.job, memory=memory), self.family)}
-        refused = {ref: refusal for ref, refusal in self.seen.refused.items() if ref in wanted}
+        made = {ref: one for ref, one in self.seen.refused.items() if one.verb == "create"}
+        refused = {ref: one for ref, one in made.items() if ref in wanted}
         for ref, refusal in refused.items():
             slot = wanted[ref].slot
             if refusal.code == 422 and not (memory.ran and slot and self.job.kind.follows(slot.role)):
                 return verdicts.invalid(refusal, f"{ref.kind} {ref.name}", memory.ran)
         clashes = {ref: one for ref, one in refused.items() if one.code == 409}
         others = {ref: one for ref, one in refused.items() if one.code != 409}
+        if len(made) < len(self.seen.refused):
+            deletes, patches, _ = self._all_changes(verdict, replace(self.job, memory=memory))
+            writes: list[Delete | Patch] = [*deletes, *patches]
+            due = {(one.ref, _verb(one)) for one in writes}
+            others |= {ref: one for ref, one in self.seen.refused.items() if (ref, one.verb) in due}
         reasons = {_blocked_reason(one) for one in others.values()}
         self.conditions.set("NameConflict", bool(clashes), "NameTaken" if clashes else "NameFree", _said(clashes))
         self.conditions.set("Blocked", bool(others), min(reasons) if reasons else "Unblocked", _said(others))
@@ -211,25 +218,32 @@ class _Pass:
         return sum(role.failures for role in memory.roles.values()) + policy.in_place(self.replicas)
 
     def _changes(self, verdict: Verdict, after: Job) -> tuple[list[Delete], list[Patch], list[Create]]:
+        """What is to be written now: what was refused a moment ago waits."""
+        deletes, patches, creates = self._all_changes(verdict, after)
+        return self._due(deletes), self._due(patches), self._due(creates)
+
+    def _due(self, writes: list[W]) -> list[W]:
+        due, later = _sent_now(writes, self.seen, self.now)
+        self.whens.append(later)
+        return due
+
+    def _all_changes(self, verdict: Verdict, after: Job) -> tuple[list[Delete], list[Patch], list[Create]]:
+        lost, when = changes.lost(after, self.family, self.now)
+        self.whens.append(when)
         if verdict.over:
             clean = changes.cleaning(after, verdict.reason)
-            return *changes.sweep(after, self.family, clean, verdict.reason), []
+            deletes, patches = changes.sweep(after, self.family, clean, verdict.reason)
+            return lost + deletes, patches, []
         if verdict.stage == "Suspended":
             deletes, patches = changes.sweep(after, self.family, "Running", verdict.reason)
-            return deletes + changes.not_while_suspended(after, self.family, verdict.reason), patches, []
-        creates = []
-        for create in changes.missing(after, self.family):
-            refusal = self.seen.refused.get(create.ref)
-            due = refusal.at + policy.refusal_pause(refusal.tries) if refusal else self.now
-            if due <= self.now:
-                creates.append(create)
-            else:
-                self.whens.append(due)
+            return lost + deletes + changes.not_while_suspended(after, self.family, verdict.reason), patches, []
+        creates = changes.missing(after, self.family)
         deletes, patches = changes.edited(after, self.family)
         for replica in self.replicas:
             resume = after.carrier(replica.slot.role).resume(after, replica)
             patches += [resume] if resume else []
-        return [*changes.unwanted(after, self.family), *changes.ended(after, self.due), *deletes], patches, creates
+        deletes = [*lost, *changes.unwanted(after, self.family), *changes.ended(after, self.due), *deletes]
+        return deletes, patches, creates
 
     def _say(self, verdict: Verdict, memory: Memory) -> None:
         job, conditions = self.job, self.conditions
@@ -280,17 +294,39 @@ def _stuck(replicas: list[Replica]) -> list[str]:
     return waits[:3]
 
 
-def _after_the_end(job: Job, family: Family, now: float) -> Plan:
+def _after_the_end(job: Job, family: Family, seen: Seen, now: float) -> Plan:
     """A finished job never changes again; what its policies still ask for is done, then it may be deleted."""
     old = job.memory
-    due = policy.expires_at(job, old.completion)
-    if due is not None and now >= due:
+    expires = policy.expires_at(job, old.completion)
+    if expires is not None and now >= expires:
         text = f"finished {job.policy.ttl} s ago (ttlSecondsAfterFinished)"
         gone = Delete(job.kind.gvk, job.key.name, job.uid, text)
-        return Plan(old.wire, deletes=(gone,), events=job.kind.speech.tell(job, gone))
+        due, again = _sent_now([gone], seen, now)
+        told = job.kind.speech.tell(job, gone) if due else ()
+        return Plan(old.wire, deletes=tuple(due), events=told, after=again)
     reason = next((str(c.get("reason")) for c in old.conditions if c.get("type") == old.end), "")
-    deletes, patches = changes.sweep(job, family, changes.cleaning(job, reason), reason)
-    return Plan(old.wire, deletes=tuple(deletes), patches=tuple(patches), after=due)
+    lost, when = changes.lost(job, family, now)
+    swept, patches = changes.sweep(job, family, changes.cleaning(job, reason), reason)
+    deletes, later = _sent_now(lost + swept, seen, now)
+    patches, again = _sent_now(patches, seen, now)
+    after = min((one for one in (expires, when, later, again) if one is not None), default=None)
+    return Plan(old.wire, deletes=tuple(deletes), patches=tuple(patches), after=after)
+
+
+W = TypeVar("W", Create, Patch, Delete)
+
+
+def _sent_now(writes: list[W], seen: Seen, now: float) -> tuple[list[W], float | None]:
+    """Those that are due, and when the first of the others is."""
+    if not seen.refused:
+        return writes, None
+    times = [policy.sent_again_at(seen.refused.get(one.ref), _verb(one), now) for one in writes]
+    due = [one for one, at in zip(writes, times, strict=True) if at <= now]
+    return due, min((at for at in times if at > now), default=None)
+
+
+def _verb(write: Create | Patch | Delete) -> str:
+    return type(write).__name__.lower()
 
 
 def _spec_patch(job: Job) -> Json | None:

@@ -59,6 +59,7 @@ class Child(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     index: int = -1
     attempt: int = 0
     deleting: bool = False
+    doomed: float = 0.0  # when what is being deleted should have been gone, its grace included
     created: float = 0.0
     # batch Job, Pod
     phase: str = ""  # Pod: status.phase. Job: "", "Complete", "Failed"
@@ -82,9 +83,10 @@ class Child(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """What the API server answered to one of our creates: a foreign object, a quota, an invalid template.
+    """What the API server answered to one of our writes: a foreign object, a quota, an invalid template, no right.
 
     Kept by the shell in memory; losing it costs one more try. `tries` counts the refusals in a row, for the back-off.
+    `verb` is what was refused: create, patch or delete.
     """
 
     code: int
@@ -92,6 +94,7 @@ class Refusal:
     message: str
     at: float
     tries: int = 1
+    verb: str = "create"
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +104,7 @@ class Config:
     accelerators: Mapping[str, Json] = field(default_factory=dict)
     files: Mapping[str, str] = field(default_factory=dict)  # shipped program texts, by file name
     cluster_domain: str = "cluster.local"
+    node_lost: float | None = None  # seconds after its time that a pod may stay in Terminating; None: for ever
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +124,11 @@ class Delete(NamedTuple):
     name: str
     uid: str
     reason: str
+    grace: int | None = None  # 0: without its node, which is lost
+
+    @property
+    def ref(self) -> Ref:
+        return Ref(self.gvk.kind, self.name)
 
 
 class Patch(NamedTuple):
@@ -132,6 +141,10 @@ class Patch(NamedTuple):
     name: str
     subresource: str
     body: Json
+
+    @property
+    def ref(self) -> Ref:
+        return Ref(self.gvk.kind, self.name)
 
 
 class Create(NamedTuple):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from trainyard.core.job import End, Job, Replica
+from trainyard.core.model import Refusal
 
 FIRST_PAUSE = 10.0
 LONGEST_PAUSE = 360.0
@@ -36,8 +37,13 @@ def retry_at(job: Job, end: End, failures: int, again: int, now: float) -> float
 
 
 def refusal_pause(tries: int) -> float:
-    """Seconds between a refused create and the next try."""
+    """Seconds between a refused write and the next try."""
     return min(FIRST_PAUSE * 2 ** float(max(0, min(tries, 10) - 1)), REFUSED_LONGEST)
+
+
+def sent_again_at(refusal: Refusal | None, verb: str, now: float) -> float:
+    """When a write that may have been refused is due."""
+    return now if refusal is None or refusal.verb != verb else refusal.at + refusal_pause(refusal.tries)
 
 
 def over_limit(job: Job, failures: dict[str, int], in_place: int) -> str:

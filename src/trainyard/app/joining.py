@@ -81,8 +81,8 @@ class JoinedNode:
     def __init__(self, options: JoinOptions) -> None:
         self._options = options
         credentials = options.access.credentials()
-        self._api = Api(options.access.server, credentials, agent="trainyard-node")
-        self._lease = Api(options.access.server, credentials, agent="trainyard-node")
+        self._api = options.access.api("trainyard-node", credentials)
+        self._lease = options.access.api("trainyard-node", credentials)
         duration = options.lease
         self._life = Life.new(options.name)
         self._election = Election(
@@ -94,7 +94,7 @@ class JoinedNode:
         self._images: Images | None = None
         self._node: Node | None = None
         self._keeping: asyncio.Task[None] | None = None
-        self._ended = False
+        self._ended = self._given_up = False
         self.ousted = asyncio.Event()
 
     @property
@@ -203,8 +203,15 @@ class JoinedNode:
         self.ousted.set()
 
     async def _give_up_the_name(self) -> None:
+        if self._given_up:
+            return
+        self._given_up = True
         with contextlib.suppress(ApiError, TimeoutError):
             async with asyncio.timeout(ANSWER_SECONDS):
+                if not self._election.leads:
+                    await self._election.step()  # the API server was away, and another may have come meanwhile
+                if not self._election.leads:
+                    return
                 if self._node is not None and self._node.network and await self._node.withdraw():
                     await self._lease.delete(LEASE, LEASES, self._options.name)
                 else:
@@ -321,4 +328,4 @@ async def _ended(task: asyncio.Task[None]) -> None:
     await asyncio.gather(task, return_exceptions=True)
 
 
-__all__ = ["JoinOptions", "JoinedNode", "Life", "host_name"]
+__all__ = ["API_SERVERS", "JoinOptions", "JoinedNode", "Life", "host_name"]

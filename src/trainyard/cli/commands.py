@@ -34,6 +34,7 @@ COMMANDS = {
     "resume": Entry("resume", "Let suspended jobs run again."),
     "delete": Entry("delete", "Delete jobs, with all that belongs to them."),
     "operator": Entry("operator", "Serve the jobs of a cluster: the controller process."),
+    "node": Entry("node", "Join a cluster as a node: its pods run as processes of this machine."),
     "plan": Entry("plan", "Show, offline, what the operator would do with a job."),
     "manifests": Entry("installing", "Print what a cluster needs to run the operator."),
     "lint": Entry("lint", "Check manifests, offline: every problem with its place and the fix."),

@@ -21,7 +21,7 @@ def _agree(context: click.Context, option: click.Parameter, given: bool) -> None
         os.environ["TRAINYARD_YES"] = "1"
 
 
-_MACHINE = (
+_RUNNER = (
     click.option("--network", type=click.Choice(["auto", "namespace", "shared"]), default="auto", show_default=True),
     click.option(
         "--images", multiple=True, metavar="FILE", help="An image catalogue of your own; before the shipped one."
@@ -31,6 +31,9 @@ _MACHINE = (
     click.option(
         "--yes", is_flag=True, expose_value=False, callback=_agree, help="Agree to downloads of more than a gigabyte."
     ),
+)
+_MACHINE = (
+    *_RUNNER,
     click.option(
         "--controller-config-file", "config", metavar="FILE", help="The administrator's config (accelerators)."
     ),
@@ -47,6 +50,11 @@ _CLUSTER = (
 def machine(command: F) -> F:
     """How a cluster on this machine is made: for `run` and `up`."""
     return _all(_MACHINE, command)
+
+
+def runner(command: F) -> F:
+    """How pods become processes: for `node`, too."""
+    return _all(_RUNNER, command)
 
 
 def cluster(command: F) -> F:

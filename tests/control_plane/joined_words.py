@@ -1,0 +1,133 @@
+"""A node joined to a real control plane, and the words that its tests use. Pods are placed by the real scheduler."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import tempfile
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from trainyard.app.joining import JoinedNode, JoinOptions
+from trainyard.app.kubeconfig import read
+from trainyard.client import Api, NotFound
+from trainyard.node.cluster import NODE, POD
+from trainyard.objects import GVK, Json, condition, decode, encode
+from trainyard.testing.control_plane import ControlPlane
+
+PATIENCE = 30.0
+POLITE = "trap 'echo bye; exit 7' TERM; echo up; while :; do sleep 0.05; done"
+_numbers = itertools.count(1)
+
+
+class Joined:
+    """One node, one namespace, and what a person does there."""
+
+    def __init__(self, plane: ControlPlane, api: Api, namespace: str, name: str) -> None:
+        self.plane, self.api, self.namespace, self.name = plane, api, namespace, name
+        self.said: list[str] = []
+        self.node: JoinedNode | None = None
+
+    async def join(self, state: Path, **words: Any) -> JoinedNode:
+        self.node = JoinedNode(options(self.plane, self.name, state, say=self.said.append, **words))
+        await self.node.start()
+        return self.node
+
+    async def kubectl(self, *words: str, stdin: str = "") -> str:
+        return await asyncio.to_thread(self.plane.kubectl, "-n", self.namespace, *words, stdin=stdin)
+
+    async def run(self, *words: str, stdin: str = "") -> tuple[int, str, str]:
+        """Code, stdout and stderr of a kubectl that may fail."""
+        ran = await asyncio.to_thread(self.plane.run, "kubectl", "-n", self.namespace, *words, stdin=stdin)
+        return ran.returncode, ran.stdout, ran.stderr
+
+    def spec(self, script: str, **more: Any) -> Json:
+        """A pod's spec: a shell script on this node, wherever others may be."""
+        container = {"name": "main", "image": "any", "command": ["/bin/sh", "-c", script], **more.pop("container", {})}
+        selector = {"kubernetes.io/hostname": self.name}
+        return {"restartPolicy": "Never", "containers": [container], "nodeSelector": selector, **more}
+
+    async def pod(self, name: str, script: str, **more: Any) -> Json:
+        meta = {"name": name, **more.pop("metadata", {})}
+        body = {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": self.spec(script, **more)}
+        return await self.api.create(POD, self.namespace, body)
+
+    async def create(self, *objs: Json) -> None:
+        listed = {"apiVersion": "v1", "kind": "List", "items": list(objs)}
+        await self.kubectl("create", "-f", "-", stdin=encode(listed).decode())
+
+    async def until(self, name: str, true: Callable[[Json], object], gvk: GVK = POD) -> Json:
+        """Wait by a watch until that holds of the object."""
+        namespace = "" if gvk is NODE else self.namespace
+        last: Json = {}
+        try:
+            async with asyncio.timeout(PATIENCE):
+                while True:
+                    listed = await self.api.list(gvk, namespace, field_selector=f"metadata.name={name}")
+                    for last in listed["items"]:
+                        if true(last):
+                            return last
+                    revision = listed["metadata"]["resourceVersion"]
+                    async for line in self.api.watch(gvk, namespace, revision, field_selector=f"metadata.name={name}"):
+                        said = decode(line)
+                        last = said["object"]
+                        if said["type"] in ("ADDED", "MODIFIED") and true(last):
+                            return last
+        except TimeoutError:
+            raise AssertionError(f"{name} stays so: {json.dumps(last)[-3000:]}; said {self.said}") from None
+
+    async def phase(self, name: str, phase: str) -> Json:
+        return await self.until(name, lambda pod: pod["status"].get("phase") == phase)
+
+    async def ready(self, name: str) -> Json:
+        return await self.until(name, lambda pod: said(pod, "Ready") == "True")
+
+    async def gone(self, name: str, gvk: GVK = POD) -> None:
+        """Until there is no such object."""
+        namespace = "" if gvk is NODE else self.namespace
+        field = f"metadata.name={name}"
+        async with asyncio.timeout(PATIENCE):
+            while (listed := await self.api.list(gvk, namespace, field_selector=field))["items"]:
+                async for line in self.api.watch(gvk, namespace, listed["metadata"]["resourceVersion"], "", field):
+                    if decode(line)["type"] == "DELETED":
+                        break
+
+    async def result(self, name: str) -> str:
+        """What a pod printed, once it has ended well."""
+        await self.phase(name, "Succeeded")
+        return await self.kubectl("logs", name)
+
+
+def said(obj: Json, kind: str) -> str:
+    """What a condition of the object says."""
+    return str((condition((obj.get("status") or {}).get("conditions"), kind) or {}).get("status"))
+
+
+def options(plane: ControlPlane, name: str, state: Path, **words: Any) -> JoinOptions:
+    words = {"network": "shared", "lease": 4.0, **words}
+    return JoinOptions(access=read([plane.kubeconfig]), name=name, state=state, **words)
+
+
+@asynccontextmanager
+async def joined(plane: ControlPlane, namespace: str, **words: Any) -> AsyncIterator[Joined]:
+    """A node of a name of its own, which is killed at the end if the test has not stopped it."""
+    with tempfile.TemporaryDirectory(prefix="joined-") as folder:
+        async with plane.api() as api:
+            one = Joined(plane, api, namespace, f"laptop-{next(_numbers)}")
+            try:
+                await one.join(Path(folder) / "state", **words)
+                yield one
+            finally:
+                if one.node is not None:
+                    await one.node.stop(kill=True)
+
+
+async def exists(api: Api, name: str) -> bool:
+    try:
+        await api.get(NODE, "", name)
+    except NotFound:
+        return False
+    return True

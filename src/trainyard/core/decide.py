@@ -166,7 +166,7 @@ class _Pass:
         refused = {ref: one for ref, one in made.items() if ref in wanted}
         for ref, refusal in refused.items():
             slot = wanted[ref].slot
-            if refusal.code == 422 and not (memory.ran and slot and self.job.kind.follows(slot.role)):
+            if refusal.invalid and not (memory.ran and slot and self.job.kind.follows(slot.role)):
                 return verdicts.invalid(refusal, f"{ref.kind} {ref.name}", memory.ran)
         clashes = {ref: one for ref, one in refused.items() if one.code == 409}
         others = {ref: one for ref, one in refused.items() if one.code != 409}

@@ -96,6 +96,11 @@ class Refusal:
     tries: int = 1
     verb: str = "create"
 
+    @property
+    def invalid(self) -> bool:
+        """The object itself is wrong, or no object of its type at all: the answer stays the same."""
+        return self.code == 422 or (self.code == 400 and self.reason == "BadRequest")
+
 
 @dataclass(frozen=True, slots=True)
 class Config:

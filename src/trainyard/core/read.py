@@ -9,13 +9,24 @@ from trainyard.core import names
 from trainyard.core.job import Job, Kind, Memory, Role, RoleMemory, Wanted
 from trainyard.core.model import Config
 from trainyard.core.status import remember
-from trainyard.objects import Json, key_of, name_of, uid_of
+from trainyard.objects import Json, Problem, key_of, name_of, uid_of
+from trainyard.schema import Schema
+
+_JOB = Schema({"type": "object", "required": ["spec"], "properties": {"spec": {"type": "object"}}})
 
 
 def read(kind: Kind, wire: Json, config: Config, in_use: Collection[str] = ()) -> Job:
     """The job behind a wire object. Never raises: what is wrong with the spec is in `wanted.problems`."""
     spec = wire.get("spec")
-    return read_with(kind, wire, kind.read(spec if isinstance(spec, dict) else {}, name_of(wire)), config, in_use)
+    wanted = kind.read(spec if isinstance(spec, dict) else {}, name_of(wire))
+    if not isinstance(spec, dict):
+        wanted = replace(wanted, problems=_no_spec(spec))
+    return read_with(kind, wire, wanted, config, in_use)
+
+
+def _no_spec(spec: object) -> tuple[Problem, ...]:
+    """What an API server says of a job whose spec is no object; null counts as left out."""
+    return tuple(_JOB.validate({} if spec is None else {"spec": spec}))
 
 
 def read_with(kind: Kind, wire: Json, wanted: Wanted, config: Config, in_use: Collection[str] = ()) -> Job:

@@ -1,0 +1,174 @@
+"""Bad jobs that a real API server has stored: what an older definition takes, and what no definition can say.
+
+Rules:
+- A job that cannot be set up is Failed, with a problem that `lint` names, in its words, and nothing of it is made.
+- Nothing loops: no pass and no request follows, neither by itself nor when ten minutes are over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+
+import pytest
+import test_admission
+import test_bad_input
+from real_operator import Served, bare, children, has, serving, together, until
+
+from trainyard import kinds
+from trainyard.client import Api
+from trainyard.core import Kind
+from trainyard.core.model import POD
+from trainyard.objects import Json, condition, encode, name_of, uid_of
+from trainyard.testing.control_plane import ControlPlane
+from trainyard.testing.control_plane_fixtures import create_namespace
+
+pytestmark = pytest.mark.cluster
+REAL_SECONDS = 10.0
+TEN_MINUTES = 600.0
+UNSTORABLE = ("MxJob, a name in capitals",)
+"""A name of no object at all: a real API server takes it under no definition."""
+
+THEIRS = ("TfJob, managedBy too long",)
+"""For that name, whatever it is, the job is somebody else's, and left alone (S6)."""
+
+
+@dataclass(frozen=True)
+class Row:
+    what: str
+    kind: Kind
+    job: Json
+
+    @property
+    def name(self) -> str:
+        return name_of(self.job)
+
+
+def rows() -> Iterator[Row]:
+    """Every bad job of the tables, with a name of its own where the name is not what is bad."""
+    given = [(str(one.id), one.values[0], one.values[1], one.values[2]) for one in test_bad_input.ROWS]
+    for what, spec, path, _ in test_admission.BAD:
+        job = spec if "metadata" in spec else test_admission.job(spec)
+        given.append((f"TfJob, {what}", kinds.TFJOB, job, path))
+    for number, (what, kind, job, path) in enumerate(given):
+        name = name_of(job) if path == "metadata.name" else f"bad-{number}"
+        meta = {"metadata": {"name": name}}
+        yield Row(what, kind, {**copy.deepcopy(job), "apiVersion": kind.gvk.api_version, "kind": kind.gvk.kind, **meta})
+
+
+ROWS = [row for row in rows() if row.what not in UNSTORABLE]
+
+
+@pytest.fixture(scope="module")
+def older() -> Iterator[ControlPlane]:
+    """A control plane whose definitions take anything, as those of the old operators did."""
+    with ControlPlane() as plane:
+        items = []
+        for kind in kinds.ALL:
+            items.append(definition := kinds.crd(kind))
+            anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+            for version in definition["spec"]["versions"]:
+                version["schema"]["openAPIV3Schema"] = anything
+                version["subresources"].pop("scale", None)  # it has a look of its own at replicas
+        whole = encode({"apiVersion": "v1", "kind": "List", "items": items}).decode()
+        plane.kubectl("create", "-f", "-", stdin=whole)
+        plane.kubectl("wait", "--for=condition=Established", "--timeout=60s", "crd", "--all")
+        create_namespace(plane, "bad")
+        yield plane
+
+
+async def nothing_loops(one: Served) -> None:
+    """No pass by itself, and no request even when every job is looked at ten minutes later."""
+    mark, before = await one.mark(), one.passes()
+    await asyncio.sleep(REAL_SECONDS)
+    assert one.passes() == before
+    one.clock.shift += TEN_MINUTES
+    await one.looked()
+    assert [(each.verb, each.resource, each.name) for each in await one.asked(mark)] == []
+
+
+async def test_every_bad_job_ends_with_the_words_of_lint_and_nothing_loops(older: ControlPlane) -> None:
+    async with older.api() as api, serving(older, "bad") as one:
+        await together([partial(api.create, row.kind.gvk, "bad", row.job) for row in ROWS])
+        await one.quiet()
+        wrong = []
+        for row in ROWS:
+            job = await api.get(row.kind.gvk, "bad", row.name)
+            wrong += [text] if (text := await amiss(api, row, job)) else []
+        assert wrong == [], "\n".join(wrong)
+        writes = [each for each in one.sent if each.method != "GET" and not each.path.endswith("/events")]
+        assert len(writes) == len(ROWS) - len(THEIRS)  # its status, once
+        await nothing_loops(one)
+
+
+async def amiss(api: Api, row: Row, job: Json) -> str:
+    """What is wrong with how this bad job ended, "" when nothing is."""
+    status = job.get("status") or {}
+    if row.what in THEIRS:
+        return f"{row.what}: has a status" if status else ""
+    failed = condition(status.get("conditions"), "Failed")
+    if failed is None or failed["status"] != "True":
+        return f"{row.what}: has not failed: {status}"
+    stored = {**row.job, "spec": job["spec"]}  # the server sorts names and has no whole numbers beyond 64 bits
+    said = {f"{one.text} ({place(one.path)})" for one in kinds.admit(row.kind, stored)[1]}
+    if failed["message"] not in said:
+        return f"{row.what}: says {failed['message']!r}, and lint says {said}"
+    if failed["reason"] != "InvalidSpec" or status.get("state") != "Failed":
+        return f"{row.what}: {failed['reason']}, state {status.get('state')}"
+    made = await children(api, row.kind, "bad", uid_of(job))
+    return f"{row.what}: has children {[name_of(each) for each in made]}" if made else ""
+
+
+def place(path: str) -> str:
+    """The operator looks at the spec alone, so what is nested too deep is nested so there."""
+    return "spec" if path == "(the whole object)" else path
+
+
+CONTAINERS = {
+    "a volume that is not there": ({"volumeMounts": [{"name": "not-there", "mountPath": "/data"}]}, "not-there"),
+    "no quantity": ({"resources": {"limits": {"cpu": "lots"}}}, "quantit"),
+    "a policy that is none": ({"imagePullPolicy": "Sometimes"}, "imagePullPolicy"),
+}
+"""What only the API server knows of a container, and a word of what it says."""
+
+
+def unrunnable() -> Iterator[tuple[Row, str]]:
+    """For each carrier a job with such a container."""
+    for what, (fields, word) in CONTAINERS.items():
+        for place, kind, path in (
+            ("master", kinds.TFJOB, ("replicaSpecs", 0)),
+            ("server", kinds.MXJOB, ("replicaSpecs", 1)),
+            ("master", kinds.CHAINERJOB, ("master",)),
+            ("set", kinds.CHAINERJOB, ("workerSets", "ws0")),
+            ("worker", kinds.ELASTICJOB, ("replicaSpecs", "Worker")),
+        ):
+            name = f"{kind.singular}-{place}-{list(CONTAINERS).index(what)}"
+            job = bare(kind, name)
+            part = job["spec"]
+            for step in path:
+                part = part[step]
+            part["template"]["spec"]["containers"][0] |= fields
+            yield Row(f"{kind.gvk.kind}, {place}, {what}", kind, job), word
+
+
+async def test_what_no_definition_says_ends_with_the_words_of_the_api_server_and_nothing_loops(
+    older: ControlPlane,
+) -> None:
+    given = list(unrunnable())
+    await asyncio.to_thread(create_namespace, older, "refused")
+    async with older.api() as api, serving(older, "refused") as one:
+        await together([partial(api.create, row.kind.gvk, "refused", row.job) for row, _ in given])
+        wrong = []
+        for row, word in given:
+            assert kinds.admit(row.kind, row.job)[1] == [], row.what
+            job = await until(api, row.kind, "refused", row.name, has("Failed"))
+            failed = condition(job["status"]["conditions"], "Failed") or {}
+            told = failed["reason"] == "InvalidChild" and "the API server refused" in failed["message"]
+            wrong += [] if told and word in failed["message"] else [f"{row.what}: {failed}"]
+        assert wrong == [], "\n".join(wrong)
+        await one.quiet()
+        assert (await api.list(POD, "refused"))["items"] == []  # what was taken is stopped
+        await nothing_loops(one)

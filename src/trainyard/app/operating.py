@@ -18,7 +18,7 @@ import logging
 import os
 import platform
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from secrets import token_hex
@@ -28,6 +28,7 @@ from trainyard.app.config import ConfigError
 from trainyard.app.config import read as read_config
 from trainyard.app.health import Health
 from trainyard.app.kubeconfig import SERVICE_ACCOUNT, Access, KubeconfigError, in_cluster, read
+from trainyard.app.watchdog import Watchdog
 from trainyard.client import Api, ApiError, Request
 from trainyard.control import Operator
 from trainyard.control.lease import Election, Seat, Terms
@@ -55,6 +56,7 @@ class Options:
     seat: Seat | None = None  # the lease to hold while we work, None to work at once
     terms: Terms = field(default_factory=Terms)
     bind: tuple[str, int] | None = None  # where health and metrics are served
+    node_lost: float | None = None  # seconds after which pods that should have ended are deleted without their node
 
 
 def whom(env: Mapping[str, str], named: str = "", context: str = "", folder: Path = SERVICE_ACCOUNT) -> Access:
@@ -121,11 +123,12 @@ class Operating:
     def __init__(self, options: Options) -> None:
         """Raises OSError or ValueError when the certificates are of no use."""
         self._options = options
-        self._config = options.config
+        self._config = replace(options.config, node_lost=options.node_lost)
         self._operator: Operator | None = None
         self._credentials = options.access.credentials()
         self._election = Election(self._api(), options.seat, options.terms) if options.seat else None
         self.metrics = Metrics(options.kinds, self._leads)
+        self._watchdog, self._answers = Watchdog(), 0
         self.health = Health(self.alive, self.ready, self.metrics.text)
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -133,6 +136,7 @@ class Operating:
         where = self._options.namespace or "*"
         log.info("serving server=%s namespace=%s kinds=%s", self._options.access.server, where, served)
         following = asyncio.create_task(follow_config(self._options.config_file, self.configure))
+        self._watchdog.start()
         try:
             if self._options.bind is not None:
                 await self.health.start(*self._options.bind)
@@ -141,6 +145,7 @@ class Operating:
         finally:
             following.cancel()
             await asyncio.gather(following, return_exceptions=True)
+            await self._watchdog.stop()
             await self.health.stop()
             log.info("stopped")
 
@@ -148,13 +153,17 @@ class Operating:
         """A new config; None is one that could not be used."""
         self.metrics.config_reloads.labels("refused" if config is None else "used").inc()
         if config is not None:
-            self._config = config
+            self._config = replace(config, node_lost=self._options.node_lost)
             if self._operator is not None:
-                self._operator.configure(config)
+                self._operator.configure(self._config)
 
     def alive(self) -> str:
         """Why a new start is needed, "" when it is not."""
-        return "a part of the operator has ended" if self._operator is not None and self._operator.broken else ""
+        if (operator := self._operator) is None:
+            return ""
+        if operator.broken:
+            return "a part of the operator has ended"
+        return self._watchdog.hangs(operator.queue.held, (operator.counts.get("passes"), self._answers))
 
     def ready(self) -> str:
         """Why this process cannot do its part yet, "" when it can. To stand by is a part."""
@@ -162,8 +171,8 @@ class Operating:
             return "" if self._election is not None and self._election.heard else "the lease is not known yet"
         if self._operator.synced:
             return ""
-        behind = sorted({watch.gvk.plural for watch in self._operator.watches if watch.state in ("listing", "failing")})
-        return f"not listed yet: {', '.join(behind)}"
+        behind = {one.gvk.plural: one.why for one in self._operator.watches if one.state in ("listing", "failing")}
+        return f"not listed yet: {'; '.join(f'{name}: {why}' if why else name for name, why in sorted(behind.items()))}"
 
     async def _stand(self, election: Election, stop: asyncio.Event) -> None:
         """Work whenever the lease is ours. Let it go in the end."""
@@ -186,6 +195,7 @@ class Operating:
         async with self._api() as api:
             if self._election is not None:
                 api.guard = partial(_guard, self._election)
+            api.observe = self._answered
             self._operator = operator = Operator(api, self._options.kinds, self._config, self._options.namespace)
             self.metrics.watch(operator)
             await operator.start()
@@ -200,6 +210,10 @@ class Operating:
         api = self._options.access.api("trainyard-operator", self._credentials)
         api.observe = lambda request, code, seconds: self.metrics.asked(request, code, seconds)
         return api
+
+    def _answered(self, request: Request, code: int, seconds: float) -> None:
+        self._answers += 1
+        self.metrics.asked(request, code, seconds)
 
     def _leads(self) -> bool:
         return self._election is None or self._election.leads

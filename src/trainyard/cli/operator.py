@@ -54,6 +54,14 @@ if TYPE_CHECKING:
     help="How long after its last sign of life a leader is followed by another.",
 )
 @click.option(
+    "--node-lost-timeout",
+    "node_lost",
+    type=click.FloatRange(0),
+    metavar="SECONDS",
+    default=None,
+    help="Delete pods that are still there so long after they should have ended: their node is lost.  [default: never]",
+)
+@click.option(
     "--metrics-bind-address",
     "bind",
     metavar="HOST:PORT",
@@ -98,6 +106,7 @@ def _understood(words: dict[str, Any]) -> Options:
         seat=seat(os.environ, access, words["lease_name"]) if words["leader_elect"] else None,
         terms=terms(words["lease_duration"]),
         bind=address(words["bind"]),
+        node_lost=words["node_lost"],
     )
 
 

@@ -46,11 +46,12 @@ class Item(NamedTuple):
 
 
 class WatchState(NamedTuple):
-    """How one watch stands: "missing", "listing", "watching", or "failing"; and how many objects it knows."""
+    """How one watch stands: "missing", "listing", "watching", or "failing"; how many objects it knows; why it fails."""
 
     gvk: GVK
     state: str
     objects: int
+    why: str
 
 
 class Operator:
@@ -97,7 +98,7 @@ class Operator:
     @property
     def watches(self) -> list[WatchState]:
         return [
-            WatchState(feed.source.gvk, _state(feed, store), len(store))
+            WatchState(feed.source.gvk, _state(feed, store), len(store), feed.why)
             for feed, store in zip(self._loop.feeds, self._loop.stores, strict=True)
         ]
 

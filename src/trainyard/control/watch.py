@@ -202,6 +202,7 @@ class Feed(Generic[T]):
         self.source = source
         self.state: State[T] = Empty()
         self.failures = 0  # in a row, without a sign of life from a watch in between
+        self.why = ""  # what the last of them said
         self.parked = False  # the resource is not there; it is asked for again
         self._api = api
         self._view = view
@@ -301,11 +302,11 @@ class Feed(Generic[T]):
     def _alive(self) -> None:
         if self.failures:
             log.info("watch is back resource=%s after=%d", self.source.gvk.plural, self.failures)
-            self.failures = 0
+            self.failures, self.why = 0, ""
 
     def _failed(self, got: Got[T], why: object) -> float:
         self._take(got)
-        self.failures += 1
+        self.failures, self.why = self.failures + 1, str(why)
         level = logging.WARNING if self.failures in (1, 10) else logging.DEBUG
         log.log(level, "watch failed resource=%s tries=%d why=%s", self.source.gvk.plural, self.failures, why)
         return pause_after(self.failures, 0.25, PARKED_PAUSE if isinstance(got, Missing) else LONGEST_PAUSE)

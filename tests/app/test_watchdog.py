@@ -1,0 +1,61 @@
+"""The watchdog: a loop that stands still is said with its place, a pass that gets no further fails /healthz."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+
+import pytest
+
+from trainyard.app.watchdog import Watchdog
+
+
+async def test_a_loop_that_stands_still_is_said_once_with_the_place_where_it_stands(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def a_long_sum() -> None:
+        until = time.monotonic() + 1.0
+        while time.monotonic() < until:
+            sum(range(1000))
+
+    watchdog = Watchdog(still=0.2)
+    with caplog.at_level(logging.ERROR):
+        watchdog.start()
+        await asyncio.sleep(0.1)
+        a_long_sum()
+        await asyncio.sleep(0.3)
+        await watchdog.stop()
+    (said,) = [record.getMessage() for record in caplog.records]
+    assert "has stood still" in said and "a_long_sum (test_watchdog.py:" in said
+
+
+async def test_a_loop_that_turns_is_not_spoken_of(caplog: pytest.LogCaptureFixture) -> None:
+    watchdog = Watchdog(still=0.4)
+    with caplog.at_level(logging.ERROR):
+        watchdog.start()
+        for _ in range(8):
+            await asyncio.sleep(0.1)
+        await watchdog.stop()
+    assert not caplog.records
+
+
+def test_a_pass_hangs_when_nothing_is_done_for_long_while_a_job_is_held() -> None:
+    now = 0.0
+    watchdog = Watchdog(hung=180, clock=lambda: now)
+    assert watchdog.hangs(1, (5, 7)) == ""
+    now = 179
+    assert watchdog.hangs(1, (5, 7)) == ""
+    now = 180
+    assert watchdog.hangs(1, (5, 7)) == "a pass over a job has got no further for 180 s"
+
+
+@pytest.mark.parametrize(("held", "done"), [(0, (5, 7)), (1, (6, 7)), (1, (5, 8))])
+def test_who_has_nothing_in_hand_or_got_a_step_further_does_not_hang(held: int, done: tuple[int, int]) -> None:
+    now = 0.0
+    watchdog = Watchdog(hung=180, clock=lambda: now)
+    watchdog.hangs(1, (5, 7))
+    now = 1000
+    assert watchdog.hangs(held, done) == ""
+    now = 1179
+    assert watchdog.hangs(1, done) == ""

@@ -51,11 +51,22 @@ def test_what_the_old_operators_left_in_a_template_is_taken(kind: Kind) -> None:
     assert first(kind, job)[1]
 
 
+def started_with(kind: Kind, good: Json, odd: Json) -> Plan:
+    """What is planned when the template of a job that runs becomes another one, past every definition."""
+    found, made = first(kind, good)
+    assert made
+    return plan(kind, {**odd, "status": found.status}, Seen(), NOW)
+
+
 @pytest.mark.parametrize("mounts", [5, ["x"], [None], {}], ids=str)
-def test_mounts_that_are_none_are_passed_on_by_the_default_server(mounts: Any) -> None:
+def test_mounts_that_are_none_fail_a_new_job_and_leave_one_that_runs_alone(mounts: Any) -> None:
     template = pods("tensorflow")
     template["spec"]["containers"][0]["volumeMounts"] = mounts
-    assert first(TFJOB, tfjob(replicas("MASTER"), replicas("PS", template=template, IsDefaultPS=True)))[1]
+    good, odd = (tfjob(replicas("MASTER"), replicas("PS", template=one, IsDefaultPS=True)) for one in (None, template))
+    failed, made = first(TFJOB, odd)
+    assert "containers[0].volumeMounts" in failed.status["reason"] and not made
+    said = {one["type"] for one in started_with(TFJOB, good, odd).status["conditions"]}
+    assert "SpecChangeIgnored" in said and "Failed" not in said
 
 
 def test_a_list_that_is_none_in_a_job_that_runs_gives_a_plan() -> None:
@@ -66,11 +77,14 @@ def test_a_list_that_is_none_in_a_job_that_runs_gives_a_plan() -> None:
     assert "SpecChangeIgnored" in said
 
 
-def test_a_variable_whose_name_is_none_is_passed_on() -> None:
+def test_a_variable_whose_name_is_none_fails_a_new_job_and_leaves_one_that_runs_alone() -> None:
     template = pods("mxnet")
     template["spec"]["containers"][0]["env"] = [{"name": {"a": 1}}]
-    sets = [mx_set("SCHEDULER", template=template), mx_set("SERVER"), mx_set("WORKER")]
-    assert first(MXJOB, mxjob(*sets))[1]
+    odd = mxjob(mx_set("SCHEDULER", template=template), mx_set("SERVER"), mx_set("WORKER"))
+    failed, made = first(MXJOB, odd)
+    assert "containers[0].env[0].name" in failed.status["reason"] and not made
+    said = {one["type"] for one in started_with(MXJOB, mxjob(), odd).status["conditions"]}
+    assert "SpecChangeIgnored" in said and "Failed" not in said
 
 
 def test_a_limit_of_gpus_without_end_counts_as_one_slot() -> None:

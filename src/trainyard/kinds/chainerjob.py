@@ -61,7 +61,7 @@ def read(spec: Json, name: str) -> Wanted:
         policy=_policy(spec),
         spec=spec,
         problems=tuple(problems),
-        unknown=tuple(f"spec.{path}" for path in _schema.unknown(spec) if ".template." not in path),
+        unknown=tuple(f"spec.{path}" for path in _schema.unknown(spec, but="template")),
     )
 
 

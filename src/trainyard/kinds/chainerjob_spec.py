@@ -9,9 +9,10 @@ from msgspec import Meta
 
 from trainyard.core import Rule
 from trainyard.core.names import is_dns_label
+from trainyard.kinds.pod_templates import pod_template
 from trainyard.kinds.policies import Policies, Seconds
 from trainyard.kinds.replica_list import STARTED, started
-from trainyard.kinds.templates import KEEP, MAX_REPLICAS, NULL, TEMPLATE_META, containers_of
+from trainyard.kinds.templates import KEEP, MAX_REPLICAS, NULL, containers_of
 from trainyard.objects import Json
 
 MASTER = "master"
@@ -23,28 +24,6 @@ SET_NAME_MAX = 52
 _WORKER_SET = "-workerset-"
 
 
-class Container(msgspec.Struct, kw_only=True):
-    """A container of a pod. The only one of a template may go without a name: it is called chainer then."""
-
-    name: Annotated[str, Meta(max_length=63)] | None = None
-    image: str | None = None
-
-
-class PodSpec(msgspec.Struct, kw_only=True):
-    """The pods of a replica; every field of Kubernetes' own type is passed on."""
-
-    containers: Annotated[
-        list[Annotated[Container, Meta(extra_json_schema=KEEP)]] | None, Meta(extra_json_schema={"maxItems": 100})
-    ] = None
-
-
-class PodTemplate(msgspec.Struct, kw_only=True):
-    """A PodTemplateSpec."""
-
-    metadata: Annotated[dict[str, Any] | None, Meta(extra_json_schema=TEMPLATE_META)] = None
-    spec: Annotated[PodSpec | None, Meta(extra_json_schema=KEEP)] = None
-
-
 class MpiConfig(msgspec.Struct, kw_only=True):
     """How MPI uses a pod."""
 
@@ -54,7 +33,10 @@ class MpiConfig(msgspec.Struct, kw_only=True):
     ] = None
 
 
-Template = Annotated[PodTemplate | None, Meta(extra_json_schema={**KEEP, **NULL})]
+# The only container of a template may go without a name: it is called chainer then (S21).
+_OPTIONAL = {"properties": {"name": {"type": "string", "maxLength": 63}}, "required": []}
+_POD_TEMPLATE = pod_template(_OPTIONAL, maxItems=100)
+Template = Annotated[dict[str, Any] | None, Meta(extra_json_schema={**_POD_TEMPLATE, **NULL})]
 Mpi = Annotated[MpiConfig | None, Meta(extra_json_schema={**KEEP, **NULL})]
 
 

@@ -53,7 +53,7 @@ def schema(kind: Kind) -> Json:
         "properties": {
             "apiVersion": {"type": "string"},
             "kind": {"type": "string"},
-            "metadata": {"type": "object"},
+            "metadata": {"type": "object", "properties": {"name": {"type": "string"}}},  # what rules and paths name
             "spec": {**from_struct(kind.spec_type), KEEP: True},
             # Rules may name only what the schema names, so the one field of status that they look at stands here.
             "status": {"type": "object", KEEP: True, "properties": {"roles": {"type": "object", KEEP: True}}},
@@ -76,8 +76,7 @@ def _at(root: Json, path: str) -> Json:
 
 def _wire(rule: Rule) -> Json:
     wire = {"rule": rule.cel, "message": rule.text}
-    # A fieldPath is checked against the schema, and the schema of a resource does not describe its metadata.
-    return {**wire, "fieldPath": f".{rule.at}"} if rule.at and not rule.at.startswith("metadata") else wire
+    return {**wire, "fieldPath": f".{rule.at}"} if rule.at else wire
 
 
 _compiled: dict[GVK, Schema] = {}
@@ -85,7 +84,9 @@ _compiled: dict[GVK, Schema] = {}
 
 def admit(kind: Kind, wire: Json) -> tuple[Json, list[Problem]]:
     """What an API server would do with a new object: defaults filled in, and every problem."""
-    compiled = _compiled.setdefault(kind.gvk, Schema(schema(kind)))
+    compiled = _compiled.get(kind.gvk)
+    if compiled is None:
+        compiled = _compiled[kind.gvk] = Schema(schema(kind))
     full = compiled.default(wire)
     return full, [*compiled.validate(full), *check(kind)(full, None)]
 

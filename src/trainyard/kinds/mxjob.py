@@ -50,7 +50,7 @@ def read(spec: Json, name: str) -> Wanted:
         policy=policy_of(spec),
         spec=full,
         problems=tuple(problems),
-        unknown=tuple(f"spec.{path}" for path in _schema.unknown(spec) if ".template." not in path),
+        unknown=tuple(f"spec.{path}" for path in _schema.unknown(spec, but="template")),
     )
 
 

@@ -1,44 +1,29 @@
-"""Pod templates: user property. They are merged, never modelled; only what every template needs is described."""
+"""Pod templates: user property. They are merged, never modelled."""
 
 from __future__ import annotations
 
 from typing import Annotated, Any
 
-import msgspec
 from msgspec import Meta
 
 from trainyard.core.status import MOST_REPLICAS
+from trainyard.kinds.pod_templates import pod_template
 from trainyard.objects import Json, decode, encode
 
 KEEP = {"x-kubernetes-preserve-unknown-fields": True}
 NULL = {"nullable": True}
 MAX_REPLICAS = MOST_REPLICAS
-_TEXTS = {"type": "object", "additionalProperties": {"type": "string"}, **NULL}
-TEMPLATE_META = {"type": "object", "properties": {"labels": _TEXTS, "annotations": _TEXTS}, **KEEP, **NULL}
-"""Ours are added to the labels and annotations, so these have to be what they should."""
 
-
-class Container(msgspec.Struct, kw_only=True):
-    """A container of a pod; every field of Kubernetes' own type is passed on."""
-
-    name: Annotated[str, Meta(min_length=1, max_length=63)]
-    image: str | None = None
-
-
-class PodSpec(msgspec.Struct, kw_only=True):
-    """The pods of a replica; every field of Kubernetes' own type is passed on."""
-
-    containers: Annotated[
-        list[Annotated[Container, Meta(extra_json_schema=KEEP)]] | None,
-        Meta(extra_json_schema={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}),
-    ] = None
-
-
-class PodTemplate(msgspec.Struct, kw_only=True):
-    """A PodTemplateSpec."""
-
-    metadata: Annotated[dict[str, Any] | None, Meta(extra_json_schema=TEMPLATE_META)] = None
-    spec: Annotated[PodSpec | None, Meta(extra_json_schema=KEEP)] = None
+PodTemplate = Annotated[
+    dict[str, Any],
+    Meta(
+        extra_json_schema=pod_template(
+            {"properties": {"name": {"type": "string", "minLength": 1, "maxLength": 63}}},
+            **{"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
+        )
+    ),
+]
+"""A PodTemplateSpec, each of whose containers has a name of its own."""
 
 
 def containers_of(template: object) -> list[Json]:

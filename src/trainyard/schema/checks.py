@@ -73,24 +73,18 @@ def is_type(value: Any, kind: str) -> bool:
     return (isinstance(value, int) or value.is_integer()) and -(2**63) <= value < 2**63
 
 
-def compile_check(schema: Json, where: str = "", level: int = 0) -> Check:
-    """The check of a schema. `where` is the schema's own place, for the error when it cannot be compiled."""
-    if level > DEPTH:
-        raise ValueError(f"{where or 'the schema'} is nested deeper than {DEPTH} levels")
-    if not isinstance(schema, dict):
-        raise ValueError(f"{where or 'the schema'} is no schema: {shown(schema)}")
+def compile_check(schema: Json) -> Check:
+    """The check of a schema that has been examined."""
     kind = schema.get("type")
-    if kind is not None and kind not in WORDS:
-        raise ValueError(f"{where or 'the schema'}: unknown type {kind!r}; write one of {', '.join(WORDS)}")
     parts = [
         *_number_checks(schema),
-        *_string_checks(schema, where),
-        *_list_checks(schema, where, level),
-        *_object_checks(schema, where, level),
+        *_string_checks(schema),
+        *_list_checks(schema),
+        *_object_checks(schema),
         *_enum_checks(schema),
-        *_logic_checks(schema, where, level),
+        *_logic_checks(schema),
     ]
-    nullable = schema.get("nullable") is True or (kind is None and schema.get(PRESERVE) is True)
+    nullable = takes_null(schema)
     mixed = schema.get(INT_OR_STRING) is True
 
     def check(value: Any, path: str, problems: list[Problem]) -> None:
@@ -109,6 +103,10 @@ def compile_check(schema: Json, where: str = "", level: int = 0) -> Check:
             part(value, path, problems)
 
     return check
+
+
+def takes_null(schema: Json) -> bool:
+    return schema.get("nullable") is True or ("type" not in schema and schema.get(PRESERVE) is True)
 
 
 def _wrong(path: str, value: Any, wanted: str) -> Problem:
@@ -144,14 +142,11 @@ def _number_checks(schema: Json) -> Iterable[Check]:
     yield number
 
 
-def _string_checks(schema: Json, where: str) -> Iterable[Check]:
+def _string_checks(schema: Json) -> Iterable[Check]:
     shortest, longest, pattern = schema.get("minLength"), schema.get("maxLength"), schema.get("pattern")
     if shortest is None and longest is None and pattern is None:
         return
-    try:
-        found = re.compile(_absolute_end(pattern)).search if pattern else None
-    except re.error as error:
-        raise ValueError(f"{where or 'the schema'}: pattern {pattern!r} is no regular expression: {error}") from None
+    found = compiled_pattern(pattern).search if pattern else None
 
     def string(value: Any, path: str, problems: list[Problem]) -> None:
         if not isinstance(value, str):
@@ -167,14 +162,15 @@ def _string_checks(schema: Json, where: str) -> Iterable[Check]:
     yield string
 
 
-def _absolute_end(pattern: str) -> str:
+def compiled_pattern(pattern: str) -> re.Pattern[str]:
     """In Go `$` is the very end of the text; in Python it also stands before a last newline."""
-    return re.sub(r"(\\.|\[(?:\\.|[^\]\\])+\])|\$", lambda found: found[1] or r"\Z", pattern, flags=re.DOTALL)
+    end = r"(\\.|\[(?:\\.|[^\]\\])+\])|\$"
+    return re.compile(re.sub(end, lambda found: found[1] or r"\Z", pattern, flags=re.DOTALL))
 
 
-def _list_checks(schema: Json, where: str, level: int) -> Iterable[Check]:
+def _list_checks(schema: Json) -> Iterable[Check]:
     if "items" in schema:
-        item = compile_check(schema["items"], f"{where}.items", level + 1)
+        item = compile_check(schema["items"])
 
         def items(value: Any, path: str, problems: list[Problem]) -> None:
             if isinstance(value, list):
@@ -239,7 +235,7 @@ def _identity(value: Any) -> str:
         return f"id:{id(value)}"
 
 
-def _object_checks(schema: Json, where: str, level: int) -> Iterable[Check]:
+def _object_checks(schema: Json) -> Iterable[Check]:
     required = list(schema.get("required") or ())
     properties: Json = schema.get("properties") or {}
     if schema.get(EMBEDDED) is True:
@@ -255,10 +251,10 @@ def _object_checks(schema: Json, where: str, level: int) -> Iterable[Check]:
 
         yield present
     if properties:
-        yield _fields({name: compile_check(part, below(where, name), level + 1) for name, part in properties.items()})
+        yield _fields({name: compile_check(part) for name, part in properties.items()})
     more = schema.get("additionalProperties")
     if isinstance(more, dict):
-        yield _values(compile_check(more, f"{where}.*", level + 1), frozenset(properties))
+        yield _values(compile_check(more), frozenset(properties))
     if "minProperties" in schema or "maxProperties" in schema:
         yield _counted(schema.get("minProperties", 0), schema.get("maxProperties", math.inf))
 
@@ -308,15 +304,13 @@ def _enum_checks(schema: Json) -> Iterable[Check]:
     yield one_of
 
 
-def _logic_checks(schema: Json, where: str, level: int) -> Iterable[Check]:
-    for index, part in enumerate(schema.get("allOf") or ()):
-        yield compile_check(part, f"{where}.allOf[{index}]", level + 1)
+def _logic_checks(schema: Json) -> Iterable[Check]:
+    yield from map(compile_check, schema.get("allOf") or ())
     for word in ("anyOf", "oneOf"):
         if schema.get(word) and schema.get(INT_OR_STRING) is not True:
-            parts = [compile_check(part, f"{where}.{word}[{i}]", level + 1) for i, part in enumerate(schema[word])]
-            yield _alternatives(word, parts)
+            yield _alternatives(word, list(map(compile_check, schema[word])))
     if isinstance(schema.get("not"), dict):
-        yield _negation(compile_check(schema["not"], f"{where}.not", level + 1))
+        yield _negation(compile_check(schema["not"]))
 
 
 def _alternatives(word: str, parts: list[Check]) -> Check:

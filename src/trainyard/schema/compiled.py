@@ -1,13 +1,19 @@
-"""A schema, compiled once: prune, default, validate, unknown."""
+"""A schema, compiled once: prune, default, validate, unknown.
+
+Whether it is a schema is asked at once; each of the four is compiled when it is first wanted.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cached_property
 from typing import Any
 
 from trainyard.objects import Json, Problem
-from trainyard.schema.checks import DEPTH, MOST, below, compile_check
-from trainyard.schema.shaping import EMBEDDED, PRESERVE, RESOURCE_FIELDS, compile_default, compile_prune
+from trainyard.schema.checks import DEPTH, MOST, Check, below, compile_check
+from trainyard.schema.examining import examine
+from trainyard.schema.fitting import Fit, compile_fit_or_null
+from trainyard.schema.shaping import EMBEDDED, PRESERVE, RESOURCE_FIELDS, Shape, compile_default, compile_prune
 
 
 class Schema:
@@ -19,11 +25,25 @@ class Schema:
     def __init__(self, schema: Json) -> None:
         self._schema = schema
         try:
-            self._check = compile_check(schema)  # first: it refuses what is nested too deep
-            self._prune = compile_prune(schema, resource=True)
-            self._default = compile_default(schema)
+            examine(schema)
         except (AttributeError, TypeError) as error:  # `properties: 5` and the like, in a schema that anybody posted
             raise ValueError(f"the schema is malformed: {error}") from None
+
+    @cached_property
+    def _check(self) -> Check:
+        return compile_check(self._schema)
+
+    @cached_property
+    def _fit(self) -> Fit:
+        return compile_fit_or_null(self._schema)
+
+    @cached_property
+    def _prune(self) -> Shape | None:
+        return compile_prune(self._schema, resource=True)
+
+    @cached_property
+    def _default(self) -> Shape | None:
+        return compile_default(self._schema)
 
     def prune(self, obj: Json) -> Json:
         """The object without the fields that the schema neither knows nor preserves."""
@@ -41,6 +61,8 @@ class Schema:
         if deep:
             text = f"Invalid value: nested deeper than {DEPTH} levels; flatten it"
             return [Problem(path or "(the whole object)", text)]
+        if self._fit(obj):
+            return []
         problems: list[Problem] = []
         self._check(obj, path, problems)
         problems = list(dict.fromkeys(problems))
@@ -48,12 +70,16 @@ class Schema:
             problems = [*problems[:MOST], Problem(path, f"Too many: {MOST} problems and more; the rest is not shown")]
         return problems
 
-    def unknown(self, obj: Any) -> list[str]:
+    def unknown(self, obj: Any, but: str = "") -> list[str]:
         """The paths of fields that the schema does not name, also where they are preserved.
 
-        What stands under a field that is preserved without any named fields is free, so nothing there is unknown.
+        What stands under a field that is preserved without any named fields is free, so nothing there is unknown; nor
+        is what stands under a known field named `but`, or under the metadata of a resource.
         """
-        return [] if too_deep(obj) else list(_unknown(self._schema, obj, "", True))
+        return [] if too_deep(obj) else list(_unknown(self._schema, obj, "", but, True))
+
+
+_NESTING = frozenset({dict, list})
 
 
 def too_deep(value: Any, limit: int = DEPTH) -> bool:
@@ -61,23 +87,22 @@ def too_deep(value: Any, limit: int = DEPTH) -> bool:
     layer = [value] if isinstance(value, dict | list) else []
     for _ in range(limit):
         # By identity: what a person's file names twice (a YAML alias) is looked at once.
-        found: dict[int, Any] = {
-            id(part): part
-            for one in layer
-            for part in (one.values() if isinstance(one, dict) else one)
-            if isinstance(part, dict | list)
-        }
+        found: dict[int, Any] = {}
+        for one in layer:
+            for part in one.values() if one.__class__ is dict else one:
+                if part.__class__ in _NESTING:
+                    found[id(part)] = part
         layer = list(found.values())
         if not layer:
             return False
     return True
 
 
-def _unknown(schema: Json, value: Any, path: str, resource: bool) -> Iterator[str]:
+def _unknown(schema: Json, value: Any, path: str, but: str, resource: bool = False) -> Iterator[str]:
     if isinstance(value, list):
         if isinstance(schema.get("items"), dict):
             for index, part in enumerate(value):
-                yield from _unknown(schema["items"], part, f"{path}[{index}]", False)
+                yield from _unknown(schema["items"], part, f"{path}[{index}]", but)
         return
     if not isinstance(value, dict):
         return
@@ -86,9 +111,11 @@ def _unknown(schema: Json, value: Any, path: str, resource: bool) -> Iterator[st
     free = not properties and (schema.get(PRESERVE) is True or more is True)
     known = RESOURCE_FIELDS if resource or schema.get(EMBEDDED) is True else ()
     for name, part in value.items():
+        if name in known or (name == but and name in properties):
+            continue
         if name in properties:
-            yield from _unknown(properties[name], part, below(path, name), False)
+            yield from _unknown(properties[name], part, below(path, name), but)
         elif isinstance(more, dict):
-            yield from _unknown(more, part, below(path, name), False)
-        elif name not in known and not free:
+            yield from _unknown(more, part, below(path, name), but)
+        elif not free:
             yield below(path, name)

@@ -85,8 +85,8 @@ def compile_default(schema: Json) -> Shape | None:
                 made = dict(value) if made is None else made
                 made[name] = copied(filling)
         now = value if made is None else made
-        for name, shape in below.items():
-            if name in now and (new := shape(now[name])) is not now[name]:
+        for name in now.keys() & below.keys():
+            if (new := below[name](now[name])) is not now[name]:
                 made = dict(value) if made is None else made
                 now = made
                 made[name] = new

@@ -1,0 +1,44 @@
+"""Whether a schema is one: asked once, of every part, before anything is compiled from it. It may be anybody's."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from trainyard.objects import Json
+from trainyard.schema.checks import DEPTH, WORDS, below, compiled_pattern, shown
+
+
+def examine(schema: Any, where: str = "", level: int = 0) -> None:
+    """Raises ValueError that names the place of what is wrong."""
+    place = where or "the schema"
+    if level > DEPTH:
+        raise ValueError(f"{place} is nested deeper than {DEPTH} levels")
+    if not isinstance(schema, dict):
+        raise ValueError(f"{place} is no schema: {shown(schema)}")
+    kind = schema.get("type")
+    if kind is not None and kind not in WORDS:
+        raise ValueError(f"{place}: unknown type {kind!r}; write one of {', '.join(WORDS)}")
+    if pattern := schema.get("pattern"):
+        try:
+            compiled_pattern(pattern)
+        except re.error as error:
+            raise ValueError(f"{place}: pattern {pattern!r} is no regular expression: {error}") from None
+    for word in ("required", "enum", "x-kubernetes-list-map-keys"):
+        iter(schema.get(word) or ())
+    for name, part in _parts(schema, where):
+        examine(part, name, level + 1)
+
+
+def _parts(schema: Json, where: str) -> Iterator[tuple[str, Any]]:
+    for name, part in (schema.get("properties") or {}).items():
+        yield below(where, name), part
+    if "items" in schema:
+        yield f"{where}.items", schema["items"]
+    for word, place in (("additionalProperties", "*"), ("not", "not")):
+        if isinstance(schema.get(word), dict):
+            yield f"{where}.{place}", schema[word]
+    for word in ("allOf", "anyOf", "oneOf"):
+        for index, part in enumerate(schema.get(word) or ()):
+            yield f"{where}.{word}[{index}]", part

@@ -11,6 +11,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -20,10 +21,10 @@ from joined_words import PATIENCE, POLITE, Joined, exists, joined, said
 
 from trainyard.control.lease import LEASE
 from trainyard.node.cluster import NODE, POD
+from trainyard.server.certificates import Authority, write
 from trainyard.testing.control_plane import ControlPlane
 from trainyard.testing.control_plane_fixtures import create_namespace
 from trainyard.testing.control_plane_flags import Options
-from trainyard.testing.control_plane_pki import Authority, write
 
 pytestmark = pytest.mark.cluster
 
@@ -32,8 +33,8 @@ pytestmark = pytest.mark.cluster
 def shown(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """What nodes show this API server, which takes nothing else."""
     folder = tmp_path_factory.mktemp("kubelets")
-    authority = Authority("kubelets")
-    write(folder / "ca.crt", authority.pem)
+    authority = Authority.new(time.time())
+    write(folder / "ca.crt", authority.pem.encode())
     authority.server("kubelet").write(folder / "kubelet")
     return folder / "kubelet.crt", folder / "kubelet.key"
 
@@ -195,12 +196,14 @@ async def test_a_stop_does_not_wait_for_an_api_server_that_is_away(
     plane: ControlPlane, tmp_path: Path, shown: tuple[Path, Path]
 ) -> None:
     async with program(plane, "alone", tmp_path, "shared", shown) as (one, there):
-        await there.pod("alone", f": {tmp_path}; {POLITE}")
+        seen = tmp_path.with_name("alone-seen")
+        await there.pod("alone", f": {tmp_path}; trap 'touch {seen}; exit 7' TERM; while :; do sleep 0.05; done")
         await there.ready("alone")
         await asyncio.to_thread(plane.stop)
         try:
             assert await one.end(signal.SIGTERM) == 0
             await one.nothing_left()
+            assert seen.exists()  # it had its grace
         finally:
             plane.start()
         node = await there.until("alone", lambda node: said(node, "Ready") == "Unknown", NODE)

@@ -89,7 +89,6 @@ class JoinedNode:
             self._lease,
             Seat(LEASES, options.name, self._life.text),
             Terms(duration, duration * 2 / 3, duration / 4),
-            now=options.now,
         )
         self._images: Images | None = None
         self._node: Node | None = None
@@ -139,11 +138,9 @@ class JoinedNode:
         """End every pod within its grace period (or at once), say so, and go. May be called again to kill."""
         node, stays = self._node, False
         if node is not None and not self._ended and not self.ousted.is_set():
-            try:
-                await node.leave(kill, ANSWER_SECONDS)
-            except (ApiError, TimeoutError):
-                stays = True
-                self._options.say("node: the API server does not answer; it will find this node gone by its lease")
+            stays = not await node.leave(kill, ANSWER_SECONDS)
+        if stays:
+            self._options.say("node: the API server does not answer; it will find this node gone by its lease")
         self._ended = True
         async with contextlib.AsyncExitStack() as end:  # the last is done first, and each whatever became of the others
             end.push_async_callback(self._lease.close)

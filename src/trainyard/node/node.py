@@ -32,6 +32,7 @@ log = logging.getLogger(__name__)
 
 _SLACK = 5.0  # seconds for the dying of what was killed
 _HEARTBEAT = 300.0  # seconds between two times that a Node says that it is there; its lease says so more often
+_AGAIN = 1.0
 _NETWORKS: dict[str, type[Network]] = {"namespace": NamespaceNetwork, "shared": SharedNetwork}
 
 
@@ -70,6 +71,7 @@ class Node:
         self._chores: set[asyncio.Task[None]] = set()
         self._house: House | None = None
         self._leaving = False
+        self._renewing: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Choose the network, register, and begin to run pods. Raises NodeError when no network works."""
@@ -93,19 +95,28 @@ class Node:
             self._watches.append(asyncio.create_task(cluster.follow_node(self._nodes, self._itself)))
             self._watches.append(asyncio.create_task(self._beat()))
 
-    async def leave(self, kill: bool, seconds: float = _SLACK) -> None:
-        """Before `stop`: end all pods and tell the API server how, which has `seconds` for each of its answers.
-        Raises TimeoutError when it does not answer."""
+    async def leave(self, kill: bool, seconds: float = _SLACK) -> bool:
+        """Before `stop`: end all pods and tell the API server how. False when it does not answer so many seconds."""
         if self._house is None:
-            return
-        self._leaving = True
-        async with asyncio.timeout(seconds):
-            await self._cluster.go(self._now())
-        for one in self._running.values():
+            return True
+        self._leaving, heard = True, True
+        try:
+            async with asyncio.timeout(seconds):
+                await self._cluster.go(self._now())
+        except (ApiError, TimeoutError):
+            heard = False
+        pods = list(self._running.values())
+        for one in pods:
             one.evict(kill)
-        patience = seconds + (0.0 if kill else max((one.life.grace for one in self._running.values()), default=0.0))
-        async with asyncio.timeout(patience):
-            await asyncio.gather(*(one.told.wait() for one in self._running.values()))
+        patience = _SLACK + (0.0 if kill else max((one.life.grace for one in pods), default=0.0))
+        try:
+            async with asyncio.timeout(patience):
+                await asyncio.gather(*(one.over.wait() for one in pods))
+            async with asyncio.timeout(seconds if heard else 0.0):
+                await asyncio.gather(*(one.told.wait() for one in pods))
+        except TimeoutError:
+            heard = False
+        return heard
 
     async def withdraw(self, seconds: float = _SLACK) -> bool:
         """After `stop`: take the Node object away, if a life of this node made it. Raises TimeoutError, ApiError."""
@@ -134,7 +145,10 @@ class Node:
             await self._kubelet.stop()
             await house.network.stop()
             await house.sandbox.close()
-            await asyncio.gather(*self._watches, *self._chores, return_exceptions=True)
+            for chore in self._chores:  # one may wait for an API server that is away
+                chore.cancel()
+            given_up = [one.abandon() for one in self._running.values()]
+            await asyncio.gather(*self._watches, *self._chores, *given_up, return_exceptions=True)
             self._house = None
 
     def look(self) -> None:
@@ -224,7 +238,7 @@ class Node:
     async def _beat(self) -> None:
         while True:
             await asyncio.sleep(_HEARTBEAT)
-            self._chore(self._renew())
+            self._say_so()
 
     def _nodes(self, nodes: list[Json]) -> None:
         if nodes:
@@ -235,14 +249,21 @@ class Node:
     def _itself(self, verb: str, node: Json) -> None:
         """A node that was away too long is said to be unknown, and one may be deleted: it says that it is there."""
         ready = is_true((node.get("status") or {}).get("conditions"), "Ready")
-        if not self._leaving and (verb == "DELETED" or not ready):
-            self._chore(self._renew())
+        if verb == "DELETED" or not ready:
+            self._say_so()
+
+    def _say_so(self) -> None:
+        if self._renewing is None or self._renewing.done():
+            self._renewing = self._chore(self._renew())
 
     async def _renew(self) -> None:
-        try:
-            await self._cluster.register(self._kubelet.port, self._now())
-        except ApiError as error:  # the next beat, or what the watch says when it is back
-            log.warning("the Node is not renewed why=%s", error)
+        while not self._leaving:
+            try:
+                await self._cluster.register(self._kubelet.port, self._now())
+                return
+            except ApiError as error:
+                log.warning("the Node is not renewed yet why=%s", error)
+                await asyncio.sleep(_AGAIN)
 
     # What the watches say.
 
@@ -288,10 +309,11 @@ class Node:
     def _gone(self, one: Running) -> None:
         self._running.pop(one.uid, None)
 
-    def _chore(self, work: Coroutine[Any, Any, None]) -> None:
+    def _chore(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)
         self._chores.add(task)
         task.add_done_callback(self._chores.discard)
+        return task
 
     # What the kubelet's face is asked.
 

@@ -97,6 +97,15 @@ class Running:
             self._disrupted = True
             self.feed(Stop(self.house.now(), 0.0 if kill else self.life.grace, deleting=False, failure=GOING))
 
+    async def abandon(self) -> None:
+        """The node ends. What is still under way is of no use: a write for which nobody is there, a retry."""
+        if self._timer:
+            self._timer.cancel()
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
     def exited(self, container: str, run: int, code: int) -> None:
         one = self.life.named(container)
         if one.run != run:

@@ -33,11 +33,12 @@ from types import TracebackType
 from trainyard.app.folder import Folder
 from trainyard.client import Api
 from trainyard.objects import Json, decode, encode
+from trainyard.server.certificates import write
 from trainyard.testing import control_plane_reaper as reaper
 from trainyard.testing.control_plane_audit import Audit
 from trainyard.testing.control_plane_build import programs
 from trainyard.testing.control_plane_flags import Options, Places, flags, node_flags, write_policy
-from trainyard.testing.control_plane_pki import ADMIN, CERTIFIED, TOKENS, Identities, write
+from trainyard.testing.control_plane_pki import ADMIN, CERTIFIED, TOKENS, Identities
 from trainyard.testing.control_plane_process import ControlPlaneError, Process, free_ports
 
 SERVER = "kube-apiserver"
@@ -249,9 +250,14 @@ class ControlPlane:
 
     def start(self, name: str = SERVER) -> None:
         """Start it again, and return when the API server is ready."""
+        self.begin(name)()
+
+    def begin(self, name: str = SERVER) -> Callable[[], None]:
+        """Start it again, in this thread; what is given waits until the API server is ready, in any thread."""
         self._part(name).start()
         stored = "/api/v1/namespaces/default"  # what is ready remembers for a while that etcd was there
-        self._part(name).wait_until(lambda: self._ready() and self._answers(stored), "the API server was ready")
+        ready = "the API server was ready"
+        return lambda: self._part(name).wait_until(lambda: self._ready() and self._answers(stored), ready)
 
     def restart(self, name: str = SERVER) -> None:
         self.stop(name)

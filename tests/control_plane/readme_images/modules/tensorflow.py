@@ -1,0 +1,20 @@
+"""Stands in for TensorFlow where only the default parameter server's command line matters."""
+
+
+class GPUOptions:
+    def __init__(self, **given: object) -> None: ...
+
+
+class ConfigProto:
+    def __init__(self, **given: object) -> None: ...
+
+
+class _Server:
+    target = "nobody"
+
+    def __init__(self, spec: object, **given: object) -> None: ...
+
+
+class train:
+    ClusterSpec = dict
+    Server = _Server

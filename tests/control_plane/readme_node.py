@@ -1,0 +1,54 @@
+"""Our node, joined to a control plane for tests from a thread of its own: whoever types commands may wait for them."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from trainyard.app.joining import JoinedNode, JoinOptions
+from trainyard.app.kubeconfig import read
+from trainyard.testing.control_plane import ControlPlane
+
+IMAGES = Path(__file__).with_name("readme_images") / "images.yaml"
+GPUS = {"nvidia.com/gpu": "8", "alpha.kubernetes.io/nvidia-gpu": "8"}
+
+
+@contextmanager
+def joined(plane: ControlPlane, state: Path) -> Iterator[list[str]]:
+    """A node with GPUs; what it says."""
+    said: list[str] = []
+    ready, loop = threading.Event(), asyncio.new_event_loop()
+    stop = asyncio.Event()
+    failed: list[BaseException] = []
+
+    async def live() -> None:
+        access = read([plane.kubeconfig])
+        options = JoinOptions(access=access, name="node-1", state=state, images=(IMAGES,), more=GPUS, say=said.append)
+        node = JoinedNode(options)
+        await node.start()
+        ready.set()
+        await stop.wait()
+        await node.stop(kill=True)
+
+    def run() -> None:
+        try:
+            with asyncio.Runner(loop_factory=lambda: loop) as runner:
+                runner.run(live())
+        except BaseException as error:  # told to whoever waits
+            failed.append(error)
+            ready.set()
+
+    thread = threading.Thread(target=run, name="node")
+    thread.start()
+    ready.wait()
+    try:
+        if failed:
+            raise failed[0]
+        yield said
+    finally:
+        if not failed:
+            loop.call_soon_threadsafe(stop.set)
+        thread.join()

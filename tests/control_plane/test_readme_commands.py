@@ -1,0 +1,99 @@
+"""docs/readme-commands.md, typed: every command of the four READMEs against a real API server, and what it prints."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from readme_node import joined
+from readme_story import WORDS, Story
+from readme_table import NOT_RUN, PAGE, Row, matches, rows
+
+from trainyard.testing.control_plane import ControlPlane
+
+READMES = {"TfJob", "ChainerJob", "ElasticJob", "MxJob"}
+ROWS = rows(PAGE.read_text())
+SILENT = re.compile(r"(export |cd |mkdir |ln |rm )|\w+=")  # what says nothing when all is well
+REASONS = ("a cloud", "not our build", "the network")
+
+
+def of(readme: str) -> list[Row]:
+    """In the order of their steps."""
+    return sorted((one for one in ROWS if one.readme == readme and one.runs), key=lambda one: int(one.step))
+
+
+@pytest.mark.cluster
+@pytest.mark.slow
+@pytest.mark.frameworks
+@pytest.mark.parametrize("readme", sorted(READMES))
+def test_every_command_of_a_readme_prints_what_the_page_says(readme: str, tmp_path: Path) -> None:
+    with ControlPlane() as plane, joined(plane, tmp_path / "node"):
+        story = Story(plane, tmp_path)
+        try:
+            for row in of(readme):
+                story.play(row)
+        finally:
+            story.close()
+
+
+def test_the_page_has_the_four_readmes() -> None:
+    assert {one.readme for one in ROWS} == READMES
+    for readme in READMES:
+        lines = [int(one.line) for one in ROWS if one.readme == readme]
+        assert lines == sorted(set(lines)), f"{readme}: one row for each command, in the README's order"
+        assert [int(one.step) for one in of(readme)] == list(range(1, len(of(readme)) + 1)), readme
+
+
+@pytest.mark.parametrize("row", ROWS, ids=str)
+def test_a_row_is_run_and_compared_or_says_why_not(row: Row) -> None:
+    if not row.runs:
+        assert row.why.startswith(REASONS) and not row.prints and not row.first
+        return
+    assert row.command not in ("", NOT_RUN)
+    assert row.prints or SILENT.match(row.command), "a command that says something is compared with nothing"
+    assert row.prints == () or set(row.prints) != {"..."}, "any output would do"
+    assert row.why or row.command == row.printed, "today's form has a reason"
+    for word in row.first:
+        assert word.startswith("`") or any(re.fullmatch(told, word) for told in WORDS), word
+
+
+def test_no_reason_not_to_run_is_given_for_what_kubectl_and_helm_do_with_a_cluster() -> None:
+    left_out = [one.printed for one in ROWS if not one.runs]
+    assert len(left_out) == 7
+    assert [one for one in left_out if one.startswith(("kubectl", "helm"))] == [
+        "kubectl create -f https://raw.githubusercontent.com/NVIDIA/k8s-device-plugin/1.0.0-beta4/nvidia-device-plugin.yml"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("shown", "output", "agree"),
+    [
+        (("a",), "a\n", True),
+        (("a",), "a\nb\n", False),
+        (("a", "b"), "a\n", False),
+        ((), "", True),
+        ((), "a\n", False),
+        (("a  <age>",), "a   12s\n", True),
+        (("a <age>",), "a 12s ago\n", False),
+        (("...",), "a\nb\n", True),
+        (("...", "b"), "a\nb\n", True),
+        (("...", "a"), "a\nb\n", False),
+        (("a", "...", "c"), "a\nb\nb\nc\n", True),
+        (("a", "...", "c"), "a\nc\n", True),
+        (("a", "...", "c"), "b\nc\n", False),
+        (("...", "b", "...", "b"), "b\n", False),
+        (("...", "b", "...", "b", "..."), "a\nb\nb\na\n", True),
+        (("...", "a", "b", "..."), "a\na\nb\n", True),
+        (("x-<id>-0 <ip> <none>",), "x-7k2a-0 10.0.0.1 <none>\n", True),
+        (("x-<id>-0",), "x-7K2A-0\n", False),
+        (("a.c",), "abc\n", False),
+    ],
+)
+def test_an_output_agrees_with_a_row_or_not(shown: tuple[str, ...], output: str, agree: bool) -> None:
+    assert matches(shown, output) is agree
+
+
+def test_a_word_that_stands_for_nothing_is_refused() -> None:
+    with pytest.raises(AssertionError, match="known: age"):
+        matches(("<anything>",), "a\n")

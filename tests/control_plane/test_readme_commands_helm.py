@@ -1,0 +1,78 @@
+"""What docs/install.md promises of the chart: upgrade, rollback and uninstall leave jobs and what they run alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from readme_node import joined
+from readme_story import Story
+
+from trainyard.objects import Json, name_of, uid_of
+from trainyard.testing.control_plane import ControlPlane
+from trainyard.testing.packages import ROOT
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+
+CHART = str(ROOT / "charts" / "trainyard")
+LEASE = "/apis/coordination.k8s.io/v1/namespaces/default/leases/trainyard-operator"
+JOBS = "/apis/tensorflow.org/v1alpha1/namespaces/default/tfjobs/example-job"
+CHILDREN = ("/apis/batch/v1", "jobs"), ("/api/v1", "pods"), ("/api/v1", "services"), ("/api/v1", "configmaps")
+
+
+def items(plane: ControlPlane, group: str, plural: str) -> list[Json]:
+    found: list[Json] = plane.ask("GET", f"{group}/namespaces/default/{plural}")[1]["items"]
+    return found
+
+
+def running(plane: ControlPlane) -> dict[str, str]:
+    """The job and all that it has, by uid, with the restarts of its pods."""
+    found = {uid_of(plane.ask("GET", JOBS)[1]): "TfJob"}
+    for group, plural in CHILDREN:
+        for one in items(plane, group, plural):
+            if one["metadata"].get("ownerReferences") and "tf-job-operator" not in name_of(one):
+                counts = [each["restartCount"] for each in one.get("status", {}).get("containerStatuses") or []]
+                found[uid_of(one)] = f"{plural} {name_of(one)} {counts}"
+    return found
+
+
+def leads(plane: ControlPlane, before: str) -> bool:
+    """Whether another operator than that one has taken the lease, and with it all jobs."""
+    holder = plane.ask("GET", LEASE)[1].get("spec", {}).get("holderIdentity") or ""
+    return bool(holder) and holder != before
+
+
+def holder(plane: ControlPlane) -> str:
+    return str(plane.ask("GET", LEASE)[1].get("spec", {}).get("holderIdentity") or "")
+
+
+def helm(plane: ControlPlane, *words: str) -> None:
+    ran = plane.run("helm", *words, "--wait")
+    assert ran.returncode == 0, ran.stderr
+
+
+def test_a_running_job_stays_through_upgrade_rollback_and_uninstall(tmp_path: Path) -> None:
+    with ControlPlane() as plane, joined(plane, tmp_path / "node"):
+        story = Story(plane, tmp_path)
+        helm(plane, "install", "tf-job", CHART, "--set", "cloud=gke")
+        plane.kubectl("create", "-f", str(ROOT / "examples" / "tf_job.yaml"))
+        story.wait(lambda: plane.ask("GET", JOBS)[1].get("status", {}).get("phase") == "Running", "the job runs")
+        story.wait(lambda: [one["status"]["phase"] for one in story.pods("*-0-*")] == ["Running"] * 3, "its pods run")
+        before, first = running(plane), holder(plane)
+        assert len(before) == 1 + 4 + 4 + 1 + 1
+
+        for words in (("upgrade", "tf-job", CHART, "--set", "cloud=azure"), ("rollback", "tf-job", "1")):
+            helm(plane, *words)
+            story.wait(lambda first=first: leads(plane, first), f"another operator leads after {words[0]}")
+            assert running(plane) == before
+            first = holder(plane)
+
+        helm(plane, "uninstall", "tf-job")
+        assert running(plane) == before
+        assert "tfjobs.tensorflow.org" in plane.kubectl("get", "crd")
+        assert items(plane, "/apis/apps/v1", "deployments") == []
+
+        helm(plane, "install", "tf-job", CHART, "--set", "cloud=gke")
+        story.pods_end("master-*", "0")
+        story.wait(lambda: plane.ask("GET", JOBS)[1]["status"].get("state") == "Succeeded", "the job succeeds")
+        assert set(running(plane)) == set(before)

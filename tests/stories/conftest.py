@@ -1,17 +1,50 @@
-"""A stage for each story: a whole cluster in this process. Its folder has a short path: a socket takes no long one."""
+"""A stage for each story, on each back end. Its folder has a short path: a socket takes no long one.
+
+A test that asks for a stage is made twice: `embedded`, and `real` with the marker `cluster`, unless the table in
+embedded_only.py has it.
+"""
 
 from __future__ import annotations
 
 import shutil
 import tempfile
 from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
+import embedded_only
 import pytest
+from back_ends import BOTH, Cluster, Embedded
+from real import Nodes, RealCluster
 from stage import Clock, Stage
 
-from trainyard.app.local import LocalCluster, Options
+from trainyard.app.local import Options
 from trainyard.server import Server
+from trainyard.testing.control_plane import ControlPlane
+from trainyard.testing.control_plane_fixtures import control_plane, installed
+
+__all__ = ["control_plane", "installed"]
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    own = any(mark.args[0] == "back_end" for mark in metafunc.definition.iter_markers("parametrize"))
+    if "back_end" in metafunc.fixturenames and not own:
+        metafunc.parametrize("back_end", BOTH)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """What the table has is not told on the real control plane."""
+    gone = [one for one in items if _back_end(one) == "real" and embedded_only.reason(one.nodeid)]
+    items[:] = [one for one in items if one not in gone]
+    config.hook.pytest_deselected(items=gone)
+
+
+def _back_end(item: pytest.Item) -> str:
+    return (
+        str(item.callspec.params.get("back_end", ""))
+        if isinstance(item, pytest.Function) and hasattr(item, "callspec")
+        else ""
+    )
 
 
 @pytest.fixture
@@ -40,15 +73,53 @@ def options(place: Path, network: str) -> Options:
     return Options(network=network, images=images, cache=place / "cache", say=list[str]().append, state=place)
 
 
+@pytest.fixture(scope="session")
+def nodes(installed: ControlPlane) -> Iterator[Nodes]:
+    """The nodes that have joined this process's control plane."""
+    with Nodes(installed, Clock()) as made:
+        yield made
+
+
 @pytest.fixture
-async def stage(place: Path, options: Options, checks: dict[tuple[str, str], object] | None) -> AsyncIterator[Stage]:
+def joined(back_end: str, request: pytest.FixtureRequest) -> Nodes | None:
+    """Nothing of the control plane is started for those who do not want it."""
+    return request.getfixturevalue("nodes") if back_end == "real" else None
+
+
+Told = AsyncIterator[tuple[Cluster, Clock]]
+
+
+@asynccontextmanager
+async def embedded(options: Options, checks: dict[tuple[str, str], object] | None) -> Told:
     clock = Clock()
-    cluster = LocalCluster(options, clock)
+    cluster = Embedded(options, clock)
     if checks is not None:
         cluster.server = Server({}, cluster.token, clock)
     async with cluster:
-        made = Stage(cluster, clock, place)
-        await made.open()
-        yield made
+        yield cluster, clock
         await cluster.stop(kill=True)
-        await made.close()
+
+
+@asynccontextmanager
+async def real(options: Options, nodes: Nodes) -> Told:
+    cluster = RealCluster(nodes, options)
+    try:
+        await cluster.start()
+        yield cluster, nodes.clock
+    finally:
+        await cluster.stop()
+
+
+@pytest.fixture
+async def stage(
+    place: Path, options: Options, checks: dict[tuple[str, str], object] | None, joined: Nodes | None
+) -> AsyncIterator[Stage]:
+    made: Stage | None = None
+    try:
+        async with real(options, joined) if joined else embedded(options, checks) as (cluster, clock):
+            made = Stage(cluster, clock, place)
+            await made.open()
+            yield made
+    finally:
+        if made is not None:
+            await made.close()

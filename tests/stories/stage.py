@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import socket
 import struct
 import time
@@ -22,13 +23,13 @@ from pathlib import Path
 from typing import Any
 
 from actors import PATIENCE, Actor, actor
+from back_ends import Cluster
 
 from trainyard import kinds
-from trainyard.app.local import LocalCluster
-from trainyard.client import Api, Request
+from trainyard.client import Api, ApiError, Request
 from trainyard.control import Operator
 from trainyard.core.model import CONFIG_MAP, DEPLOYMENT, JOB, POD, SERVICE, STATEFUL_SET
-from trainyard.objects import GVK, Json, condition, is_true, labels_of, name_of
+from trainyard.objects import GVK, Json, condition, is_true, labels_of, name_of, uid_of
 from trainyard.objects.labels import ATTEMPT, INDEX, OWNER, ROLE
 
 TFJOB = kinds.TFJOB.gvk
@@ -46,8 +47,8 @@ class Clock:
 class Noted(Api):
     """An Api that keeps what it sent, and may be told to fail before or after a short request was carried out."""
 
-    def __init__(self, url: str, token: str) -> None:
-        super().__init__(url, token)
+    def __init__(self, cluster: Cluster, token: str = "") -> None:
+        super().__init__(cluster.url, token or cluster.token, cluster.secure)
         self.sent: list[Request] = []
         self.before: Callable[[Request], None] = lambda request: None
         self.after: Callable[[Request], None] = lambda request: None
@@ -71,8 +72,9 @@ class Noted(Api):
 
 
 class Stage:
-    def __init__(self, cluster: LocalCluster, clock: Clock, folder: Path) -> None:
+    def __init__(self, cluster: Cluster, clock: Clock, folder: Path) -> None:
         self.cluster, self.clock, self.folder = cluster, clock, folder
+        self.namespace = cluster.home
         self.patience = PATIENCE
         self.kind = kinds.TFJOB
         self.entered: list[Actor] = []
@@ -154,25 +156,30 @@ class Stage:
         self.kind = kind
         for template in _templates(job["spec"]):
             template["spec"].setdefault("volumes", []).append(self.way())
-        return await self.api.create(kind.gvk, "default", job)
+        return await self.api.create(kind.gvk, self.namespace, job)
 
     async def edit(self, spec: Json, name: str = "story") -> Json:
         """A merge patch of the job's spec."""
-        return await self.api.patch(self.kind.gvk, "default", name, {"spec": spec})
+        return await self.api.patch(self.kind.gvk, self.namespace, name, {"spec": spec})
 
     def way(self) -> Json:
         """The volume that leads to the stage."""
         return {"name": "stage", "hostPath": {"path": str(self.folder)}}
 
-    async def visitor(self, namespace: str = "default", labels: Json | None = None, **container: Any) -> Actor:
+    async def visitor(self, namespace: str = "", labels: Json | None = None, **container: Any) -> Actor:
         """A pod of its own, that belongs to no job."""
         spec = {"containers": [actor(**container)], "volumes": [self.way()], "restartPolicy": "Never"}
         meta = {"name": "visitor", "labels": {ROLE: "visitor", **(labels or {})}}
-        await self.api.create(POD, namespace, {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec})
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec}
+        await self.api.create(POD, namespace or self.namespace, pod)
         return await self.actor("visitor")
 
+    async def another(self, namespace: str) -> str:
+        """Another namespace, of that name where nobody else has it."""
+        return await self.cluster.another(namespace)
+
     async def job(self, name: str = "story") -> Json:
-        return await self.api.get(self.kind.gvk, "default", name)
+        return await self.api.get(self.kind.gvk, self.namespace, name)
 
     async def until(self, true: Callable[[Json], object], gvk: GVK | None = None, name: str = "story") -> Json:
         """Wait until there is such an object, a job unless it is said what, and that holds of it."""
@@ -181,7 +188,7 @@ class Stage:
         try:
             async with asyncio.timeout(self.patience):
                 while True:
-                    listed = await self.api.list(gvk, "default", field_selector=field)
+                    listed = await self.api.list(gvk, self.namespace, field_selector=field)
                     for obj in listed["items"]:
                         if true(obj):
                             return dict(obj)
@@ -194,32 +201,35 @@ class Stage:
         job = await self.until(lambda job: is_true(_conditions(job), kind), name=name)
         return condition(_conditions(job), kind) or {}
 
-    async def gone(self, gvk: GVK, name: str) -> None:
-        """Wait until there is no such object."""
+    async def gone(self, gvk: GVK, name: str, uid: str = "") -> None:
+        """Wait until there is no such object; with a uid, until it is another one or none."""
         field = f"metadata.name={name}"
         async with asyncio.timeout(self.patience):
-            while (listed := await self.api.list(gvk, "default", field_selector=field))["items"]:
+            while True:
+                listed = await self.api.list(gvk, self.namespace, field_selector=field)
+                if not [one for one in listed["items"] if uid in ("", uid_of(one))]:
+                    return
                 await self._change(gvk, listed["metadata"]["resourceVersion"], field)
 
     async def nothing_left(self) -> None:
         """Wait until no child of any job is there."""
         for gvk in self.kind.owns:
-            for obj in (await self.api.list(gvk, "default", OWNER))["items"]:
+            for obj in (await self.api.list(gvk, self.namespace, OWNER))["items"]:
                 await self.gone(gvk, name_of(obj))
 
     async def _change(self, gvk: GVK, revision: str, field: str = "") -> None:
-        async with aclosing(self.api.watch(gvk, "default", revision, field_selector=field)) as lines:
+        async with aclosing(self.api.watch(gvk, self.namespace, revision, field_selector=field)) as lines:
             await anext(lines)
 
     async def children(self, gvk: GVK) -> dict[str, Json]:
-        return {name_of(one): one for one in (await self.api.list(gvk, "default", OWNER))["items"]}
+        return {name_of(one): one for one in (await self.api.list(gvk, self.namespace, OWNER))["items"]}
 
     async def pod(self, role: str, index: int = 0) -> Json:
         """The one pod of this slot that is not on its way out, as soon as there is one."""
         found: list[Json] = []
         async with asyncio.timeout(self.patience):
             while not found:
-                listed = await self.api.list(POD, "default", f"{OWNER},{ROLE}")
+                listed = await self.api.list(POD, self.namespace, f"{OWNER},{ROLE}")
                 found = [
                     one
                     for one in listed["items"]
@@ -232,13 +242,13 @@ class Stage:
         return found[0]
 
     async def logs(self, pod: str) -> str:
-        return b"".join([chunk async for chunk in self.api.logs("default", pod, self.kind.container)]).decode()
+        return b"".join([chunk async for chunk in self.api.logs(self.namespace, pod, self.kind.container)]).decode()
 
     async def _told(self) -> str:
         """What there is, for the message of a story that got stuck."""
         lines = []
         for gvk in (self.kind.gvk, *self.kind.owns):
-            for one in (await self.api.list(gvk, "default"))["items"]:
+            for one in (await self.api.list(gvk, self.namespace))["items"]:
                 lines.append(f"{gvk.kind} {name_of(one)}: {json.dumps(one.get('status', {}))}")
         return "\n".join(lines)
 
@@ -250,7 +260,7 @@ class Stage:
 
     async def operator(self, prepare: Callable[[Noted], None] = lambda api: None) -> tuple[Operator, Noted]:
         """A new operator in the place of the one before, and its own connection to the API server."""
-        old, self._operator_api = self._operator_api, Noted(self.cluster.server.url, self.cluster.token)
+        old, self._operator_api = self._operator_api, Noted(self.cluster)
         prepare(self._operator_api)
         operator = await self.cluster.start_operator(self._operator_api)
         if old is not None:
@@ -300,6 +310,11 @@ def _templates(part: Any) -> list[Json]:
     return own + [found for key, one in part.items() if key != "template" for found in _templates(one)]
 
 
+def place_of(refused: ApiError) -> str:
+    """What a refusal says, with paths as we write them: a real server puts the key of a map in brackets."""
+    return re.sub(r"\[([A-Za-z][\w-]*)\]", r".\1", refused.message)
+
+
 def _index(pod: Json) -> int:
     """Of the slot, or of the pod in its set."""
     labels = labels_of(pod)
@@ -328,6 +343,6 @@ def attempt_of(obj: Json) -> str:
 
 
 __all__ = [
-    "CONFIG_MAP", "CRD", "DEPLOYMENT", "JOB", "POD", "SERVICE", "STATEFUL_SET", "TFJOB", "Actor", "Clock", "Noted",
-    "Stage", "actor", "attempt_of", "looked", "replicas", "restarts", "tally", "tf_job",
+    "CONFIG_MAP", "CRD", "DEPLOYMENT", "JOB", "POD", "SERVICE", "STATEFUL_SET", "TFJOB", "Actor", "Clock", "Cluster",
+    "Noted", "Stage", "actor", "attempt_of", "looked", "place_of", "replicas", "restarts", "tally", "tf_job",
 ]  # fmt: skip

@@ -45,7 +45,7 @@ async def test_the_master_reaches_its_own_workers_and_nobody_else(stage: Stage, 
         assert (code, out, err) == (3, f"{name}\n", "oh\n")
     code, out, err = await master.ask(at("visitor", "echo in", 0.2))
     assert (code, out) == (255, "") and "forbidden (403)" in err
-    assert "system:serviceaccount:default:story-launcher" in err
+    assert f"system:serviceaccount:{stage.namespace}:story-launcher" in err
 
 
 def an_actor() -> str:
@@ -90,7 +90,7 @@ async def test_what_was_started_in_a_worker_goes_with_it_and_the_master_hears_of
 async def test_no_process_is_left_in_a_worker_of_a_job_that_is_stopped(stage: Stage, network: str, how: str) -> None:
     process, end = await remote(stage)
     if how == "deleted":
-        await stage.api.delete(stage.kind.gvk, "default", "story")
+        await stage.api.delete(stage.kind.gvk, stage.namespace, "story")
         await stage.nothing_left()
     else:
         await stage.edit({"suspend": True})
@@ -113,7 +113,7 @@ async def test_a_process_in_a_worker_outlives_who_has_started_it(stage: Stage) -
 async def test_the_account_of_a_job_may_do_nothing_else(stage: Stage) -> None:
     await CHAINER.begin(stage)
     master = await stage.actor("master")
-    there = "/api/v1/namespaces/default"
+    there = f"/api/v1/namespaces/{stage.namespace}"
     allowed = {
         f"{there}/pods/story-workerset-ws-0": 200,
         f"{there}/pods/story-workerset-ws-2": 403,
@@ -122,7 +122,7 @@ async def test_the_account_of_a_job_may_do_nothing_else(stage: Stage) -> None:
         f"{there}/secrets": 403,
         f"{there}/configmaps/story-assets": 403,
         "/api/v1/namespaces/kube-system/pods/story-workerset-ws-0": 403,
-        "/apis/kubeflow.org/v1alpha1/namespaces/default/chainerjobs/story": 403,
+        f"/apis/kubeflow.org/v1alpha1/namespaces/{stage.namespace}/chainerjobs/story": 403,
     }
     assert {path: await master.ask(f"answer({path!r})") for path in allowed} == allowed
     await stage.edit({"workerSets": {"ws": {"replicas": 3}}})

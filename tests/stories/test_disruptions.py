@@ -38,7 +38,7 @@ REASONS: dict[str, Json] = {
 async def says(stage: Stage, pod: Json, phase: str, state: Json, **more: Any) -> None:
     containers = [{"name": stage.kind.container, "restartCount": 0, "state": state}]
     status = {"phase": phase, "containerStatuses": containers, **more}
-    await stage.api.patch(POD, "default", name_of(pod), {"status": status}, "status")
+    await stage.api.patch(POD, stage.namespace, name_of(pod), {"status": status}, "status")
 
 
 async def begun(stage: Stage, name: str) -> Json:

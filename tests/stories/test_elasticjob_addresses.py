@@ -9,18 +9,18 @@ from stage import SERVICE, Actor, Stage
 ELASTIC = PLAYS["ElasticJob"]
 
 
-async def etcd(stage: Stage) -> tuple[Actor, str]:
-    """Somebody who listens where etcd would, in a namespace of their own; and the Service's address."""
-    await stage.cluster.namespace("elastic-job")
+async def etcd(stage: Stage) -> tuple[Actor, str, str]:
+    """Somebody who listens where etcd would, the namespace of their own, and the Service's address."""
+    namespace = await stage.another("elastic-job")
     ports = [{"name": "client-port", "port": 2379, "protocol": "TCP", "targetPort": 2379}]
     spec = {"ports": ports, "selector": {"app": "etcd"}}
     service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "etcd-service"}, "spec": spec}
-    made = await stage.api.create(SERVICE, "elastic-job", service)
+    made = await stage.api.create(SERVICE, namespace, service)
     listens = {"args": ["0.0.0.0:2379"], "ports": [{"containerPort": 2379}]}
-    server = await stage.visitor("elastic-job", {"app": "etcd"}, **listens)
+    server = await stage.visitor(namespace, {"app": "etcd"}, **listens)
     where = "(lambda host, port: (host, int(port)))(*sys.argv[-1].split(':'))"
     await server.ask(f"globals().__setitem__('door', socket.create_server({where}))")
-    return server, made["spec"]["clusterIP"]
+    return server, namespace, made["spec"]["clusterIP"]
 
 
 async def reaches(one: Actor, other: Actor, address: str) -> bool:
@@ -34,8 +34,8 @@ async def reaches(one: Actor, other: Actor, address: str) -> bool:
 @pytest.mark.parametrize("network", ["shared", "namespace"])
 @pytest.mark.parametrize("named", ["by name", "by address"])
 async def test_the_rendezvous_in_another_namespace_is_reached(stage: Stage, network: str, named: str) -> None:
-    server, address = await etcd(stage)
-    host = address if named == "by address" else "etcd-service.elastic-job"
+    server, namespace, address = await etcd(stage)
+    host = address if named == "by address" else f"etcd-service.{namespace}"
     await ELASTIC.begin(stage, rdzvEndpoint=f"{host}:2379")
     for index in (0, 1):
         assert await reaches(await stage.actor("worker", index), server, argument("rdzv_endpoint"))
@@ -47,13 +47,14 @@ class TestInItsNetwork:
         return "namespace"
 
     async def test_workers_and_services_are_found_by_all_their_names(self, stage: Stage) -> None:
-        server, _ = await etcd(stage)
+        server, there, _ = await etcd(stage)
+        here = stage.namespace
         await ELASTIC.begin(stage)
         one, other = await stage.actor("worker", 0), await stage.actor("worker", 1)
         await other.ask("globals().__setitem__('door', socket.create_server(('', 29500)))")
-        for name in ("story-worker-1", "story-worker-1.default", "story-worker-1.default.svc.cluster.local"):
+        for name in ("story-worker-1", f"story-worker-1.{here}", f"story-worker-1.{here}.svc.cluster.local"):
             assert await reaches(one, other, f"'{name}:29500'")
-        for name in ("etcd-service.elastic-job", "etcd-service.elastic-job.svc.cluster.local"):
+        for name in (f"etcd-service.{there}", f"etcd-service.{there}.svc.cluster.local"):
             assert await reaches(one, server, f"'{name}:2379'")
         assert await one.ask("socket.gethostname()") == "story-worker-0"
         await stage.edit({"replicaSpecs": {"Worker": {"replicas": 3}}})

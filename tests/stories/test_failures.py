@@ -120,7 +120,7 @@ class Scripted:
         pod = await self.stage.pod("master")
         containers = [{"name": "tensorflow", "restartCount": 0, "state": state}]
         status = {"phase": phase, "containerStatuses": containers, **more}
-        return await self.stage.api.patch(POD, "default", name_of(pod), {"status": status}, "status")
+        return await self.stage.api.patch(POD, self.stage.namespace, name_of(pod), {"status": status}, "status")
 
 
 async def test_out_of_memory_is_permanent_though_its_code_is_137(stage: Stage) -> None:
@@ -160,7 +160,7 @@ async def test_a_pod_that_somebody_deletes_is_replaced_and_not_counted(stage: St
     await stage.everybody()
     pod = await stage.pod(role)
     before = await stage.actor(role)
-    await stage.api.delete(POD, "default", name_of(pod))
+    await stage.api.delete(POD, stage.namespace, name_of(pod))
     await stage.happens(before.gone.is_set)
     await stage.gone(POD, name_of(pod))
     stage.later(0 if role == "master" else 10)

@@ -34,18 +34,18 @@ def options(place: Path, network: str) -> Options:
 async def account(stage: Stage) -> None:
     """The ServiceAccount of the test, with the rights in the chart."""
     reference = {"apiGroup": RBAC, "kind": "Role", "name": "tester"}
-    subject = {"kind": "ServiceAccount", "name": "tester", "namespace": "default"}
+    subject = {"kind": "ServiceAccount", "name": "tester", "namespace": stage.namespace}
     for gvk, rest in (
         (GVK("", "v1", "ServiceAccount", "serviceaccounts"), {}),
         (GVK(RBAC, "v1", "Role", "roles"), {"rules": [RULES]}),
         (GVK(RBAC, "v1", "RoleBinding", "rolebindings"), {"roleRef": reference, "subjects": [subject]}),
     ):
         obj = {"apiVersion": gvk.api_version, "kind": gvk.kind, "metadata": {"name": "tester"}, **rest}
-        await stage.api.create(gvk, "default", obj)
+        await stage.api.create(gvk, stage.namespace, obj)
 
 
-def pod() -> Json:
-    values = {"JOB": "tf-job-tfjob-test", "IMAGE": IMAGE, "SECONDS": "120", "MY_POD_NAMESPACE": "default"}
+def pod(namespace: str) -> Json:
+    values = {"JOB": "tf-job-tfjob-test", "IMAGE": IMAGE, "SECONDS": "120", "MY_POD_NAMESPACE": namespace}
     container = {
         "name": "test",
         "image": IMAGE,
@@ -72,9 +72,9 @@ def test_the_chart_gives_it_these_rights() -> None:
 async def test_it_trains_a_small_job_and_takes_it_away(stage: Stage) -> None:
     stage.patience = 120
     await account(stage)
-    await stage.api.create(POD, "default", pod())
+    await stage.api.create(POD, stage.namespace, pod(stage.namespace))
     ended = await stage.until(lambda one: one["status"].get("phase") in ("Succeeded", "Failed"), POD, "tester")
-    said = b"".join([chunk async for chunk in stage.api.logs("default", "tester", "test")]).decode()
+    said = b"".join([chunk async for chunk in stage.api.logs(stage.namespace, "tester", "test")]).decode()
     assert ended["status"]["phase"] == "Succeeded", said
     assert said == "ok: TfJob tf-job-tfjob-test Succeeded\n"
-    assert (await stage.api.list(TFJOB, "default"))["items"] == []
+    assert (await stage.api.list(TFJOB, stage.namespace))["items"] == []

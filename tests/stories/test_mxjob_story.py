@@ -97,7 +97,7 @@ async def test_a_permanent_end_of_any_replica_fails_the_job_at_once(stage: Stage
 @pytest.mark.parametrize("role", ["scheduler", "worker"])
 async def test_a_deleted_pod_restarts_the_gang_at_once_and_is_not_counted(stage: Stage, role: str) -> None:
     await DIST.begin(stage, backoffLimit=0)
-    await stage.api.delete(POD, "default", name_of(await stage.pod(role)))
+    await stage.api.delete(POD, stage.namespace, name_of(await stage.pod(role)))
     await stage.happens(lambda: lives(stage) == TWICE)
     job = await DIST.runs(stage)
     assert restarts(job) == 0 and {attempt_of(one) for one in (await stage.children(JOB)).values()} == {"1"}
@@ -221,7 +221,7 @@ async def test_under_the_other_group_it_is_the_same_job(stage: Stage) -> None:
 @pytest.mark.parametrize("what", ["Service mxjob-1kkf", "Job story-server-1kkf-0"])
 async def test_a_foreign_object_with_our_name_is_said_and_left_alone(stage: Stage, what: str) -> None:
     kind, name = what.split()
-    other = await stage.api.create(_foreign(kind)[0], "default", _foreign(kind)[1] | {"metadata": {"name": name}})
+    other = await stage.api.create(_foreign(kind)[0], stage.namespace, _foreign(kind)[1] | {"metadata": {"name": name}})
     operator, _ = await stage.operator()
     await stage.submit(mx_job(RuntimeId="1kkf"))
     said = await stage.condition("NameConflict")
@@ -230,8 +230,8 @@ async def test_a_foreign_object_with_our_name_is_said_and_left_alone(stage: Stag
     await stage.everybody(**rest)
     await looked(operator)
     gvk = _foreign(kind)[0]
-    assert uid_of(await stage.api.get(gvk, "default", name)) == uid_of(other)
-    await stage.api.delete(gvk, "default", name)
+    assert uid_of(await stage.api.get(gvk, stage.namespace, name)) == uid_of(other)
+    await stage.api.delete(gvk, stage.namespace, name)
     await stage.gone(gvk, name)
     stage.later(3600)
     await DIST.runs(stage)

@@ -91,7 +91,7 @@ async def test_a_forbidden_edit_of_a_running_job_changes_nothing_and_is_said(
     await looked(operator)
     assert api.writes == [] and stage.running() == play.cast
     assert {gvk: await stage.children(gvk) for gvk in children} == children
-    await stage.api.replace(stage.kind.gvk, "default", "story", (await stage.job()) | {"spec": before["spec"]})
+    await stage.api.replace(stage.kind.gvk, stage.namespace, "story", (await stage.job()) | {"spec": before["spec"]})
     await stage.until(lambda job: not is_true(job["status"]["conditions"], "SpecChangeIgnored"))
     await play.succeed(stage)
     assert {one.place for one in stage.entered} == {f"{role}-{index}" for role, index in play.slots}

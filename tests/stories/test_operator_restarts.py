@@ -138,7 +138,7 @@ async def test_a_job_deleted_in_the_middle_of_its_creation_goes_and_nothing_more
     await asyncio.wait_for(died.wait(), stage.patience)
     await stage.cluster.stop_operator()
     assert await stage.children(JOB)
-    await stage.api.delete(TFJOB, "default", "story")
+    await stage.api.delete(TFJOB, stage.namespace, "story")
     operator, api = await stage.operator()
     await stage.nothing_left()
     await stage.happens(lambda: not stage.running())

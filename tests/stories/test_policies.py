@@ -54,7 +54,7 @@ async def test_a_suspended_job_runs_nothing_and_goes_on_one_attempt_later(stage:
     done = await stage.pod("worker", 0)
     await (await stage.actor("worker", 0)).exit(0)
     await stage.until(lambda pod: pod["status"].get("phase") == "Succeeded", POD, name_of(done))
-    await stage.api.patch(TFJOB, "default", "story", {"spec": {"suspend": True}})
+    await stage.api.patch(TFJOB, stage.namespace, "story", {"spec": {"suspend": True}})
     await stage.condition("Suspended")
     await stage.happens(lambda: not stage.running())
     job = await stage.job()
@@ -66,7 +66,7 @@ async def test_a_suspended_job_runs_nothing_and_goes_on_one_attempt_later(stage:
     await looked(operator)
     assert api.writes == []
 
-    await stage.api.patch(TFJOB, "default", "story", {"spec": {"suspend": False}})
+    await stage.api.patch(TFJOB, stage.namespace, "story", {"spec": {"suspend": False}})
     await stage.happens(lambda: stage.running() == {"master": 1, "worker": 1, "ps": 1})
     job = await stage.until(lambda job: job["status"]["state"] == "Running")
     assert not is_true(job["status"]["conditions"], "Suspended") and "startTime" in job["status"]
@@ -82,7 +82,7 @@ async def test_a_job_suspended_while_its_master_waits_for_its_back_off_counts_th
     await stage.everybody()
     await (await stage.actor("master")).exit(137)
     await stage.condition("Restarting")
-    await stage.api.patch(TFJOB, "default", "story", {"spec": {"suspend": True}})
+    await stage.api.patch(TFJOB, stage.namespace, "story", {"spec": {"suspend": True}})
     await stage.condition("Suspended")
     await stage.happens(lambda: not stage.running())
     stage.later(3600)
@@ -90,12 +90,12 @@ async def test_a_job_suspended_while_its_master_waits_for_its_back_off_counts_th
     await looked(operator)
     assert not stage.running() and len(stage.entrances("master")) == 1
     for _ in range(3):  # and again, and again
-        await stage.api.patch(TFJOB, "default", "story", {"spec": {"suspend": False}})
+        await stage.api.patch(TFJOB, stage.namespace, "story", {"spec": {"suspend": False}})
         await stage.everybody()
-        await stage.api.patch(TFJOB, "default", "story", {"spec": {"suspend": True}})
+        await stage.api.patch(TFJOB, stage.namespace, "story", {"spec": {"suspend": True}})
         await stage.condition("Suspended")
         await stage.happens(lambda: not stage.running())
-    await stage.api.patch(TFJOB, "default", "story", {"spec": {"suspend": False}})
+    await stage.api.patch(TFJOB, stage.namespace, "story", {"spec": {"suspend": False}})
     await stage.everybody()
     job = await stage.job()
     assert (job["status"]["restarts"], job["status"]["resumes"]) == (1, 4)
@@ -105,12 +105,12 @@ async def test_a_job_suspended_while_its_master_waits_for_its_back_off_counts_th
 async def test_a_template_may_be_edited_while_suspended_and_holds_from_then_on(stage: Stage) -> None:
     await stage.submit(tf_job(replicas("MASTER")))
     await stage.actor("master")
-    await stage.api.patch(TFJOB, "default", "story", {"spec": {"suspend": True}})
+    await stage.api.patch(TFJOB, stage.namespace, "story", {"spec": {"suspend": True}})
     await stage.condition("Suspended")
     sets = (await stage.job())["spec"]["replicaSpecs"]
     sets[0]["template"]["spec"]["containers"][0]["env"].append({"name": "RATE", "value": "0.5"})
-    await stage.api.patch(TFJOB, "default", "story", {"spec": {"replicaSpecs": sets}})
-    await stage.api.patch(TFJOB, "default", "story", {"spec": {"suspend": None}})
+    await stage.api.patch(TFJOB, stage.namespace, "story", {"spec": {"replicaSpecs": sets}})
+    await stage.api.patch(TFJOB, stage.namespace, "story", {"spec": {"suspend": None}})
     await stage.happens(lambda: len(stage.entrances("master")) == 2)
     assert await (await stage.actor("master")).ask("os.environ['RATE']") == "0.5"
 
@@ -121,7 +121,7 @@ async def test_a_job_born_suspended_makes_nothing_until_it_is_resumed_and_then_b
     await stage.condition("Suspended")
     await looked(operator)
     assert [await stage.children(gvk) for gvk in (JOB, SERVICE, DEPLOYMENT)] == [{}, {}, {}]
-    await stage.api.patch(TFJOB, "default", "story", {"spec": {"suspend": False}})
+    await stage.api.patch(TFJOB, stage.namespace, "story", {"spec": {"suspend": False}})
     await stage.everybody()
     assert {attempt_of(one) for one in (await stage.children(JOB)).values()} == {"0"}
     assert "resumes" not in (await stage.job())["status"]
@@ -190,7 +190,7 @@ async def test_a_job_deleted_in_the_middle_goes_with_all_processes_and_nothing_i
     await stage.until(lambda one: one, DEPLOYMENT, f"tensorboard-{(await stage.job())['spec']['RuntimeId']}")
     await looked(operator)
     written = len(api.writes)
-    await stage.api.delete(TFJOB, "default", "story")
+    await stage.api.delete(TFJOB, stage.namespace, "story")
     await stage.gone(TFJOB, "story")
     await stage.nothing_left()
     await stage.happens(lambda: not stage.running())
@@ -206,14 +206,14 @@ async def test_a_job_that_is_held_by_somebodys_finalizer_gets_nothing_new(stage:
     await stage.everybody()
     await stage.everybody_is_said()
     operator, api = await stage.operator()
-    await stage.api.delete(TFJOB, "default", "story")
+    await stage.api.delete(TFJOB, stage.namespace, "story")
     pod = await stage.pod("master")
-    await stage.api.delete(POD, "default", name_of(pod))
+    await stage.api.delete(POD, stage.namespace, name_of(pod))
     await stage.gone(POD, name_of(pod))
     stage.later(60)
     await looked(operator)
     assert api.writes == [] and condition((await stage.job())["status"]["conditions"], "Failed") is None
-    await stage.api.patch(TFJOB, "default", "story", {"metadata": {"finalizers": None}})
+    await stage.api.patch(TFJOB, stage.namespace, "story", {"metadata": {"finalizers": None}})
     await stage.gone(TFJOB, "story")
     await stage.nothing_left()
     await stage.happens(lambda: not stage.running())

@@ -19,7 +19,7 @@ async def test_a_foreign_service_with_our_name_is_said_and_left_alone_and_the_jo
 ) -> None:
     meta = {"name": "tfjob-own1", "labels": {"of": "somebody"}}
     body = {"apiVersion": "v1", "kind": "Service", "metadata": meta, "spec": {"ports": [{"port": 80}]}}
-    other = await stage.api.create(SERVICE, "default", body)
+    other = await stage.api.create(SERVICE, stage.namespace, body)
     operator, _ = await stage.operator()
     await stage.submit(tf_job(**OWN))
     said = await stage.condition("NameConflict")
@@ -27,11 +27,11 @@ async def test_a_foreign_service_with_our_name_is_said_and_left_alone_and_the_jo
     await stage.everybody()  # everything else is made all the same
     stage.later(3600)
     await looked(operator)
-    assert await stage.api.get(SERVICE, "default", "tfjob-own1") == other
-    await stage.api.delete(SERVICE, "default", "tfjob-own1")
+    assert await stage.api.get(SERVICE, stage.namespace, "tfjob-own1") == other
+    await stage.api.delete(SERVICE, stage.namespace, "tfjob-own1")
     stage.later(3600)
     await stage.until(lambda job: not is_true(job["status"]["conditions"], "NameConflict"))
-    ours = await stage.api.get(SERVICE, "default", "tfjob-own1")
+    ours = await stage.api.get(SERVICE, stage.namespace, "tfjob-own1")
     assert ours["metadata"]["ownerReferences"][0]["uid"] == uid_of(await stage.job())
     await (await stage.actor("master")).exit(0)
     await stage.condition("Succeeded")
@@ -46,7 +46,7 @@ async def test_another_jobs_child_with_our_name_is_neither_taken_nor_swept(stage
         lambda job: is_true(job.get("status", {}).get("conditions"), "NameConflict"), TFJOB, "second"
     )
     assert "belongs to TfJob first" in (condition(job["status"]["conditions"], "NameConflict") or {})["message"]
-    await stage.api.delete(TFJOB, "default", "second")
+    await stage.api.delete(TFJOB, stage.namespace, "second")
     await stage.gone(TFJOB, "second")
     (child,) = (await stage.children(JOB)).values()
     assert child["metadata"]["ownerReferences"][0]["uid"] == uid_of(first)
@@ -72,10 +72,10 @@ async def test_an_edit_after_the_start_is_refused_and_says_what_to_do(
     sets = (await stage.job())["spec"]["replicaSpecs"]
     change(sets)
     with pytest.raises(Invalid) as refused:
-        await stage.api.patch(TFJOB, "default", "story", {"spec": {"replicaSpecs": sets}})
+        await stage.api.patch(TFJOB, stage.namespace, "story", {"spec": {"replicaSpecs": sets}})
     assert refused.value.code == 422 and said in refused.value.message
     assert "fixed once the job has started: suspend it and edit it then, or make a new job" in refused.value.message
-    await stage.api.patch(TFJOB, "default", "story", {"spec": {"cleanPodPolicy": "All"}})
+    await stage.api.patch(TFJOB, stage.namespace, "story", {"spec": {"cleanPodPolicy": "All"}})
     await (await stage.actor("master")).exit(0)
     await stage.condition("Succeeded")
     await stage.nothing_left()
@@ -129,20 +129,20 @@ class TestAnOlderServer:
         await stage.everybody_is_said()
         sets = (await stage.job())["spec"]["replicaSpecs"]
         sets[1]["replicas"] = 5
-        await stage.api.patch(TFJOB, "default", "story", {"spec": {"replicaSpecs": sets}})
+        await stage.api.patch(TFJOB, stage.namespace, "story", {"spec": {"replicaSpecs": sets}})
         said = await stage.condition("SpecChangeIgnored")
         assert "WORKER has 2 replicas, the spec now says 5" in said["message"]
         operator, _ = await stage.operator()
         await looked(operator)
         assert len(await stage.children(JOB)) == 4
         sets[1]["replicas"] = 2
-        await stage.api.patch(TFJOB, "default", "story", {"spec": {"replicaSpecs": sets}})
+        await stage.api.patch(TFJOB, stage.namespace, "story", {"spec": {"replicaSpecs": sets}})
         await stage.until(lambda job: not is_true(job["status"]["conditions"], "SpecChangeIgnored"))
 
     async def test_one_job_that_nobody_can_read_hurts_no_other(self, stage: Stage) -> None:
         for name, spec in (("a", "text"), ("b", []), ("c", {"replicaSpecs": {"MASTER": 1}}), ("d", None)):
             body = {"apiVersion": TFJOB.api_version, "kind": TFJOB.kind, "metadata": {"name": name}, "spec": spec}
-            await stage.api.create(TFJOB, "default", body)
+            await stage.api.create(TFJOB, stage.namespace, body)
         await stage.submit(tf_job())
         await stage.everybody()
         for name in "abcd":

@@ -25,7 +25,8 @@ LAST_WORDS = {
 
 
 async def why(stage: Stage, *words: str) -> str:
-    line = ["why", "story", "--kubeconfig", str(stage.cluster.write_kubeconfig()), *words]
+    where = ["--kubeconfig", str(stage.cluster.write_kubeconfig()), "--namespace", stage.namespace]
+    line = ["why", "story", *where, *words]
     result = await asyncio.to_thread(CliRunner().invoke, main, line, prog_name="trainyard")
     assert result.exit_code == 0, result.output
     return str(result.stdout)
@@ -46,11 +47,11 @@ async def test_workers_that_give_up_say_what_they_could_not_reach(stage: Stage, 
 async def test_nobody_at_the_address_is_said_while_the_workers_still_try(stage: Stage) -> None:
     await ELASTIC.begin(stage)
     page = await why(stage)
-    assert "there is no Service etcd in namespace default: its replicas cannot meet" in page
+    assert f"there is no Service etcd in namespace {stage.namespace}: its replicas cannot meet" in page
     assert "spec.rdzvEndpoint: etcd:2379" in page
     ports = {"ports": [{"port": 2379}], "selector": {"app": "etcd"}}
     await stage.api.create(
-        SERVICE, "default", {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "etcd"}, "spec": ports}
+        SERVICE, stage.namespace, {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "etcd"}, "spec": ports}
     )
     assert "no pod behind Service etcd is ready" in await why(stage)
     await stage.visitor(labels={"app": "etcd"})
@@ -62,7 +63,7 @@ async def test_nobody_at_the_address_is_said_while_the_workers_still_try(stage: 
 async def test_too_few_that_run_are_said_with_what_holds_up_the_others(stage: Stage) -> None:
     """One of two runs; somebody else has the name of the other."""
     job = elastic_job(rdzvEndpoint="10.0.0.1:2379", minReplicas=2)
-    await stage.api.create(POD, "default", _taken("story-worker-1"))
+    await stage.api.create(POD, stage.namespace, _taken("story-worker-1"))
     await stage.submit(job)
     await stage.everybody(worker=1)
     await stage.condition("NameConflict")

@@ -6,8 +6,6 @@ makes Jobs, Services and ConfigMaps here; that nothing else of it is missed is s
 
 from __future__ import annotations
 
-from collections import Counter
-
 from stage import CONFIG_MAP, JOB, SERVICE, Stage, looked, replicas, tf_job
 
 OPERATORS = (
@@ -24,7 +22,7 @@ OPERATORS = (
 async def test_a_life_without_failures_costs_its_objects_and_five(stage: Stage) -> None:
     """The README's job: a master, a worker and two default parameter servers."""
     operator, api = await stage.operator()
-    before, sent = Counter(stage.cluster.server.verbs), len(api.sent)
+    before, sent = stage.cluster.asked(), len(api.sent)
     await stage.submit(tf_job(replicas("MASTER"), replicas("WORKER"), {"replicas": 2, "tfReplicaType": "PS"}))
     await stage.happens(lambda: stage.running() == {"master": 1, "worker": 1})
     made = {gvk.kind: len(await stage.children(gvk)) for gvk in (JOB, SERVICE, CONFIG_MAP)}
@@ -33,7 +31,7 @@ async def test_a_life_without_failures_costs_its_objects_and_five(stage: Stage) 
     await stage.condition("Succeeded")
     await looked(operator)
 
-    after = Counter(stage.cluster.server.verbs)
+    after = stage.cluster.asked()
     cost = {verb: after[verb] - before[verb] for verb in OPERATORS}
     assert sum(cost.values()) == len(api.writes)
     assert {one.method for one in api.sent[sent:] if one.method != "GET"} == {"POST", "PATCH"}

@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 from plays import PLAYS, chainer_job, elastic_job, mx_job, worker_set
-from stage import Noted, Stage, looked, replicas, tf_job
+from stage import Cluster, Noted, Stage, looked, replicas, tf_job
 from test_tensorboard import board
 
 from trainyard import kinds
@@ -50,8 +50,8 @@ def right_of(request: Request) -> Right:
 class Judged(Noted):
     """A connection that remembers what it was not allowed."""
 
-    def __init__(self, url: str, token: str) -> None:
-        super().__init__(url, token)
+    def __init__(self, cluster: Cluster, token: str) -> None:
+        super().__init__(cluster, token)
         self.denied: list[str] = []
 
     async def send(self, request: Request) -> bytes:
@@ -76,7 +76,7 @@ async def install(stage: Stage, install: Install) -> str:
 async def operator(stage: Stage, one: Install) -> AsyncIterator[tuple[Operator, Judged]]:
     """An operator for these kinds, with these rights, instead of the one with all of them."""
     await stage.cluster.stop_operator()
-    api = Judged(stage.cluster.server.url, await install(stage, one))
+    api = Judged(stage.cluster, await install(stage, one))
     place = one.namespace if one.namespaced else ""
     made = Operator(api, kinds.served(one.kinds), Config(files=shipped()), place, stage.clock)
     try:
@@ -154,7 +154,7 @@ def never_sent(kind: Kind) -> set[Right]:
 @pytest.mark.parametrize("namespaced", [False, True], ids=["cluster", "namespaced"])
 @pytest.mark.parametrize("kind", kinds.EACH, ids=lambda kind: kind.gvk.kind)
 async def test_a_life_uses_every_right_of_its_kind_and_no_other(stage: Stage, kind: Kind, namespaced: bool) -> None:
-    place = "default" if namespaced else "trainyard"
+    place = stage.namespace if namespaced else "trainyard"
     async with operator(stage, Install(namespace=place, kinds=(kind,), namespaced=namespaced)) as (made, api):
         await LIVES[kind.gvk.kind](stage, made)
         await looked(made, jobs=0)

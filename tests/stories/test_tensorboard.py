@@ -37,10 +37,10 @@ class TestInItsNetwork:
         await stage.everybody()
         name = f"tensorboard-{(await stage.job())['spec']['RuntimeId']}"
         await available(stage, name)
-        service = await stage.api.get(SERVICE, "default", name)
+        service = await stage.api.get(SERVICE, stage.namespace, name)
         assert service["spec"]["ports"][0]["port"] == 80 and service["spec"]["type"] == "ClusterIP"
         worker = await stage.actor("worker")
-        for host in (service["spec"]["clusterIP"], name, f"{name}.default.svc.cluster.local"):
+        for host in (service["spec"]["clusterIP"], name, f"{name}.{stage.namespace}.svc.cluster.local"):
             assert "events.out.tfevents.1" in await worker.ask(f"fetch('http://{host}/')")
         await (await stage.actor("master")).exit(0)
         await stage.condition("Succeeded")
@@ -52,11 +52,11 @@ async def test_it_goes_while_the_job_is_suspended_and_comes_back(stage: Stage) -
     await stage.actor("master")
     name = f"tensorboard-{(await stage.job())['spec']['RuntimeId']}"
     await available(stage, name)
-    await stage.api.patch(TFJOB, "default", "story", {"spec": {"suspend": True}})
+    await stage.api.patch(TFJOB, stage.namespace, "story", {"spec": {"suspend": True}})
     await stage.gone(DEPLOYMENT, name)
     assert name in await stage.children(SERVICE)
     await stage.happens(lambda: not stage.running())
-    await stage.api.patch(TFJOB, "default", "story", {"spec": {"suspend": False}})
+    await stage.api.patch(TFJOB, stage.namespace, "story", {"spec": {"suspend": False}})
     await available(stage, name)
 
 
@@ -73,6 +73,6 @@ async def test_it_lives_until_the_job_is_deleted_unless_all_is_cleaned(stage: St
     if not stays:
         await stage.gone(DEPLOYMENT, name)
     assert (name in await stage.children(DEPLOYMENT)) == stays
-    await stage.api.delete(TFJOB, "default", "story")
+    await stage.api.delete(TFJOB, stage.namespace, "story")
     await stage.gone(DEPLOYMENT, name)
     await stage.nothing_left()

@@ -225,7 +225,7 @@ async def says(stage: Stage, role: str, words: str) -> None:
     pod = name_of(await stage.pod(role))
     await stage.until(lambda pod: pod["status"].get("phase") == "Running", POD, pod)
     async with asyncio.timeout(stage.patience):
-        async for chunk in stage.api.logs("default", pod, "tensorflow", follow=True, tail=0):
+        async for chunk in stage.api.logs(stage.namespace, pod, "tensorflow", follow=True, tail=0):
             if words.encode() in chunk:
                 return
     raise AssertionError(f"{pod} has ended and did not say {words!r}: {await stage.logs(pod)}")

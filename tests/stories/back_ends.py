@@ -1,0 +1,74 @@
+"""What a story is told on: the cluster in this process, or a real control plane that our node has joined.
+
+A back end runs the operator in this process either way. What makes pods, answers requests and places pods differs.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections import Counter
+from pathlib import Path
+from typing import Protocol
+
+import pytest
+
+from trainyard.app.local import LocalCluster
+from trainyard.client import Api
+from trainyard.control import Operator
+
+REAL = pytest.param("real", marks=pytest.mark.cluster)
+BOTH = ("embedded", REAL)
+DIFFERENT_CLOCK = "test_real_clock.py"
+
+
+class Cluster(Protocol):
+    """What a stage asks of its back end."""
+
+    secure: ssl.SSLContext | None
+    home: str
+    """The namespace of the story."""
+
+    @property
+    def api(self) -> Api: ...
+
+    @property
+    def url(self) -> str: ...
+
+    @property
+    def token(self) -> str: ...
+
+    async def another(self, namespace: str) -> str:
+        """Make another namespace for this story; its name, which is the given one where nobody else has it."""
+        ...
+
+    def asked(self) -> Counter[tuple[str, str]]:
+        """How often the operator, the node and the story have asked the API server so far, by verb and resource."""
+        ...
+
+    async def start_operator(self, api: Api | None = None) -> Operator: ...
+
+    async def stop_operator(self) -> None: ...
+
+    def look(self) -> None:
+        """Let all that goes by the story's clock look at it now."""
+        ...
+
+    def write_kubeconfig(self) -> Path: ...
+
+
+class Embedded(LocalCluster):
+    """All in this process; every controller goes by the story's clock."""
+
+    secure = None
+    home = "default"
+
+    @property
+    def url(self) -> str:
+        return self.server.url
+
+    async def another(self, namespace: str) -> str:
+        await self.namespace(namespace)
+        return namespace
+
+    def asked(self) -> Counter[tuple[str, str]]:
+        return Counter(self.server.verbs)

@@ -1,0 +1,34 @@
+"""Stories that are told on the embedded cluster alone, each with the reason. All others are told on both back ends.
+
+A name is a file, a test or a class in it, or one case of a test. test_back_ends.py finds what does not exist.
+"""
+
+from __future__ import annotations
+
+DEADLINE = "a ChainerJob's deadline is kept by kube-controller-manager, and by its clock: see test_real_clock.py"
+REASONS: dict[str, str] = {
+    "test_chainerjob_story.py::test_the_masters_own_deadline_wins": DEADLINE,
+    "test_every_kind.py::test_a_deadline_stops_everything_whatever_clean_pod_policy_says[ChainerJob]": DEADLINE,
+    "test_every_kind.py::test_a_deadline_stops_everything_whatever_clean_pod_policy_says[ChainerJob-alone]": DEADLINE,
+    "test_rights_story.py": "of a real server, tests/manifests/test_rights_on_a_real_cluster.py reads the audit log",
+    "test_older_server.py": "what is stored although it is wrong is made for a real server in tests/control_plane",
+    "test_refusals.py::TestAnOlderServer": "as in test_older_server.py",
+}
+
+
+def case(node: str) -> str:
+    """The name of a test, as pytest has it, without its folder and its back end."""
+    name = node.rpartition("/")[2]
+    return name.replace("[embedded]", "").replace("[real]", "").replace("[embedded-", "[").replace("[real-", "[")
+
+
+def names(node: str) -> list[str]:
+    """All that the table may call this test, the widest first."""
+    whole = case(node)
+    parts = whole.partition("[")[0].split("::")
+    return [*("::".join(parts[:end]) for end in range(1, len(parts) + 1)), whole]
+
+
+def reason(node: str) -> str:
+    """Why this test is told on the embedded cluster alone; empty when it is told on both."""
+    return next((REASONS[name] for name in names(node) if name in REASONS), "")

@@ -1,0 +1,120 @@
+"""Kueue's part, played: what its job integration does to a job of ours, with the same updates.
+
+Rules:
+- It holds a job back by `suspend: true`, which the user or its webhook has set.
+- It admits by one update: what the flavors say goes into the pod templates, counts may become smaller, and
+  `suspend` becomes false.
+- It evicts by one update, too: `suspend: true` and the templates and counts as they were before.
+- It looks at conditions, counts and pods, and asks nobody.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from stage import POD, Stage
+
+from trainyard.client import Conflict
+from trainyard.objects import Json, name_of, uid_of
+from trainyard.objects.labels import OWNER, ROLE
+
+QUEUE = {"kueue.x-k8s.io/queue-name": "team-queue"}
+OVER = ("Succeeded", "Failed")
+
+
+@dataclass(frozen=True)
+class Flavor:
+    """What an admission adds to a pod template."""
+
+    name: str
+    gates: tuple[str, ...] = ()
+    counts: Mapping[str, int] = field(default_factory=dict)  # by role in lower case: partial admission
+
+    @property
+    def label(self) -> dict[str, str]:
+        return {"kueue.x-k8s.io/podset": self.name}
+
+    @property
+    def annotation(self) -> dict[str, str]:
+        return {"kueue.x-k8s.io/workload": f"admitted-{self.name}"}
+
+    @property
+    def selector(self) -> dict[str, str]:
+        return {"kubernetes.io/os": "linux"}
+
+    @property
+    def toleration(self) -> Json:
+        return {"key": "example.com/flavor", "operator": "Equal", "value": self.name, "effect": "NoSchedule"}
+
+    def put_into(self, template: Json) -> None:
+        meta, spec = template.setdefault("metadata", {}), template["spec"]
+        meta["labels"] = {**(meta.get("labels") or {}), **self.label}
+        meta["annotations"] = {**(meta.get("annotations") or {}), **self.annotation}
+        spec["nodeSelector"] = {**(spec.get("nodeSelector") or {}), **self.selector}
+        spec["tolerations"] = [*(spec.get("tolerations") or []), self.toleration]
+        if self.gates:
+            spec["schedulingGates"] = [{"name": gate} for gate in self.gates]
+
+
+def pod_sets(spec: Json) -> dict[str, Json]:
+    """By role in lower case, what has a template and maybe a count."""
+    found = {}
+    for item in spec.get("replicaSpecs") or () if isinstance(spec.get("replicaSpecs"), list) else ():
+        found[str(item.get("tfReplicaType") or item.get("mxReplicaType")).lower()] = item
+    named = spec["replicaSpecs"] if isinstance(spec.get("replicaSpecs"), dict) else spec.get("workerSets") or {}
+    found |= {name.lower(): one for name, one in named.items()}
+    return found | ({"master": spec["master"]} if "master" in spec else {})
+
+
+class Kueue:
+    """It manages the job of a stage."""
+
+    def __init__(self, stage: Stage) -> None:
+        self.stage = stage
+        self.original: Json = {}  # the pod sets as the Workload remembers them
+
+    async def admit(self, flavor: Flavor) -> None:
+        def start(spec: Json) -> None:
+            self.original = copy.deepcopy(pod_sets(spec))
+            for role, one in pod_sets(spec).items():
+                flavor.put_into(one["template"])
+                if role in flavor.counts:
+                    one["replicas"] = flavor.counts[role]
+            spec["suspend"] = False
+
+        await self._update(start)
+
+    async def evict(self) -> None:
+        def stop(spec: Json) -> None:
+            spec["suspend"] = True
+            for role, one in pod_sets(spec).items():
+                before = copy.deepcopy(self.original[role])
+                one["template"] = before["template"]
+                if "replicas" in before:
+                    one["replicas"] = before["replicas"]
+
+        await self._update(stop)
+
+    async def _update(self, change: Callable[[Json], None]) -> None:
+        """One PUT of the whole job, again when it was changed meanwhile."""
+        while True:
+            job = await self.stage.job()
+            change(job["spec"])
+            try:
+                await self.stage.api.replace(self.stage.kind.gvk, self.stage.namespace, name_of(job), job)
+            except Conflict:
+                continue
+            return
+
+    async def pods(self) -> list[Json]:
+        """Pods of the job that run or will."""
+        label = f"{OWNER}={uid_of(await self.stage.job())}"
+        listed = (await self.stage.api.list(POD, self.stage.namespace, f"{label},{ROLE}"))["items"]
+        return [one for one in listed if one["status"].get("phase") not in OVER]
+
+    async def ungate(self) -> None:
+        """Topology was found: the pods may be scheduled."""
+        for pod in await self.pods():
+            await self.stage.api.patch(POD, self.stage.namespace, name_of(pod), {"spec": {"schedulingGates": None}})

@@ -1,0 +1,40 @@
+"""Which story is told where."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import embedded_only
+import pytest
+from back_ends import DIFFERENT_CLOCK
+from stage import Stage
+
+
+@pytest.fixture(scope="module")
+def collected() -> list[str]:
+    """Every test in this folder, as pytest names it."""
+    folder = Path(__file__).parent
+    argv = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", str(folder)]
+    done = subprocess.run(argv, capture_output=True, text=True, check=True, cwd=folder.parents[1])
+    return [line for line in done.stdout.splitlines() if "::" in line]
+
+
+def test_what_is_told_on_the_embedded_cluster_alone_exists(collected: list[str]) -> None:
+    named = {name for line in collected for name in embedded_only.names(line)}
+    assert set(embedded_only.REASONS) - named == set()
+
+
+def test_every_other_story_is_told_on_both(collected: list[str]) -> None:
+    told = {end: {embedded_only.case(line) for line in collected if f"[{end}" in line} for end in ("embedded", "real")}
+    alone = {name for name in told["embedded"] if embedded_only.reason(name)}
+    own = {name for name in told["real"] if name.startswith(DIFFERENT_CLOCK)}
+    assert alone and own and len(told["real"]) > len(alone)
+    assert told["embedded"] - alone == told["real"] - own
+
+
+async def test_a_stage_says_where_it_is(stage: Stage, back_end: str) -> None:
+    """That a story of the real back end is told there."""
+    version = await stage.api.request("GET", "/version")
+    assert (b"trainyard" in version) == (back_end == "embedded"), version

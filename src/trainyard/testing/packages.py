@@ -1,8 +1,8 @@
-"""Writes the generated parts of deploy/, config/ and charts/trainyard, and docs/rbac.md: make manifests
+"""Writes the generated parts of deploy/, config/ and charts/trainyard, an example and docs/rbac.md: make manifests
 
 Rules for this file:
 - Every object comes from app/installation.py; here is only which file it stands in, and what it is called there.
-- The three are one operator under the names of the documents that print their commands. A cluster takes one of them.
+- The four are one operator under the names of the documents that print their commands. A cluster takes one of them.
 """
 
 from __future__ import annotations
@@ -46,10 +46,24 @@ CONFIG = Install(
 )
 """`kubectl apply -k config/default`, of the ElasticJob README: the kinds that need nothing sensitive."""
 
+MXNET = Install(
+    namespace="default",
+    kinds=(kinds.MXJOB,),
+    names=Names(
+        operator="mx-job-operator",
+        role="mx-job-operator",
+        binding="mx-job-operator",
+        lease_role="mx-job-operator-leader-election",
+        lease_binding="mx-job-operator-leader-election",
+    ),
+)
+"""`kubectl create -f examples/mx_operator_deploy.yaml`, of the MxJob README: its kind alone, all in one file."""
+
 
 def written(root: Path = ROOT) -> dict[Path, str]:
     """Every generated file as it should be."""
-    found = {**_deploy(), **_config(), **_chart(), "docs/rbac.md": page()}
+    whole = {"examples/mx_operator_deploy.yaml": _documents(installation.objects(MXNET))}
+    found = {**_deploy(), **_config(), **_chart(), **whole, "docs/rbac.md": page()}
     return {root / path: text for path, text in found.items()}
 
 

@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from trainyard.core import changes, policy, status
 from trainyard.core import judge as verdicts
-from trainyard.core.job import End, Family, Job, Kind, Memory, Replica, RoleMemory, Verdict
+from trainyard.core.job import NO_POD, End, Family, Job, Kind, Memory, Replica, RoleMemory, Verdict
 from trainyard.core.model import Create, Delete, Event, Patch, Plan, Ref, Refusal, Seen
 from trainyard.core.read import changed, is_fixed, read
 from trainyard.objects import Json
@@ -254,7 +254,8 @@ class _Pass:
         reason, text = (verdict.reason, verdict.message) if suspended else ("JobResumed", "")
         conditions.set("Suspended", suspended, reason, text)
         runs = not verdict.over and any(replica.state == "Running" for replica in self.replicas)
-        text = "; ".join(["at least one replica runs" if runs else verdict.message, *_stuck(self.replicas)])
+        stuck = [] if verdict.over else self._podless()
+        text = "; ".join(["at least one replica runs" if runs else verdict.message, *_stuck(self.replicas), *stuck])
         conditions.set("Running", runs, "JobRunning" if runs else verdict.reason, text)
         judged = job.kind.judged(job)
         lost = [r for r in self.replicas if r.state == "Failed" and r.slot not in judged]
@@ -271,6 +272,27 @@ class _Pass:
             end = "Succeeded" if verdict.stage == "Succeeded" else "Failed"
             conditions.set(end, True, verdict.reason, verdict.message)
 
+
+    def _podless(self) -> list[str]:
+        """Kubernetes is to make pods for a child and has made none for long: only the child's events say why.
+
+        Long is counted from the newest pod, so a job whose thousand pods come one after the other is not spoken of.
+        """
+        waits = [r for r in self.replicas if r.why == NO_POD and r.child is not None]
+        if not waits:
+            return []
+        pods = (pod.created for pods in self.family.pods.values() for pod in pods)
+        when = max(*(r.child.created for r in waits if r.child), *pods, 0.0) + PODLESS_SECONDS
+        if self.now < when:
+            self.whens.append(when)
+            return []
+        slot, child = waits[0].slot, waits[0].child
+        name = f"{child.kind} {child.name}" if child else ""
+        return [f"{slot.role} {slot.index} waits: {name} has no pod, and its events say why"]
+
+
+PODLESS_SECONDS = 30.0
+"""How long Kubernetes may take to make a pod before that is worth a word."""
 
 STUCK = frozenset(
     {

@@ -157,6 +157,10 @@ class End:
     message: str = ""  # what the container, or its own controller, said last
 
 
+NO_POD = "has no pod yet"
+"""Why a replica does not run whose pod Kubernetes is to make."""
+
+
 class Replica(NamedTuple):
     """One slot, observed."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trainyard.core.children import Container, containers
-from trainyard.core.job import End, Job
+from trainyard.core.job import NO_POD, End, Job
 from trainyard.core.model import Child, Slot
 
 
@@ -55,7 +55,7 @@ def succeeded(job: Job, slot: Slot, pod: Child, judged: bool) -> bool:
 def life(job: Job, slot: Slot, pod: Child | None) -> tuple[str, str]:
     """Starting or Running, and why it does not run."""
     if pod is None:
-        return "Starting", "has no pod yet"
+        return "Starting", NO_POD
     ours = speaker(job, slot, pod)
     if ours and ours.state == "running" and not pod.deleting:
         return "Running", ""

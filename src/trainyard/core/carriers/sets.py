@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trainyard.core.carriers.ends import crash, life, restarts
-from trainyard.core.job import Carrier, Family, Job, Replica
+from trainyard.core.job import NO_POD, Carrier, Family, Job, Replica
 from trainyard.core.model import STATEFUL_SET, Patch, Ref, Slot
 from trainyard.objects import Json
 from trainyard.objects.labels import OWNER
@@ -20,7 +20,7 @@ def observe_set(job: Job, slot: Slot, family: Family) -> Replica:
         return found._replace(why="is being replaced")
     lives = [life(job, slot, pod) for pod in pods]
     runs = any(state == "Running" for state, _ in lives)
-    waits = next((why for state, why in lives if state != "Running"), "" if lives else "has no pod yet")
+    waits = next((why for state, why in lives if state != "Running"), "" if lives else NO_POD)
     crashed = next((text for pod in pods if (text := crash(pod))), "")
     return found._replace(state="Running" if runs else "Starting", why=waits, crash=crashed)
 

@@ -63,12 +63,15 @@ class Running:
         self.address = self.house.network.allot(self.pod)
         self._starter = Starter(self.house, self.pod, self.folder, self.address)
         self._announce()
-        if (self.pod.get("metadata") or {}).get("deletionTimestamp"):
+        deleting = bool(self.pod["metadata"].get("deletionTimestamp"))
+        if deleting:
             self.seen(self.pod)  # before anything is started
         for name in self._lost:
             self.feed(Ended(self.house.now(), name, 137, *LOST))
-        if not self.life.over:
+        if not self._lost and not deleting:
             self.feed(Tick(self.house.now()))
+            if self.life.over:  # in a former life, which was killed before it could say so
+                self._finish(deleting=False)
 
     def seen(self, pod: Json) -> None:
         """The object has changed. Of its changes only deletion concerns a pod that is placed."""

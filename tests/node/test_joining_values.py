@@ -1,0 +1,161 @@
+"""What a joined node computes: pods of its former life, its Node object, whom it lets in. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from trainyard.app.joining import Life, host_name
+from trainyard.node import lifecycle
+from trainyard.node.doors import API_SERVERS, stranger
+from trainyard.node.lifecycle import At, Container, Ended, Pod, Start, Stop, Tick
+from trainyard.node.network import Outside
+from trainyard.node.registration import CORDONED, MADE, Member, marked, node_object, node_status
+from trainyard.node.returning import LOST, returned
+from trainyard.objects import Json, condition
+
+THEN, LATER = "2026-11-21T12:00:00Z", "2026-11-21T12:05:00Z"
+AT = 1795262400.0  # THEN
+
+
+def told(name: str = "main", restarts: int = 0, last: Json | None = None, **state: Json) -> Json:
+    found = {"name": name, "state": state, "restartCount": restarts, "containerID": "trainyard://u/main/1"}
+    return found | ({"lastState": {"terminated": last}} if last else {})
+
+
+def ended(code: int) -> Json:
+    return {"exitCode": code, "reason": "Error" if code else "Completed", "startedAt": THEN, "finishedAt": LATER}
+
+
+def life(policy: str = "Never", *containers: Container) -> Pod:
+    return Pod("p_default", "u", policy, containers or (Container("main"),))
+
+
+def back(policy: str, *statuses: Json, containers: tuple[Container, ...] = (), **more: Any) -> tuple[Pod, list[object]]:
+    """The pod when the node has come back to it, and what must be done."""
+    seen, lost = returned(life(policy, *containers), {"containerStatuses": list(statuses), "startTime": THEN, **more})
+    actions: list[object] = []
+    events = [Ended(AT + 600, name, 137, *LOST) for name in lost] or [Tick(AT + 600)]
+    for event in events:
+        seen, more_actions = lifecycle.step(seen, event)
+        actions += more_actions
+    return seen, actions
+
+
+RUNNING = told(running={"startedAt": THEN})
+
+
+def test_a_pod_that_nobody_began_is_as_new() -> None:
+    waiting = {"name": "main", "state": {"waiting": {"reason": "ContainerCreating"}}, "restartCount": 0}
+    assert returned(life(), {"containerStatuses": [waiting], "startTime": THEN}) == (life(), ())
+    assert returned(life(), {}) == (life(), ())
+
+
+def test_what_may_run_once_is_not_run_twice() -> None:
+    pod, actions = back("Never", RUNNING)
+    assert pod.over and not [one for one in actions if isinstance(one, Start)]
+    last = pod.named("main").last
+    assert last is not None and (last.code, last.reason, last.started) == (137, LOST[0], AT)
+
+
+@pytest.mark.parametrize("policy", ["OnFailure", "Always"])
+def test_what_may_run_again_is_run_again_and_counted(policy: str) -> None:
+    pod, actions = back(policy, RUNNING)
+    assert [one for one in actions if isinstance(one, Start)] == [Start("main", 2)]
+    assert (pod.named("main").restarts, pod.began) == (1, AT)
+
+
+def test_many_restarts_make_the_next_one_wait() -> None:
+    pod, actions = back("Always", told(restarts=4, last=ended(1), waiting={"reason": "CrashLoopBackOff"}))
+    one = pod.named("main")
+    assert one.at is At.STARTING and one.run == 6  # ten minutes later it is due
+    recent = ended(1) | {"finishedAt": "2026-11-21T12:09:59Z"}
+    pod, actions = back("Always", told(restarts=4, last=recent, waiting={"reason": "CrashLoopBackOff"}))
+    assert pod.named("main").at is At.PAUSING and pod.named("main").restarts == 4
+    assert not [one for one in actions if isinstance(one, Start)]
+
+
+def test_what_had_ended_stays_ended() -> None:
+    pod, actions = back("OnFailure", told(terminated=ended(0)))
+    assert pod.over and not [one for one in actions if isinstance(one, Start)]
+    pod, actions = back("OnFailure", told(terminated=ended(3)))
+    assert [one for one in actions if isinstance(one, Start)] == [Start("main", 2)]
+    first = pod.named("main").last
+    assert first is not None and first.code == 3
+
+
+def test_init_containers_that_have_succeeded_are_not_run_again() -> None:
+    containers = (Container("first", init=True), Container("main"))
+    inits = [told("first", terminated=ended(0))]
+    pod, actions = back("Never", containers=containers, initContainerStatuses=inits)
+    assert [one for one in actions if isinstance(one, Start)] == [Start("main", 1)]
+    assert pod.named("first").at is At.ENDED
+
+
+def test_a_deletion_that_waited_starts_nothing() -> None:
+    seen, lost = returned(life("Always"), {"containerStatuses": [RUNNING]})
+    seen, actions = lifecycle.step(seen, Stop(AT, 30.0))
+    for name in lost:
+        seen, more = lifecycle.step(seen, Ended(AT, name, 137, *LOST))
+        actions += more
+    assert seen.over and not [one for one in actions if isinstance(one, Start)]
+
+
+def test_a_node_object_says_who_made_it_and_what_it_keeps_away() -> None:
+    taint = {"key": "laptop", "value": "true", "effect": "NoSchedule"}
+    node = node_object("here", Member(taints=[taint]))
+    assert marked(node, MADE) and not marked(node, CORDONED) and node["spec"]["taints"] == [taint]
+    assert node["metadata"]["labels"]["kubernetes.io/hostname"] == "here" and node_object("x", Member())["spec"] == {}
+
+
+def test_a_status_keeps_the_conditions_of_others_and_the_times_of_its_own() -> None:
+    other = {"type": "NetworkUnavailable", "status": "False", "reason": "RouteCreated"}
+    first = node_status(10250, Member(more={"nvidia.com/gpu": "2"}), [other], AT)
+    second = node_status(10250, Member(), first["conditions"], AT + 300)
+    ready = condition(second["conditions"], "Ready")
+    assert ready is not None and (ready["lastTransitionTime"], ready["lastHeartbeatTime"]) == (THEN, LATER)
+    assert (
+        other in second["conditions"]
+        and first["capacity"]["nvidia.com/gpu"] == "2" == first["allocatable"]["nvidia.com/gpu"]
+    )
+    gone = condition(node_status(10250, Member(), second["conditions"], AT + 300, stopping=True)["conditions"], "Ready")
+    assert gone is not None and (gone["status"], gone["lastTransitionTime"]) == ("False", LATER)
+    assert {one["type"] for one in first["addresses"]} == {"InternalIP"}  # a Hostname would be tried first
+
+
+@pytest.mark.parametrize("name", API_SERVERS)
+def test_the_api_server_is_known_by_its_name(name: str) -> None:
+    assert stranger({"subject": ((("organizationName", "x"),), (("commonName", name),))}, API_SERVERS) == ""
+
+
+@pytest.mark.parametrize("shown", [None, {}, {"subject": ()}, {"subject": ((("commonName", "ann"),),)}])
+def test_nobody_else_is(shown: object) -> None:
+    assert stranger(shown, API_SERVERS)
+
+
+def test_a_life_knows_that_it_lives_and_that_others_on_this_machine_are_over() -> None:
+    mine = Life.new("here")
+    assert Life.read(mine.text) == mine and not mine.dead()
+    name, machine, process, word = mine.text.split("_")
+    pid, start = process.split(".")
+    assert Life.read(f"{name}_{machine}_{pid}.{int(start) - 1}_{word}").dead()  # its number is ours now
+    assert not Life.read(f"{name}_other.1_{pid}.1_{word}").dead()  # of another machine nobody can know
+    for text in ("", "here", "here_x", f"here_{machine}__", f"here_{machine}_x.y_z", "a_b_c_d_e"):
+        assert not Life.read(text).dead()
+    assert host_name() == host_name().lower() and host_name()
+
+
+def test_the_ranges_of_services_are_told_and_those_around_the_pods_are_not_taken() -> None:
+    from trainyard.node.names import Directory
+    from trainyard.node.namespaced import NamespaceNetwork
+    from trainyard.node.sandbox import Sandbox
+
+    def ranges(*services: str) -> list[str]:
+        sandbox = Sandbox("namespace", lambda *_: None, lambda: None)
+        network = NamespaceNetwork(sandbox, Directory(), print, Outside(services=services))
+        around = network.variables({"metadata": {"name": "p", "namespace": "default"}})["no_proxy"].split(",")
+        return [one for one in around if "/" in one]
+
+    assert ranges("10.0.0.0/16", "fd00::/108") == ["10.244.0.0/16", "10.0.0.0/16"]
+    assert ranges("10.0.0.0/8") == ["10.244.0.0/16"]

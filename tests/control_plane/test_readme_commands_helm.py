@@ -1,4 +1,7 @@
-"""What docs/install.md promises of the chart: upgrade, rollback and uninstall leave jobs and what they run alone."""
+"""What docs/install.md promises of the chart: upgrade, rollback and uninstall leave jobs and what they run alone.
+
+And what docs/readme-commands.md says of forms that are gone: they are.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from pathlib import Path
 import pytest
 from readme_node import joined
 from readme_story import Story
+from readme_table import PAGE, rows
 
 from trainyard.objects import Json, name_of, uid_of
 from trainyard.testing.control_plane import ControlPlane
@@ -76,3 +80,18 @@ def test_a_running_job_stays_through_upgrade_rollback_and_uninstall(tmp_path: Pa
         story.pods_end("master-*", "0")
         story.wait(lambda: plane.ask("GET", JOBS)[1]["status"].get("state") == "Succeeded", "the job succeeds")
         assert set(running(plane)) == set(before)
+
+
+@pytest.mark.parametrize("line", [row.line for row in rows(PAGE.read_text()) if row.why.startswith("Helm 2")])
+def test_helm_does_not_take_the_form_of_the_readme_any_more(control_plane: ControlPlane, line: str) -> None:
+    (row,) = (one for one in rows(PAGE.read_text()) if (one.readme, one.line) == ("TfJob", line))
+    printed = row.printed.replace("${CHART}", CHART).replace("<gke or azure>", "gke")
+    ran = control_plane.run(*printed.split())
+    assert ran.returncode != 0 and "must either provide a name" in ran.stderr
+
+
+def test_the_old_proxy_path_leads_nowhere(installed: ControlPlane) -> None:
+    ran = installed.run("kubectl", "get", "--raw", "/api/v1/proxy/namespaces/default/services/kubernetes:443/")
+    assert ran.returncode != 0 and "NotFound" in ran.stderr
+    now = installed.run("kubectl", "get", "--raw", "/api/v1/namespaces/default/services/kubernetes:443/proxy/")
+    assert "no endpoints available for service" in now.stderr

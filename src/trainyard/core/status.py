@@ -137,7 +137,7 @@ def written(
 ) -> Json:
     """The whole status as it is written. `memory` is what is to be remembered from now on."""
     own = job.kind.report(replace(job, memory=memory), verdict, tally)
-    status: Json = {**own, "conditions": list(memory.conditions)}
+    status: Json = {**own, **_ready(job, tally), "conditions": list(memory.conditions)}
     meta = job.wire.get("metadata", {})
     if isinstance(meta.get("generation"), int):
         status["observedGeneration"] = meta["generation"]
@@ -156,6 +156,15 @@ def written(
     if memory.roles:
         status["roles"] = {name: _role_wire(role) for name, role in memory.roles.items()}
     return status
+
+
+def _ready(job: Job, tally: Mapping[str, Mapping[str, int]]) -> Json:
+    """How many replicas run, of how many: for people who list jobs. It changes only when the counts beside it do, so it
+    costs no write; where one object carries a whole role, no count of its replicas is kept, and so none is told."""
+    if any(job.carrier(role.name).whole for role in job.roles):
+        return {}
+    running = sum(states.get("Running", 0) for states in tally.values())
+    return {"ready": f"{running}/{sum(role.replicas for role in job.roles)}"}
 
 
 def _role_wire(role: RoleMemory) -> Json:
@@ -177,5 +186,7 @@ def _headline(status: Json) -> object:
     listed = status.get("conditions")
     given = listed if isinstance(listed, list) else []
     words = [(c.get("type"), c.get("status"), c.get("reason")) for c in given if isinstance(c, dict)]
-    rest = {key: value for key, value in status.items() if key not in ("conditions", "restarts", "replicaStatuses")}
+    rest = {
+        key: value for key, value in status.items() if key not in ("conditions", "restarts", "ready", "replicaStatuses")
+    }
     return words, rest

@@ -31,7 +31,7 @@ from trainyard.core import (
 from trainyard.core.model import CONFIG_MAP, JOB, POD, RBAC_ROLE, ROLE_BINDING, SERVICE_ACCOUNT, STATEFUL_SET
 from trainyard.core.names import digest
 from trainyard.core.status import MOST_REPLICAS
-from trainyard.kinds import mpi
+from trainyard.kinds import columns, mpi
 from trainyard.kinds.chainerjob_spec import (
     CONTAINER,
     GPU,
@@ -48,6 +48,7 @@ from trainyard.objects import GVK, Json, Problem
 from trainyard.schema import Schema, from_struct
 
 LABEL = "chainerjob.kubeflow.org/"
+QUEUES = "kueue.x-k8s.io/"
 
 _schema = Schema({**from_struct(ChainerJobSpec), "x-kubernetes-preserve-unknown-fields": True})
 
@@ -138,9 +139,14 @@ def job_labels(job: Job) -> dict[str, str]:
 
 
 def child_meta(job: Job, slot: Slot) -> Json:
-    """The Job and the StatefulSets, but not their pods, get the labels of the ChainerJob (contract 1.5)."""
+    """The Job and the StatefulSets, but not their pods, get the labels of the ChainerJob (contract 1.5).
+
+    Not those of Kueue: the job stands in a queue as a whole, and a part with that label would stand there once more.
+    """
     labels = job.wire.get("metadata", {}).get("labels")
-    return {"labels": dict(labels)} if isinstance(labels, dict) else {}
+    if not isinstance(labels, dict):
+        return {}
+    return {"labels": {name: value for name, value in labels.items() if not name.startswith(QUEUES)}}
 
 
 def dress(template: Json, job: Job, slot: Slot) -> Json:
@@ -245,9 +251,5 @@ CHAINERJOB = Kind(
     retries=None,
     speech=Speech("chainer-job-controller", word, announce, also={"Succeeded": "Complete"}, times=("lastProbeTime",)),
     rules=RULES,
-    columns=(
-        {"name": "State", "type": "string", "jsonPath": ".status.state"},
-        {"name": "Restarts", "type": "integer", "jsonPath": ".status.restarts"},
-        {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
-    ),
+    columns=(columns.STATE, columns.RESTARTS, columns.AGE, columns.REASON),
 )

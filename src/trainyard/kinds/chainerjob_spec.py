@@ -11,7 +11,7 @@ from trainyard.core import Rule
 from trainyard.core.names import is_dns_label
 from trainyard.kinds.pod_templates import pod_template
 from trainyard.kinds.policies import Policies, Seconds
-from trainyard.kinds.replica_list import STARTED, started
+from trainyard.kinds.replica_list import FIXED, is_fixed
 from trainyard.kinds.templates import KEEP, MAX_REPLICAS, NULL, containers_of
 from trainyard.objects import Json
 
@@ -165,9 +165,9 @@ RULES = (
     ),
     Rule(
         "",
-        f"!({STARTED}) || !({_given('self')}) || !({_given('oldSelf')}) || self.spec.master == oldSelf.spec.master",
+        f"!({FIXED}) || !({_given('self')}) || !({_given('oldSelf')}) || self.spec.master == oldSelf.spec.master",
         lambda new, old: (
-            not started(old)
+            not is_fixed(new, old)
             or None in (master := (new["spec"].get("master"), old["spec"].get("master")))
             or master[0] == master[1]
         ),

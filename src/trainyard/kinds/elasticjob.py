@@ -30,6 +30,7 @@ from trainyard.core import (
 from trainyard.core.model import POD, SERVICE, Ref
 from trainyard.core.names import digest
 from trainyard.core.status import MOST_REPLICAS
+from trainyard.kinds import columns
 from trainyard.kinds.elasticjob_spec import (
     CONTAINER,
     EXIT_CODE,
@@ -280,14 +281,15 @@ ELASTICJOB = Kind(
     speech=Speech("elastic-job-controller", word, announce, tell, times=("lastUpdateTime",)),
     rules=RULES,
     columns=(
-        {"name": "State", "type": "string", "jsonPath": ".status.state"},
+        columns.STATE,
         {"name": "Min", "type": "integer", "jsonPath": ".spec.minReplicas"},
         {"name": "Max", "type": "integer", "jsonPath": ".spec.maxReplicas"},
         {"name": "Desired", "type": "integer", "jsonPath": ".spec.replicaSpecs.Worker.replicas"},
-        {"name": "Active", "type": "integer", "jsonPath": ".status.replicaStatuses.Worker.active"},
-        {"name": "Restarts", "type": "integer", "jsonPath": ".status.restarts"},
-        {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
+        columns.READY,
+        columns.RESTARTS,
+        columns.AGE,
         {"name": "rdzvEndpoint", "type": "string", "jsonPath": ".spec.rdzvEndpoint", "priority": 1},
+        columns.REASON,
     ),
     scale={
         "specReplicasPath": ".spec.replicaSpecs.Worker.replicas",

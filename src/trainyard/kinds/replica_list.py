@@ -12,16 +12,18 @@ from typing import Any, NamedTuple
 from trainyard.core import Job, Role, Rule
 from trainyard.core.names import digest
 from trainyard.core.status import MOST_REPLICAS
+from trainyard.kinds import columns
 from trainyard.kinds.templates import whole
 from trainyard.objects import Json, Problem
 
 COLUMNS = (
-    {"name": "State", "type": "string", "jsonPath": ".status.state"},
+    columns.STATE,
     {"name": "Phase", "type": "string", "jsonPath": ".status.phase"},
-    {"name": "Restarts", "type": "integer", "jsonPath": ".status.restarts"},
-    {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
+    columns.READY,
+    columns.RESTARTS,
+    columns.AGE,
     {"name": "RuntimeId", "type": "string", "jsonPath": ".spec.RuntimeId", "priority": 1},
-    {"name": "Reason", "type": "string", "jsonPath": ".status.reason", "priority": 1},
+    {**columns.REASON, "jsonPath": ".status.reason"},  # the old operators wrote it there, too
 )
 PHASES = {
     "Created": ("Creating", ""),
@@ -154,12 +156,19 @@ class Typed(NamedTuple):
         return item.get(self.field, self.default)
 
 
-STARTED = "has(oldSelf.status) && has(oldSelf.status.roles) && !(has(oldSelf.spec.suspend) && oldSelf.spec.suspend)"
+FIXED = (
+    "has(oldSelf.status) && has(oldSelf.status.roles) && !(has(oldSelf.spec.suspend) && oldSelf.spec.suspend)"
+    " && !(has(self.spec.suspend) && self.spec.suspend)"
+)
 
 
-def started(old: Json) -> bool:
-    """The job has started and is not suspended, so that what shapes it is fixed (S11)."""
-    return bool((old.get("status") or {}).get("roles")) and old["spec"].get("suspend") is not True
+def is_fixed(new: Json, old: Json) -> bool:
+    """The job has started, and is not suspended before or after the edit: what shapes it is fixed (S11).
+
+    Kueue suspends a job and takes back what it has put into the templates in one update, and resumes it so, too.
+    """
+    held = any(job["spec"].get("suspend") is True for job in (new, old))
+    return bool((old.get("status") or {}).get("roles")) and not held
 
 
 def one_spelling(name: str, other: str, nullable: bool = False) -> Rule:
@@ -214,7 +223,7 @@ def fixed(typed: Typed, what: Fixed, text: str) -> Rule:
     """Nothing that shapes the cluster differs, or the job may still change: not started, or suspended (S11)."""
 
     def same_shape(new: Any, old: Any) -> bool:
-        if not started(old):
+        if not is_fixed(new, old):
             return True
         given = [(new["spec"].get(name), old["spec"].get(name)) for name in (FIELD, OTHER_FIELD)]
         return what.same(new["spec"], old["spec"]) and all(_same_list(typed, what, *pair) for pair in given)
@@ -222,7 +231,7 @@ def fixed(typed: Typed, what: Fixed, text: str) -> Rule:
     lists = " && ".join(_same_in_cel(typed, what, name) for name in (FIELD, OTHER_FIELD))
     return Rule(
         "",
-        f"!({STARTED}) || ({what.whole} && {lists})",
+        f"!({FIXED}) || ({what.whole} && {lists})",
         same_shape,
         f"{text} once the job has started: suspend it and edit it then, or make a new job",
         transition=True,

@@ -25,9 +25,17 @@ def joined(plane: ControlPlane, state: Path) -> Iterator[list[str]]:
     failed: list[BaseException] = []
 
     async def live() -> None:
-        access = read([plane.kubeconfig])
-        options = JoinOptions(access=access, name="node-1", state=state, images=(IMAGES,), more=GPUS, say=said.append)
-        node = JoinedNode(options)
+        node = JoinedNode(
+            JoinOptions(
+                access=read([plane.kubeconfig]),
+                name="node-1",
+                state=state,
+                network="namespace",  # where pods find the API server and their account: the operator is one of them
+                images=(IMAGES,),
+                more=GPUS,
+                say=said.append,
+            )
+        )
         await node.start()
         ready.set()
         await stop.wait()

@@ -5,6 +5,7 @@ And what docs/readme-commands.md says of forms that are gone: they are.
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -42,12 +43,12 @@ def running(plane: ControlPlane) -> dict[str, str]:
 
 def leads(plane: ControlPlane, before: str) -> bool:
     """Whether another operator than that one has taken the lease, and with it all jobs."""
-    holder = plane.ask("GET", LEASE)[1].get("spec", {}).get("holderIdentity") or ""
-    return bool(holder) and holder != before
+    return holder(plane) not in ("", before)
 
 
 def holder(plane: ControlPlane) -> str:
-    return str(plane.ask("GET", LEASE)[1].get("spec", {}).get("holderIdentity") or "")
+    lease = plane.ask("GET", LEASE)[1]
+    return str((lease.get("spec") or {}).get("holderIdentity") or "")
 
 
 def helm(plane: ControlPlane, *words: str) -> None:
@@ -67,7 +68,7 @@ def test_a_running_job_stays_through_upgrade_rollback_and_uninstall(tmp_path: Pa
 
         for words in (("upgrade", "tf-job", CHART, "--set", "cloud=azure"), ("rollback", "tf-job", "1")):
             helm(plane, *words)
-            story.wait(lambda first=first: leads(plane, first), f"another operator leads after {words[0]}")
+            story.wait(partial(leads, plane, first), f"another operator leads after {words[0]}")
             assert running(plane) == before
             first = holder(plane)
 

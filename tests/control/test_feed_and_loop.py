@@ -296,3 +296,13 @@ async def test_pages_of_our_real_server_are_one_list(monkeypatch: pytest.MonkeyP
         await asyncio.gather(running, return_exceptions=True)
     await server.stop()
     assert names(store) == ["later", "m0", "m1", "m2", "m3", "m4"] and store.lists == 1
+
+
+async def test_a_quiet_resource_that_is_back_does_not_count_as_failing_and_one_that_is_cut_again_does() -> None:
+    """Its watch says nothing for a minute, so the list that came must do."""
+    gone = NotFound(404, "NotFound", "no such resource")
+    _, feed = await fed(Scripted([gone, gone, gone, page(revision=10)], []), optional=True)
+    assert (feed.failing, feed.parked, feed.failures) == (False, False, 3)
+    cut = [Unavailable(0, "ConnectionLost", "cut")]
+    _, feed = await fed(Scripted([page(revision=10)], [cut, cut]))
+    assert feed.failing and "cut" in feed.why

@@ -213,7 +213,7 @@ class Operator:
 def _state(feed: Feed[Any], store: Store[Any]) -> str:
     if feed.parked:
         return "missing"
-    if feed.failures > 1:
+    if feed.failing:
         return "failing"
     return "listing" if isinstance(feed.state, (Empty, Paging)) or not store.synced else "watching"
 

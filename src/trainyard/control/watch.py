@@ -202,13 +202,18 @@ class Feed(Generic[T]):
         self.source = source
         self.state: State[T] = Empty()
         self.failures = 0  # in a row, without a sign of life from a watch in between
-        self.why = ""  # what the last of them said
+        self.why = ""  # what the last of them said, "" after a sign of life
         self.parked = False  # the resource is not there; it is asked for again
         self._api = api
         self._view = view
         self._apply = apply
         self._unanswered = unanswered
         self._exchange: asyncio.Task[float] | None = None
+
+    @property
+    def failing(self) -> bool:
+        """More than once, and not even a list has come since. (A list shortens no pause: its watch may fail again.)"""
+        return self.failures > 1 and self.why != ""
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -295,6 +300,8 @@ class Feed(Generic[T]):
 
     def _take(self, got: Got[T]) -> None:
         said, self.state = step(self.state, got)
+        if isinstance(got, Page):
+            self.why = ""
         self.parked = isinstance(got, Missing) or (self.parked and not isinstance(got, Page))
         if said is not None:
             self._apply(said)

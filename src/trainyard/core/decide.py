@@ -177,7 +177,10 @@ class _Pass:
             others |= {ref: one for ref, one in self.seen.refused.items() if (ref, one.verb) in due}
         reasons = {_blocked_reason(one) for one in others.values()}
         self.conditions.set("NameConflict", bool(clashes), "NameTaken" if clashes else "NameFree", _said(clashes))
-        self.conditions.set("Blocked", bool(others), min(reasons) if reasons else "Unblocked", _said(others))
+        podless = self._podless()
+        text = "; ".join(filter(None, (_said(others), podless)))
+        reason = min(reasons) if reasons else "NoPod" if podless else "Unblocked"
+        self.conditions.set("Blocked", bool(text), reason, text)
         return None
 
     def _write(self, verdict: Verdict, memory: Memory) -> Plan:
@@ -254,8 +257,7 @@ class _Pass:
         reason, text = (verdict.reason, verdict.message) if suspended else ("JobResumed", "")
         conditions.set("Suspended", suspended, reason, text)
         runs = not verdict.over and any(replica.state == "Running" for replica in self.replicas)
-        stuck = [] if verdict.over else self._podless()
-        text = "; ".join(["at least one replica runs" if runs else verdict.message, *_stuck(self.replicas), *stuck])
+        text = "; ".join(["at least one replica runs" if runs else verdict.message, *_stuck(self.replicas)])
         conditions.set("Running", runs, "JobRunning" if runs else verdict.reason, text)
         judged = job.kind.judged(job)
         lost = [r for r in self.replicas if r.state == "Failed" and r.slot not in judged]
@@ -272,23 +274,22 @@ class _Pass:
             end = "Succeeded" if verdict.stage == "Succeeded" else "Failed"
             conditions.set(end, True, verdict.reason, verdict.message)
 
-
-    def _podless(self) -> list[str]:
+    def _podless(self) -> str:
         """Kubernetes is to make pods for a child and has made none for long: only the child's events say why.
 
         Long is counted from the newest pod, so a job whose thousand pods come one after the other is not spoken of.
         """
         waits = [r for r in self.replicas if r.why == NO_POD and r.child is not None]
         if not waits:
-            return []
+            return ""
         pods = (pod.created for pods in self.family.pods.values() for pod in pods)
         when = max(*(r.child.created for r in waits if r.child), *pods, 0.0) + PODLESS_SECONDS
         if self.now < when:
             self.whens.append(when)
-            return []
+            return ""
         slot, child = waits[0].slot, waits[0].child
         name = f"{child.kind} {child.name}" if child else ""
-        return [f"{slot.role} {slot.index} waits: {name} has no pod, and its events say why"]
+        return f"{slot.role} {slot.index} waits: {name} has no pod, and its events say why"
 
 
 PODLESS_SECONDS = 30.0

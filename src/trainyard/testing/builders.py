@@ -59,7 +59,7 @@ def batch_job(role: str, index: int = 0, attempt: int = 0, **status: Any) -> Jso
             "name": name,
             "namespace": "default",
             "uid": f"uid-{name}-{attempt}",
-            "creationTimestamp": format_time(NOW - 60),
+            "creationTimestamp": format_time(NOW - 20),
             "labels": {OWNER: UID, ROLE: role, INDEX: str(index), ATTEMPT: str(attempt)},
             "ownerReferences": [owner_reference("tensorflow.org/v1alpha1", "TfJob", "example-job", UID)],
         },

@@ -1,0 +1,381 @@
+"""What the fault stories share: an operator with its own account, a kubelet that the test plays, and what must hold.
+
+Rules for this file:
+- The operator has exactly the rights that we install, in one namespace, under a user of its own: the audit log then
+  says what it asked. It is either `Operating` in this process, or a process (`Program`) that can be stopped.
+- Pods name a scheduler that nobody is, so nothing but `Kubelet` starts them, whatever nodes there are.
+- Waiting means looking until it is so. The API server may be away meanwhile: that is no answer, not a failure.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import aclosing, asynccontextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from trainyard.app.config import shipped
+from trainyard.app.installation import Install, Names, access
+from trainyard.app.kubeconfig import read
+from trainyard.app.operating import Operating, Options, chosen
+from trainyard.client import Api, ApiError, NotFound, Unavailable
+from trainyard.control import Loop, Source, itself
+from trainyard.core import Config
+from trainyard.core.model import JOB, POD
+from trainyard.kinds import ELASTICJOB, TFJOB
+from trainyard.objects import GVK, Json, Key, condition, encode, format_time, is_true, labels_of, name_of, uid_of
+from trainyard.objects.labels import OWNER, ROLE
+from trainyard.testing.control_plane import ControlPlane
+from trainyard.testing.control_plane_audit import Asked, of
+from trainyard.testing.control_plane_process import Process
+from trainyard.testing.samples import elasticjob, pods
+
+PATIENCE = 60.0
+LOOK = 0.1
+NOBODY = "played-by-the-test"
+
+
+# --- who asks
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """A ServiceAccount, and a kubeconfig with its token."""
+
+    name: str
+    namespace: str
+    kubeconfig: Path
+
+    @property
+    def user(self) -> str:
+        return f"system:serviceaccount:{self.namespace}:{self.name}"
+
+
+def enlist(plane: ControlPlane, namespace: str, folder: Path, name: str = "operator", kinds: str = "all") -> Account:
+    """An account with the rights of an operator of this namespace, as `trainyard manifests` says."""
+    names = Names(name, name, name, f"{name}-lease", f"{name}-lease")
+    install = Install(namespace=namespace, kinds=chosen(kinds), namespaced=True, names=names)
+    apply(plane, *access(install))
+    path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token"
+    body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 7200}}
+    code, answer = plane.ask("POST", path, body)
+    assert code == 201, answer
+    whole = json.loads(plane.kubectl("config", "view", "--raw", "--flatten", "--minify", "-o", "json"))
+    whole["users"][0]["user"] = {"token": answer["status"]["token"]}
+    whole["contexts"][0]["context"]["namespace"] = namespace
+    config = folder / f"{name}.kubeconfig"
+    config.touch(mode=0o600)
+    config.write_bytes(encode(whole))
+    return Account(name, namespace, config)
+
+
+def apply(plane: ControlPlane, *items: Json) -> str:
+    whole = {"apiVersion": "v1", "kind": "List", "items": list(items)}
+    return plane.kubectl("apply", "-f", "-", stdin=encode(whole).decode())
+
+
+def options(account: Account, kinds: str = "all", config: Config | None = None, **more: Any) -> Options:
+    config = config or Config(files=shipped())
+    return Options(read([account.kubeconfig]), chosen(kinds), config, namespace=account.namespace, **more)
+
+
+@asynccontextmanager
+async def operating(words: Options) -> AsyncIterator[Operating]:
+    """The operator in this process. It ends at once, whatever the API server does."""
+    one, stop = Operating(words), asyncio.Event()
+    task = asyncio.create_task(one.run(stop))
+    try:
+        yield one
+    finally:
+        stop.set()
+        began = time.monotonic()
+        await task
+        assert time.monotonic() - began < 2
+
+
+class Program:
+    """`trainyard operator` as a process."""
+
+    def __init__(self, account: Account, *words: str) -> None:
+        command = [sys.executable, "-m", "trainyard", "operator", "--kubeconfig", str(account.kubeconfig)]
+        command += ["--namespace", account.namespace, "--metrics-bind-address", "127.0.0.1:0", *words]
+        log = account.kubeconfig.with_suffix(".log")
+        self.account = account
+        self.process = Process(account.name, command, log, {"PATH": "/usr/bin:/bin"})
+
+    def start(self) -> None:
+        self.process.start()
+
+    def end(self) -> None:
+        self.process.end()
+
+    def said(self) -> str:
+        return self.process.log.read_text() if self.process.log.exists() else ""
+
+    def asked(self, path: str) -> str:
+        """What it serves there; "" before it serves anything."""
+        found = re.findall(r"served host=(\S+) port=(\d+)", self.said())
+        if not found:
+            return ""
+        try:
+            with urllib.request.urlopen(f"http://{found[-1][0]}:{found[-1][1]}{path}", timeout=10) as answer:
+                return str(answer.read().decode())
+        except urllib.error.HTTPError as error:
+            return f"{error.code} {error.read().decode()}"
+        except OSError:
+            return ""
+
+    def leads(self) -> bool:
+        return "\ntrainyard_leader 1.0\n" in self.asked("/metrics")
+
+
+# --- jobs
+
+
+def tf_job(name: str, workers: int = 1, **pod: Any) -> Json:
+    """A MASTER and workers; the RuntimeId is given, so that the names of children are known."""
+    template = pods("tensorflow", **{"restartPolicy": "OnFailure", "schedulerName": NOBODY, **pod})
+    sets = [{"replicas": count, "tfReplicaType": role, "template": template} for role, count in
+            (("MASTER", 1), ("WORKER", workers)) if count]  # fmt: skip
+    spec = {"RuntimeId": name[-4:].rjust(4, "x"), "replicaSpecs": sets}
+    return {"apiVersion": TFJOB.gvk.api_version, "kind": "TfJob", "metadata": {"name": name}, "spec": spec}
+
+
+def elastic_job(name: str, workers: int = 2, **pod: Any) -> Json:
+    """Its workers are Pods that the operator makes itself."""
+    template = pods("elasticjob-worker", **{"schedulerName": NOBODY, **pod})
+    job = elasticjob(workers, worker={"template": template})
+    return {**job, "metadata": {"name": name}}
+
+
+class Kubelet:
+    """Starts every pod of the namespace, ends those whose role it is told to end. It bears what befalls the server."""
+
+    def __init__(self, api: Api, namespace: str) -> None:
+        self.ends: dict[tuple[str, str], int] = {}  # uid of a job ("": all), role -> exit code of its pods from now on
+        self._api = api
+        self.loop: Loop[Key] = Loop(api, self._reconcile, workers=4)
+        self.pods = self.loop.watch(Source(POD, namespace), itself)
+
+    def end(self, role: str, code: int = 0, job: str = "") -> None:
+        self.ends[job, role] = code
+        for pod in self.pods:
+            self.loop.queue.add(Key(pod["metadata"]["namespace"], name_of(pod)))
+
+    async def _reconcile(self, key: Key) -> float | None:
+        pod = self.pods.get(key)
+        if pod is None or pod["metadata"].get("deletionTimestamp"):
+            return None
+        with suppress(NotFound):
+            await self._advance(pod, key)
+        return None
+
+    async def _advance(self, pod: Json, key: Key) -> None:
+        labels, phase = labels_of(pod), pod["status"].get("phase", "Pending")
+        role = labels.get(ROLE, "").upper()
+        code = self.ends.get((labels.get(OWNER, ""), role), self.ends.get(("", role)))
+        at = format_time(time.time())
+        if phase == "Pending" and pod["spec"].get("schedulerName") == NOBODY:
+            await self._say(pod, key, "Running", {"running": {"startedAt": at}})
+        elif phase == "Running" and code is not None:
+            end = {"exitCode": code, "startedAt": at, "finishedAt": at, "reason": "Error" if code else "Completed"}
+            await self._say(pod, key, "Failed" if code else "Succeeded", {"terminated": end})
+
+    async def _say(self, pod: Json, key: Key, phase: str, state: Json) -> None:
+        named = [container["name"] for container in pod["spec"]["containers"]]
+        runs = "True" if phase == "Running" else "False"
+        status = {
+            "phase": phase,
+            "startTime": format_time(time.time()),
+            "conditions": [{"type": "Ready", "status": runs}],
+            "containerStatuses": [
+                {"name": name, "state": state, "restartCount": 0, "image": "", "imageID": "", "ready": runs == "True"}
+                for name in named
+            ],
+        }
+        await self._api.patch(POD, *key, {"metadata": {"uid": uid_of(pod)}, "status": status}, "status")
+
+
+# --- one story
+
+
+class Story:
+    """One namespace, its operator's account, and a kubelet."""
+
+    def __init__(self, plane: ControlPlane, namespace: str, account: Account, api: Api, kubelet: Kubelet) -> None:
+        self.plane, self.namespace, self.account = plane, namespace, account
+        self.api, self.kubelet = api, kubelet
+        self._mark = plane.audit.mark()
+
+    async def submit(self, job: Json) -> Json:
+        """As soon as the API server serves the kind: just after its definition it does not for a moment."""
+        gvk = gvk_of(job)
+        return await self.tries(lambda: self.api.create(gvk, self.namespace, job))
+
+    async def tries(self, ask: Callable[[], Any]) -> Any:
+        """The answer, however often the API server is away."""
+        until = time.monotonic() + PATIENCE
+        while True:
+            try:
+                return await ask()
+            except (Unavailable, NotFound) as error:
+                if time.monotonic() > until:
+                    raise AssertionError(f"no answer in {PATIENCE:.0f} s") from error
+                await asyncio.sleep(LOOK)
+
+    async def until(self, true: Callable[[Json], object], job: Json, seconds: float = PATIENCE) -> Json:
+        """Until that holds of the job."""
+        found: Json = {}
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            with suppress(ApiError):
+                found = await self.api.get(gvk_of(job), self.namespace, name_of(job))
+                if true(found):
+                    return found
+            await asyncio.sleep(LOOK)
+        raise AssertionError(f"{name_of(job)} does not come so far: {json.dumps(found.get('status'))}")
+
+    async def condition(self, kind: str, job: Json, seconds: float = PATIENCE) -> Json:
+        """Until that condition of the job is true; the condition."""
+        found = await self.until(lambda one: is_true(conditions(one), kind), job, seconds)
+        return condition(conditions(found), kind) or {}
+
+    async def running(self, job: Json, **roles: int) -> Json:
+        """Until so many replicas of each role run, as the job's status says."""
+        return await self.until(lambda one: {role: tally(one).get(role) for role in roles} == roles, job)
+
+    async def first(self, gvk: GVK) -> None:
+        """Until one more of them is made, and then at once: in the midst of whatever is under way."""
+        listed = await self.api.list(gvk, self.namespace)
+        async with (
+            asyncio.timeout(PATIENCE),
+            aclosing(self.api.watch(gvk, self.namespace, listed["metadata"]["resourceVersion"])) as lines,
+        ):
+            async for line in lines:
+                if json.loads(line)["type"] == "ADDED":
+                    return
+
+    async def children(self, gvk: GVK = JOB) -> dict[str, str]:
+        """The uids of the children of that kind, by name."""
+        listed = await self.api.list(gvk, self.namespace, OWNER)
+        return {name_of(one): uid_of(one) for one in listed["items"]}
+
+    def asked(self, mark: int = -1) -> list[Asked]:
+        """What the operator has asked of the API server, since the mark or since the story began."""
+        return of(self.account.user, self.plane.audit.since(self._mark if mark < 0 else mark))
+
+
+@asynccontextmanager
+async def story(plane: ControlPlane, namespace: str, folder: Path, kinds: str = "all") -> AsyncIterator[Story]:
+    account = enlist(plane, namespace, folder, kinds=kinds)
+    async with plane.api() as api, plane.api() as other:
+        kubelet = Kubelet(other, namespace)
+        await kubelet.loop.start()
+        try:
+            yield Story(plane, namespace, account, api, kubelet)
+        finally:
+            await kubelet.loop.stop()
+
+
+# --- what must hold
+
+
+def made(asked: Iterable[Asked]) -> Counter[tuple[str, str]]:
+    """How often each child was made: by resource and name."""
+    return Counter(
+        (one.resource, one.name) for one in asked
+        if one.verb == "create" and one.code == 201 and one.resource not in ("events", "leases")
+    )  # fmt: skip
+
+
+def writes(asked: Iterable[Asked]) -> list[Asked]:
+    """What changes objects of jobs."""
+    reads = ("get", "list", "watch")
+    return [one for one in asked if one.verb not in reads and one.resource not in ("events", "leases")]
+
+
+def nothing_twice(asked: Iterable[Asked]) -> None:
+    """Each child was made once, and none was deleted."""
+    asked = list(asked)
+    twice = {what: count for what, count in made(asked).items() if count > 1}
+    assert not twice, twice
+    assert not [one for one in asked if one.verb == "delete"]
+
+
+def gvk_of(job: Json) -> GVK:
+    found: GVK = next(kind.gvk for kind in chosen("all") if (kind.gvk.kind, kind.gvk.api_version) ==
+                      (job["kind"], job["apiVersion"]))  # fmt: skip
+    return found
+
+
+def conditions(job: Json) -> list[Json]:
+    found: list[Json] = (job.get("status") or {}).get("conditions") or []
+    return found
+
+
+def holds(job: Json, kind: str) -> bool:
+    return is_true(conditions(job), kind)
+
+
+def tally(job: Json) -> dict[str, int]:
+    """How many replicas of each role run, as the status of a TfJob or an ElasticJob says."""
+    status = job.get("status") or {}
+    if job["kind"] == "TfJob":
+        return {
+            one["tf_replica_type"]: one["ReplicasStates"].get("Running", 0)
+            for one in status.get("replicaStatuses") or ()
+        }
+    return {role: int(one.get("active", 0)) for role, one in (status.get("replicaStatuses") or {}).items()}
+
+
+def restarts(job: Json) -> int:
+    return int(job["status"].get("restarts", 0))
+
+
+def value(metrics: str, name: str, **labels: str) -> float:
+    """The sum over all series of that name which bear these labels."""
+    found = 0.0
+    for line in metrics.splitlines():
+        series, _, number = line.rpartition(" ")
+        if series.partition("{")[0] == name and all(f'{key}="{word}"' in series for key, word in labels.items()):
+            found += float(number)
+    return found
+
+
+async def well(one: Operating, told: Story) -> None:
+    """The operator has met no bug of its own, and knows exactly what there is: nothing more and nothing less."""
+    for gvk, label in ((TFJOB.gvk, ""), (ELASTICJOB.gvk, ""), (JOB, OWNER), (POD, OWNER)):
+        async with asyncio.timeout(PATIENCE):
+            while True:
+                there = len((await told.api.list(gvk, told.namespace, label))["items"])
+                text = one.metrics.text().decode()
+                known = value(text, "trainyard_watch_objects", group=gvk.group, resource=gvk.plural)
+                if known == there:
+                    break
+                await asyncio.sleep(LOOK)
+    assert value(text, "trainyard_reconcile_total", outcome="fault") == 0
+    assert one.alive() == "" and one.ready() == ""
+
+
+async def so(true: Callable[[], object], what: str, seconds: float = PATIENCE) -> None:
+    """Until it is so. What is asked may be awaitable."""
+    end = time.monotonic() + seconds
+    while not (await found if isinstance(found := true(), Awaitable) else found):
+        assert time.monotonic() < end, f"it does not come so far that {what}"
+        await asyncio.sleep(LOOK)
+
+
+async def still(count: Callable[[], int], seconds: float) -> int:
+    """How much that grows in so many seconds: here time itself is what is looked at."""
+    before = count()
+    await asyncio.sleep(seconds)
+    return count() - before

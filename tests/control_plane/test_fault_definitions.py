@@ -1,0 +1,62 @@
+"""A definition is deleted and installed again while the operator works: its kind is parked and comes back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from faulty import elastic_job, operating, options, restarts, so, still, story, tf_job, value, well
+
+from trainyard.app.operating import Operating
+from trainyard.testing.control_plane import ControlPlane
+from trainyard.testing.control_plane_fixtures import create_namespace, install
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+
+
+@pytest.fixture
+def own() -> Iterator[ControlPlane]:
+    """A control plane of its own: its garbage collector loses sight of a kind for a while."""
+    with ControlPlane() as plane:
+        install(plane)
+        create_namespace(plane, "crds")
+        yield plane
+
+
+def watched(one: Operating, state: str) -> bool:
+    text = one.metrics.text().decode()
+    return value(text, "trainyard_watch_state", resource="elasticjobs", state=state) == 1
+
+
+async def test_a_kind_whose_definition_is_deleted_is_parked_and_served_again_and_the_others_never_notice(
+    own: ControlPlane, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other, job = tf_job("othe", 1), elastic_job("park", 2)
+    async with story(own, "crds", tmp_path) as told, operating(options(told.account)) as one:
+        for each, roles in ((other, {"MASTER": 1, "WORKER": 1}), (job, {"Worker": 2})):
+            await told.submit(each)
+            await told.running(each, **roles)
+        mark = own.audit.mark()
+        await asyncio.to_thread(own.kubectl, "delete", "crd", "elasticjobs.elastic.pytorch.org")
+        await so(lambda: watched(one, "missing"), "the kind is parked")
+        assert (one.alive(), one.ready()) == ("", "")
+        before = len(told.asked(mark))
+        await still(lambda: 0, 5)
+        assert len(told.asked(mark)) - before <= 6  # it is asked for again, ever more slowly
+        text = one.metrics.text().decode()
+        assert value(text, "trainyard_watch_objects", resource="elasticjobs") == 0
+        assert value(text, "trainyard_watch_objects", resource="tfjobs") == 1
+        await asyncio.to_thread(install, own)
+        await so(lambda: watched(one, "watching"), "the kind is served again")
+        await told.submit(job)  # under the same name, while what is left of the first may still hold the names
+        await told.running(job, Worker=2)
+        told.kubelet.end("WORKER")
+        told.kubelet.end("MASTER")
+        for each in (other, job):
+            await told.condition("Succeeded", each)
+            assert restarts(await told.until(lambda one: True, each)) == 0
+        writes = [one for one in told.asked(mark) if one.resource == "jobs" and one.verb in ("create", "delete")]
+        assert not writes, "the TfJob was not to notice"
+        await well(one, told)

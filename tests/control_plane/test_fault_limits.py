@@ -1,0 +1,74 @@
+"""The API server has no room: real 429s with Retry-After. The operator waits as long as it is asked to."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from faulty import Story, nothing_twice, operating, options, restarts, so, still, story, tf_job, value, well
+
+from trainyard.app.operating import Operating
+from trainyard.testing.control_plane import ControlPlane
+from trainyard.testing.control_plane_fixtures import create_namespace, install
+from trainyard.testing.control_plane_flags import Options as PlaneOptions
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+FULL_SECONDS = 8.0
+
+
+@pytest.fixture
+def own() -> Iterator[ControlPlane]:
+    """One request that changes something at a time, but for the administrator, who is never refused."""
+    with ControlPlane(PlaneOptions(inflight=1)) as plane:
+        install(plane)
+        create_namespace(plane, "full")
+        plane.kubectl("create", "clusterrolebinding", "alice", "--clusterrole=cluster-admin", "--user=alice")
+        yield plane
+
+
+@asynccontextmanager
+async def full(plane: ControlPlane) -> AsyncIterator[None]:
+    """Somebody's request is sent but for its end. While the server waits for that, there is no room for another."""
+    secure = plane.identities.secure()
+    _, half = await asyncio.open_connection("127.0.0.1", plane.places.api, ssl=secure)
+    head = ["POST /api/v1/namespaces/default/configmaps HTTP/1.1", "Host: 127.0.0.1", "Content-Length: 1000"]
+    head += [f"Authorization: Bearer {plane.token('alice')}", "Content-Type: application/json"]
+    half.write("\r\n".join([*head, "", "{"]).encode())
+    await half.drain()
+    try:
+        yield
+    finally:
+        half.close()
+
+
+def refused(one: Operating) -> int:
+    return int(value(one.metrics.text().decode(), "trainyard_api_requests_total", code="429", verb="patch"))
+
+
+async def test_too_many_requests_are_waited_out_as_long_as_the_server_asks_and_nothing_is_lost(
+    own: ControlPlane, tmp_path: Path
+) -> None:
+    job = tf_job("full", 20)
+    async with story(own, "full", tmp_path) as told, operating(options(told.account)) as one:
+        await so(lambda: one.ready() == "", "everything is listed, one after the other")
+        async with full(own):
+            await told.submit(job)
+            await so(lambda: refused(one) > 0, "it is refused")
+            tries = await still(lambda: refused(one), FULL_SECONDS)
+            assert 1 <= tries <= FULL_SECONDS, tries  # Retry-After: 1, and longer each time
+            assert one.alive() == "" and await nobody(told)
+        await told.running(job, MASTER=1, WORKER=20)  # one at a time, so most of them are refused at first
+        told.kubelet.end("MASTER")
+        await told.condition("Succeeded", job)
+        assert restarts(await told.until(lambda job: True, job)) == 0
+        await well(one, told)
+        asked = told.asked()
+        assert sum(one.code == 429 for one in asked) < 200, len(asked)
+        nothing_twice(asked)
+
+
+async def nobody(told: Story) -> bool:
+    return not await told.children()

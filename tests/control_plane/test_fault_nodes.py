@@ -1,0 +1,81 @@
+"""A node is lost: KWOK plays the nodes, and one of its processes dies. Node loss and eviction are Kubernetes' own."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from faulty import elastic_job, operating, options, restarts, so, story, tf_job, well
+
+from trainyard.client import Api
+from trainyard.core.model import POD
+from trainyard.objects import Json, uid_of
+from trainyard.objects.labels import OWNER
+from trainyard.testing.control_plane import ControlPlane
+from trainyard.testing.control_plane_fixtures import create_namespace, install
+from trainyard.testing.control_plane_flags import Options as PlaneOptions
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+LOST_SECONDS = 2.0
+
+
+@pytest.fixture
+def own() -> Iterator[ControlPlane]:
+    with ControlPlane(PlaneOptions(node_loss=True)) as plane:
+        install(plane)
+        create_namespace(plane, "nodes")
+        for name in ("lost", "well"):
+            plane.add_node(name)
+        yield plane
+
+
+def placed() -> Json:
+    """A pod that would rather be on the node that is lost, and is soon thrown off it."""
+    hostname = {"key": "kubernetes.io/hostname", "operator": "In", "values": ["lost"]}
+    prefers = [{"weight": 100, "preference": {"matchExpressions": [hostname]}}]
+    unreachable = {"key": "node.kubernetes.io/unreachable", "operator": "Exists", "effect": "NoExecute"}
+    return {
+        "schedulerName": "default-scheduler",
+        "affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": prefers}},
+        "tolerations": [{**unreachable, "tolerationSeconds": 1}],
+        "terminationGracePeriodSeconds": 1,
+    }
+
+
+async def test_replicas_of_a_lost_node_are_made_again_elsewhere_and_nobody_is_blamed(
+    own: ControlPlane, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A Pod holds its name until somebody deletes it without its node: --node-lost-timeout does, and nothing else."""
+    tf, elastic = tf_job("lost", 1, **placed()), elastic_job("lost", 2, **placed())
+    async with story(own, "nodes", tmp_path) as told, operating(options(told.account, node_lost=LOST_SECONDS)) as one:
+        for job, roles in ((tf, {"MASTER": 1, "WORKER": 1}), (elastic, {"Worker": 2})):
+            await told.submit(job)
+            await told.running(job, **roles)
+        before = {one["metadata"]["name"]: one for one in (await told.api.list(POD, "nodes", OWNER))["items"]}
+        gone = {uid_of(one) for one in before.values() if one["spec"]["nodeName"] == "lost"}
+        assert len(gone) >= 2, "the scheduler has put too few of them on the node"
+        mark, began = own.audit.mark(), time.monotonic()
+        own.lose_node("lost")
+        await so(lambda: elsewhere(told.api, gone), "all run elsewhere", 90)
+        took = time.monotonic() - began
+        await told.running(tf, MASTER=1, WORKER=1)
+        await told.running(elastic, Worker=2)
+        forced = [one for one in told.asked(mark) if (one.verb, one.resource) == ("delete", "pods")]
+        assert 1 <= len(forced) <= 4, forced
+        for role in ("MASTER", "WORKER"):
+            told.kubelet.end(role)
+        for job in (tf, elastic):
+            await told.condition("Succeeded", job)
+            assert restarts(await told.until(lambda one: True, job)) == 0
+        await well(one, told)
+    with capsys.disabled():
+        print(f"\nnode lost: {len(gone)} replicas run elsewhere after {took:.1f} s, {len(forced)} deleted by force")
+
+
+async def elsewhere(api: Api, gone: set[str]) -> bool:
+    """All four run, and none of those that were lost."""
+    found = (await api.list(POD, "nodes", OWNER))["items"]
+    alive = [one for one in found if uid_of(one) not in gone and one["status"].get("phase") == "Running"]
+    return len(alive) == 4

@@ -1,0 +1,176 @@
+"""The API server or etcd is away: killed, silent, gone for long. Nothing is made twice and nothing is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from collections import Counter
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from faulty import (
+    Program,
+    Story,
+    gvk_of,
+    holds,
+    made,
+    nothing_twice,
+    operating,
+    options,
+    restarts,
+    so,
+    still,
+    story,
+    tf_job,
+    value,
+    well,
+    writes,
+)
+
+from trainyard.app.operating import Operating, seat, terms
+from trainyard.core.model import JOB
+from trainyard.objects import Json, uid_of
+from trainyard.testing.control_plane import ControlPlane
+
+pytestmark = pytest.mark.cluster
+WORKERS = 40
+
+
+@pytest.fixture
+async def told(installed: ControlPlane, namespace: str, tmp_path: Path) -> AsyncIterator[Story]:
+    async with story(installed, namespace, tmp_path) as one:
+        yield one
+
+
+async def ends_well(told: Story, job: Json) -> Json:
+    """The master ends, and the job has succeeded without a restart."""
+    told.kubelet.end("MASTER")
+    await told.condition("Succeeded", job)
+    done = await told.until(lambda one: "completionTime" in one["status"], job)
+    assert restarts(done) == 0 and not holds(done, "Failed")
+    return done
+
+
+@pytest.mark.parametrize("part", ["kube-apiserver", "etcd"])
+async def test_a_job_whose_children_are_being_made_when_it_is_killed_gets_each_of_them_once(
+    told: Story, part: str
+) -> None:
+    job = tf_job("life", WORKERS)
+    async with operating(options(told.account)) as one:
+        await so(lambda: one.ready() == "", "the operator is ready")
+        begun = asyncio.create_task(told.first(JOB))
+        await told.submit(job)
+        await begun
+        told.plane.stop(part)  # at once: more children are to be made than are sent together
+        assert one_by_one(one) <= WORKERS
+        assert (one.ready(), one.alive()) == ("", "")  # no reason to be started again
+        await asyncio.to_thread(told.plane.begin(part))
+        await told.running(job, MASTER=1, WORKER=WORKERS)
+        children = await told.children()
+        await ends_well(told, job)
+        assert await told.children() == children and len(children) == WORKERS + 1
+        await well(one, told)
+    asked = told.asked()
+    nothing_twice(asked)
+    assert len(writes(asked)) <= 3 * (WORKERS + 1)  # what was under way is asked about once more, not again and again
+
+
+def one_by_one(one: Operating) -> int:
+    """How many children it has been told that it has made."""
+    text = one.metrics.text().decode()
+    return int(value(text, "trainyard_api_requests_total", verb="create", resource="jobs", code="201"))
+
+
+def unanswered(one: Operating) -> int:
+    return int(value(one.metrics.text().decode(), "trainyard_api_requests_total", code="none"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("leased", [False, True], ids=["alone", "with a lease"])
+async def test_while_the_api_server_is_away_nobody_hurries_and_ten_seconds_after_it_is_back_all_is_well(
+    told: Story, leased: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Gone means: connections are refused for 20 seconds, then they stay open for 15 and nothing is answered."""
+    job, next_job = tf_job("long", 2), tf_job("next", 0)
+    access = options(told.account).access
+    leasing = {"seat": seat({}, access), "terms": terms(15)} if leased else {}
+    async with operating(options(told.account, **leasing)) as one:
+        await told.submit(job)
+        await told.running(job, MASTER=1, WORKER=2)
+        children = await told.children()
+        await asyncio.to_thread(told.plane.stop)
+        assert await still(lambda: unanswered(one), 20) < 100
+        assert one.alive() == "" and one.ready() == ""
+        await asyncio.to_thread(told.plane.begin())
+        await told.submit(next_job)
+        back = [await until_created(told, next_job)]
+        told.plane.pause()
+        assert await still(lambda: unanswered(one), 15) < 20
+        told.plane.resume()
+        last_job = await told.submit(tf_job("last", 0))
+        back.append(await until_created(told, last_job))
+        assert max(back) < 15, back  # ten, on a machine that has nothing else to do
+        assert await told.children() | children == await told.children()
+        for one_job in (next_job, last_job):
+            await told.running(one_job, MASTER=1)
+        for one_job in (job, next_job, last_job):
+            await ends_well(told, one_job)
+        await well(one, told)
+        assert value(one.metrics.text().decode(), "trainyard_leader") == 1
+    nothing_twice(told.asked())
+    with capsys.disabled():
+        print(f"\nAPI server away, {'with' if leased else 'without'} a lease: served {back} s after its return")
+
+
+async def until_created(told: Story, job: Json) -> float:
+    """The seconds from now until the job is accepted."""
+    began = time.monotonic()
+    await told.condition("Created", job)
+    return round(time.monotonic() - began, 1)
+
+
+@pytest.mark.slow
+async def test_who_comes_back_to_a_server_that_has_forgotten_where_it_was_lists_once_and_sees_all(told: Story) -> None:
+    """A real 410: the operator sleeps, the API server starts anew, and much has happened before the operator wakes."""
+    program = Program(told.account, "--log-level", "debug")
+    program.start()
+    try:
+        gone, ends, stays, born = [tf_job(name, 1) for name in ("gone", "ends", "stay", "born")]
+        made_jobs = [await told.submit(job) for job in (gone, ends, stays)]
+        for job in (gone, ends, stays):
+            await told.running(job, MASTER=1, WORKER=1)
+        await so(lambda: "ok" in program.asked("/readyz"), "the operator is ready")
+        program.process.send(signal.SIGSTOP)
+        await told.api.delete(gvk_of(gone), told.namespace, "gone")
+        told.kubelet.end("MASTER", 0, uid_of(made_jobs[1]))
+        await so(lambda: any(ended(pod) for pod in told.kubelet.pods), "a master has ended")
+        told.plane.stop()
+        await asyncio.to_thread(told.plane.begin())
+        await told.submit(born)
+        mark = told.plane.audit.mark()
+        program.process.send(signal.SIGCONT)
+        await told.running(born, MASTER=1, WORKER=1)
+        await told.condition("Succeeded", ends)
+        assert holds(await told.running(stays, MASTER=1, WORKER=1), "Running")
+        await so(lambda: known(program) == 3, "the deleted job is forgotten")
+        assert '"code":410' in program.said()
+        lists = Counter(one.resource for one in told.asked(mark) if one.verb == "list")
+        assert set(lists.values()) == {1}, lists
+        nothing_twice(told.asked())
+        assert set(made(told.asked(mark))) == {
+            ("jobs", "master-born-0"),
+            ("jobs", "worker-born-0"),
+            ("services", "tfjob-born"),
+        }
+    finally:
+        program.end()
+
+
+def ended(pod: Json) -> bool:
+    return pod["status"].get("phase") == "Succeeded"
+
+
+def known(program: Program) -> float:
+    return value(program.asked("/metrics"), "trainyard_watch_objects", resource="tfjobs")

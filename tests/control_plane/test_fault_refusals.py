@@ -1,0 +1,172 @@
+"""The API server refuses: a quota, PodSecurity, a namespace on its way out. It is said, waited for, never hurried."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from faulty import (
+    Story,
+    elastic_job,
+    holds,
+    made,
+    nothing_twice,
+    operating,
+    options,
+    restarts,
+    so,
+    still,
+    story,
+    tf_job,
+    value,
+    well,
+    writes,
+)
+
+from trainyard.app.operating import Operating
+from trainyard.core import decide
+from trainyard.core.model import JOB, POD
+from trainyard.objects import GVK, Json
+from trainyard.testing.control_plane import ControlPlane
+from trainyard.testing.control_plane_fixtures import create_namespace
+
+pytestmark = pytest.mark.cluster
+QUOTA = GVK("", "v1", "ResourceQuota", "resourcequotas")
+NAMESPACE = GVK("", "v1", "Namespace", "namespaces")
+QUIET = 6.0  # seconds in which a hot loop would be seen
+
+
+@pytest.fixture
+async def told(installed: ControlPlane, namespace: str, tmp_path: Path) -> AsyncIterator[Story]:
+    async with story(installed, namespace, tmp_path) as one:
+        yield one
+
+
+def passes(one: Operating) -> int:
+    return int(value(one.metrics.text().decode(), "trainyard_reconcile_total"))
+
+
+async def quota(told: Story, **hard: str) -> None:
+    """A quota that is in force: its use has been counted."""
+    body: Json = {
+        "metadata": {"name": "small"},
+        "spec": {"hard": {key.replace("__", "/"): one for key, one in hard.items()}},
+    }
+    path = f"/api/v1/namespaces/{told.namespace}/resourcequotas"
+    code, said = await asyncio.to_thread(told.plane.ask, "POST", path, body)
+    assert code == 201, said
+    await so(lambda: "used" in told.plane.ask("GET", f"{path}/small")[1].get("status", {}), "the quota is counted")
+
+
+CASES = [
+    pytest.param(tf_job("quot", 2), {"count__jobs.batch": "1"}, JOB, id="batch Jobs"),
+    pytest.param(elastic_job("quot", 3), {"pods": "1"}, POD, id="Pods"),
+]
+
+
+@pytest.mark.parametrize(("job", "hard", "gvk"), CASES)
+async def test_a_job_that_exceeds_the_quota_says_so_waits_and_goes_on_when_it_grows(
+    told: Story, job: Json, hard: dict[str, str], gvk: GVK
+) -> None:
+    await quota(told, **hard)
+    async with operating(options(told.account)) as one:
+        await told.submit(job)
+        said = await told.condition("Blocked", job)
+        assert said["reason"] == "QuotaExceeded" and "exceeded quota: small" in said["message"], said
+        mark = told.plane.audit.mark()
+        assert await still(lambda: passes(one), QUIET) <= 8
+        assert len(writes(told.asked(mark))) <= 6
+        known = await told.until(lambda job: True, job)
+        assert not holds(known, "Failed") and restarts(known) == 0
+        (name,) = {key.replace("__", "/") for key in hard}
+        await told.api.patch(QUOTA, told.namespace, "small", {"spec": {"hard": {name: "10"}}})
+        done = await told.until(lambda job: not holds(job, "Blocked"), job)
+        assert restarts(done) == 0
+        roles = {"MASTER": 1, "WORKER": 2} if gvk == JOB else {"Worker": 3}
+        await told.running(job, **roles)
+        for role in ("MASTER", "WORKER"):
+            told.kubelet.end(role)
+        await told.condition("Succeeded", job)
+        await well(one, told)
+    nothing_twice(told.asked())
+
+
+async def test_a_pod_that_pod_security_refuses_is_said_with_the_words_of_the_server_and_goes_on_when_it_is_let_in(
+    told: Story,
+) -> None:
+    enforce = "pod-security.kubernetes.io/enforce"
+    await told.api.patch(NAMESPACE, "", told.namespace, {"metadata": {"labels": {enforce: "restricted"}}})
+    job = elastic_job("secu", 2)
+    async with operating(options(told.account)) as one:
+        await told.submit(job)
+        said = await told.condition("Blocked", job)
+        assert said["reason"] == "Forbidden" and 'violates PodSecurity "restricted:latest"' in said["message"], said
+        mark = told.plane.audit.mark()
+        assert await still(lambda: passes(one), QUIET) <= 8
+        assert len(writes(told.asked(mark))) <= 6
+        await told.api.patch(NAMESPACE, "", told.namespace, {"metadata": {"labels": {enforce: None}}})
+        await told.running(job, Worker=2)
+        assert restarts(await told.until(lambda job: not holds(job, "Blocked"), job)) == 0
+        told.kubelet.end("WORKER")
+        await told.condition("Succeeded", job)
+        await well(one, told)
+    nothing_twice(told.asked())
+
+
+async def test_a_batch_job_whose_pods_are_refused_waits_and_the_job_names_where_the_reason_is_written(
+    told: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The operator makes Jobs, and Kubernetes their pods: the refusal stands in the events of the Job."""
+    monkeypatch.setattr(decide, "PODLESS_SECONDS", 2.0)
+    enforce = "pod-security.kubernetes.io/enforce"
+    await told.api.patch(NAMESPACE, "", told.namespace, {"metadata": {"labels": {enforce: "restricted"}}})
+    job = tf_job("podl", 1)
+    async with operating(options(told.account)) as one:
+        await told.submit(job)
+        said_by_us = await told.condition("Blocked", job)
+        assert said_by_us["message"] == "MASTER 0 waits: Job master-podl-0 has no pod, and its events say why"
+        said = await asyncio.to_thread(told.plane.kubectl, "events", "--for=job/master-podl-0", "-n", told.namespace)
+        assert "violates PodSecurity" in said
+        mark = told.plane.audit.mark()
+        assert await still(lambda: passes(one), QUIET) <= 8
+        assert not writes(told.asked(mark))
+        await told.api.patch(NAMESPACE, "", told.namespace, {"metadata": {"labels": {enforce: None}}})
+        await told.running(job, MASTER=1, WORKER=1)
+        await told.until(lambda job: not holds(job, "Blocked"), job)
+        told.kubelet.end("MASTER")
+        await told.condition("Succeeded", job)
+        await well(one, told)
+    nothing_twice(told.asked())
+
+
+async def test_a_namespace_that_is_deleted_while_its_job_is_being_made_leaves_nothing_and_hurts_nobody(
+    told: Story, tmp_path: Path
+) -> None:
+    """The operator of another namespace goes on; that of this one sees everything vanish."""
+    name = f"{told.namespace}-doomed"
+    create_namespace(told.plane, name)
+    path = tmp_path / "doomed"
+    path.mkdir()
+    async with story(told.plane, name, path) as doomed:
+        admin = options(told.account)
+        whole = options(doomed.account)
+        async with operating(admin) as one, operating(whole) as two:
+            await so(lambda: (one.ready(), two.ready()) == ("", ""), "both are ready")
+            job = tf_job("doom", 40)
+            begun = asyncio.create_task(doomed.first(JOB))
+            await doomed.submit(job)
+            await begun
+            mark = told.plane.audit.mark()
+            await told.api.delete(NAMESPACE, "", name)
+            await told.submit(tf_job("well", 1))
+            await told.running(tf_job("well", 1), MASTER=1, WORKER=1)
+            await so(lambda: told.plane.ask("GET", f"/api/v1/namespaces/{name}")[0] == 404, "the namespace is gone")
+            asked = doomed.asked(mark)
+            assert len(writes(asked)) < 3 * 42, len(writes(asked))
+            assert max(made(asked).values(), default=1) == 1
+            assert value(two.metrics.text().decode(), "trainyard_reconcile_total", outcome="fault") == 0
+            told.kubelet.end("MASTER")
+            await told.condition("Succeeded", tf_job("well", 1))
+            await well(one, told)

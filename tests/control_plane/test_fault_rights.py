@@ -1,0 +1,164 @@
+"""Rights are withdrawn while the operator works, and given back: it says so, loses nothing, and goes on by itself."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from faulty import (
+    NOBODY,
+    Story,
+    apply,
+    holds,
+    nothing_twice,
+    operating,
+    options,
+    restarts,
+    so,
+    still,
+    story,
+    tf_job,
+    value,
+    well,
+    writes,
+)
+
+from trainyard.app.operating import Operating
+from trainyard.core.model import RBAC_ROLE, ROLE_BINDING
+from trainyard.objects import GVK, Json
+from trainyard.testing.control_plane import ControlPlane
+from trainyard.testing.samples import chainerjob, pods, worker_set
+
+pytestmark = pytest.mark.cluster
+ROLE = GVK("rbac.authorization.k8s.io", "v1", "Role", "roles")
+
+
+@pytest.fixture
+async def told(installed: ControlPlane, namespace: str, tmp_path: Path) -> AsyncIterator[Story]:
+    async with story(installed, namespace, tmp_path) as one:
+        yield one
+
+
+def forbidden(one: Operating, **labels: str) -> float:
+    return value(one.metrics.text().decode(), "trainyard_api_requests_total", code="403", **labels)
+
+
+async def held(told: Story, resource: str, verb: str) -> None:
+    """Until the API server knows again what the operator may."""
+    review = {
+        "user": told.account.user,
+        "resourceAttributes": {"resource": resource, "verb": verb, "namespace": told.namespace},
+    }
+    path = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+    body: Json = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": review}
+    await so(lambda: told.plane.ask("POST", path, body)[1]["status"]["allowed"], "it may again")
+
+
+async def test_all_rights_withdrawn_and_given_back(told: Story) -> None:
+    """The watches that stand go on; so the API server is started anew, and then it may not even look."""
+    job, late = tf_job("righ", 2), tf_job("late", 0)
+    bindings = (await told.api.list(ROLE_BINDING, told.namespace))["items"]
+    async with operating(options(told.account)) as one:
+        await told.submit(job)
+        await told.running(job, MASTER=1, WORKER=2)
+        children = await told.children()
+        for binding in bindings:
+            await told.api.delete(ROLE_BINDING, told.namespace, binding["metadata"]["name"])
+        await told.submit(late)
+        await so(
+            lambda: forbidden(one, resource="tfjobs/status") + forbidden(one, resource="tfjobs") > 0, "it is refused"
+        )
+        told.plane.stop()
+        await asyncio.to_thread(told.plane.begin())
+        await so(lambda: failing(one) >= 10, "no watch stands any more")
+        assert one.alive() == ""  # a new start would not help
+        assert await still(lambda: int(forbidden(one)), 8) < 60
+        assert (
+            value(one.metrics.text().decode(), "trainyard_watch_objects", resource="jobs") == 3
+        )  # what it saw, it keeps
+        told.kubelet.end("MASTER", 0)
+        for binding in bindings:
+            meta = {key: binding["metadata"][key] for key in ("name", "namespace", "labels")}
+            whole = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding", **binding, "metadata": meta}
+            await asyncio.to_thread(apply, told.plane, whole)
+        await told.condition("Succeeded", job)
+        await told.condition("Succeeded", late)
+        assert restarts(await told.until(lambda one: True, job)) == 0
+        assert set(children.items()) <= set((await told.children()).items())
+        await well(one, told)
+    nothing_twice(told.asked())
+
+
+def failing(one: Operating) -> float:
+    return value(one.metrics.text().decode(), "trainyard_watch_state", state="failing")
+
+
+async def test_who_starts_without_the_right_to_list_says_which_and_is_ready_when_it_has_it(told: Story) -> None:
+    role = await told.api.get(ROLE, told.namespace, told.account.name)
+    without = [rule for rule in role["rules"] if "pods" not in rule["resources"]]
+    await told.api.patch(ROLE, told.namespace, told.account.name, {"rules": without})
+    async with operating(options(told.account, "tfjob")) as one:
+        named = "not listed yet: pods: pods is forbidden"
+        await so(lambda: one.ready().startswith(named), "it says what it may not")
+        assert 'cannot list resource "pods"' in one.ready() and one.alive() == ""
+        await told.api.patch(ROLE, told.namespace, told.account.name, {"rules": role["rules"]})
+        await so(lambda: one.ready() == "", "it is ready")
+        await told.submit(tf_job("list", 1))
+        await told.running(tf_job("list", 1), MASTER=1, WORKER=1)
+
+
+async def test_a_role_that_may_not_be_patched_is_said_by_the_job_and_patched_when_it_may(told: Story) -> None:
+    """A ChainerJob grows: its Role, which names its pods, its ConfigMap and its StatefulSet follow."""
+    template = pods("chainer", schedulerName=NOBODY)
+    job = chainerjob({"ws0": worker_set(1, template=template)}, "grow", {"template": template})
+    job = {**job, "metadata": {"name": "grow"}}
+    kind = GVK("kubeflow.org", "v1alpha1", "ChainerJob", "chainerjobs")
+    role = await told.api.get(ROLE, told.namespace, f"{told.account.name}-chainerjob")
+    less = [
+        rule | {"verbs": [verb for verb in rule["verbs"] if verb != "patch" or "roles" not in rule["resources"]]}
+        for rule in role["rules"]
+    ]
+    async with operating(options(told.account)) as one:
+        await told.submit(job)
+        await told.condition("Running", job)
+        await told.api.patch(ROLE, told.namespace, role["metadata"]["name"], {"rules": less})
+        await so(lambda: may_not(told), "the right is gone")
+        spec = {"workerSets": {"ws0": {"replicas": 2}}}
+        await told.api.patch(kind, told.namespace, "grow", {"spec": spec})
+        said = await told.condition("Blocked", job)
+        assert said["reason"] == "Forbidden" and 'cannot patch resource "roles"' in said["message"], said
+        sets = GVK("apps", "v1", "StatefulSet", "statefulsets")
+        grown = await told.api.list(sets, told.namespace)
+        assert [one["spec"]["replicas"] for one in grown["items"]] == [2]  # the others were patched all the same
+        mark = told.plane.audit.mark()
+        await asyncio.sleep(4)  # a hot loop would be seen
+        assert len(writes(told.asked(mark))) <= 4
+        before = await told.api.list(RBAC_ROLE, told.namespace)
+        await told.api.patch(ROLE, told.namespace, role["metadata"]["name"], {"rules": role["rules"]})
+        await told.until(lambda job: not holds(job, "Blocked"), job)
+        after = await told.api.list(RBAC_ROLE, told.namespace)
+        assert [one["rules"] for one in before["items"]] != [one["rules"] for one in after["items"]]
+        told.kubelet.end("MASTER")
+        await told.condition("Succeeded", job)
+        assert (
+            one.alive() == "" and value(one.metrics.text().decode(), "trainyard_reconcile_total", outcome="fault") == 0
+        )
+
+
+def may_not(told: Story) -> bool:
+    attributes = {
+        "resource": "roles",
+        "group": "rbac.authorization.k8s.io",
+        "verb": "patch",
+        "namespace": told.namespace,
+    }
+    body: Json = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SubjectAccessReview",
+        "spec": {"user": told.account.user, "resourceAttributes": attributes},
+    }
+    return not told.plane.ask("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", body)[1]["status"][
+        "allowed"
+    ]

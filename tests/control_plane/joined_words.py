@@ -107,8 +107,8 @@ def said(obj: Json, kind: str) -> str:
 
 
 def options(plane: ControlPlane, name: str, state: Path, **words: Any) -> JoinOptions:
-    words = {"network": "shared", "lease": 4.0, **words}
-    return JoinOptions(access=read([plane.kubeconfig]), name=name, state=state, **words)
+    words = {"network": "shared", "lease": 4.0, "access": read([plane.kubeconfig]), **words}
+    return JoinOptions(name=name, state=state, **words)
 
 
 @asynccontextmanager

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import ssl
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -13,10 +14,14 @@ import aiohttp
 import pytest
 from joined_words import POLITE, Joined, exists, joined, said
 
+from trainyard.app.joining import JoinedNode, JoinOptions
+from trainyard.app.kubeconfig import read
+from trainyard.client import Forbidden
 from trainyard.control.lease import LEASE
 from trainyard.node import NodeError
 from trainyard.node.cluster import NODE, POD, SERVICE
 from trainyard.objects import GVK, Json
+from trainyard.server import Authority
 from trainyard.testing.control_plane import ControlPlane
 
 pytestmark = pytest.mark.cluster
@@ -220,7 +225,7 @@ async def test_a_node_that_was_there_before_stays_and_is_used_again(
         await api.delete(NODE, "", "kept")
 
 
-async def test_only_the_api_server_may_ask_the_node(here: Joined) -> None:
+async def test_only_the_api_server_may_ask_the_node(here: Joined, tmp_path: Path) -> None:
     port = (await here.api.get(NODE, "", here.name))["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"]
     url = f"https://127.0.0.1:{port}/containerLogs/{here.namespace}/nobody/main"
     pki = here.plane.identities.folder
@@ -240,6 +245,9 @@ async def test_only_the_api_server_may_ask_the_node(here: Joined) -> None:
         assert code == 401 and "--kubelet-client-certificate" in words
     code, words = await ask(pki / "carol.crt", pki / "carol.key")
     assert code == 401 and "a certificate for carol is not an API server's" in words
+    forged = Authority.new(time.time()).client("kube-apiserver-kubelet-client").write(tmp_path / "forged")
+    with pytest.raises(aiohttp.ClientError):
+        await ask(*forged)
 
 
 async def test_a_second_node_of_the_name_is_refused(here: Joined, tmp_path: Path) -> None:
@@ -249,6 +257,30 @@ async def test_a_second_node_of_the_name_is_refused(here: Joined, tmp_path: Path
     assert said(await here.api.get(NODE, "", here.name), "Ready") == "True"
     await here.pod("still", "echo here")
     assert await here.result("still") == "here\n"
+
+
+async def test_a_name_whose_holder_nobody_can_know_is_taken_when_its_lease_is_over(
+    control_plane: ControlPlane, namespace: str, tmp_path: Path
+) -> None:
+    async with control_plane.api() as api:
+        one = Joined(control_plane, api, namespace, "elsewhere")
+        spec = {"holderIdentity": "elsewhere_another.1_1.1_x", "leaseDurationSeconds": 2}
+        meta = {"name": "elsewhere", "namespace": "kube-node-lease"}
+        body = {"apiVersion": LEASE.api_version, "kind": "Lease", "metadata": meta, "spec": spec}
+        await api.create(LEASE, "kube-node-lease", body)
+        began = time.monotonic()
+        node = await one.join(tmp_path)
+        assert time.monotonic() - began >= 2 and "watching whether that one lives" in one.said[0]
+        await node.stop()
+
+
+async def test_who_may_not_be_a_node_is_told_what_is_missing(
+    control_plane: ControlPlane, namespace: str, tmp_path: Path
+) -> None:
+    access = read([control_plane.kubeconfig], "alice")
+    node = JoinedNode(JoinOptions(access=access, name="alices", state=tmp_path, say=lambda _: None))
+    with pytest.raises(Forbidden, match='User "alice" cannot get resource "leases"'):
+        await node.start()
 
 
 async def test_a_node_that_somebody_deletes_or_declares_lost_says_that_it_is_there(here: Joined) -> None:

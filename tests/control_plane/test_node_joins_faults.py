@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 from joined_words import PATIENCE, POLITE, Joined, exists, joined, said
 
+from trainyard.app.kubeconfig import read
 from trainyard.control.lease import LEASE
 from trainyard.node.cluster import NODE, POD
 from trainyard.server.certificates import Authority, write
@@ -190,6 +191,24 @@ async def test_pods_run_on_while_the_api_server_is_away_and_their_ends_are_writt
         assert stays["status"]["phase"] == "Running" and stays["status"]["containerStatuses"][0]["restartCount"] == 0
         (tmp_path / "stays").touch()
         await here.phase(f"stays-{fault}", "Succeeded")
+
+
+async def test_rights_that_are_taken_away_are_waited_for(
+    plane: ControlPlane, tmp_path: Path, shown: tuple[Path, Path]
+) -> None:
+    grant = ("create", "clusterrolebinding", "bobs", "--clusterrole=cluster-admin", "--user=bob")
+    await asyncio.to_thread(plane.kubectl, *grant)
+    async with joined(plane, "faults", shown=shown, access=read([plane.kubeconfig], "bob")) as here:
+        await here.pod("refused", f"echo up; until [ -e {tmp_path}/go ]; do sleep 0.02; done")
+        await here.ready("refused")
+        await here.kubectl("delete", "clusterrolebinding", "bobs")
+        (tmp_path / "go").touch()
+        async with asyncio.timeout(PATIENCE):
+            while not any('cannot patch resource "pods/status"' in line for line in here.said):  # noqa: ASYNC110  (a list)
+                await asyncio.sleep(0.02)
+        await here.kubectl(*grant)
+        await here.phase("refused", "Succeeded")
+        assert len([line for line in here.said if "pods/status" in line]) == 1
 
 
 async def test_a_stop_does_not_wait_for_an_api_server_that_is_away(

@@ -252,14 +252,14 @@ class JoinedNode:
 
     def _door(self) -> CertificateDoor:
         options = self._options
-        if options.shown:
-            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-            context.set_alpn_protocols(["http/1.1"])
-            context.load_cert_chain(*options.shown)
-        else:
-            folder = options.state / "kubelet"
-            folder.mkdir(mode=0o700, exist_ok=True)
-            context = Authority.new(time.time()).context(folder, (options.name, "localhost"), ("127.0.0.1",))
+        shown = options.shown
+        if shown is None:
+            made = Authority.new(time.time()).server("trainyard-node", (options.name, "localhost"), ("127.0.0.1",))
+            shown = made.write(options.state / "kubelet")
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.set_alpn_protocols(["http/1.1"])
+        context.load_cert_chain(*shown)
         authority = options.authority or options.access.ca
         if not authority:
             fix = "name the authority of the API server's client certificate with --client-ca-file"

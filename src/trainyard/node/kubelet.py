@@ -92,6 +92,7 @@ class Kubelet:
         app = web.Application(middlewares=[self._guard])
         app.router.add_get("/containerLogs/{namespace}/{pod}/{container}", self._logs)
         app.router.add_route("*", "/exec/{namespace}/{pod}/{container}", self._exec)
+        app.router.add_route("*", "/{other:.*}", self._nothing)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
         await self._runner.setup()
         site = web.TCPSite(self._runner, "127.0.0.1", 0, ssl_context=self._door.secure)
@@ -110,6 +111,9 @@ class Kubelet:
         if why := self._door.refusal(request):
             raise web.HTTPUnauthorized(text=f"{why}\n")
         return await handler(request)
+
+    async def _nothing(self, request: web.Request) -> web.StreamResponse:
+        return web.Response(status=404, text="this node serves the logs of its pods and exec, nothing else\n")
 
     async def _logs(self, request: web.Request) -> web.StreamResponse:
         namespace, pod, container = (request.match_info[part] for part in ("namespace", "pod", "container"))
@@ -138,7 +142,8 @@ class Kubelet:
             return web.Response(status=missing.code, text=f"{missing}\n")
         if not exec.chosen_protocol(request.headers.get("Sec-WebSocket-Protocol", "")):
             known = " or ".join(exec.PROTOCOLS)
-            raise web.HTTPBadRequest(text=f"exec needs a WebSocket with the subprotocol {known}\n")
+            text = f"exec needs a WebSocket with the subprotocol {known}, which an API server passes on from 1.36"
+            raise web.HTTPBadRequest(text=f"{text}\n")
         return await exec.serve(request, asked, start)
 
 

@@ -64,8 +64,8 @@ def _text(wire: Json, part: str, name: str) -> str:
 
 
 def is_fixed(wanted: Wanted, memory: Memory) -> bool:
-    """True while edits of what shapes the job are ignored: it has started and is not suspended (S11)."""
-    return memory.started and not memory.suspended and not memory.end
+    """True while edits of what shapes the job are ignored: it has started, and neither is nor gets suspended (S11)."""
+    return memory.started and not (memory.suspended or wanted.policy.suspend) and not memory.end
 
 
 def changed(kind: Kind, wanted: Wanted, memory: Memory) -> list[str]:

@@ -221,7 +221,7 @@ class Story:
         gvk = gvk_of(job)
         return await self.tries(lambda: self.api.create(gvk, self.namespace, job))
 
-    async def tries(self, ask: Callable[[], Any]) -> Any:
+    async def tries(self, ask: Callable[[], Awaitable[Json]]) -> Json:
         """The answer, however often the API server is away."""
         until = time.monotonic() + PATIENCE
         while True:

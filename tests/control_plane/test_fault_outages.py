@@ -95,8 +95,8 @@ async def test_while_the_api_server_is_away_nobody_hurries_and_ten_seconds_after
     """Gone means: connections are refused for 20 seconds, then they stay open for 15 and nothing is answered."""
     job, next_job = tf_job("long", 2), tf_job("next", 0)
     access = options(told.account).access
-    leasing = {"seat": seat({}, access), "terms": terms(15)} if leased else {}
-    async with operating(options(told.account, **leasing)) as one:
+    place = seat({}, access) if leased else None
+    async with operating(options(told.account, seat=place, terms=terms(15))) as one:
         await told.submit(job)
         await told.running(job, MASTER=1, WORKER=2)
         children = await told.children()
@@ -169,7 +169,7 @@ async def test_who_comes_back_to_a_server_that_has_forgotten_where_it_was_lists_
 
 
 def ended(pod: Json) -> bool:
-    return pod["status"].get("phase") == "Succeeded"
+    return bool(pod["status"].get("phase") == "Succeeded")
 
 
 def known(program: Program) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -26,7 +27,6 @@ from faulty import (
 )
 
 from trainyard.app.operating import Operating
-from trainyard.core import decide
 from trainyard.core.model import JOB, POD
 from trainyard.objects import GVK, Json
 from trainyard.testing.control_plane import ControlPlane
@@ -102,7 +102,7 @@ async def test_a_pod_that_pod_security_refuses_is_said_with_the_words_of_the_ser
     async with operating(options(told.account)) as one:
         await told.submit(job)
         said = await told.condition("Blocked", job)
-        assert said["reason"] == "Forbidden" and 'violates PodSecurity "restricted:latest"' in said["message"], said
+        assert said["reason"] == "PodSecurity" and 'violates PodSecurity "restricted:latest"' in said["message"], said
         mark = told.plane.audit.mark()
         assert await still(lambda: passes(one), QUIET) <= 8
         assert len(writes(told.asked(mark))) <= 6
@@ -119,7 +119,7 @@ async def test_a_batch_job_whose_pods_are_refused_waits_and_the_job_names_where_
     told: Story, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The operator makes Jobs, and Kubernetes their pods: the refusal stands in the events of the Job."""
-    monkeypatch.setattr(decide, "PODLESS_SECONDS", 2.0)
+    monkeypatch.setattr(import_module("trainyard.core.decide"), "PODLESS_SECONDS", 2.0)
     enforce = "pod-security.kubernetes.io/enforce"
     await told.api.patch(NAMESPACE, "", told.namespace, {"metadata": {"labels": {enforce: "restricted"}}})
     job = tf_job("podl", 1)

@@ -17,7 +17,7 @@ from typing import TypeVar
 from trainyard.core import changes, policy, status
 from trainyard.core import judge as verdicts
 from trainyard.core.job import NO_POD, End, Family, Job, Kind, Memory, Replica, RoleMemory, Verdict
-from trainyard.core.model import Create, Delete, Event, Patch, Plan, Ref, Refusal, Seen
+from trainyard.core.model import Create, Delete, Event, Patch, Plan, Ref, Refusal, Seen, Slot
 from trainyard.core.read import changed, is_fixed, read
 from trainyard.objects import Json
 
@@ -148,8 +148,23 @@ class _Pass:
             else:
                 again = roles if self.job.whole_again() else (replica.slot.role,)
                 roles |= {name: replace(roles[name], attempt=memory.role(name).attempt + 1) for name in again}
+        if (lost := self._lost(memory)) and verdict.stage != "Suspended" and not failed:
+            texts.append(f"{lost} has lost its Job: all are made again")
+            roles |= {name: replace(roles[name], attempt=memory.role(name).attempt + 1) for name in roles}
         self.conditions.set("Restarting", bool(texts), "ReplicaEnded" if texts else "Restarted", "; ".join(texts))
         return replace(memory, roles=roles)
+
+    def _lost(self, memory: Memory) -> str:
+        """The replica of a gang whose Job somebody has deleted, "" when there is none. Its pod tells that it was there;
+        when that has gone, too, before anybody has looked, the Job is made again alone (S19)."""
+        if not self.job.whole_again():
+            return ""
+        empty = {replica.slot for replica in self.replicas if replica.child is None}
+        for pod in self.family.orphans:
+            current = pod.phase != "Succeeded" and pod.attempt == memory.role(pod.role).attempt
+            if current and Slot(pod.role, pod.index) in empty:
+                return f"{pod.role} {pod.index}"
+        return ""
 
     def _retry_at(self, end: End, role: RoleMemory, memory: Memory) -> float:
         together = memory.roles.values() if self.job.whole_again() else (role,)
@@ -375,7 +390,10 @@ def _tally(job: Job, replicas: list[Replica], verdict: Verdict, gone: frozenset[
 
 
 def _blocked_reason(refusal: Refusal) -> str:
-    return "QuotaExceeded" if "exceeded quota" in refusal.message else (refusal.reason or "Refused")
+    for words, reason in (("exceeded quota", "QuotaExceeded"), ("violates PodSecurity", "PodSecurity")):
+        if words in refusal.message:
+            return reason
+    return refusal.reason or "Refused"
 
 
 def _said(refused: dict[Ref, Refusal]) -> str:

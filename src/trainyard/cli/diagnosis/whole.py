@@ -24,7 +24,7 @@ FIXES = {
 }
 ALARMS = {
     "NameConflict": (BLOCK, "an object that is not this job's holds the name of one of its children"),
-    "Blocked": (BLOCK, "the API server does not take one of its children"),
+    "Blocked": (BLOCK, "the API server does not take one of its children, or makes no pod for it"),
     "Degraded": (BLOCK, "a replica has given up, and the job cannot get it back"),
     "SpecChangeIgnored": (NOTE, "an edit of its spec is not followed"),
     "UnknownFields": (NOTE, "its spec has fields that nobody here knows"),
@@ -39,6 +39,8 @@ BLOCKED_FIXES = {
     "QuotaExceeded": "raise the ResourceQuota of the namespace, free some of it, or ask for less in the template",
     "Forbidden": "give the operator the right that the message names, or mend the name of the ServiceAccount",
     "NotFound": "make what the message names",
+    "PodSecurity": "mend in the template what the message lists, or ask for another level of the namespace",
+    "NoPod": "see `kubectl describe` of the object that the message names: its events say who refuses the pod",
 }
 
 

@@ -9,9 +9,10 @@ import pytest
 from trainyard import kinds
 from trainyard.core import Kind, Ref, Refusal, Seen, plan
 from trainyard.objects import Json, condition
+from trainyard.objects.labels import ATTEMPT
 from trainyard.testing.builders import NOW
 from trainyard.testing.life import Life, begun
-from trainyard.testing.samples import sample
+from trainyard.testing.samples import elasticjob, mxjob, sample
 
 every_kind = pytest.mark.parametrize("kind", kinds.EACH, ids=lambda kind: kind.gvk.kind)
 UNREADABLE = 'Pod in version "v1" cannot be handled as a Pod: quantities must match the regular expression'
@@ -53,3 +54,61 @@ def test_a_child_that_the_server_cannot_even_read_ends_the_job_in_its_words(kind
     found = plan(kind, life.job, Seen(refused={Ref(child.gvk.kind, child.name): refusal}), NOW)
     said = failed(found.status)
     assert said["reason"] == "InvalidChild" and UNREADABLE in said["message"]
+
+
+@pytest.mark.parametrize("edit", [{"restartPolicy": "Sometimes"}, {"replicas": "two"}, {"restartPolicy": ["ExitCode"]}])
+def test_a_bad_edit_of_an_elastic_job_does_not_make_a_retryable_end_a_permanent_one(edit: Json) -> None:
+    life = begun(kinds.ELASTICJOB, elasticjob(2))
+    life.run()
+    life.settle()
+    good = life.job["spec"]["replicaSpecs"]
+    life.edit(replicaSpecs={"Worker": {**good["Worker"], **edit}})
+    life.end("example-worker-0", 137)
+    life.now += 60
+    assert life.settle()["state"] != "Failed"
+    life.edit(replicaSpecs=good)
+    status = life.settle()
+    assert "example-worker-0" in life.names("Pod") and status["restarts"] == 1
+    life.edit(replicaSpecs={"Worker": {**good["Worker"], **edit}})
+    life.end("example-worker-1", 1)
+    assert failed(life.settle())["reason"] == "ElasticJobFailed"
+
+
+def attempts(life: Life) -> set[str]:
+    return {life.get("Job", name)["metadata"]["labels"][ATTEMPT] for name in life.names("Job")}
+
+
+def test_a_gang_that_loses_a_job_by_hand_is_made_again_whole_and_nothing_is_counted() -> None:
+    """MXNet does not take a lost replica back (S33)."""
+    life = begun(kinds.MXJOB, mxjob())
+    life.run()
+    life.settle()
+    life.objects.pop(Ref("Job", "example-worker-1kkf-1"))  # its pod is about to follow
+    said = condition(life.step().status["conditions"], "Restarting") or {}
+    assert said["status"] == "True" and "WORKER 1 has lost its Job" in said["message"]
+    life.objects = {ref: one for ref, one in life.objects.items() if ref.name != orphan(life)}
+    status = life.settle()
+    assert attempts(life) == {"1"} and len(life.names("Job")) == 4 and "restarts" not in status
+
+
+def orphan(life: Life) -> str:
+    """The pod that has no Job any more."""
+    (found,) = [name for name in life.names("Pod") if name.startswith("example-worker-1kkf-1-")]
+    return found
+
+
+def test_a_tf_job_that_loses_a_job_by_hand_makes_that_one_again_alone() -> None:
+    life = begun(kinds.TFJOB, sample("TfJob"))
+    life.run()
+    life.settle()
+    life.objects.pop(Ref("Job", "worker-76no-0"))
+    life.settle()
+    assert attempts(life) == {"0"} and "worker-76no-0" in life.names("Job")
+
+
+def test_a_gang_job_without_a_pod_is_made_again_alone() -> None:
+    """Nothing tells that it was there before: it may as well be the first one, which a quota has held back."""
+    life = begun(kinds.MXJOB, mxjob())
+    life.objects.pop(Ref("Job", "example-worker-1kkf-1"))
+    life.settle()
+    assert attempts(life) == {"0"} and len(life.names("Job")) == 4

@@ -214,16 +214,20 @@ class Family:
 
     by_ref: Mapping[Ref, Child]
     pods: Mapping[str, tuple[Child, ...]]  # by the uid of what owns them
+    orphans: tuple[Child, ...] = ()  # pods whose Job or StatefulSet has gone: they tell that it was there
 
     @classmethod
     def of(cls, uid: str, children: tuple[Child, ...]) -> Family:
         own = {child.ref: child for child in children if child.owner == uid}
         uids = {child.uid for child in own.values()} | {uid}
         pods: dict[str, list[Child]] = {}
+        orphans = []
         for child in children:
             if child.kind == "Pod" and child.owner in uids:
                 pods.setdefault(child.owner, []).append(child)
-        return cls(own, {owner: tuple(them) for owner, them in pods.items()})
+            elif child.kind == "Pod" and child.job == uid:
+                orphans.append(child)
+        return cls(own, {owner: tuple(them) for owner, them in pods.items()}, tuple(orphans))
 
 
 @dataclass(frozen=True, slots=True)

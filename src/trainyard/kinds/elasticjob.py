@@ -145,8 +145,12 @@ def decides(job: Job) -> frozenset[Slot]:
 
 
 def permanent(job: Job, code: int, reason: str) -> bool:
-    """Under ExitCode the code says; under any other policy a Pod that failed has failed (S23, contract 2.8)."""
-    return worker_of(job.wanted.spec).get("restartPolicy") != EXIT_CODE or code not in RETRYABLE
+    """Under ExitCode the code says; under any other policy a Pod that failed has failed (S23, contract 2.8).
+
+    A spec that is not understood does not say which policy it was: it ends nothing that may be tried again (S11).
+    """
+    policy = EXIT_CODE if job.wanted.problems else worker_of(job.wanted.spec).get("restartPolicy")
+    return policy != EXIT_CODE or code not in RETRYABLE
 
 
 def report(job: Job, verdict: Verdict, tally: Mapping[str, Mapping[str, int]]) -> Json:

@@ -140,6 +140,21 @@ async def test_the_program_ends_on_a_signal_and_leaves_nothing(
         assert not await exists(there.api, f"stopped-{network}")
 
 
+async def test_a_second_signal_does_not_wait_for_pods(
+    plane: ControlPlane, tmp_path: Path, shown: tuple[Path, Path]
+) -> None:
+    async with program(plane, "hasty", tmp_path, "shared", shown) as (one, there):
+        stubborn = f": {tmp_path}; trap 'echo no' TERM; echo up; while :; do sleep 0.05; done"
+        await there.pod("stubborn", stubborn, terminationGracePeriodSeconds=600)
+        await there.ready("stubborn")
+        one.child.send_signal(signal.SIGTERM)
+        await there.until("hasty", lambda node: node["spec"].get("unschedulable"), NODE)
+        assert await one.end(signal.SIGTERM) == 0
+        await one.nothing_left()
+        assert (await there.api.get(POD, "faults", "stubborn"))["status"]["phase"] == "Failed"
+        assert not await exists(there.api, "hasty")
+
+
 async def test_a_killed_node_leaves_nothing_and_comes_back_to_what_it_had_begun(
     plane: ControlPlane, tmp_path: Path, network: str, shown: tuple[Path, Path]
 ) -> None:

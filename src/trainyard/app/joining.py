@@ -166,7 +166,12 @@ class JoinedNode:
             self._election.known = replace(self._election.known, since=-math.inf)  # nobody needs to be waited for
         elif holder:
             self._options.say(f"node: {self._options.name} is held by {holder}; watching whether that one lives")
+        clock, patience = asyncio.get_running_loop().time, ANSWER_SECONDS + 2 * max(self._options.lease, LEASE_SECONDS)
+        began = clock()
         while not self._election.leads:
+            if clock() > began + patience:
+                text = f"the lease {LEASES}/{self._options.name} cannot be written"
+                raise NodeError(f"{text}; let this user create and update leases there")
             pause = await self._election.step()
             record = self._election.known.record
             if first and record and record.holder == holder and record.revision != first.revision:

@@ -10,9 +10,9 @@ from trainyard import kinds
 from trainyard.core import Kind, Ref, Refusal, Seen, plan
 from trainyard.objects import Json, condition
 from trainyard.objects.labels import ATTEMPT
-from trainyard.testing.builders import NOW
+from trainyard.testing.builders import NOW, replicas, tfjob
 from trainyard.testing.life import Life, begun
-from trainyard.testing.samples import elasticjob, mxjob, sample
+from trainyard.testing.samples import chainerjob, elasticjob, mx_set, mxjob, pods, sample, worker_set
 
 every_kind = pytest.mark.parametrize("kind", kinds.EACH, ids=lambda kind: kind.gvk.kind)
 UNREADABLE = 'Pod in version "v1" cannot be handled as a Pod: quantities must match the regular expression'
@@ -112,3 +112,35 @@ def test_a_gang_job_without_a_pod_is_made_again_alone() -> None:
     life.objects.pop(Ref("Job", "example-worker-1kkf-1"))
     life.settle()
     assert attempts(life) == {"0"} and len(life.names("Job")) == 4
+
+
+EDITED = {
+    "TfJob": tfjob(replicas("MASTER"), replicas("WORKER", 3)),
+    "MxJob": mxjob(mx_set("SCHEDULER"), mx_set("SERVER"), mx_set("WORKER", 1)),
+    "ChainerJob": chainerjob({"ws0": worker_set(1)}, master={"template": pods("chainer", nodeSelector={"a": "b"})}),
+    "ElasticJob": elasticjob(1),
+}
+
+
+@every_kind
+def test_a_job_that_is_suspended_and_edited_in_one_update_stops_and_is_resumed_as_edited(kind: Kind) -> None:
+    """So does Kueue take a job back: nothing of the edit is ignored, and nothing is said of it."""
+    life = begun(kind, sample(kind.gvk.kind))
+    life.run()
+    life.settle()
+    edited = {key: value for key, value in EDITED[kind.gvk.kind]["spec"].items() if key != "RuntimeId"}
+    life.edit(**edited, suspend=True)
+    said = {one["type"] for one in life.step().status["conditions"] if one["status"] == "True"}
+    assert "Suspended" in said and "SpecChangeIgnored" not in said
+    status = life.settle()
+    assert condition(status["conditions"], "SpecChangeIgnored") is None
+    assert not any(lives(life, name) for name in life.names("Pod"))
+    life.edit(suspend=False)
+    status = life.settle()
+    fresh = begun(kind, {**EDITED[kind.gvk.kind], "spec": {**life.job["spec"]}})
+    assert sorted(life.names()) == sorted(fresh.names())
+    assert status["resumes"] == 1 and "restarts" not in status
+
+
+def lives(life: Life, pod: str) -> bool:
+    return life.get("Pod", pod)["status"]["phase"] in ("Pending", "Running")

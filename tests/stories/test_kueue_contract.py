@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from kueue import QUEUE, Flavor, Kueue, pod_sets
 from plays import PLAYS, Play
-from stage import POD, Stage, looked
+from stage import POD, Stage, looked, replicas, tf_job
 
 from trainyard.client import Invalid
 from trainyard.objects import Json, condition, is_true, labels_of, name_of
@@ -169,3 +169,27 @@ async def test_a_job_of_another_manager_is_left_alone_until_it_is_given_to_us(st
     await looked(operator)
     assert [one.path for one in api.sent[sent:] if one.method != "GET"] == []
     assert stage.running() == play.cast
+
+
+@pytest.mark.parametrize("within", ["runPolicy", "RunPolicy"])
+async def test_an_elastic_job_may_be_held_and_given_away_in_its_run_policy_too(stage: Stage, within: str) -> None:
+    play = PLAYS["ElasticJob"]
+    operator, api = await stage.operator()
+    await stage.submit(play.make(**{within: {"suspend": True}}))
+    await stage.condition("Suspended")
+    await stage.edit({within: {"suspend": False}})
+    await play.runs(stage)
+    await looked(operator)
+    sent = len(api.sent)
+    await stage.edit({within: {"managedBy": "kueue.x-k8s.io/multikueue", "suspend": True}})
+    await looked(operator)
+    assert [one.path for one in api.sent[sent:] if one.method != "GET"] == []
+    assert stage.running() == play.cast
+
+
+async def test_a_queue_sees_the_pods_of_standard_parameter_servers_before_it_admits_them(stage: Stage) -> None:
+    """Their template is ours, and is stored while the job is still held back."""
+    await stage.submit(tf_job(replicas("MASTER"), {"replicas": 2, "tfReplicaType": "PS"}, suspend=True))
+    job = await stage.until(lambda job: is_true(job.get("status", {}).get("conditions"), "Suspended"))
+    servers = pod_sets(job["spec"])["ps"]
+    assert servers["replicas"] == 2 and servers["template"]["spec"]["containers"][0]["name"] == "tensorflow"

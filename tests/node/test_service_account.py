@@ -237,6 +237,14 @@ while True:
     assert (first, second) != ("", "") and int(second.removeprefix("token-")) == int(first.removeprefix("token-")) + 1
 
 
+async def test_a_server_whose_clock_is_behind_is_not_asked_all_the_time(world: World) -> None:
+    await world.root_ca()
+    world.issuer.life = -3600.0
+    await world.yard.pod("stays", "import time; time.sleep(1.2); print('done')", container=MOUNT, **ACCOUNT)
+    assert await world.yard.result("stays") == "done\n"
+    assert len(world.issuer.given) == 1
+
+
 async def test_a_pod_without_the_volume_gets_no_token(world: World) -> None:
     script = "import os; print(os.environ['KUBERNETES_SERVICE_PORT'], os.environ['KUBERNETES_PORT'])"
     await world.yard.pod("plain", script)

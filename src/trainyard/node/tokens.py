@@ -24,6 +24,7 @@ from trainyard.objects import Json
 log = logging.getLogger(__name__)
 
 _PART_OF_LIFE, _LONGEST_LIFE = 0.8, 24 * 3600.0
+_CLOCKS_DIFFER = 60.0  # when the server's clock is far behind ours, each token seems to have expired
 _FIRST_RETRY, _LONGEST_RETRY = 0.5, 122.0
 _LOOK_EVERY = 60.0  # the clock may be moved
 
@@ -67,7 +68,8 @@ class Tokens:
         if token is None or token.due <= self._now():
             began = self._now()
             text, end = await self._cluster.token(self._pod, asked)
-            token = Token(text, began + min(_PART_OF_LIFE * max(0.0, end - began), _LONGEST_LIFE))
+            left = end - began
+            token = Token(text, began + (min(_PART_OF_LIFE * left, _LONGEST_LIFE) if left > 0 else _CLOCKS_DIFFER))
             self._have[asked], self._failures = token, 0
         return token
 

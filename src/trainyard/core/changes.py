@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 from trainyard.core.job import Family, Job, Replica
 from trainyard.core.judge import STOPS
-from trainyard.core.model import POD, Child, Create, Delete, Patch, Ref, Slot
+from trainyard.core.model import POD, Child, Create, Delete, Patch, Ref, Seen, Slot
+from trainyard.core.policy import sent_again_at
 from trainyard.core.render import repair
+
+W = TypeVar("W", Create, Patch, Delete)
 
 
 def missing(job: Job, family: Family) -> list[Create]:
@@ -130,3 +135,16 @@ def lost(job: Job, family: Family, now: float) -> tuple[list[Delete], float | No
 def cleaning(job: Job, reason: str) -> str:
     """What cleanPodPolicy means for a job that ended for that reason: one that was stopped does not run on (S4)."""
     return "Running" if reason in STOPS and job.policy.clean != "All" else job.policy.clean
+
+
+def sent_now(writes: list[W], seen: Seen, now: float) -> tuple[list[W], float | None]:
+    """Those that are due, and when the first of the others is."""
+    if not seen.refused:
+        return writes, None
+    times = [sent_again_at(seen.refused.get(one.ref), verb(one), now) for one in writes]
+    due = [one for one, at in zip(writes, times, strict=True) if at <= now]
+    return due, min((at for at in times if at > now), default=None)
+
+
+def verb(write: Create | Patch | Delete) -> str:
+    return type(write).__name__.lower()

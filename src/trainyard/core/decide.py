@@ -12,7 +12,6 @@ Pure: no clock, no I/O, no logging; the same input gives the same answer. The ru
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TypeVar
 
 from trainyard.core import changes, policy, status
 from trainyard.core import judge as verdicts
@@ -188,7 +187,7 @@ class _Pass:
         if len(made) < len(self.seen.refused):
             deletes, patches, _ = self._all_changes(verdict, replace(self.job, memory=memory))
             writes: list[Delete | Patch] = [*deletes, *patches]
-            due = {(one.ref, _verb(one)) for one in writes}
+            due = {(one.ref, changes.verb(one)) for one in writes}
             others |= {ref: one for ref, one in self.seen.refused.items() if (ref, one.verb) in due}
         reasons = {_blocked_reason(one) for one in others.values()}
         self.conditions.set("NameConflict", bool(clashes), "NameTaken" if clashes else "NameFree", _said(clashes))
@@ -240,8 +239,8 @@ class _Pass:
         deletes, patches, creates = self._all_changes(verdict, after)
         return self._due(deletes), self._due(patches), self._due(creates)
 
-    def _due(self, writes: list[W]) -> list[W]:
-        due, later = _sent_now(writes, self.seen, self.now)
+    def _due(self, writes: list[changes.W]) -> list[changes.W]:
+        due, later = changes.sent_now(writes, self.seen, self.now)
         self.whens.append(later)
         return due
 
@@ -339,32 +338,16 @@ def _after_the_end(job: Job, family: Family, seen: Seen, now: float) -> Plan:
     if expires is not None and now >= expires:
         text = f"finished {job.policy.ttl} s ago (ttlSecondsAfterFinished)"
         gone = Delete(job.kind.gvk, job.key.name, job.uid, text)
-        due, again = _sent_now([gone], seen, now)
+        due, again = changes.sent_now([gone], seen, now)
         told = job.kind.speech.tell(job, gone) if due else ()
         return Plan(old.wire, deletes=tuple(due), events=told, after=again)
     reason = next((str(c.get("reason")) for c in old.conditions if c.get("type") == old.end), "")
     lost, when = changes.lost(job, family, now)
     swept, patches = changes.sweep(job, family, changes.cleaning(job, reason), reason)
-    deletes, later = _sent_now(lost + swept, seen, now)
-    patches, again = _sent_now(patches, seen, now)
+    deletes, later = changes.sent_now(lost + swept, seen, now)
+    patches, again = changes.sent_now(patches, seen, now)
     after = min((one for one in (expires, when, later, again) if one is not None), default=None)
     return Plan(old.wire, deletes=tuple(deletes), patches=tuple(patches), after=after)
-
-
-W = TypeVar("W", Create, Patch, Delete)
-
-
-def _sent_now(writes: list[W], seen: Seen, now: float) -> tuple[list[W], float | None]:
-    """Those that are due, and when the first of the others is."""
-    if not seen.refused:
-        return writes, None
-    times = [policy.sent_again_at(seen.refused.get(one.ref), _verb(one), now) for one in writes]
-    due = [one for one, at in zip(writes, times, strict=True) if at <= now]
-    return due, min((at for at in times if at > now), default=None)
-
-
-def _verb(write: Create | Patch | Delete) -> str:
-    return type(write).__name__.lower()
 
 
 def _spec_patch(job: Job) -> Json | None:

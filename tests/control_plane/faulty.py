@@ -264,6 +264,12 @@ class Story:
                 if json.loads(line)["type"] == "ADDED":
                     return
 
+    async def fresh_controllers(self) -> None:
+        """Kubernetes' own need minutes to notice that a server which was silent is back. They are not what is tried."""
+        controllers = "kube-controller-manager"
+        self.plane.stop(controllers)
+        await asyncio.to_thread(self.plane.begin(controllers))
+
     async def children(self, gvk: GVK = JOB) -> dict[str, str]:
         """The uids of the children of that kind, by name."""
         listed = await self.api.list(gvk, self.namespace, OWNER)
@@ -284,6 +290,8 @@ async def story(plane: ControlPlane, namespace: str, folder: Path, kinds: str = 
             yield Story(plane, namespace, account, api, kubelet)
         finally:
             await kubelet.loop.stop()
+            plane.resume()
+            plane.up()  # whatever the story has left paused or stopped
 
 
 # --- what must hold

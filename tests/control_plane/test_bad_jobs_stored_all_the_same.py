@@ -19,7 +19,7 @@ import test_bad_input
 from real_operator import Served, bare, children, has, serving, together, until
 
 from trainyard import kinds
-from trainyard.client import Api
+from trainyard.client import Api, Conflict
 from trainyard.core import Kind
 from trainyard.core.model import POD
 from trainyard.objects import Json, condition, encode, name_of, uid_of
@@ -34,6 +34,10 @@ UNSTORABLE = ("MxJob, a name in capitals",)
 
 THEIRS = ("TfJob, managedBy too long",)
 """For that name, whatever it is, the job is somebody else's, and left alone (S6)."""
+
+
+NAMES = frozenset(row.values[1]["metadata"]["name"] for row in test_bad_input.ROWS if row.values[2] == "metadata.name")
+"""Names cannot be edited."""
 
 
 @dataclass(frozen=True)
@@ -171,4 +175,50 @@ async def test_what_no_definition_says_ends_with_the_words_of_the_api_server_and
         assert wrong == [], "\n".join(wrong)
         await one.quiet()
         assert (await api.list(POD, "refused"))["items"] == []  # what was taken is stopped
+        await nothing_loops(one)
+
+
+async def edited(api: Api, kind: Kind, spec: object) -> Json:
+    """The job `good` with that spec, and what is said of it when the operator has seen it."""
+    while True:
+        job = await api.get(kind.gvk, "edits", "good")
+        try:
+            job = await api.replace(kind.gvk, "edits", "good", {**job, "spec": spec})
+            break
+        except Conflict:
+            continue
+    wanted = job["metadata"]["generation"]
+    return await until(api, kind, "edits", "good", lambda one: one["status"].get("observedGeneration", 0) >= wanted)
+
+
+async def through_all_bad_edits(api: Api, kind: Kind) -> list[str]:
+    """What is wrong with how a started job takes them, one after the other."""
+    good = await until(api, kind, "edits", "good", has("Created"))
+    before = await uids(api, kind, good)
+    wrong = []
+    for row in ROWS:
+        if row.kind.gvk != kind.gvk or row.what in THEIRS or row.name in NAMES | {"x" * 64}:
+            continue
+        job = await edited(api, kind, row.job["spec"])
+        said = condition(job["status"]["conditions"], "SpecChangeIgnored") or {}
+        wrong += [] if said.get("status") == "True" and not has("Failed")(job) else [f"{row.what}: {job['status']}"]
+    job = await edited(api, kind, good["spec"])
+    wrong += ["it is not restored"] if has("SpecChangeIgnored")(job) else []
+    return wrong + ([] if await uids(api, kind, good) == before else [f"{kind.gvk.kind}: the children have changed"])
+
+
+async def uids(api: Api, kind: Kind, job: Json) -> set[str]:
+    return {uid_of(one) for one in await children(api, kind, "edits", uid_of(job))}
+
+
+async def test_no_bad_edit_stops_a_started_job_each_is_said_and_nothing_loops(older: ControlPlane) -> None:
+    await asyncio.to_thread(create_namespace, older, "edits")
+    async with older.api() as api, serving(older, "edits") as one:
+        for kind in kinds.EACH:
+            await api.create(kind.gvk, "edits", bare(kind, "good"))
+        await one.quiet()
+        wrong = [text for kind in kinds.EACH for text in await through_all_bad_edits(api, kind)]
+        assert wrong == [], "\n".join(wrong)
+        await one.quiet()
+        assert [each.path for each in one.sent if each.method == "DELETE"] == []
         await nothing_loops(one)

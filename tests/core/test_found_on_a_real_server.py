@@ -144,3 +144,15 @@ def test_a_job_that_is_suspended_and_edited_in_one_update_stops_and_is_resumed_a
 
 def lives(life: Life, pod: str) -> bool:
     return life.get("Pod", pod)["status"]["phase"] in ("Pending", "Running")
+
+
+def test_a_bad_edit_makes_no_tensorboard() -> None:
+    life = begun(kinds.TFJOB, sample("TfJob"))
+    before = life.names()
+    life.edit(tensorboard={"logDir": "/a"}, tensorBoard={"logDir": "/b"})
+    status = life.settle()
+    assert (condition(status["conditions"], "SpecChangeIgnored") or {})["status"] == "True"
+    assert life.names() == before
+    life.edit(tensorBoard=None)
+    life.settle()
+    assert "Deployment" in {ref.kind for ref in life.objects}

@@ -14,11 +14,15 @@ W = TypeVar("W", Create, Patch, Delete)
 
 
 def missing(job: Job, family: Family) -> list[Create]:
-    """Slots and extras that no child fills, in the order in which they are made."""
+    """Slots and extras that no child fills, in the order in which they are made.
+
+    A spec that is not understood asks for nothing that its replicas can do without.
+    """
     early: list[Create] = []
     late: list[Create] = []
     for extra in job.kind.extras(job):
-        if Ref(extra.gvk.kind, extra.name) not in family.by_ref:
+        known = not (extra.late and job.wanted.problems)
+        if known and Ref(extra.gvk.kind, extra.name) not in family.by_ref:
             (late if extra.late else early).append(Create(extra.gvk, extra.name, None))
     slots = []
     for slot in job.slots():

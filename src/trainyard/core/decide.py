@@ -191,7 +191,7 @@ class _Pass:
             others |= {ref: one for ref, one in self.seen.refused.items() if (ref, one.verb) in due}
         reasons = {_blocked_reason(one) for one in others.values()}
         self.conditions.set("NameConflict", bool(clashes), "NameTaken" if clashes else "NameFree", _said(clashes))
-        podless = self._podless()
+        podless = self._podless(memory)
         text = "; ".join(filter(None, (_said(others), podless)))
         reason = min(reasons) if reasons else "NoPod" if podless else "Unblocked"
         self.conditions.set("Blocked", bool(text), reason, text)
@@ -288,16 +288,18 @@ class _Pass:
             end = "Succeeded" if verdict.stage == "Succeeded" else "Failed"
             conditions.set(end, True, verdict.reason, verdict.message)
 
-    def _podless(self) -> str:
+    def _podless(self, memory: Memory) -> str:
         """Kubernetes is to make pods for a child and has made none for long: only the child's events say why.
 
-        Long is counted from the newest pod, so a job whose thousand pods come one after the other is not spoken of.
+        Long is counted from the newest pod, so a job whose thousand pods come one after the other is not spoken of, and
+        not from before the job was resumed.
         """
         waits = [r for r in self.replicas if r.why == NO_POD and r.child is not None]
         if not waits:
             return ""
         pods = (pod.created for pods in self.family.pods.values() for pod in pods)
-        when = max(*(r.child.created for r in waits if r.child), *pods, 0.0) + PODLESS_SECONDS
+        began = self.now if memory.start is None else memory.start
+        when = max(began, *(r.child.created for r in waits if r.child), *pods) + PODLESS_SECONDS
         if self.now < when:
             self.whens.append(when)
             return ""

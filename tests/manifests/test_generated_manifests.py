@@ -40,7 +40,7 @@ def named(objects: list[Json]) -> dict[tuple[str, str], Json]:
 def printed(*words: str) -> list[Json]:
     command = [sys.executable, "-m", "trainyard", "manifests", *words]
     ran = subprocess.run(command, capture_output=True, text=True, check=True)
-    return [one for one in yaml.safe_load_all(ran.stdout) if one]
+    return [one for one in yaml.load_all(ran.stdout, Loader=yaml.CSafeLoader) if one]
 
 
 def test_the_files_are_those_of_the_code() -> None:
@@ -143,7 +143,7 @@ def test_the_documents_find_their_namespaces() -> None:
 def test_kustomize_puts_together_the_same_objects() -> None:
     command = ["kubectl", "kustomize", str(packages.ROOT / "config" / "default")]
     ran = subprocess.run(command, capture_output=True, text=True, check=True)
-    found = [one for one in yaml.safe_load_all(ran.stdout) if one]
+    found = [one for one in yaml.load_all(ran.stdout, Loader=yaml.CSafeLoader) if one]
     assert named(found) == named(installation.objects(packages.CONFIG))
 
 

@@ -36,7 +36,11 @@ def chart(plane: ControlPlane, *values: str, name: str = "tf-job") -> list[Json]
     sets = [word for value in values for word in ("--set", value)]
     ran = plane.run("helm", "template", name, CHART, *sets)
     assert ran.returncode == 0, ran.stderr
-    return [one for one in yaml.safe_load_all(ran.stdout) if one and "helm.sh/hook" not in annotations(one)]
+    return [
+        one
+        for one in yaml.load_all(ran.stdout, Loader=yaml.CSafeLoader)
+        if one and "helm.sh/hook" not in annotations(one)
+    ]
 
 
 def annotations(obj: Json) -> Json:

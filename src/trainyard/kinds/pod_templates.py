@@ -45,9 +45,13 @@ def pod_template(container: Json, **listed: object) -> Json:
 
 
 @lru_cache(maxsize=1)
-def _types() -> dict[str, str]:
+def fields_of_types() -> dict[str, dict[str, str]]:
+    """Type -> field -> type, as the lines say."""
     lines = TYPES.strip().replace("\n    ", " ").splitlines()
-    return {name: fields for name, _, fields in (line.partition(" ") for line in lines)}
+    return {
+        name: {field: kind for field, _, kind in (part.partition(":") for part in fields.split())}
+        for name, _, fields in (line.partition(" ") for line in lines)
+    }
 
 
 @lru_cache(maxsize=256)
@@ -65,11 +69,11 @@ def _type(name: str) -> Json:
         return {"type": "array", "items": _type(name[1:-1])}
     if name.startswith("{"):
         return {"type": "object", "additionalProperties": {**_type(name[1:-1]), "nullable": True}}
-    fields = [part.partition(":")[::2] for part in _types()[name].split()]
-    required = [field.removesuffix("!") for field, _ in fields if field.endswith("!")]
+    fields = fields_of_types()[name]
+    required = [field.removesuffix("!") for field in fields if field.endswith("!")]
     return {
         "type": "object",
-        "properties": {field.removesuffix("!"): _field(field, kind) for field, kind in fields},
+        "properties": {field.removesuffix("!"): _field(field, kind) for field, kind in fields.items()},
         **({"required": required} if required else {}),
         KEEP: True,
     }

@@ -1,0 +1,95 @@
+"""A job's whole life on a real control plane: our operator decides, KWOK's node runs the pods, and a test ends them."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+from trainyard import kinds
+from trainyard.app.config import shipped
+from trainyard.control import Operator
+from trainyard.core import Config, Kind
+from trainyard.objects import Json, is_true, labels_of, name_of
+from trainyard.testing.control_plane import ControlPlane
+
+SECONDS = 90.0
+
+
+@asynccontextmanager
+async def operated(plane: ControlPlane) -> AsyncIterator[None]:
+    """Our operator, for all kinds and namespaces."""
+    async with plane.api() as api:
+        operator = Operator(api, kinds.ALL, Config(files=shipped()))
+        await operator.start()
+        try:
+            yield
+        finally:
+            await operator.stop()
+
+
+def path_of(kind: Kind, namespace: str, name: str = "") -> str:
+    return f"/apis/{kind.gvk.api_version}/namespaces/{namespace}/{kind.gvk.plural}" + f"/{name}" * bool(name)
+
+
+async def succeeds(plane: ControlPlane, kind: Kind, namespace: str, name: str) -> Json:
+    """Play every pod that decides to its end, until the job has succeeded. The job as it is then."""
+    pods = f"/api/v1/namespaces/{namespace}/pods"
+
+    def step() -> Json | None:
+        _, job = plane.ask("GET", path_of(kind, namespace, name))
+        conditions = (job.get("status") or {}).get("conditions") or []
+        assert not is_true(conditions, "Failed"), conditions
+        if is_true(conditions, "Succeeded"):
+            return job
+        for pod in plane.ask("GET", pods)[1]["items"]:
+            forever = any(owner["kind"] == "StatefulSet" for owner in pod["metadata"].get("ownerReferences") or ())
+            if not forever and pod["status"].get("phase") == "Running":
+                end(plane, f"{pods}/{name_of(pod)}", pod)
+        return None
+
+    def looks() -> Json:
+        _, job = plane.ask("GET", path_of(kind, namespace, name))
+        found = plane.ask("GET", pods)[1]["items"]
+        return {"status": job.get("status"), "pods": {name_of(pod): pod["status"] for pod in found}}
+
+    return await until(step, looks)
+
+
+def end(plane: ControlPlane, path: str, pod: Json) -> None:
+    """Every container of it ends with 0."""
+    ended = {"terminated": {"exitCode": 0, "reason": "Completed"}}
+    statuses = [
+        {**one, "ready": False, "state": ended, "lastState": {}} for one in pod["status"].get("containerStatuses") or ()
+    ]
+    plane.ask("PATCH", f"{path}/status", {"status": {"phase": "Succeeded", "containerStatuses": statuses}})
+
+
+async def until(step: Callable[[], Json | None], looks: Callable[[], Json]) -> Json:
+    """What a step gives at last."""
+    ends = time.monotonic() + SECONDS
+    while time.monotonic() < ends:
+        if (found := await asyncio.to_thread(step)) is not None:
+            return found
+        await asyncio.sleep(0.2)
+    raise AssertionError(f"not after {SECONDS:g} s: {looks()}")
+
+
+def children(plane: ControlPlane, namespace: str, job: Json) -> list[str]:
+    """The kinds of what the operator has made for a job, pods of batch Jobs and StatefulSets left out."""
+    found = []
+    for path in ("api/v1", "apis/batch/v1", "apis/apps/v1", "apis/rbac.authorization.k8s.io/v1"):
+        _, listed = plane.ask("GET", f"/{path}")
+        for one in listed["resources"]:
+            if one["kind"] not in {gvk.kind for kind in kinds.EACH for gvk in kind.owns} or "/" in one["name"]:
+                continue
+            items = plane.ask("GET", f"/{path}/namespaces/{namespace}/{one['name']}")[1].get("items") or []
+            owned = [each for each in items if _owned(each, job)]
+            found += [one["kind"] for each in owned if labels_of(each)]
+    return found
+
+
+def _owned(obj: Json, job: Json) -> bool:
+    uids = [owner["uid"] for owner in obj["metadata"].get("ownerReferences") or ()]
+    return job["metadata"]["uid"] in uids

@@ -1,0 +1,55 @@
+"""The definitions, and one life of each kind, on a control plane that behaves as Kubernetes 1.34 does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from played import children, operated, path_of, succeeds
+from test_definitions_on_a_real_server import wire
+
+from trainyard import kinds
+from trainyard.core import Kind
+from trainyard.testing.control_plane import ControlPlane
+from trainyard.testing.control_plane_fixtures import create_namespace, install
+from trainyard.testing.control_plane_flags import Options
+from trainyard.testing.samples import sample
+
+pytestmark = pytest.mark.cluster
+OLDER = "1.34"
+
+every_kind = pytest.mark.parametrize("kind", kinds.ALL, ids=lambda kind: f"{kind.gvk.kind}.{kind.gvk.group}")
+
+
+@pytest.fixture(scope="module")
+def older() -> Iterator[ControlPlane]:
+    with ControlPlane(Options(emulated=OLDER)) as plane:
+        assert plane.ask("GET", "/version")[1]["emulationMinor"] == OLDER.partition(".")[2]
+        said = install(plane).splitlines()
+        assert len(said) == len(kinds.ALL) and all(line.endswith(" created") for line in said), said
+        plane.add_node("played")
+        yield plane
+
+
+@every_kind
+async def test_a_job_lives_from_its_creation_to_its_success(older: ControlPlane, kind: Kind) -> None:
+    namespace = f"{kind.gvk.plural}-{kind.gvk.group.replace('.', '-')}"
+    create_namespace(older, namespace)
+    job = wire(kind, sample(kind.gvk.kind))
+    code, made = older.ask("POST", path_of(kind, namespace), job)
+    assert code == 201, made
+    async with operated(older):
+        ended = await succeeds(older, kind, namespace, job["metadata"]["name"])
+    made_of = set(children(older, namespace, ended))
+    assert made_of and made_of <= {gvk.kind for gvk in kind.owns}
+    assert ended["status"]["completionTime"]
+    older.ask("DELETE", f"/api/v1/namespaces/{namespace}")
+
+
+@every_kind
+def test_a_wrong_job_is_refused_with_its_path(older: ControlPlane, kind: Kind) -> None:
+    job = wire(kind, sample(kind.gvk.kind))
+    code, said = older.ask("POST", path_of(kind, "default"), {**job, "metadata": {"name": "x" * 64}})
+    assert code == 422, said
+    fields = [cause["field"] for cause in said["details"]["causes"]]
+    assert set(fields) == {"metadata.name"}

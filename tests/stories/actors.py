@@ -76,6 +76,8 @@ def actor(**more: Any) -> Json:
 class Actor:
     """A process in a pod, from its entrance to its end."""
 
+    patience = PATIENCE
+
     def __init__(self, told: Json, pid: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.role, self.index = str(told["role"]).lower(), int(told["index"])
         self.place = f"{self.role}-{self.index}"
@@ -98,9 +100,9 @@ class Actor:
     def tell(self, expression: str) -> None:
         self._writer.write(f"{expression}\n".encode())
 
-    async def ask(self, expression: str, patience: float = PATIENCE) -> Any:
+    async def ask(self, expression: str, patience: float = 0) -> Any:
         self.tell(expression)
-        async with asyncio.timeout(patience):
+        async with asyncio.timeout(patience or self.patience):
             answer, gone = asyncio.ensure_future(self._answers.get()), asyncio.ensure_future(self.gone.wait())
             try:
                 await asyncio.wait((answer, gone), return_when=asyncio.FIRST_COMPLETED)
@@ -112,8 +114,8 @@ class Actor:
 
     async def exit(self, code: int) -> None:
         self.tell(f"os._exit({code})")
-        await asyncio.wait_for(self.gone.wait(), PATIENCE)
+        await asyncio.wait_for(self.gone.wait(), self.patience)
 
     async def kill(self) -> None:
         os.kill(self.pid, signal.SIGKILL)
-        await asyncio.wait_for(self.gone.wait(), PATIENCE)
+        await asyncio.wait_for(self.gone.wait(), self.patience)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 import pytest
+from actors import PATIENCE
 
 from trainyard.app.local import LocalCluster
 from trainyard.client import Api
@@ -27,6 +28,8 @@ class Cluster(Protocol):
     secure: ssl.SSLContext | None
     home: str
     """The namespace of the story."""
+    patience: float
+    """How long anything may take that a story waits for."""
 
     @property
     def api(self) -> Api: ...
@@ -61,6 +64,7 @@ class Embedded(LocalCluster):
 
     secure = None
     home = "default"
+    patience = PATIENCE
 
     @property
     def url(self) -> str:

@@ -15,6 +15,7 @@ from pathlib import Path
 import embedded_only
 import pytest
 from back_ends import BOTH, Cluster, Embedded
+from persons import RealYard, Yard
 from real import Nodes, RealCluster
 from stage import Clock, Stage
 
@@ -123,3 +124,15 @@ async def stage(
     finally:
         if made is not None:
             await made.close()
+
+
+@pytest.fixture
+def yard(back_end: str, request: pytest.FixtureRequest) -> Iterator[Yard]:
+    """A cluster that a person works with."""
+    home = Path(tempfile.mkdtemp(prefix="yard-"))
+    made = RealYard(home, request.getfixturevalue("installed")) if back_end == "real" else Yard(home)
+    try:
+        yield made
+    finally:
+        made.down()
+        shutil.rmtree(home, ignore_errors=True)

@@ -21,6 +21,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from actors import PATIENCE
 from stage import Clock
 
 from trainyard import kinds
@@ -120,6 +121,8 @@ class Nodes:
 
 class RealCluster:
     """One story's view of it. Start with `await start()`, end with `await stop()`."""
+
+    patience = 3 * PATIENCE  # a batch Job's own back-off is ten seconds
 
     def __init__(self, nodes: Nodes, options: Options) -> None:
         self._nodes, self._options, self._plane = nodes, options, nodes.plane

@@ -17,17 +17,33 @@ EXAMPLES = REPOSITORY / "examples"
 LONGEST = 240.0  # seconds of one run; one that builds its environment first gets them twice
 
 
-class Run:
+class Said:
+    """What the replicas of a job have printed, as our commands show it."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    @property
+    def text(self) -> str:
+        return "\n".join(self.lines)
+
+    def of(self, replica: str) -> list[str]:
+        """What one replica printed."""
+        split = (line.partition(" | ") for line in self.lines)
+        return [text for name, bar, text in split if bar and name.strip() == replica]
+
+
+class Run(Said):
     """`trainyard run`, as a person types it: results on stdout, everything else on stderr."""
 
     def __init__(
         self, *words: str, program: tuple[str, ...] = (sys.executable, "-m", "trainyard"), **more: Any
     ) -> None:
+        super().__init__()
         self.process = subprocess.Popen(
             [*program, "run", *words, "-o", "json", "--timeout", str(2 * LONGEST)],
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **more,
         )  # fmt: skip
-        self.lines: list[str] = []
 
     def until(self, pattern: str) -> None:
         """Read what is said until a line matches."""
@@ -47,13 +63,7 @@ class Run:
             self.process.kill()
         self.code = self.process.returncode
         self.lines += err.splitlines()
-        self.text = "\n".join(self.lines)
         self.jobs: list[Json] = json.loads(out) if out else []
-
-    def of(self, replica: str) -> list[str]:
-        """What one replica printed."""
-        split = (line.partition(" | ") for line in self.lines)
-        return [text for name, bar, text in split if bar and name.strip() == replica]
 
 
 def ran(*words: str, seconds: float = LONGEST, **more: Any) -> Run:

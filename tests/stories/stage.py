@@ -22,7 +22,7 @@ from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
-from actors import PATIENCE, Actor, actor
+from actors import Actor, actor
 from back_ends import Cluster
 
 from trainyard import kinds
@@ -32,6 +32,7 @@ from trainyard.core.model import CONFIG_MAP, DEPLOYMENT, JOB, POD, SERVICE, STAT
 from trainyard.objects import GVK, Json, condition, is_true, labels_of, name_of, uid_of
 from trainyard.objects.labels import ATTEMPT, INDEX, OWNER, ROLE
 
+LOOK_SECONDS = 60.0
 TFJOB = kinds.TFJOB.gvk
 CRD = GVK("apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions")
 
@@ -75,7 +76,7 @@ class Stage:
     def __init__(self, cluster: Cluster, clock: Clock, folder: Path) -> None:
         self.cluster, self.clock, self.folder = cluster, clock, folder
         self.namespace = cluster.home
-        self.patience = PATIENCE
+        self.patience = cluster.patience
         self.kind = kinds.TFJOB
         self.entered: list[Actor] = []
         self._news = asyncio.Event()
@@ -107,6 +108,7 @@ class Stage:
         if not (line := await reader.readline()):
             return
         one = Actor(json.loads(line), pid, reader, writer)
+        one.patience = self.patience
         self.entered.append(one)
         self._news.set()
         task = asyncio.current_task()
@@ -278,7 +280,7 @@ async def looked(operator: Operator, jobs: int = 1) -> None:
     for _ in range(3):
         before = operator.counts.get("passes", 0)
         operator.look()
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(LOOK_SECONDS):
             while operator.counts.get("passes", 0) < before + jobs:  # noqa: ASYNC110  (counts have no event)
                 await asyncio.sleep(0)
 

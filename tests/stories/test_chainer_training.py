@@ -7,7 +7,9 @@ import re
 import signal
 
 import pytest
-from runs import EXAMPLES, Run, process_of, ran
+from runs import EXAMPLES, Run, Said, process_of, ran
+
+from trainyard.objects import Json
 
 pytestmark = [pytest.mark.frameworks, pytest.mark.slow]
 
@@ -23,6 +25,11 @@ def test_the_readmes_job_trains_over_master_and_two_workers(network: str) -> Non
     run = ran(str(EXAMPLES / "chainerjob-mn.yaml"), "--network", network)
     assert run.code == 0, run.text
     (job,) = run.jobs
+    trained_by_three(run)
+    complete(job)
+
+
+def trained_by_three(run: Said) -> None:
     said = run.of("master-0")
     assert "Num process (COMM_WORLD): 3" in said, run.text
     for rank, host in ((1, "example-job-mn-workerset-ws0-0"), (2, "example-job-mn-workerset-ws0-1")):
@@ -30,10 +37,13 @@ def test_the_readmes_job_trains_over_master_and_two_workers(network: str) -> Non
         assert f"Process rank: {rank}" in said[at + 1], run.text
     rows = table(said)
     assert [row[0] for row in rows] == [1, 2] and rows[1][1] < rows[0][1] and rows[1][4] > rows[0][4], run.text
+
+
+def complete(job: Json) -> None:
     status = job["status"]
     assert (status["succeeded"], "active" in status, "failed" in status) == (1, False, False)
-    (complete,) = [one for one in status["conditions"] if one["type"] == "Complete"]
-    assert complete["status"] == "True" and complete["lastProbeTime"] == complete["lastTransitionTime"]
+    (found,) = [one for one in status["conditions"] if one["type"] == "Complete"]
+    assert found["status"] == "True" and found["lastProbeTime"] == found["lastTransitionTime"]
 
 
 def test_a_job_without_workers_trains() -> None:

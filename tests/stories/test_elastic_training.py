@@ -2,89 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
-import shutil
 import signal
-import subprocess
-import sys
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
-from runs import EXAMPLES, LONGEST, REPOSITORY, Run, processes_of, ran
-
-from trainyard.objects import Json
+from persons import Yard
+from runs import EXAMPLES, REPOSITORY, Run, processes_of, ran
 
 pytestmark = [pytest.mark.frameworks, pytest.mark.slow]
 
 SAMPLES = REPOSITORY / "config" / "samples"
 STEP = re.compile(r"step (\d+) .*rank \d+ loss ([0-9.]+)")
-
-
-class Yard:
-    """A cluster of `trainyard up`, and the words a person says to it."""
-
-    def __init__(self, home: Path) -> None:
-        cache = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-        self.env = {**os.environ, "HOME": str(home), "XDG_STATE_HOME": str(home), "XDG_CACHE_HOME": cache}
-        self.env.pop("KUBECONFIG", None)
-        self.lines: list[str] = []
-
-    def __call__(self, *words: str) -> str:
-        done = self.start(*words)
-        out, err = done.communicate(timeout=LONGEST)
-        assert done.returncode == 0, f"{words}: {out}{err}"
-        return out
-
-    def start(self, *words: str) -> subprocess.Popen[str]:
-        argv = [sys.executable, "-m", "trainyard", *words]
-        pipe = subprocess.PIPE
-        return subprocess.Popen(argv, env=self.env, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True)
-
-    def job(self, name: str) -> Json:
-        found: Any = json.loads(self("get", "elasticjob", name, "-o", "json"))
-        job: Json = found["items"][0] if "items" in found else found
-        return job
-
-
-class Watched:
-    """The merged logs of a submitted job, read as they come."""
-
-    def __init__(self, process: subprocess.Popen[str]) -> None:
-        self.process = process
-        self.lines: list[str] = []
-
-    def until(self, pattern: str) -> re.Match[str]:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            self.lines.append(line.rstrip("\n"))
-            if found := re.search(pattern, line):
-                return found
-        raise AssertionError(f"{pattern!r} was not said:\n" + "\n".join(self.lines))
-
-    def end(self) -> int:
-        out, err = self.process.communicate(timeout=LONGEST)
-        self.lines += [*out.splitlines(), *err.splitlines()]
-        return self.process.returncode
-
-    def losses(self) -> list[float]:
-        return [float(found[2]) for line in self.lines if (found := STEP.search(line))]
-
-
-@pytest.fixture
-def yard() -> Iterator[Yard]:
-    home = Path(tempfile.mkdtemp(prefix="yard-"))
-    made = Yard(home)
-    try:
-        yield made
-    finally:
-        made("down")
-        shutil.rmtree(home, ignore_errors=True)
 
 
 def manifest(folder: Path, *arguments: str) -> str:
@@ -98,9 +29,9 @@ def manifest(folder: Path, *arguments: str) -> str:
 
 
 def test_two_members_become_three_and_two_again_one_is_killed_and_no_step_is_lost(yard: Yard, tmp_path: Path) -> None:
-    yard("up", "--network", "namespace")
+    yard.up("namespace")
     program = ["/workspace/examples/imagenet/main.py", "--epochs=12", "--batch-size=32", "--delay=0.15"]
-    watched = Watched(yard.start("submit", manifest(tmp_path, *program), "--wait", "--logs", "--timeout", str(LONGEST)))
+    watched = yard.submit(manifest(tmp_path, *program))
     watched.until(r"rank 0 of 2: going on from the beginning")
     watched.until(r"step 20 ")
     yard("scale", "elastic-train", "3")
@@ -114,13 +45,17 @@ def test_two_members_become_three_and_two_again_one_is_killed_and_no_step_is_los
     watched.until(r"of 2: going on from rank \d's checkpoint")
     assert watched.end() == 0, "\n".join(watched.lines)
 
-    job = yard.job("elastic-train")
+    job = yard.job("elasticjob", "elastic-train")
     assert job["status"]["replicaStatuses"] == {"Worker": {"succeeded": 2}}
     assert job["status"]["restarts"] == 1  # the one that was killed; neither who came nor who left
     for worker in ("worker-0", "worker-1"):
         assert_no_step_is_lost([line for line in watched.lines if line.startswith(worker)])
-    first, *_, last = watched.losses()
+    first, *_, last = losses(watched.lines)
     assert last < first / 2, watched.lines
+
+
+def losses(lines: list[str]) -> list[float]:
+    return [float(found[2]) for line in lines if (found := STEP.search(line))]
 
 
 def assert_no_step_is_lost(lines: list[str]) -> None:

@@ -7,7 +7,7 @@ import re
 import signal
 
 import pytest
-from runs import EXAMPLES, Run, process_of, ran
+from runs import EXAMPLES, Run, Said, process_of, ran
 
 pytestmark = [pytest.mark.frameworks, pytest.mark.slow]
 
@@ -28,12 +28,16 @@ def test_a_distributed_training_succeeds_and_all_workers_have_learnt_the_same(ne
     assert run.code == 0, run.text
     (job,) = run.jobs
     assert (job["status"]["phase"], job["status"]["state"]) == ("Done", "Succeeded")
+    assert "restarts" not in job["status"]
+    all_have_learnt_the_same(run)
+
+
+def all_have_learnt_the_same(run: Said) -> None:
     for worker in WORKERS:
         found = losses(run.of(worker))
         assert len(found) == 10 and found[-1] < 0.5 < 1.5 < found[0], (worker, found)
     accuracies = {last_accuracy(run.of(worker)) for worker in WORKERS}
     assert len(accuracies) == 1 and accuracies.pop() > 0.8  # synchronous: one model
-    assert "restarts" not in job["status"]
 
 
 def test_a_local_training_succeeds_and_has_learnt() -> None:

@@ -53,6 +53,7 @@ def home(tmp_path: Path) -> Path:
         ("--kubeconfig k --controller-config-file no.yaml", 2, "no.yaml: cannot be read"),
         ("--kubeconfig k --metrics-bind-address here", 2, "'here' is no address; write HOST:PORT"),
         ("--kubeconfig k --lease-duration 1", 2, "is not in the range"),
+        ("--kubeconfig k --node-lost-timeout -1", 2, "is not in the range"),
         ("--kubeconfig k --log-format xml", 2, "'text', 'json'"),
         ("--kubeconfig k --metrics-bind-address 203.0.113.1:80", 3, "203.0.113.1"),
     ],

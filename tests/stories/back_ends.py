@@ -19,7 +19,7 @@ from trainyard.control import Operator
 
 REAL = pytest.param("real", marks=pytest.mark.cluster)
 BOTH = ("embedded", REAL)
-DIFFERENT_CLOCK = "test_real_clock.py"
+OWN = ("test_real_clock.py", "test_training_on_a_real_cluster.py")  # what is told on the real one alone
 
 
 class Cluster(Protocol):

@@ -54,6 +54,8 @@ class Nodes:
         self._cordoned: list[str] = []
 
     def __enter__(self) -> Nodes:
+        for kind in kinds.ALL:
+            self.plane.wait_for(f"/apis/{kind.gvk.api_version}/{kind.gvk.plural}")  # 429 just after its definition
         self._thread.start()
         return self
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import embedded_only
 import pytest
-from back_ends import DIFFERENT_CLOCK
+from back_ends import OWN
 from stage import Stage
 
 
@@ -29,7 +29,7 @@ def test_what_is_told_on_the_embedded_cluster_alone_exists(collected: list[str])
 def test_every_other_story_is_told_on_both(collected: list[str]) -> None:
     told = {end: {embedded_only.case(line) for line in collected if f"[{end}" in line} for end in ("embedded", "real")}
     alone = {name for name in told["embedded"] if embedded_only.reason(name)}
-    own = {name for name in told["real"] if name.startswith(DIFFERENT_CLOCK)}
+    own = {name for name in told["real"] if name.startswith(OWN)}
     assert alone and own and len(told["real"]) > len(alone)
     assert told["embedded"] - alone == told["real"] - own
 

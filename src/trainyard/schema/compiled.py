@@ -12,7 +12,7 @@ from typing import Any
 from trainyard.objects import Json, Problem
 from trainyard.schema.checks import DEPTH, MOST, Check, below, compile_check
 from trainyard.schema.examining import examine
-from trainyard.schema.fitting import Fit, compile_fit_or_null
+from trainyard.schema.fitting import Fit, compile_fit
 from trainyard.schema.shaping import EMBEDDED, PRESERVE, RESOURCE_FIELDS, Shape, compile_default, compile_prune
 
 
@@ -35,7 +35,7 @@ class Schema:
 
     @cached_property
     def _fit(self) -> Fit:
-        return compile_fit_or_null(self._schema)
+        return compile_fit(self._schema)
 
     @cached_property
     def _prune(self) -> Shape | None:

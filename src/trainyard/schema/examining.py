@@ -33,8 +33,9 @@ def examine(schema: Any, where: str = "", level: int = 0) -> None:
 
 def _parts(schema: Json, where: str) -> Iterator[tuple[str, Any]]:
     for name, part in (schema.get("properties") or {}).items():
-        yield below(where, name), part
-    if "items" in schema:
+        if not _is_plain(part):
+            yield below(where, name), part
+    if "items" in schema and not _is_plain(schema["items"]):
         yield f"{where}.items", schema["items"]
     for word, place in (("additionalProperties", "*"), ("not", "not")):
         if isinstance(schema.get(word), dict):
@@ -42,3 +43,11 @@ def _parts(schema: Json, where: str) -> Iterator[tuple[str, Any]]:
     for word in ("allOf", "anyOf", "oneOf"):
         for index, part in enumerate(schema.get(word) or ()):
             yield f"{where}.{word}[{index}]", part
+
+
+_PLAIN = {"type", "nullable", "description"}
+
+
+def _is_plain(part: Any) -> bool:
+    """Most parts are no more than a type, and there is nothing to ask of them."""
+    return part.__class__ is dict and part.keys() <= _PLAIN and part.get("type") in WORDS

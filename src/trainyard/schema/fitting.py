@@ -11,7 +11,6 @@ Rules for this file:
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 from trainyard.objects import Json, Problem
@@ -30,19 +29,24 @@ _PLAIN = {"string": str, "boolean": bool}
 
 def compile_fit(schema: Json) -> Fit:
     """Whether a value fits; the schema has been examined."""
-    kind = schema.get("type", "")
-    if schema.keys() <= _SILENT and kind in _PLAIN:
+    kind, words = schema.get("type", ""), schema.keys()
+    null = takes_null(schema)
+    if words <= _SILENT and kind in _PLAIN:
         wanted = _PLAIN[kind]
-        return lambda value: value.__class__ is wanted
-    if schema.keys() <= _SILENT and kind == "integer":
-        return lambda value: value.__class__ is int and -(2**63) <= value < 2**63
-    if schema.keys() <= _SILENT and not kind and schema.get(PRESERVE) is True:
-        return lambda value: True
-    if schema.keys() <= _SILENT | {INT_OR_STRING} and not kind and schema.get(INT_OR_STRING) is True:
-        return lambda value: value.__class__ is str
-    if schema.keys() <= _KNOWN.get(kind, set()):
-        return _object(schema) if kind == "object" else _list(schema)
+        return lambda value: value.__class__ is wanted or (null and value is None)
+    if words <= _SILENT and kind == "integer":
+        return lambda value: (value.__class__ is int and -(2**63) <= value < 2**63) or (null and value is None)
+    if words <= _SILENT and not kind and schema.get(PRESERVE) is True:
+        return _anything
+    if words <= _SILENT | {INT_OR_STRING} and not kind and schema.get(INT_OR_STRING) is True:
+        return lambda value: value.__class__ is str or (null and value is None)
+    if words <= _KNOWN.get(kind, set()):
+        return _object(schema, null) if kind == "object" else _list(schema, null)
     return _asked(schema)
+
+
+def _anything(value: Any) -> bool:
+    return True
 
 
 def _asked(schema: Json) -> Fit:
@@ -62,30 +66,17 @@ class _Parts(dict[str, Fit]):
     def __init__(self, properties: Json, others: Any) -> None:
         super().__init__()
         self._properties = properties
-        self._others = compile_fit_or_null(others) if isinstance(others, dict) else None
+        self._others = compile_fit(others) if isinstance(others, dict) else _anything
 
     def __missing__(self, name: str) -> Fit:
         schema = self._properties.get(name)
         if schema is None:  # not kept: there is no end of names
-            return self._others or _anything
-        fit = self[name] = compile_fit_or_null(schema)
+            return self._others
+        fit = self[name] = compile_fit(schema)
         return fit
 
 
-def _anything(value: Any) -> bool:
-    return True
-
-
-def compile_fit_or_null(schema: Json) -> Fit:
-    fit = compile_fit(schema)
-    return partial(_null_or, fit) if takes_null(schema) and fit is not _anything else fit
-
-
-def _null_or(fit: Fit, value: Any) -> bool:
-    return value is None or fit(value)
-
-
-def _object(schema: Json) -> Fit:
+def _object(schema: Json, null: bool) -> Fit:
     properties: Json = schema.get("properties") or {}
     required = tuple(schema.get("required") or ())
     most = schema.get("maxProperties")
@@ -97,19 +88,24 @@ def _object(schema: Json) -> Fit:
     parts = _Parts(properties, schema.get("additionalProperties"))
 
     def fits(value: Any) -> bool:
-        if value.__class__ is not dict or (most is not None and len(value) > most):
+        if value.__class__ is not dict:
+            return null and value is None
+        if most is not None and len(value) > most:
             return False
         for name in required:
             if name not in value:
                 return False
-        # A plain field of the right type is most of what there is, and costs no call.
-        return all(part.__class__ is plain.get(name) or parts[name](part) for name, part in value.items())
+        for name, part in value.items():
+            # A plain field of the right type is most of what there is, and costs no call.
+            if part.__class__ is not plain.get(name) and not parts[name](part):
+                return False
+        return True
 
     return fits
 
 
-def _list(schema: Json) -> Fit:
-    item = compile_fit_or_null(schema["items"]) if "items" in schema else _anything
+def _list(schema: Json, null: bool) -> Fit:
+    item = compile_fit(schema["items"]) if "items" in schema else _anything
     most = schema.get("maxItems")
     keys = list(schema.get("x-kubernetes-list-map-keys") or ())
     form = schema.get("x-kubernetes-list-type", "atomic")
@@ -117,9 +113,9 @@ def _list(schema: Json) -> Fit:
         return _asked(schema)
 
     def fits(value: Any) -> bool:
-        if value.__class__ is not list or (most is not None and len(value) > most):
-            return False
-        if not all(map(item, value)):
+        if value.__class__ is not list:
+            return null and value is None
+        if (most is not None and len(value) > most) or not all(map(item, value)):
             return False
         if form == "map" and len(value) > 1:
             names = [one.get(keys[0]) if one.__class__ is dict else None for one in value]

@@ -85,8 +85,9 @@ def compile_default(schema: Json) -> Shape | None:
                 made = dict(value) if made is None else made
                 made[name] = copied(filling)
         now = value if made is None else made
-        for name in now.keys() & below.keys():
-            if (new := below[name](now[name])) is not now[name]:
+        for name, part in now.items():
+            shape = below.get(name)
+            if shape is not None and (new := shape(part)) is not part:
                 made = dict(value) if made is None else made
                 now = made
                 made[name] = new
@@ -123,8 +124,12 @@ def _each_item(shape: Shape | None) -> Shape | None:
     def each(value: Any) -> Any:
         if not isinstance(value, list):
             return value
-        new = [shape(part) for part in value]
-        return value if all(a is b for a, b in zip(new, value, strict=True)) else new
+        made: list[Any] | None = None
+        for index, part in enumerate(value):
+            if (new := shape(part)) is not part:
+                made = list(value) if made is None else made
+                made[index] = new
+        return value if made is None else made
 
     return each
 

@@ -1,0 +1,161 @@
+"""What our definitions say of a pod template is what Kubernetes says of a pod: no more, and no other."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+from played import path_of
+from test_definitions_on_a_real_server import wire
+
+from trainyard import kinds
+from trainyard.core import Kind
+from trainyard.kinds.pod_templates import fields_of_types
+from trainyard.objects import Json, encode
+from trainyard.testing import pod_types
+from trainyard.testing.control_plane import ControlPlane
+from trainyard.testing.control_plane_process import ControlPlaneError
+from trainyard.testing.samples import elasticjob, sample
+
+pytestmark = pytest.mark.cluster
+every_kind = pytest.mark.parametrize("kind", kinds.ALL, ids=lambda kind: f"{kind.gvk.kind}.{kind.gvk.group}")
+PLACE = {
+    "TfJob": "replicaSpecs.template",
+    "MxJob": "replicaSpecs.template",
+    "ChainerJob": "workerSets.template",
+    "ElasticJob": "replicaSpecs.template",
+}
+TYPES = fields_of_types()
+
+
+def test_the_types_are_those_of_the_pinned_version(control_plane: ControlPlane) -> None:
+    _, document = control_plane.ask("GET", "/openapi/v3/api/v1")
+    version = control_plane.ask("GET", "/version")[1]["gitVersion"].removeprefix("v")
+    assert pod_types.PLACE.read_text() == pod_types.written(document, version), "run its own module again"
+
+
+def required(kind: str) -> Json:
+    """The least value of a type, with everything that it must have."""
+    return {field.removesuffix("!"): least(part) for field, part in TYPES[kind].items() if field.endswith("!")}
+
+
+def least(kind: str) -> Any:
+    if kind.startswith("["):
+        return [least(kind[1:-1])]
+    return {"string": "x", "integer": 1, "boolean": True, "int-or-string": 80}.get(kind) or required(kind)
+
+
+def ways() -> dict[str, list[tuple[str, str]]]:
+    """For each type the shortest way to it from a PodSpec: fields and their types."""
+    found: dict[str, list[tuple[str, str]]] = {"PodSpec": []}
+    due = ["PodSpec"]
+    for name in due:
+        for field, kind in TYPES[name].items():
+            inner = kind.strip("[]")
+            if inner in TYPES and inner not in found:
+                found[inner] = [*found[name], (field.removesuffix("!"), kind)]
+                due.append(inner)
+    return found
+
+
+def pod_without(kind: str, field: str) -> Json:
+    """A pod that has a value of that type, without that field."""
+    spec: Json = {"containers": [{"name": "c", "image": "i"}]}
+    node = spec
+    for name, part in ways()[kind]:
+        value = {"name": "c", "image": "i"} if name == "containers" else required(part.strip("[]"))
+        node[name] = [value] if part.startswith("[") else value
+        node = value
+    node.pop(field)
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": spec}
+
+
+def test_no_pod_goes_without_what_a_template_must_have(control_plane: ControlPlane) -> None:
+    asked = 0
+    for kind in ways():
+        for field in required(kind):
+            path = "/api/v1/namespaces/default/pods?dryRun=All"
+            code, said = control_plane.ask("POST", path, pod_without(kind, field))
+            assert code == 422, (kind, field, said)
+            asked += 1
+    assert asked > 60
+
+
+@every_kind
+def test_kubectl_explains_what_a_template_takes(installed: ControlPlane, kind: Kind) -> None:
+    place = f"{kind.gvk.plural}.spec.{PLACE[kind.gvk.kind]}.spec.containers"
+    said = installed.kubectl("explain", place, f"--api-version={kind.gvk.api_version}")
+    for field in ("command\t<[]string>", "env\t<[]Object>", "resources\t<Object>", "volumeMounts\t<[]Object>"):
+        assert field in said
+    assert "configMapKeyRef" in installed.kubectl(
+        "explain", f"{place}.env.valueFrom", f"--api-version={kind.gvk.api_version}"
+    )
+
+
+WRONG: list[tuple[str, str, Json]] = [
+    ("containers is an object", "containers", {"containers": {}}),
+    ("a value that is a number", "containers[0].env[0].value", {"env": [{"name": "A", "value": 5}]}),
+    ("a command that is text", "containers[0].command", {"command": "python train.py"}),
+    ("limits as a list", "containers[0].resources.limits", {"resources": {"limits": ["1"]}}),
+    ("a port as text", "containers[0].ports[0].containerPort", {"ports": [{"containerPort": "80"}]}),
+    ("a mount without a place", "containers[0].volumeMounts[0].mountPath", {"volumeMounts": [{"name": "v"}]}),
+]
+
+
+@pytest.mark.parametrize(("path", "part"), [pytest.param(*row[1:], id=row[0]) for row in WRONG])
+def test_a_dry_run_says_where_a_template_is_wrong(installed: ControlPlane, path: str, part: Json) -> None:
+    job = wire(kinds.ELASTICJOB, elasticjob())
+    spec = job["spec"]["replicaSpecs"]["Worker"]["template"]["spec"]
+    (spec if "containers" in part else spec["containers"][0]).update(part)
+    with pytest.raises(ControlPlaneError) as said:
+        installed.kubectl("apply", "--dry-run=server", "-f", "-", stdin=encode(job).decode())
+    place = f"spec.replicaSpecs.Worker.template.spec.{path}"
+    assert place in str(said.value)
+    assert any(problem.path == place for problem in kinds.admit(kinds.ELASTICJOB, job)[1])
+
+
+RICH: Json = {
+    "metadata": {"labels": {"a": "b"}, "annotations": None, "creationTimestamp": None, "name": "x", "newer": 1},
+    "spec": {
+        "nodeSelector": None,
+        "hostNetwork": None,
+        "terminationGracePeriodSeconds": 5,
+        "tolerations": [{"key": "gpu", "operator": "Exists", "newer": []}],
+        "affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1}]}},
+        "volumes": [{"name": "v", "emptyDir": {"medium": "Memory", "sizeLimit": "1Gi"}}, {"name": "w", "ofLater": {}}],
+        "ofLater": {"x": [None]},
+    },
+}
+CONTAINER: Json = {
+    "image": "example/train:1",
+    "command": None,
+    "env": [{"name": "A"}, {"name": "A", "value": ""}, {"name": "B", "valueFrom": None}],
+    "resources": {"limits": {"cpu": 0.5, "memory": "1Gi", "nvidia.com/gpu": 1}, "requests": None},
+    "livenessProbe": {"httpGet": {"port": "http", "httpHeaders": [{"name": "X"}]}, "periodSeconds": 5},
+    "lifecycle": {"preStop": {"sleep": {}}},
+    "imagePullPolicy": "",
+    "newer": {"a": 1},
+}
+
+
+@every_kind
+def test_what_a_pod_may_be_is_stored_as_it_was_written(installed: ControlPlane, namespace: str, kind: Kind) -> None:
+    job = wire(kind, sample(kind.gvk.kind))
+    found = list(each_template(job["spec"]))
+    for template in found:
+        name = template["spec"]["containers"][0]["name"]
+        spec = {**copy.deepcopy(RICH["spec"]), "containers": [{"name": name, **copy.deepcopy(CONTAINER)}]}
+        template |= {"metadata": copy.deepcopy(RICH["metadata"]), "spec": spec}
+    code, made = installed.ask("POST", path_of(kind, namespace), job)
+    assert code == 201, made
+    assert found and list(each_template(made["spec"])) == found
+    full, problems = kinds.admit(kind, job)
+    assert not problems and list(each_template(full["spec"])) == found
+
+
+def each_template(part: Any) -> list[Json]:
+    if isinstance(part, dict):
+        here = [part["template"]] if "template" in part else []
+        return [*here, *(one for name, each in part.items() if name != "template" for one in each_template(each))]
+    return [one for each in part for one in each_template(each)] if isinstance(part, list) else []

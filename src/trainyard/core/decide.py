@@ -295,11 +295,10 @@ class _Pass:
         not from before the job was resumed.
         """
         waits = [r for r in self.replicas if r.why == NO_POD and r.child is not None]
-        if not waits:
+        if not waits or memory.start is None:
             return ""
         pods = (pod.created for pods in self.family.pods.values() for pod in pods)
-        began = self.now if memory.start is None else memory.start
-        when = max(began, *(r.child.created for r in waits if r.child), *pods) + PODLESS_SECONDS
+        when = max(memory.start, *(r.child.created for r in waits if r.child), *pods) + PODLESS_SECONDS
         if self.now < when:
             self.whens.append(when)
             return ""

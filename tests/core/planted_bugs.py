@@ -41,11 +41,11 @@ def setting(module: ModuleType, name: str, value: object) -> Callable[[pytest.Mo
     return lambda patch: patch.setattr(module, name, value)
 
 
-def judged_again(job: Any, family: Any, now: float) -> Plan:
+def judged_again(job: Any, family: Any, seen: Any, now: float) -> Plan:
     return DECIDE._Pass(job, Seen(), family, now).plan()  # type: ignore[no-any-return]  # a module as a value
 
 
-def made_after_the_end(job: Any, family: Any, now: float) -> Plan:
+def made_after_the_end(job: Any, family: Any, seen: Any, now: float) -> Plan:
     return Plan(job.memory.wire, creates=tuple(CHANGES.missing(job, family)))
 
 
@@ -229,7 +229,7 @@ MUTANTS = [
         "a name conflict is not said",
         "a replica is missing",
         ("pass", "unasked"),
-        setting(DECIDE._Pass, "_refused", lambda self, memory: None),
+        setting(DECIDE._Pass, "_refused", lambda self, verdict, memory: None),
         scene=scenes.foreign(),
     ),
 ]

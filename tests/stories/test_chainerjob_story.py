@@ -298,7 +298,7 @@ async def test_operators_that_die_at_every_write_follow_an_edit_once(
     [
         (JOB, "story-master", {"ws": 2}),
         (STATEFUL_SET, "story-workerset-ws", {}),
-        (SERVICE_ACCOUNT, "story-launcher", None),
+        (SERVICE_ACCOUNT, "story-launcher", CHAINER.cast),  # the master runs, as that account
         (CONFIG_MAP, "story-assets", None),
     ],
     ids=["Job", "StatefulSet", "ServiceAccount", "ConfigMap"],

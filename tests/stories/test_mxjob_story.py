@@ -257,6 +257,7 @@ async def test_an_edit_after_the_start_is_refused_and_holds_while_suspended(stag
     assert "fixed once the job has started: suspend it and edit it then, or make a new job" in refused.value.message
     await stage.edit({"suspend": True})
     await stage.condition("Suspended")
+    await stage.happens(lambda: not stage.running())
     await stage.edit({"replicaSpecs": sets})
     await stage.edit({"suspend": False})
     await stage.everybody(scheduler=1, server=1, worker=1)

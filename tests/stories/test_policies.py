@@ -107,6 +107,7 @@ async def test_a_template_may_be_edited_while_suspended_and_holds_from_then_on(s
     await stage.actor("master")
     await stage.api.patch(TFJOB, stage.namespace, "story", {"spec": {"suspend": True}})
     await stage.condition("Suspended")
+    await stage.happens(lambda: not stage.running())
     sets = (await stage.job())["spec"]["replicaSpecs"]
     sets[0]["template"]["spec"]["containers"][0]["env"].append({"name": "RATE", "value": "0.5"})
     await stage.api.patch(TFJOB, stage.namespace, "story", {"spec": {"replicaSpecs": sets}})

@@ -11,7 +11,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 /usr/bin/pyt
 
 COMPILE := -q --universal --generate-hashes --no-header --no-annotate --python-version 3.11
 
-.PHONY: help demo frameworks test test-fast control-plane test-cluster lint format leftovers bench worlds worlds-big manifests lock clean
+.PHONY: help demo frameworks test test-fast control-plane test-cluster lint format leftovers bench worlds worlds-big pod-types manifests lock clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -60,8 +60,9 @@ test-fast: $(VENV)/dev ## what takes less than 90 seconds
 control-plane: $(VENV)/runtime ## build or find etcd, the API server and the rest: needs Go, six to ten minutes, once
 	@$(BIN)/python -m trainyard.testing.control_plane_build
 
-test-cluster: $(VENV)/dev control-plane ## every test that needs a real control plane
-	@$(BIN)/python -m pytest -q -n 2 --dist worksteal -m cluster
+test-cluster: $(VENV)/dev control-plane frameworks ## every test that needs a real control plane
+	@$(BIN)/python -m pytest -q -n 2 --dist worksteal -m "cluster and not frameworks"
+	@$(BIN)/python -m pytest -q -m "cluster and frameworks"
 
 leftovers: $(VENV)/dev ## kill the runner, the watcher or the hub 50 times in each network, and look for what is left
 	@PYTHONPATH=src:tests/node $(BIN)/python tests/node/leftovers.py 50
@@ -74,6 +75,9 @@ worlds-big: $(VENV)/dev ## the same with larger bounds: about twelve minutes
 
 bench: $(VENV)/runtime ## times and ratios of `trainyard run`
 	@$(BIN)/python bench/run.py --training
+
+pod-types: $(VENV)/dev control-plane ## write kinds/pod_types.py anew from the OpenAPI of the pinned Kubernetes version
+	@$(BIN)/python -m trainyard.testing.pod_types
 
 manifests: $(VENV)/dev ## write the generated parts of deploy/, config/, charts/trainyard and docs/rbac.md anew
 	@$(BIN)/python -m trainyard.testing.packages

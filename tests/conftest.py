@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import os
+import signal
 
 import pytest
 
 os.environ.pop("PYTHONUNBUFFERED", None)  # it hides what a program forgets to flush
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background has it ignored, and hands that down
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update", action="store_true", help="write the expected files of golden cases anew")
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """How many small worlds the run has visited."""
-    reports = terminalreporter.stats.get("passed", [])
-    counts = [int(str(value)) for one in reports for name, value in one.user_properties if name == "worlds"]
-    if counts:
-        terminalreporter.write_line(f"{sum(counts):,} small worlds visited, in {len(counts)} scenes")

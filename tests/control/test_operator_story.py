@@ -19,6 +19,8 @@ from trainyard.core import Config
 from trainyard.objects import Json, condition, decode, is_true, name_of, owner_reference, uid_of
 from trainyard.objects.labels import OWNER
 
+pytestmark = pytest.mark.slow
+
 
 class Clock:
     def __init__(self) -> None:

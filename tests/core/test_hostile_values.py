@@ -15,6 +15,8 @@ from trainyard.kinds import TFJOB
 from trainyard.objects import Json, encode, format_time
 from trainyard.testing.builders import NOW, batch_job, look, pod_of, replicas, started, template, tfjob
 
+pytestmark = pytest.mark.slow
+
 WORDS = st.sampled_from(
     ["", "MASTER", "WORKER", "PS", "True", "False", "Succeeded", "Failed", "Suspended", "Running", "Done", "tensorflow"]
 ) | st.text(max_size=5)

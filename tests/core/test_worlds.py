@@ -55,7 +55,7 @@ def quick(mutants: list[Mutant], every: int) -> list[Any]:
     return [pytest.param(one, id=one.name, marks=marked) for one, marked in zip(mutants, marks, strict=True)]
 
 
-@pytest.mark.parametrize("mutant", quick([*MUTANTS, *MORE], 3))
+@pytest.mark.parametrize("mutant", quick([*MUTANTS, *MORE], 6))
 def test_a_planted_bug_is_caught(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
     mutant.patch(monkeypatch)
     scene = mutant.scene or Scene(mutant.policies, bounds=Bounds(trouble=mutant.trouble, time=1))

@@ -13,6 +13,8 @@ from image_fixtures import make, output, refused, said
 
 from trainyard.node.images import Images, catalogue, environments, interpreters
 
+pytestmark = pytest.mark.slow
+
 __all__ = ["make", "said"]
 
 TINY = "tomli==2.0.1"  # pure Python, no dependencies, 13 kB

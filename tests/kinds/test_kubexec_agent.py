@@ -18,6 +18,8 @@ from exec_server import AGENT, SHELL, SUCCESS, V4, V5, Place, code_of, ended_wit
 from trainyard.server.certificates import Authority
 from trainyard.testing.pythons import every_python
 
+pytestmark = pytest.mark.slow
+
 __all__ = ["place"]
 
 WORKER = "j-workerset-a-0"

@@ -11,6 +11,8 @@ from trainyard import kinds
 from trainyard.client import Forbidden, Invalid, Request
 from trainyard.objects import Json, condition, is_true, name_of, uid_of
 
+pytestmark = pytest.mark.slow
+
 OWN = {"RuntimeId": "own1"}
 
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -38,6 +36,7 @@ from trainyard.client.credentials import Fixed
 from trainyard.control.lease import Terms
 from trainyard.core import Config
 from trainyard.objects.manifest import ManifestError
+from trainyard.testing.operators import operating
 
 QUICK = Terms(duration=2, deadline=1.5, retry=0.1)
 
@@ -61,20 +60,6 @@ async def eventually(true: Callable[[], bool]) -> None:
             return
         await asyncio.sleep(0.02)
     raise AssertionError("it did not come true")
-
-
-@asynccontextmanager
-async def operating(chosen_: Options) -> AsyncIterator[Operating]:
-    """A process that runs within the block, and ends within a second after it."""
-    one, stop = Operating(chosen_), asyncio.Event()
-    task = asyncio.create_task(one.run(stop))
-    try:
-        yield one
-    finally:
-        stop.set()
-        began = time.monotonic()
-        await task
-        assert time.monotonic() - began < 1
 
 
 async def test_in_a_pod_it_works_with_the_rights_of_its_account_and_asks_for_no_others(

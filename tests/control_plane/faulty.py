@@ -20,6 +20,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ from trainyard.core.model import JOB, POD
 from trainyard.kinds import ELASTICJOB, TFJOB
 from trainyard.objects import GVK, Json, Key, condition, encode, format_time, is_true, labels_of, name_of, uid_of
 from trainyard.objects.labels import OWNER, ROLE
+from trainyard.testing import operators
 from trainyard.testing.control_plane import ControlPlane
 from trainyard.testing.control_plane_audit import Asked, of
 from trainyard.testing.control_plane_process import Process
@@ -88,18 +90,7 @@ def options(account: Account, kinds: str = "all", config: Config | None = None, 
     return Options(read([account.kubeconfig]), chosen(kinds), config, namespace=account.namespace, **more)
 
 
-@asynccontextmanager
-async def operating(words: Options) -> AsyncIterator[Operating]:
-    """The operator in this process. It ends at once, whatever the API server does."""
-    one, stop = Operating(words), asyncio.Event()
-    task = asyncio.create_task(one.run(stop))
-    try:
-        yield one
-    finally:
-        stop.set()
-        began = time.monotonic()
-        await task
-        assert time.monotonic() - began < 2
+operating = partial(operators.operating, seconds=2.0)  # its API server may be away
 
 
 class Program:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -21,6 +19,7 @@ from trainyard.control.lease import LEASE
 from trainyard.core import Config
 from trainyard.objects import GVK, Json, encode
 from trainyard.testing.control_plane import ControlPlane
+from trainyard.testing.operators import operating
 
 pytestmark = pytest.mark.cluster
 TFJOB = GVK("tensorflow.org", "v1alpha1", "TfJob", "tfjobs")
@@ -51,19 +50,6 @@ def options(plane: ControlPlane, account: Path, **more: Any) -> Options:
     here = whom(env, folder=account)
     config = Config(files=shipped())
     return Options(here, chosen("tfjob,mxjob,elasticjob"), config, seat=seat({}, here), terms=terms(3), **more)
-
-
-@asynccontextmanager
-async def operating(words: Options) -> AsyncIterator[Operating]:
-    one, stop = Operating(words), asyncio.Event()
-    task = asyncio.create_task(one.run(stop))
-    try:
-        yield one
-    finally:
-        stop.set()
-        began = time.monotonic()
-        await task
-        assert time.monotonic() - began < 1
 
 
 def tf_job(name: str) -> Json:

@@ -1,0 +1,24 @@
+"""The operator's process within a test's own."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from trainyard.app.operating import Operating, Options
+
+
+@asynccontextmanager
+async def operating(options: Options, seconds: float = 1.0) -> AsyncIterator[Operating]:
+    """It runs within the block, and ends within so many seconds after it, whatever the API server does."""
+    one, stop = Operating(options), asyncio.Event()
+    task = asyncio.create_task(one.run(stop))
+    try:
+        yield one
+    finally:
+        stop.set()
+        began = time.monotonic()
+        await task
+        assert time.monotonic() - began < seconds

@@ -51,8 +51,8 @@ frameworks: ## install what torch, ChainerMN and MXNet need of Debian (the rest 
 	{ apt-get update && apt-get install -y --no-install-recommends $$lacking; } >"$$log" 2>&1 || { tail -20 "$$log" >&2; exit 1; }
 
 test: $(VENV)/dev frameworks ## every test, all frameworks trained for real included
-	@$(BIN)/python -m pytest -q -n 3 --dist worksteal -m "not frameworks and not cluster"
-	@$(BIN)/python -m pytest -q -n 2 --dist loadfile -m "frameworks and not cluster"
+	@$(BIN)/python -m pytest -q -n 4 --dist worksteal -m "not frameworks and not cluster"
+	@$(BIN)/python -m pytest -q -n 3 --dist loadfile -m "frameworks and not cluster"
 
 test-fast: $(VENV)/dev ## what takes less than 90 seconds
 	@$(BIN)/python -m pytest -q -n 3 --dist worksteal -m "not frameworks and not slow and not network and not cluster"

@@ -7,7 +7,7 @@
 | MxJob | a job with GPUs (in a comment) | refused, by both operators: it is a TfJob's |
 | ChainerJob | examples/chainerjob.yaml, chainerjob-mn.yaml | trained: stories/test_chainer_training.py |
 | ChainerJob | a job with GPUs, broken off | planned; the GPU needs one |
-| ElasticJob | config/samples/: etcd, imagenet, classy_vision | trained: stories/test_elastic_training.py |
+| ElasticJob | config/samples/: etcd, imagenet, classy_vision | trained: stories/test_elastic_samples.py |
 
 What only a cloud can run: `eksctl create cluster` and NVIDIA's device plugin of the ElasticJob README make a cluster
 and drivers; the operators' own `deploy/`, kustomize and Helm manifests need a cluster to be installed into.

@@ -87,3 +87,10 @@ def processes_of(host: str, *words: str) -> list[int]:
             if named and all(word.encode() in said for word in words):
                 found.append(int(path.name))
     return sorted(found)
+
+
+def succeeded(run: Run) -> Json:
+    assert run.code == 0, run.text
+    (job,) = run.jobs
+    assert (job["status"]["phase"], job["status"]["state"]) == ("Done", "Succeeded")
+    return job

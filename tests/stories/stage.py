@@ -89,6 +89,8 @@ class Stage:
         return self.cluster.api
 
     async def open(self) -> None:
+        """The namespace has what every namespace is given: a story counts what is made from now on."""
+        await self.until(lambda given: True, CONFIG_MAP, "kube-root-ca.crt")
         self._door = await asyncio.start_unix_server(self._entrance, self.folder / "door")
 
     async def close(self) -> None:

@@ -9,25 +9,19 @@ import asyncio
 import json
 import os
 import re
-import shutil
 import signal
-import subprocess
-import sys
-import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import yaml
-from runs import EXAMPLES, LONGEST, REPOSITORY, Run, Said, process_of, ran
+from runs import EXAMPLES, LONGEST, Run, Said, process_of, ran, succeeded
 from stage import DEPLOYMENT, POD, SERVICE, Stage
 
 from trainyard.app.local import Options
 from trainyard.objects import Json, is_true, labels_of, name_of, uid_of
 
 pytestmark = [pytest.mark.frameworks, pytest.mark.slow]
-
-NOBODY = 12345  # a user without a name, without rights
 
 
 def changed(folder: Path, example: str, change: Callable[[Json], None]) -> str:
@@ -50,66 +44,10 @@ def arguments(**given: dict[str, list[str]]) -> Callable[[Json], None]:
     return change
 
 
-def succeeded(run: Run) -> Json:
-    assert run.code == 0, run.text
-    (job,) = run.jobs
-    assert (job["status"]["phase"], job["status"]["state"]) == ("Done", "Succeeded")
-    return job
-
-
 def accuracy(lines: list[str]) -> float:
     """What the master measured at the end, on pictures that nobody trained on."""
     (found,) = [float(said[1]) for line in lines if (said := re.search(r"held-out accuracy ([0-9.]+), loss", line))]
     return found
-
-
-@pytest.fixture(scope="module")
-def removals() -> Iterator[list[subprocess.Popen[bytes]]]:
-    """Large folders go while the other stories are told: on some disks that takes longer than to make them."""
-    under_way: list[subprocess.Popen[bytes]] = []
-    yield under_way
-    assert [one.wait() for one in under_way] == [0] * len(under_way)
-
-
-@pytest.fixture
-def nobodys(removals: list[subprocess.Popen[bytes]]) -> Iterator[Path]:
-    """A folder of an ordinary user's own, removed afterwards: it holds an environment of 1.5 GB."""
-    folder = Path(tempfile.mkdtemp(prefix="nobody-", dir="/var/tmp"))
-    yield folder
-    removals.append(subprocess.Popen(["rm", "-rf", str(folder)]))
-
-
-def test_an_ordinary_user_installs_it_and_trains_in_the_network_of_namespaces(nobodys: Path) -> None:
-    """From nothing: a virtual environment of the system's Python, the wheel, the environment for TensorFlow."""
-    python = "/usr/bin/python3"  # everybody can read it; the one that runs the tests may lie in somebody's home
-    user = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": str(nobodys), "TMPDIR": str(nobodys / "tmp")}
-    env = {name: value for name, value in os.environ.items() if name.lower().endswith(("_proxy", "_cert", "_url"))}
-    env |= {name: value for name, value in os.environ.items() if name.startswith(("PIP_", "UV_", "SSL_"))} | user
-    root = os.getuid() == 0
-    become = ["setpriv", "--reuid", str(NOBODY), "--regid", str(NOBODY), "--clear-groups"] if root else []
-
-    def done(*argv: str) -> None:
-        ended = subprocess.run([*become, *argv], env=env, cwd=nobodys, capture_output=True, text=True, check=False)
-        assert ended.returncode == 0, f"{argv}: {ended.stdout}{ended.stderr}"
-
-    (nobodys / "tmp").mkdir()
-    pip = (sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", str(nobodys))
-    subprocess.run([*pip, str(REPOSITORY)], check=True)
-    (wheel,) = nobodys.glob("trainyard-*.whl")
-    shutil.copy(EXAMPLES / "tf_job_dist_train.yaml", nobodys)
-    if root:
-        for path in (nobodys, *nobodys.iterdir()):
-            os.chown(path, NOBODY, NOBODY)
-    done(python, "-m", "venv", "venv")
-    done("venv/bin/python", "-m", "pip", "install", "-q", str(wheel))
-
-    program = (*become, str(nobodys / "venv" / "bin" / "trainyard"))
-    words = ("tf_job_dist_train.yaml", "--network", "namespace")
-    run = ran(*words, seconds=2 * LONGEST, program=program, env=env, cwd=nobodys)
-    succeeded(run)
-    assert accuracy(run.of("master-0")) >= 0.9
-    (environment,) = (nobodys / ".cache" / "trainyard" / "environments").glob("*/bin/python")
-    assert environment.lstat().st_uid == (NOBODY if root else os.getuid())
 
 
 @pytest.mark.parametrize("network", ["namespace", "shared"])

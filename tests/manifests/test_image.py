@@ -79,6 +79,8 @@ def test_the_operator_of_the_image_is_ready_and_stops(image: Path) -> None:
         process = subprocess.Popen(["trainyard", *words], env=env, cwd="/", executable=f"{image}/bin/trainyard", **WHO)
         try:
             ready(process, port)
+            # Ready is also who waits for the lease.
+            plane.wait_for(f"/apis/coordination.k8s.io/v1/namespaces/{one.namespace}/leases/trainyard-operator")
         finally:
             process.terminate()
         assert process.wait(10) == 0

@@ -1,0 +1,34 @@
+"""Runs checks: against the embedded server, against it broken on purpose, and against a real one."""
+
+from __future__ import annotations
+
+from trainyard.testing.check_server.catalogue import Check
+from trainyard.testing.check_server.subject import Subject, embedded
+
+
+async def run_embedded(check: Check) -> None:
+    """Raises what the check raises."""
+    async with embedded(controllers="controllers" in check.needs) as yard:
+        await run(check, yard)
+
+
+async def run(check: Check, yard: Subject) -> None:
+    if "pods" in check.needs:
+        await yard.furnished()
+    await check.body(yard)
+
+
+async def survives(check: Check) -> bool:
+    """Whether the check still holds on a server whose behaviour is switched off: then it proves nothing."""
+    if check.breaks is None:
+        return True
+    async with embedded(controllers="controllers" in check.needs) as yard:
+        if "pods" in check.needs:
+            await yard.furnished()
+        yard.broken = check.breaks
+        try:
+            with check.breaks.in_place():
+                await check.body(yard)
+        except (Exception, ExceptionGroup):
+            return False
+    return True

@@ -139,6 +139,9 @@ class Log:
         then = {**objects, **changed}
         return [(key, record) for key in sorted(then) if (record := then[key]) is not None]
 
+    async def durable(self, revision: int) -> None:
+        """Returns when entries up to that number outlive this process, as far as this kind of log promises it."""
+
     def compact(self, floor: int) -> None:
         """Forgets the entries up to that number. The objects themselves stay."""
         if floor > self.floor:

@@ -40,11 +40,13 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """A whole answer."""
+    """A whole answer. `warnings` are sentences that a person's tool shows (kubectl prints them)."""
 
     body: bytes
     code: int = 200
     content_type: str = JSON
+    headers: Mapping[str, str] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

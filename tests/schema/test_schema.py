@@ -77,7 +77,7 @@ VALIDATE: list[tuple[str, dict[str, Any], Any, list[Problem]]] = [
      [Problem("spec.replicaSpecs[0].replicas", 'Invalid value: "x": must be an integer, such as 1')]),
     ("in a map", {"type": "object", "additionalProperties": STRING}, {"a": 1, "b/c": 2},
      [Problem("spec.a", "Invalid value: 1: must be a string; put it in quotes"),
-      Problem("spec[b/c]", "Invalid value: 2: must be a string; put it in quotes")]),
+      Problem("spec.b/c", "Invalid value: 2: must be a string; put it in quotes")]),
     ("required", {"type": "object", "required": ["x", "y"], "properties": {"x": STRING}}, {},
      [Problem("spec.x", "Required value: write a string; put it in quotes"),
       Problem("spec.y", "Required value: write a value")]),

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from trainyard.objects import Json, Problem, encode
+from trainyard.schema.formats import FORMATS
 from trainyard.schema.shaping import EMBEDDED, PRESERVE
 
 Check = Callable[[Any, str, list[Problem]], None]
@@ -32,7 +33,8 @@ WORDS = {
     "object": "an object (lines of `name: value`)",
     "array": "a list (lines that start with `-`)",
 }
-_SIMPLE = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*\Z")
+TYPE_TEXT = re.compile(r".*: must be (an? (integer|number|string|object|list)\b|true or false, )")
+"""What the text of a problem looks like when the value has the wrong type."""
 
 
 def shown(value: Any) -> str:
@@ -49,10 +51,8 @@ def shown(value: Any) -> str:
 
 
 def below(path: str, name: object) -> str:
-    """The path of a field: dotted, in brackets when its name is no plain word."""
-    text = str(name)
-    if not _SIMPLE.match(text):
-        return f"{path}[{text[:80]}]"
+    """The path of a field, dotted whatever its name is, as an API server writes it."""
+    text = str(name)[:80]
     return f"{path}.{text}" if path else text
 
 
@@ -144,7 +144,8 @@ def _number_checks(schema: Json) -> Iterable[Check]:
 
 def _string_checks(schema: Json) -> Iterable[Check]:
     shortest, longest, pattern = schema.get("minLength"), schema.get("maxLength"), schema.get("pattern")
-    if shortest is None and longest is None and pattern is None:
+    form = FORMATS.get(schema.get("format") or "")
+    if shortest is None and longest is None and pattern is None and form is None:
         return
     found = compiled_pattern(pattern).search if pattern else None
 
@@ -158,6 +159,8 @@ def _string_checks(schema: Json) -> Iterable[Check]:
             problems.append(Problem(path, f"Too long: may not be more than {longest} characters; it has {len(value)}"))
         elif found and not found(value):
             problems.append(_invalid(path, value, f"must match '{pattern}'"))
+        if form is not None and not form(value):
+            problems.append(_invalid(path, value, f"must be a string of type {schema['format']}"))
 
     yield string
 
@@ -250,6 +253,8 @@ def _object_checks(schema: Json) -> Iterable[Check]:
                         problems.append(Problem(below(path, name), f"Required value: write {words}"))
 
         yield present
+    if schema.get(EMBEDDED) is True:
+        yield _with_metadata
     if properties:
         yield _fields({name: compile_check(part) for name, part in properties.items()})
     more = schema.get("additionalProperties")
@@ -257,6 +262,11 @@ def _object_checks(schema: Json) -> Iterable[Check]:
         yield _values(compile_check(more), frozenset(properties))
     if "minProperties" in schema or "maxProperties" in schema:
         yield _counted(schema.get("minProperties", 0), schema.get("maxProperties", math.inf))
+
+
+def _with_metadata(value: Any, path: str, problems: list[Problem]) -> None:
+    if isinstance(value, dict) and not isinstance(meta := value.get("metadata") or {}, dict):
+        problems.append(_wrong(below(path, "metadata"), meta, WORDS["object"]))
 
 
 def _fields(checks: dict[str, Check]) -> Check:

@@ -18,6 +18,10 @@ Shape = Callable[[Any], Any]
 PRESERVE = "x-kubernetes-preserve-unknown-fields"
 EMBEDDED = "x-kubernetes-embedded-resource"
 RESOURCE_FIELDS = ("apiVersion", "kind", "metadata")
+METADATA_FIELDS = frozenset(
+    "name generateName namespace selfLink uid resourceVersion generation creationTimestamp deletionTimestamp "
+    "deletionGracePeriodSeconds labels annotations ownerReferences finalizers managedFields".split()
+)
 
 
 def compile_prune(schema: Json, resource: bool = False) -> Shape | None:
@@ -25,12 +29,14 @@ def compile_prune(schema: Json, resource: bool = False) -> Shape | None:
     if "items" in schema:
         return _each_item(compile_prune(schema["items"]))
     if isinstance(schema.get("additionalProperties"), dict):
-        return _each_value(compile_prune(schema["additionalProperties"]))
+        return _each_value(compile_prune(schema["additionalProperties"]), True)
     properties: Json = schema.get("properties") or {}
     resource = resource or schema.get(EMBEDDED) is True
     below = {name: compile_prune(part) for name, part in properties.items()}
     if resource:
         below.update(dict.fromkeys(RESOURCE_FIELDS))
+    if schema.get(EMBEDDED) is True:
+        below["metadata"] = _own_metadata
     keep_all = schema.get(PRESERVE) is True or schema.get("additionalProperties") is True
     if schema.get("type") != "object" and not properties:
         return None
@@ -57,6 +63,13 @@ def compile_prune(schema: Json, resource: bool = False) -> Shape | None:
     return prune
 
 
+def _own_metadata(meta: Any) -> Any:
+    """Of the metadata of an embedded object only the known fields stay."""
+    if not isinstance(meta, dict) or meta.keys() <= METADATA_FIELDS:
+        return meta
+    return {name: part for name, part in meta.items() if name in METADATA_FIELDS}
+
+
 def compile_default(schema: Json) -> Shape | None:
     """Fills what is missing below this schema. A default of the schema itself is its parent's business."""
     if schema.get("type") == "integer":
@@ -64,11 +77,12 @@ def compile_default(schema: Json) -> Shape | None:
     if "items" in schema:
         return _each_item(compile_default(schema["items"]))
     if isinstance(schema.get("additionalProperties"), dict):
-        return _each_value(compile_default(schema["additionalProperties"]))
+        more: Json = schema["additionalProperties"]
+        return _each_value(compile_default(more), more.get("nullable") is True)
     properties: Json = schema.get("properties") or {}
     below = {name: shape for name, part in properties.items() if (shape := compile_default(part)) is not None}
     missing = {name: part["default"] for name, part in properties.items() if "default" in part}
-    strict = {name for name, part in properties.items() if part.get("nullable") is not True and not _any(part)}
+    strict = {name for name, part in properties.items() if part.get("nullable") is not True}
     if not properties:
         return None
 
@@ -103,11 +117,6 @@ def _whole(value: Any) -> Any:
     return value
 
 
-def _any(schema: Json) -> bool:
-    """A schema without a type that preserves everything takes null, too."""
-    return "type" not in schema and schema.get(PRESERVE) is True
-
-
 def copied(value: Any) -> Any:
     """A copy of a default, which belongs to the schema. Its depth is the schema's, so recursion is fine."""
     if isinstance(value, dict):
@@ -134,14 +143,15 @@ def _each_item(shape: Shape | None) -> Shape | None:
     return each
 
 
-def _each_value(shape: Shape | None) -> Shape | None:
-    if shape is None:
+def _each_value(shape: Shape | None, null: bool) -> Shape | None:
+    """`null`: a value may be null; where it may not, it is taken away."""
+    if shape is None and null:
         return None
 
     def each(value: Any) -> Any:
         if not isinstance(value, dict):
             return value
-        new = {name: shape(part) for name, part in value.items()}
-        return value if all(new[name] is part for name, part in value.items()) else new
+        new = {name: shape(part) if shape else part for name, part in value.items() if null or part is not None}
+        return value if len(new) == len(value) and all(new[name] is part for name, part in value.items()) else new
 
     return each

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from trainyard.objects import Json, Problem, encode
+from trainyard.schema.checks import TYPE_TEXT
 
 _CAUSES = (
     ("Required value", "FieldValueRequired"),
@@ -118,12 +119,16 @@ def invalid(kind: str, group: str, name: str, problems: Sequence[Problem]) -> Re
     """422, every problem a cause. The field of a cause is the problem's path, its reason follows from the text."""
     causes = []
     for problem in problems:
-        reason = next((word for start, word in _CAUSES if problem.text.startswith(start)), "FieldValueInvalid")
+        reason = next((word for start, word in _CAUSES if problem.text.startswith(start)), _invalid_reason(problem))
         causes.append({"reason": reason, "message": problem.text, "field": problem.path or "<nil>"})
     texts = [str(problem) for problem in problems]
     listed = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
     text = f'{qualified(kind, group)} "{name}" is invalid: {listed}'
     return Refused(422, "Invalid", text, _details(kind, group, name, causes=causes))
+
+
+def _invalid_reason(problem: Problem) -> str:
+    return "FieldValueTypeInvalid" if TYPE_TEXT.match(problem.text) else "FieldValueInvalid"
 
 
 def printable(text: str) -> str:

@@ -19,11 +19,12 @@ from trainyard.schema.shaping import EMBEDDED, PRESERVE, RESOURCE_FIELDS, Shape,
 class Schema:
     """A structural schema of a whole object: apiVersion, kind and metadata are always known.
 
-    Raises ValueError when the schema itself is wrong.
+    `empties`: `default` also takes away nulls in maps that may not be there. Raises ValueError when the schema itself is
+    wrong.
     """
 
-    def __init__(self, schema: Json) -> None:
-        self._schema = schema
+    def __init__(self, schema: Json, empties: bool = False) -> None:
+        self._schema, self._empties = schema, empties
         try:
             examine(schema)
         except (AttributeError, TypeError) as error:  # `properties: 5` and the like, in a schema that anybody posted
@@ -43,7 +44,7 @@ class Schema:
 
     @cached_property
     def _default(self) -> Shape | None:
-        return compile_default(self._schema)
+        return compile_default(self._schema, self._empties)
 
     def prune(self, obj: Json) -> Json:
         """The object without the fields that the schema neither knows nor preserves."""

@@ -70,17 +70,20 @@ def _own_metadata(meta: Any) -> Any:
     return {name: part for name, part in meta.items() if name in METADATA_FIELDS}
 
 
-def compile_default(schema: Json) -> Shape | None:
-    """Fills what is missing below this schema. A default of the schema itself is its parent's business."""
+def compile_default(schema: Json, empties: bool = False) -> Shape | None:
+    """Fills what is missing below this schema. A default of the schema itself is its parent's business.
+
+    `empties`: a null in a map goes, too, where it may not be, as in the real server's storage. lint would rather tell.
+    """
     if schema.get("type") == "integer":
         return _whole
     if "items" in schema:
-        return _each_item(compile_default(schema["items"]))
+        return _each_item(compile_default(schema["items"], empties))
     if isinstance(schema.get("additionalProperties"), dict):
         more: Json = schema["additionalProperties"]
-        return _each_value(compile_default(more), more.get("nullable") is True)
+        return _each_value(compile_default(more, empties), not empties or more.get("nullable") is True)
     properties: Json = schema.get("properties") or {}
-    below = {name: shape for name, part in properties.items() if (shape := compile_default(part)) is not None}
+    below = {name: shape for name, part in properties.items() if (shape := compile_default(part, empties)) is not None}
     missing = {name: part["default"] for name, part in properties.items() if "default" in part}
     strict = {name for name, part in properties.items() if part.get("nullable") is not True}
     if not properties:

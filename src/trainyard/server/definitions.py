@@ -97,7 +97,7 @@ def _steps(path: str) -> tuple[str, ...]:
 
 @lru_cache(maxsize=64)
 def _compiled(schema: bytes) -> Schema:
-    return Schema(decode(schema))
+    return Schema(decode(schema), empties=True)
 
 
 def _open(version: Json) -> Json:

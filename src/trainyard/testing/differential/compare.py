@@ -1,0 +1,82 @@
+"""Differences of two normalized answers, field by field, and those that are allowed.
+
+An allowed difference names where it may be, and why. One that is never met is forgotten knowledge: a test fails.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from trainyard.objects import Json, encode
+from trainyard.testing.differential.steps import Step
+
+NOTHING = "<nothing>"
+_INDEX = re.compile(r"\[\d+\]")
+_SHOWN = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """At one place of the answer to one step, the real server says one thing and ours another."""
+
+    number: int
+    step: Step
+    path: str
+    real: Any
+    ours: Any
+
+    @property
+    def cause(self) -> str:
+        """What differences with probably one reason have in common."""
+        place = _INDEX.sub("[]", self.path)
+        values = [encode(one).decode() if isinstance(one, dict | list) else str(one) for one in (self.real, self.ours)]
+        texts = " | ".join(_loose(one) for one in values)
+        return f"{self.step.do} {self.step.resource} {place}: {texts}"
+
+    def __str__(self) -> str:
+        real, ours = (encode(one).decode()[:_SHOWN] for one in (self.real, self.ours))
+        return (
+            f"step {self.number} {self.step.do} {self.step.resource}: {self.path}\n    real: {real}\n    ours: {ours}"
+        )
+
+
+def _loose(text: str) -> str:
+    return re.sub(r"<[a-z]+ [^>]*>|\d+|\"[abc]\"", "*", text)[:70]
+
+
+Where = Callable[[Difference], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Allowed:
+    """A difference that stays. `path` is a pattern for the whole path, without indexes."""
+
+    why: str
+    path: str
+    when: Where = lambda difference: True
+
+    def covers(self, difference: Difference) -> bool:
+        place = _INDEX.sub("", difference.path)
+        return re.fullmatch(self.path, place) is not None and self.when(difference)
+
+
+def differences(steps: Sequence[Step], real: Sequence[Json], ours: Sequence[Json]) -> Iterator[Difference]:
+    """Every one, allowed or not, in order."""
+    for number, (step, theirs, mine) in enumerate(zip(steps, real, ours, strict=True)):
+        for path, left, right in _compared(theirs, mine, ""):
+            yield Difference(number, step, path, left, right)
+
+
+def _compared(real: Any, ours: Any, path: str) -> Iterator[tuple[str, Any, Any]]:
+    if isinstance(real, dict) and isinstance(ours, dict):
+        for name in sorted({*real, *ours}):
+            below = f"{path}.{name}" if path else name
+            yield from _compared(real.get(name, NOTHING), ours.get(name, NOTHING), below)
+    elif isinstance(real, list) and isinstance(ours, list) and len(real) == len(ours):
+        for index, (left, right) in enumerate(zip(real, ours, strict=True)):
+            yield from _compared(left, right, f"{path}[{index}]")
+    elif real != ours or isinstance(real, bool) != isinstance(ours, bool):
+        yield path, real, ours

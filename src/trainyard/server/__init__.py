@@ -12,7 +12,8 @@ Rules for this room:
 """
 
 from trainyard.server.certificates import Authority
-from trainyard.server.log import Log
+from trainyard.server.disk import DiskError, DiskLog
+from trainyard.server.log import Log, NotWritten
 from trainyard.server.server import Server
 
-__all__ = ["Authority", "Log", "Server"]
+__all__ = ["Authority", "DiskError", "DiskLog", "Log", "NotWritten", "Server"]

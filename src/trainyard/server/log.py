@@ -1,18 +1,21 @@
 """The numbered log: every write appends an entry, and its number is the resourceVersion.
 
 Flow: a verb decides what an object becomes, encodes it once, with the number it will have, and appends it. Whoever
-follows the log hears of the entry at once; whoever comes later reads it with `after`.
+keeps book on the log (addresses, definitions) hears of the entry at once; whoever tells others of it (watches) hears of
+it once it is settled; whoever comes later reads it with `after`.
 
 Guarantees:
 - Numbers grow by one with every write. An append succeeds only on top of the revision the writer has seen.
 - What is stored is bytes, so nobody can edit it. What an entry replaced is kept with it, so that a watch can say
   "this left your selection" and a list can be read as it was at an older number.
+- An entry is settled when nothing can take it back. In memory that is at once; on disk (disk.py) it is when it has been
+  written. An answer waits for that with `durable`, so nobody is told what might still be undone.
 - The past is kept for the last `keep` entries, fewer when they are large. Below the floor the answer is `Compacted`,
   never half an answer.
 
 Assumption: one thread. An append is not interrupted; a follower must not append.
 
-The four verbs (append, after, list, compact) are the seam where a log on disk goes in later.
+`_keep` is the seam where the log on disk goes in.
 """
 
 from __future__ import annotations
@@ -33,6 +36,10 @@ class Stale(Exception):
 
 class Compacted(Exception):
     """That part of the past is gone."""
+
+
+class NotWritten(Exception):
+    """What was appended could not be stored, and has been taken back. The text names the reason and the fix."""
 
 
 class Ahead(Exception):
@@ -74,9 +81,10 @@ class Log:
         self._entries: Entries = []
         self._stores: dict[str, dict[Key, Record]] = {}
         self._sorted: dict[str, Keys] = {}
-        self._keep, self._keep_bytes = keep, keep_bytes
+        self._most, self._most_bytes = keep, keep_bytes
         self._bytes = 0  # of the bodies in the entries
         self._followers: list[Callable[[Entry], None]] = []
+        self._listeners: list[Callable[[Entry], None]] = []  # of what is settled
         self.floor = 0
         """The oldest number that `after` and `list` still know."""
 
@@ -85,12 +93,23 @@ class Log:
         """The number of the last write."""
         return self.floor + len(self._entries)
 
-    def follow(self, follower: Callable[[Entry], None]) -> None:
-        """Calls `follower` with every object that is there, as if it had just been made, then with every entry."""
+    @property
+    def settled(self) -> int:
+        """Up to this number nothing can be taken back."""
+        return self.revision
+
+    async def durable(self, revision: int) -> None:
+        """Returns when that write is settled. Raises NotWritten when it has been taken back. To be called in the same
+        step as the append: a number that was taken back is given again."""
+
+    def follow(self, follower: Callable[[Entry], None], settled: bool = False) -> None:
+        """Calls `follower` with every object that is there, as if it had just been made, then with every entry, at once
+        or when it is settled. What is taken back is told to whoever hears at once: as an entry with `now` and `before`
+        exchanged."""
         for store, objects in self._stores.items():
             for key, record in objects.items():
                 follower(Entry(record.revision, store, key, record, None))
-        self._followers.append(follower)
+        (self._listeners if settled else self._followers).append(follower)
 
     def get(self, store: str, key: Key) -> Record | None:
         return self._stores.get(store, {}).get(key)
@@ -114,9 +133,10 @@ class Log:
         for follower in self._followers:
             follower(entry)
         self._bytes += _weight(entry)
-        if len(self._entries) >= 2 * self._keep:
-            self.compact(self.revision - self._keep)
-        elif self._bytes > self._keep_bytes and len(self._entries) > 1:
+        self._keep(entry)
+        if len(self._entries) >= 2 * self._most:
+            self.compact(self.revision - self._most)
+        elif self._bytes > self._most_bytes and len(self._entries) > 1:
             self.compact(self.floor + len(self._entries) // 2)
         return entry
 
@@ -139,16 +159,28 @@ class Log:
         then = {**objects, **changed}
         return [(key, record) for key in sorted(then) if (record := then[key]) is not None]
 
-    async def durable(self, revision: int) -> None:
-        """Returns when entries up to that number outlive this process, as far as this kind of log promises it."""
-
     def compact(self, floor: int) -> None:
-        """Forgets the entries up to that number. The objects themselves stay."""
+        """Forgets the entries up to that number, settled ones only. The objects themselves stay."""
+        floor = min(floor, self.settled)
         if floor > self.floor:
-            floor = min(floor, self.revision)
             self._bytes -= sum(_weight(entry) for entry in self._entries[: floor - self.floor])
             del self._entries[: floor - self.floor]
             self.floor = floor
+
+    def _keep(self, entry: Entry) -> None:
+        """Settles it."""
+        for listener in self._listeners:
+            listener(entry)
+
+    def _take_back(self, entry: Entry) -> None:
+        """The last entry was not written after all."""
+        objects = self._stores[entry.store]
+        if entry.before is None:
+            objects.pop(entry.key, None)
+        else:
+            objects[entry.key] = entry.before
+        self._sorted.pop(entry.store, None)
+        self._bytes -= _weight(self._entries.pop())
 
     def _past(self, revision: int) -> int:
         if revision < self.floor:

@@ -58,6 +58,7 @@ class Server:
         """Serves on `url` from here on, for this machine's own. Raises ValueError for an address others could reach."""
         _must_be_loopback(host)
         self._furnish()
+        await self.log.durable(self.log.revision)
         # The command of an exec is part of its path: MPI names all hosts of a job there.
         server = web.Server(
             self._http, handler_cancellation=True, access_log=None, tcp_keepalive=False, max_line_size=LONGEST_PATH

@@ -2,7 +2,7 @@
 
 Rules for this file:
 - A line is encoded once per entry, form and type, whoever gets it.
-- A listener hears of an entry when it is appended, and reads the lines when the loop comes round: a burst of writes is
+- A listener hears of an entry when it is settled, and reads the lines when the loop comes round: a burst of writes is
   one write to each socket.
 - With a selector, an object that stops matching is DELETED for that listener, one that starts to match is ADDED.
 - Who does not read is dropped (`behind` of the listener decides): he has a revision and can start again.
@@ -98,7 +98,7 @@ class Hub:
         self._log = log
         self._listeners: dict[str, dict[Listener, None]] = {}
         self._dirty: list[Listener] = []
-        log.follow(self._heard)  # nobody listens yet, so what is there already tells nobody
+        log.follow(self._heard, settled=True)  # nobody listens yet, so what is there already tells nobody
 
     def add(self, listener: Listener) -> None:
         self._listeners.setdefault(listener.watch.resource.place, {})[listener] = None
@@ -123,6 +123,9 @@ class Hub:
         while not lines:
             try:
                 entries = self._log.after(listener.revision, CHUNK)
+                entries = entries[
+                    : max(0, self._log.settled - listener.revision)
+                ]  # the rest is told when it is settled
             except Compacted:
                 listener.end("expired")
                 return [error_line(too_old(listener.revision, self._log.floor))]
@@ -138,7 +141,7 @@ class Hub:
 
     def bookmarks(self) -> None:
         """Tells everybody who wants to know, and has not heard anything since, how far the log is."""
-        revision = self._log.revision
+        revision = self._log.settled
         for listener in self._all():
             if listener.watch.bookmarks and listener.revision < revision and not listener.waiting:
                 listener.revision = revision

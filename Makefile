@@ -61,8 +61,8 @@ control-plane: $(VENV)/runtime ## build or find etcd, the API server and the res
 	@$(BIN)/python -m trainyard.testing.control_plane_build
 
 test-cluster: $(VENV)/dev control-plane frameworks ## every test that needs a real control plane
-	@$(BIN)/python -m pytest -q -n 2 --dist worksteal -m "cluster and not frameworks"
-	@$(BIN)/python -m pytest -q -m "cluster and frameworks"
+	@$(BIN)/python -m pytest -q -n 3 --dist worksteal -m "cluster and not frameworks"
+	@$(BIN)/python -m pytest -q -n 2 --dist loadfile -m "cluster and frameworks"
 
 leftovers: $(VENV)/dev ## kill the runner, the watcher or the hub 50 times in each network, and look for what is left
 	@PYTHONPATH=src:tests/node $(BIN)/python tests/node/leftovers.py 50

@@ -10,6 +10,7 @@ from planted_bugs_of_kinds import MORE
 
 from trainyard.testing import scenes
 from trainyard.testing.moves import Bounds
+from trainyard.testing.obeying import Shell
 from trainyard.testing.scenes import SMALL, VIEWS, Case
 from trainyard.testing.worlds import EVERY, Broken, Scene, explore
 
@@ -28,6 +29,21 @@ def chosen() -> list[Case]:
 @pytest.mark.parametrize("case", chosen(), ids=lambda case: case.name)
 def test_every_world_holds_every_rule(case: Case) -> None:
     assert explore(case.scene, moves=case.moves).worlds > 100
+
+
+PLANTED = next(one for one in MUTANTS if one.shell == Shell() and one.scene is None and not one.policies)
+
+
+def planted() -> list[Case]:
+    return [Case(PLANTED.name, Scene(bounds=Bounds(PLANTED.trouble, time=1)), frozenset(PLANTED.moves))]
+
+
+def test_a_rule_that_does_not_hold_comes_out_of_the_process_that_saw_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    PLANTED.patch(monkeypatch)
+    with pytest.raises(Broken) as broken:
+        scenes.main(planted)
+    assert PLANTED.rule in broken.value.rule
+    assert str(broken.value.story[-1]) in str(broken.value)
 
 
 UNAIDED = sorted(EVERY - {*VIEWS, "pass", "unasked"})

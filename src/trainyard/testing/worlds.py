@@ -37,8 +37,11 @@ class Broken(Exception):
     """A rule does not hold."""
 
     def __init__(self, rule: str, story: list[str]) -> None:
-        super().__init__("\n  ".join([rule, *story]))
+        super().__init__(rule, story)  # its arguments, so that it comes whole out of another process
         self.rule, self.story = rule, story
+
+    def __str__(self) -> str:
+        return "\n  ".join([self.rule, *self.story])
 
 
 @dataclass(frozen=True)

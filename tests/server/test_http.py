@@ -137,7 +137,8 @@ async def test_a_log_comes_from_the_kubelet_line_by_line(locked: Server, kubelet
         async with session.get(url, params={"container": "main"}) as got:
             assert await got.text() == "Bearer canary /containerLogs/default/a/main\n"
         async with session.get(url, params={"container": "waiting"}) as got:
-            assert (got.status, await got.text()) == (400, "container is waiting to start")
+            said = await got.json()
+            assert (got.status, said["reason"], said["message"]) == (400, "BadRequest", "container is waiting to start")
         async with session.get(url, params={"container": "main", "follow": "true"}) as got, asyncio.timeout(10):
             assert (await got.content.readline()).endswith(b"main?follow=true\n")
     assert locked.verbs["get", "pods/log"] == 3

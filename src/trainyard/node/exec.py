@@ -18,7 +18,7 @@ import json
 import os
 import struct
 import termios
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -337,6 +337,36 @@ def internal_error(why: str) -> Json:
 def chosen_protocol(offered: str) -> str:
     """The first of the client's subprotocols that is spoken here, "" when there is none."""
     return next((one for one in (each.strip() for each in offered.split(",")) if one in PROTOCOLS), "")
+
+
+async def show(request: web.Request, output: AsyncGenerator[bytes, None]) -> web.WebSocketResponse:
+    """Upgrade the request and send an output as it comes, until it ends or the client is gone."""
+    socket = web.WebSocketResponse(protocols=PROTOCOLS, compress=False, max_msg_size=LARGEST_FRAME, timeout=1.0)
+    await socket.prepare(request)
+    sending = asyncio.ensure_future(_send_all(socket, output))
+    gone = asyncio.ensure_future(_until_closed(socket))
+    try:
+        await asyncio.wait((sending, gone), return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in (sending, gone):
+            task.cancel()
+        await asyncio.gather(sending, gone, return_exceptions=True)
+    with contextlib.suppress(ConnectionError):
+        await socket.close()
+    return socket
+
+
+async def _send_all(socket: web.WebSocketResponse, output: AsyncGenerator[bytes, None]) -> None:
+    await socket.send_bytes(bytes([STDOUT]))
+    async with contextlib.aclosing(output):
+        async for piece in output:
+            await socket.send_bytes(bytes([STDOUT]) + piece)
+    await socket.send_bytes(bytes([ERROR]) + json.dumps({"metadata": {}, "status": "Success"}).encode())
+
+
+async def _until_closed(socket: web.WebSocketResponse) -> None:
+    while (await socket.receive()).type in (WSMsgType.BINARY, WSMsgType.TEXT):
+        pass
 
 
 async def serve(request: web.Request, asked: Asked, start: Start) -> web.WebSocketResponse:

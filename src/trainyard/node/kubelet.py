@@ -1,16 +1,19 @@
-"""The node's HTTP face: the kubelet's paths for logs and exec, on loopback, for those whom its door lets in.
+"""The node's HTTP face: the kubelet's paths for logs, exec and attach, on loopback, for those whom its door lets in.
 
 Rules:
 - A log is the file that the process itself writes; nothing is copied, so a line costs nothing until it is read.
 - Times of lines are not recorded: `timestamps` puts the time of reading before each line, and `sinceSeconds` and
   `sinceTime` leave out a run only when it wrote nothing since then.
-- Following looks at the file on a short timer, only while somebody follows, and ends when the container has."""
+- Following looks at the file on a short timer, only while somebody follows, and ends when the container has.
+- Attach is a log that is followed from now on: containers here have no standard input that somebody could hold.
+- `/sockets` is no kubelet's path. It tells our own API server, on the same machine, which socket leads to a port of a
+  pod (inlets.py)."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,6 +23,7 @@ from aiohttp import web
 
 from trainyard.node import exec
 from trainyard.node.doors import Door
+from trainyard.node.inlets import Open
 from trainyard.objects import parse_time
 
 _PIECE = 1 << 16
@@ -45,6 +49,14 @@ class Refused(Exception):
 Find = Callable[[str, str, str, bool], Log]  # namespace, pod, container, previous
 Enter = Callable[[str, str, str, exec.Asked], exec.Start]  # namespace, pod, container
 """How to start a program in that container. Both raise Refused."""
+NO_INPUT = (
+    "containers on this node have no standard input to attach to; leave out -i to see what the container prints, "
+    "or start a program in it: kubectl exec -it POD -- COMMAND"
+)
+NOT_SERVED = (
+    "this node serves logs, exec and attach of its pods, nothing else; "
+    "the embedded cluster of `trainyard up` also reaches their ports, through `kubectl proxy`"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +95,8 @@ def _number(query: dict[str, str], name: str) -> int | None:
 
 
 class Kubelet:
-    def __init__(self, find: Find, enter: Enter, door: Door) -> None:
-        self._find, self._enter, self._door = find, enter, door
+    def __init__(self, find: Find, enter: Enter, open_: Open, door: Door) -> None:
+        self._find, self._enter, self._open, self._door = find, enter, open_, door
         self._runner: web.AppRunner | None = None
         self.port = 0
 
@@ -92,6 +104,8 @@ class Kubelet:
         app = web.Application(middlewares=[self._guard])
         app.router.add_get("/containerLogs/{namespace}/{pod}/{container}", self._logs)
         app.router.add_route("*", "/exec/{namespace}/{pod}/{container}", self._exec)
+        app.router.add_route("*", "/attach/{namespace}/{pod}/{container}", self._attach)
+        app.router.add_get("/sockets/{namespace}/{pod}/{port}", self._socket)
         app.router.add_route("*", "/{other:.*}", self._nothing)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
         await self._runner.setup()
@@ -113,7 +127,7 @@ class Kubelet:
         return await handler(request)
 
     async def _nothing(self, request: web.Request) -> web.StreamResponse:
-        return web.Response(status=404, text="this node serves the logs of its pods and exec, nothing else\n")
+        return web.Response(status=404, text=f"{NOT_SERVED}\n")
 
     async def _logs(self, request: web.Request) -> web.StreamResponse:
         namespace, pod, container = (request.match_info[part] for part in ("namespace", "pod", "container"))
@@ -140,14 +154,42 @@ class Kubelet:
             raise web.HTTPBadRequest(text=f"{error}\n") from None
         except Refused as missing:
             return web.Response(status=missing.code, text=f"{missing}\n")
-        if not exec.chosen_protocol(request.headers.get("Sec-WebSocket-Protocol", "")):
-            known = " or ".join(exec.PROTOCOLS)
-            text = f"exec needs a WebSocket with the subprotocol {known}, which an API server passes on from 1.36"
-            raise web.HTTPBadRequest(text=f"{text}\n")
+        _must_be_a_socket(request, "exec")
         return await exec.serve(request, asked, start)
 
+    async def _attach(self, request: web.Request) -> web.StreamResponse:
+        namespace, pod, container = (request.match_info[part] for part in ("namespace", "pod", "container"))
+        try:
+            if _flag(dict(request.query), "input"):
+                raise Refused(400, NO_INPUT)
+            log = self._find(namespace, pod, container, False)
+            if log.done():
+                raise Refused(400, f"container {container} of pod {pod} does not run; see kubectl logs {pod}")
+        except Refused as missing:
+            return web.Response(status=missing.code, text=f"{missing}\n")
+        _must_be_a_socket(request, "attach")
+        return await exec.show(request, read(log, Wanted(follow=True, tail=0)))
 
-async def read(log: Log, wanted: Wanted) -> AsyncIterator[bytes]:
+    async def _socket(self, request: web.Request) -> web.StreamResponse:
+        namespace, pod, port = (request.match_info[part] for part in ("namespace", "pod", "port"))
+        if not port.isdecimal() or not 0 < int(port) < 1 << 16:
+            raise web.HTTPBadRequest(text=f"port must be a number from 1 to 65535, not {port!r}\n")
+        try:
+            return web.Response(text=str(await self._open(namespace, pod, int(port))))
+        except Refused as missing:
+            return web.Response(status=missing.code, text=f"{missing}\n")
+        except OSError as error:
+            return web.Response(status=503, text=f"this node cannot make a socket in its folder: {error}\n")
+
+
+def _must_be_a_socket(request: web.Request, what: str) -> None:
+    if not exec.chosen_protocol(request.headers.get("Sec-WebSocket-Protocol", "")):
+        known = " or ".join(exec.PROTOCOLS)
+        text = f"{what} needs a WebSocket with the subprotocol {known}, which an API server passes on from 1.36"
+        raise web.HTTPBadRequest(text=f"{text}\n")
+
+
+async def read(log: Log, wanted: Wanted) -> AsyncGenerator[bytes, None]:
     """The bytes of a log as they are wanted. Files are on this machine: reading them blocks no longer than memory."""
     left = wanted.limit if wanted.limit is not None else -1
     async for piece in _stamped(log, wanted) if wanted.timestamps else _pieces(log, wanted):

@@ -17,8 +17,9 @@ from trainyard.node import exec
 from trainyard.node.cluster import Cluster
 from trainyard.node.doors import TokenDoor
 from trainyard.node.images import Images
+from trainyard.node.inlets import Inlets
 from trainyard.node.kubelet import Kubelet, Log, Refused
-from trainyard.node.names import Directory
+from trainyard.node.names import Directory, hostname_of
 from trainyard.node.namespaced import NamespaceNetwork
 from trainyard.node.network import Network, Outside
 from trainyard.node.registration import Member
@@ -65,7 +66,8 @@ class Node:
         self._member = member or Member(TokenDoor(token), Outside(apiserver))
         self._cluster = Cluster(api, name, say, self._member)
         self._directory = Directory()
-        self._kubelet = Kubelet(self._log, self._enter, self._member.door)
+        self._kubelet = Kubelet(self._log, self._enter, self._socket, self._member.door)
+        self._inlets = Inlets(state / "inlets")
         self._running: dict[str, Running] = {}
         self._watches: list[asyncio.Task[None]] = []
         self._chores: set[asyncio.Task[None]] = set()
@@ -143,6 +145,7 @@ class Node:
             self._say("node: some containers did not end in time; killing them")
         finally:
             await self._kubelet.stop()
+            self._inlets.close()
             await house.network.stop()
             await house.sandbox.close()
             for chore in self._chores:  # one may wait for an API server that is away
@@ -308,6 +311,7 @@ class Node:
 
     def _gone(self, one: Running) -> None:
         self._running.pop(one.uid, None)
+        self._inlets.close(one.uid)
 
     def _chore(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)
@@ -322,6 +326,13 @@ class Node:
 
     def _enter(self, namespace: str, pod: str, container: str, asked: exec.Asked) -> exec.Start:
         return self._named(namespace, pod).enter(container, asked)
+
+    async def _socket(self, namespace: str, pod: str, port: int) -> Path:
+        one = self._named(namespace, pod)
+        if one.over.is_set():
+            raise Refused(503, f"pod {namespace}/{pod} has ended")
+        who = f"{namespace}/{hostname_of(one.pod)}"
+        return await self._inlets.to(one.uid, port, lambda: one.house.network.dial(who, one.address, port))
 
     def _named(self, namespace: str, pod: str) -> Running:
         for one in reversed(self._running.values()):

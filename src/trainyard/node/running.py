@@ -300,9 +300,9 @@ class Running:
 
     def log(self, name: str, previous: bool) -> Log:
         one = next((each for each in self.life.containers if each.name == name), None)
-        where = f"{namespace_of(self.pod)}/{name_of(self.pod)}"
+        pod = name_of(self.pod)
         if one is None:
-            raise Refused(400, f"container {name} is not valid for pod {name_of(self.pod)}")
+            raise Refused(400, f"container {name} is not valid for pod {pod}")
         run = one.run
         if one.at is not lifecycle.At.RUNNING and one.last and run > one.last.number:
             run = one.last.number  # the next run has not begun: its log would be empty
@@ -310,8 +310,9 @@ class Running:
             run -= 1
         path = self.log_path(name, run)
         if run < 1 or not path.exists():
-            which = "previous terminated container" if previous else "container"
-            raise Refused(400, f'{which} "{name}" in pod "{where}" is waiting to start: no log yet')
+            if previous:
+                raise Refused(400, f'previous terminated container "{name}" in pod "{pod}" not found')
+            raise Refused(400, f'container "{name}" in pod "{pod}" is waiting to start: {one.reason or "no log yet"}')
         return Log(path, lambda: not self._is_running(name, run))
 
     # Further programs (exec).

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from trainyard.objects import Json
 from trainyard.server.access import GROUP
-from trainyard.server.users import AUTHENTICATED, MASTERS
+from trainyard.server.users import AUTHENTICATED, MASTERS, UNAUTHENTICATED
 
 NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
 SERVICE_ADDRESS = "10.96.0.1"
+
+OPEN_PATHS = ("/healthz", "/livez", "/readyz", "/version", "/version/")
+"""What anybody may ask: they say that the cluster lives, and how old it is."""
 
 _READ, _WRITE = ["get", "list", "watch"], ["create", "delete", "deletecollection", "patch", "update"]
 _CORE = ["configmaps", "endpoints", "persistentvolumeclaims", "pods", "serviceaccounts", "services"]
@@ -26,14 +29,15 @@ def objects() -> list[tuple[str, Json]]:
     found.append(("/api/v1/namespaces/default/services", _service()))
     for name, rules in _roles().items():
         found.append((f"/apis/{GROUP}/v1/clusterroles", _rbac("ClusterRole", name, rules=rules)))
-    for name, group in (
+    for name, *groups in (
         ("cluster-admin", MASTERS),
         ("system:basic-user", AUTHENTICATED),
         ("system:discovery", AUTHENTICATED),
+        ("system:public-info-viewer", AUTHENTICATED, UNAUTHENTICATED),
     ):
         role = {"apiGroup": GROUP, "kind": "ClusterRole", "name": name}
-        subject = {"apiGroup": GROUP, "kind": "Group", "name": group}
-        binding = _rbac("ClusterRoleBinding", name, roleRef=role, subjects=[subject])
+        subjects = [{"apiGroup": GROUP, "kind": "Group", "name": group} for group in groups]
+        binding = _rbac("ClusterRoleBinding", name, roleRef=role, subjects=subjects)
         found.append((f"/apis/{GROUP}/v1/clusterrolebindings", binding))
     return found
 
@@ -49,7 +53,7 @@ def _roles() -> dict[str, list[Json]]:
         *view,
         _rule([""], [*_CORE, "events"], _WRITE),
         _rule([""], ["secrets"], [*_READ, *_WRITE]),
-        _rule([""], ["pods/exec"], ["get", "create"]),
+        _rule([""], ["pods/attach", "pods/exec", "pods/proxy", "services/proxy"], [*_READ, *_WRITE]),
         _rule([""], ["serviceaccounts/token"], ["create"]),
         _rule(["apps"], _APPS, _WRITE),
         _rule(["batch"], ["jobs"], _WRITE),
@@ -66,6 +70,7 @@ def _roles() -> dict[str, list[Json]]:
             _rule(["authentication.k8s.io"], ["selfsubjectreviews"], ["create"]),
         ],
         "system:discovery": [{"verbs": ["get"], "nonResourceURLs": [*_PATHS, "/version", "/version/"]}],
+        "system:public-info-viewer": [{"verbs": ["get"], "nonResourceURLs": list(OPEN_PATHS)}],
     }
 
 

@@ -21,7 +21,9 @@ VERSION: Json = {
 _VERBS = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
 _SUBRESOURCES: dict[str, Json] = {
     "log": {"kind": "Pod", "verbs": ["get"]},
+    "attach": {"kind": "PodAttachOptions", "verbs": ["create", "get"]},
     "exec": {"kind": "PodExecOptions", "verbs": ["create", "get"]},
+    "proxy": {"verbs": ["create", "delete", "get", "patch", "update"]},
     "binding": {"kind": "Binding", "verbs": ["create"]},
     "token": {"group": "authentication.k8s.io", "version": "v1", "kind": "TokenRequest", "verbs": ["create"]},
     "finalize": {"kind": "Namespace", "verbs": ["update"]},
@@ -89,5 +91,7 @@ def _listed(resource: Resource) -> list[Json]:
         below["scale"] = _SCALE
     for name, part in below.items():
         named = {"name": f"{resource.plural}/{name}", "singularName": "", "namespaced": resource.namespaced}
+        if name == "proxy":
+            named["kind"] = f"{resource.kind}ProxyOptions"
         entries.append({**named, **part})
     return entries

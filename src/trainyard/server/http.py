@@ -17,9 +17,11 @@ from aiohttp import ClientError, ClientSession, ClientTimeout, TCPConnector, web
 
 from trainyard.server import access, errors
 from trainyard.server.errors import Refused
+from trainyard.server.log import NotWritten
+from trainyard.server.proxies import Proxies
 from trainyard.server.rbac import Asked
-from trainyard.server.requests import JSON, LARGEST, Answer, Elsewhere, Request, Response, Tunnel, Watch
-from trainyard.server.tunnel import Tunnels
+from trainyard.server.requests import JSON, LARGEST, Answer, Elsewhere, Inside, Request, Response, Tunnel, Watch
+from trainyard.server.tunnel import LARGEST_REFUSAL, Tunnels, refusal
 from trainyard.server.users import ADMIN, User, named
 from trainyard.server.verbs import Verbs
 from trainyard.server.watching import Hub, Listener, bookmark
@@ -35,16 +37,18 @@ class Http:
     """The handler of aiohttp's low-level server: no router, the URL grammar is in paths.py."""
 
     def __init__(self, verbs: Verbs, hub: Hub, token: str) -> None:
-        self._verbs, self._hub = verbs, hub
+        self._verbs, self._hub, self._log = verbs, hub, verbs.writes.log
         self._token = f"Bearer {token}".encode() if token else b""
         self._kubelet: ClientSession | None = None
         self._tunnels = Tunnels(token)
+        self._proxies = Proxies(token)
 
     def end_tunnels(self) -> None:
         self._tunnels.end()
 
     async def close(self) -> None:
         await self._tunnels.close()
+        await self._proxies.close()
         if self._kubelet is not None:
             await self._kubelet.close()
             self._kubelet = None
@@ -53,13 +57,15 @@ class Http:
         path = request.rel_url.raw_path
         try:
             asked = await _read(request, path, self._user(request, path))
-            answer: Answer = self._verbs.answer(asked)
+            answer = await self._settled(asked)
             if isinstance(answer, Response):
                 return web.Response(body=answer.body, status=answer.code, content_type=answer.content_type)
             if isinstance(answer, Watch):
                 return await self._watch(request, answer)
             if isinstance(answer, Tunnel):
                 return await self._tunnels.serve(request, answer)
+            if isinstance(answer, Inside):
+                return await self._proxies.serve(request, asked, answer)
             return await self._elsewhere(request, answer)
         except Refused as refused:
             return _status(refused)
@@ -68,6 +74,18 @@ class Http:
         except Exception:
             log.exception("a request failed: method=%s path=%r", request.method, path)
             return _status(Refused(500, "InternalError", "Internal error occurred: see the log of the API server"))
+
+    async def _settled(self, asked: Request) -> Answer:
+        """What the verbs say, once nothing of it can be taken back: a read may have seen what is not stored yet."""
+        while True:
+            try:
+                try:
+                    return self._verbs.answer(asked)
+                finally:
+                    await self._log.durable(self._log.revision)
+            except NotWritten as why:
+                if asked.method not in ("GET", "HEAD"):
+                    raise Refused(500, "InternalError", str(why)) from None
 
     def _user(self, request: web.BaseRequest, path: str) -> User:
         """Who asks. Raises Refused 401."""
@@ -137,6 +155,8 @@ class Http:
         headers = {"Authorization": self._token.decode()} if self._token else {}
         try:
             async with self._kubelet.get(answer.url, headers=headers) as got:
+                if got.status >= 300:
+                    raise refusal(got.status, (await got.content.read(LARGEST_REFUSAL)).decode("utf-8", "replace"))
                 kind = got.headers.get("Content-Type", "text/plain")
                 response = web.StreamResponse(status=got.status, headers={"Content-Type": kind})
                 response.enable_chunked_encoding()

@@ -4,6 +4,7 @@
 /apis/GROUP/VERSION/...     all others
 ... RESOURCE[/NAME[/SUBRESOURCE]]                        cluster-scoped, or all namespaces
 ... namespaces/NAMESPACE/RESOURCE[/NAME[/SUBRESOURCE]]   in a namespace
+... RESOURCE/NAME/proxy/ANYTHING                         a path of the program behind it
 """
 
 from __future__ import annotations
@@ -21,10 +22,13 @@ class Target(NamedTuple):
     namespace: str
     name: str
     subresource: str
+    tail: str = ""
+    """What comes after `/proxy`, still quoted: a path of the program behind it, "" when there is not even a slash."""
 
 
 def parse(path: str) -> Target | None:
     """The target of a raw (still quoted) path, None when the path is not about objects (discovery, health, nothing)."""
+    path, tail = _cut(path)
     parts = [unquote(part) for part in path.strip("/").split("/")]
     if parts[0] == "api" and len(parts) > 2:
         group, version, rest = "", parts[1], parts[2:]
@@ -39,4 +43,12 @@ def parse(path: str) -> Target | None:
     if not all(parts) or not rest or len(rest) > 3:
         return None
     plural, name, subresource = (*rest, "", "")[:3]
-    return Target(group, version, plural, namespace, name, subresource)
+    return Target(group, version, plural, namespace, name, subresource, tail)
+
+
+def _cut(path: str) -> tuple[str, str]:
+    """Path and tail: /api/v1/namespaces/N/pods/NAME/proxy ends after its eighth part."""
+    parts = path.split("/", 8)
+    if len(parts) == 9 and parts[7] == "proxy" and parts[1:4:2] == ["api", "namespaces"]:
+        return "/".join(parts[:8]), f"/{parts[8]}"
+    return path, ""

@@ -83,7 +83,22 @@ class Tunnel:
     protocols: tuple[str, ...]
 
 
-Answer = Response | Watch | Elsewhere | Tunnel
+@dataclass(frozen=True, slots=True)
+class Inside:
+    """An answer that a program in a pod gives. `door` is the URL under which its node names the socket that leads there,
+    `path` what to ask the program (with the query), `prefix` what stands before that in the client's URL.
+    """
+
+    door: str
+    path: str
+    prefix: str
+    host: str
+    secure: bool
+    what: str
+    """Whom we try to reach, in words."""
+
+
+Answer = Response | Watch | Elsewhere | Tunnel | Inside
 
 
 def reply(obj: Json, code: int = 200) -> Response:

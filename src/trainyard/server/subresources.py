@@ -1,5 +1,7 @@
-"""Subresources other than /status and /scale: what a pod's kubelet serves (log, exec), a pod's binding to a node, a
-ServiceAccount's tokens, a namespace's finalize.
+"""Subresources other than /status and /scale: what a pod's kubelet serves (log, exec, attach), what its programs serve
+(proxy, also of a Service), its binding to a node, a ServiceAccount's tokens, a namespace's finalize.
+
+What kubectl knows and this server does not serve is answered with what to do instead.
 """
 
 from __future__ import annotations
@@ -9,9 +11,9 @@ from urllib.parse import parse_qs, quote, urlencode
 
 from trainyard.objects import Json, Key, decode, with_condition
 from trainyard.schema.checks import shown
-from trainyard.server import accounts, admission, errors
+from trainyard.server import accounts, admission, errors, proxy_targets
 from trainyard.server.paths import Target
-from trainyard.server.requests import Answer, Elsewhere, Request, Response, Tunnel, body_of, dry_run, reply
+from trainyard.server.requests import Answer, Elsewhere, Inside, Request, Response, Tunnel, body_of, dry_run, reply
 from trainyard.server.resources import Resource
 from trainyard.server.site import Site
 from trainyard.server.tokens import Tokens
@@ -31,6 +33,21 @@ LOG_PARAMETERS = (
 NODES = "nodes"
 PROTOCOLS = ("v5.channel.k8s.io", "v4.channel.k8s.io")
 """How exec speaks over a WebSocket, the best first. v5 can say that the input has ended."""
+UNSERVED = {
+    "portforward": (
+        "port-forward is not served here: run `kubectl proxy` and open "
+        "http://127.0.0.1:8001/api/v1/namespaces/NAMESPACE/pods/POD:PORT/proxy/ (or services/NAME:PORT/proxy/)"
+    ),
+    "ephemeralcontainers": (
+        "containers cannot be added to a running pod here: start a program in one that runs, "
+        "kubectl exec -it POD -- COMMAND"
+    ),
+    "resize": "the resources of a running pod cannot be changed here: delete the pod and make another",
+}
+NO_INPUT = (
+    "containers have no standard input to attach to here; leave out -i to see what the container prints, "
+    "or start a program in it: kubectl exec -it POD -- COMMAND"
+)
 _STREAMS = {"stdin": "input", "stdout": "output", "stderr": "error", "tty": "tty"}  # ours -> the kubelet's
 
 
@@ -45,8 +62,12 @@ class Seat:
 
 def answer(seat: Seat, resource: Resource, target: Target, request: Request) -> Answer:
     """Raises Refused 404 when the resource has no such subresource."""
+    if resource.plural == "pods" and not resource.group and (text := UNSERVED.get(target.subresource)):
+        raise errors.Refused(405, "MethodNotAllowed", text)
     if target.subresource not in resource.subresources or not target.name:
         raise errors.no_such_path()
+    if target.subresource == "proxy":
+        return _proxy(seat, resource, target, request)
     record = seat.writes.log.get(resource.place, Key(target.namespace, target.name))
     if record is None:
         raise errors.not_found(resource.plural, resource.group, target.name)
@@ -55,6 +76,8 @@ def answer(seat: Seat, resource: Resource, target: Target, request: Request) -> 
         return _log(seat, obj, request)
     if target.subresource == "exec" and request.method in ("GET", "POST"):
         return _exec(seat, obj, request)
+    if target.subresource == "attach" and request.method in ("GET", "POST"):
+        return _stream(seat, obj, request, "attach", [])
     if target.subresource == "token" and request.method == "POST":
         return reply(accounts.token_for(seat.tokens, obj, body_of(request), seat.site), 201)
     if target.subresource == "binding" and request.method == "POST":
@@ -71,17 +94,24 @@ def _log(seat: Seat, pod: Json, request: Request) -> Elsewhere:
 
 def _exec(seat: Seat, pod: Json, request: Request) -> Tunnel:
     """Where the kubelet runs a command in a container. Everything that can be refused is refused before the upgrade."""
-    url = _at_kubelet(seat, pod, "exec", request)
     commands = parse_qs(request.query_string, keep_blank_values=True).get("command", [])
     if not commands or not commands[0]:
+        _at_kubelet(seat, pod, "exec", request)
         raise errors.bad_request("command: Required value: name the program to run, one `command` for each word")
+    return _stream(seat, pod, request, "exec", commands)
+
+
+def _stream(seat: Seat, pod: Json, request: Request, what: str, commands: list[str]) -> Tunnel:
+    url = _at_kubelet(seat, pod, what, request)
+    if what == "attach" and request.flag("stdin"):
+        raise errors.bad_request(NO_INPUT)
     streams = [(theirs, "1") for ours, theirs in _STREAMS.items() if request.flag(ours)]
     if not {"input", "output", "error"} & {name for name, _ in streams}:
         raise errors.bad_request("you must specify at least 1 of stdin, stdout, stderr")
     if request.protocols is None:
         if (container := _container(pod, request)) not in _running(pod):
             raise errors.bad_request(f'container not found ("{container}"): it does not run')
-        text = "Upgrade request required: exec is served as a WebSocket (a GET with `Upgrade: websocket`)"
+        text = f"Upgrade request required: {what} is served as a WebSocket (a GET with `Upgrade: websocket`)"
         raise errors.bad_request(f"{text}, subprotocol {' or '.join(PROTOCOLS)}")
     known = tuple(one for one in PROTOCOLS if one in request.protocols)
     if not known:
@@ -99,8 +129,32 @@ def _running(pod: Json) -> set[str]:
     return {str(one.get("name")) for one in told if "running" in (one.get("state") or {})}
 
 
+def _proxy(seat: Seat, resource: Resource, target: Target, request: Request) -> Inside:
+    """Where the node of the pod says which socket leads to the port that is asked for."""
+    log, wanted = seat.writes.log, proxy_targets.split(target.name, resource.kind.lower())
+    record = log.get(resource.place, Key(target.namespace, wanted.name))
+    if record is None:
+        raise errors.not_found(resource.plural, resource.group, wanted.name)
+    obj: Json = decode(record.body)
+    pods = resource.plural == proxy_targets.PODS
+    program = proxy_targets.of_pod(obj, wanted) if pods else proxy_targets.of_service(log, obj, wanted)
+    name = program.pod["metadata"]["name"]
+    door = f"{_kubelet(seat, program.pod)}/sockets/{quote(target.namespace)}/{quote(name)}/{program.port}"
+    prefix = request.path.removesuffix(target.tail)
+    query = f"?{request.query_string}" if request.query_string else ""
+    host = f"{(program.pod.get('status') or {}).get('podIP') or name}:{program.port}"
+    return Inside(door, f"{target.tail}{query}", prefix, host, program.secure, f"port {program.port} of pod {name}")
+
+
 def _at_kubelet(seat: Seat, pod: Json, what: str, request: Request) -> str:
     """The URL under which the kubelet of the pod's node serves the container that is asked for."""
+    meta, url = pod["metadata"], _kubelet(seat, pod)
+    place = "/".join(quote(part, safe="") for part in (meta["namespace"], meta["name"], _container(pod, request)))
+    return f"{url}/{what}/{place}"
+
+
+def _kubelet(seat: Seat, pod: Json) -> str:
+    """The URL of the kubelet of the pod's node."""
     meta, spec = pod["metadata"], pod.get("spec") or {}
     node = spec.get("nodeName")
     if not node:
@@ -113,9 +167,8 @@ def _at_kubelet(seat: Seat, pod: Json, what: str, request: Request) -> str:
         raise errors.Refused(
             500, "InternalError", f"Internal error occurred: node {node} says no address and kubelet port"
         )
-    place = "/".join(quote(part, safe="") for part in (meta["namespace"], meta["name"], _container(pod, request)))
     host = f"[{address}]" if ":" in address else address
-    return f"http://{host}:{port}/{what}/{place}"
+    return f"http://{host}:{port}"
 
 
 def _container(pod: Json, request: Request) -> str:

@@ -102,7 +102,7 @@ class Tunnels:
         )
         try:
             await client.prepare(request)
-            await _between(client, kubelet)
+            await between(client, kubelet)
         finally:
             if task is not None:
                 self._open.discard(task)
@@ -127,13 +127,13 @@ class Tunnels:
                 autoclose=False,
             )
         except ClientResponseError as error:
-            raise _refusal(error.status, _refused.get()) from None
+            raise refusal(error.status, _refused.get()) from None
         except (ClientError, TimeoutError, OSError) as error:
             text = f"error dialing backend: the kubelet of the pod's node does not answer: {type(error).__name__}"
             raise Refused(500, "InternalError", text) from None
 
 
-async def _between(client: web.WebSocketResponse, kubelet: ClientWebSocketResponse) -> None:
+async def between(client: web.WebSocketResponse, kubelet: ClientWebSocketResponse) -> None:
     """Both ways, until one end closes or is lost."""
     up = asyncio.create_task(_pump(client, kubelet))
     down = asyncio.create_task(_pump(kubelet, client))
@@ -182,7 +182,7 @@ def _sendable(code: int) -> int:
     return code if 1000 <= code < 5000 and code not in (1004, 1005, 1006, 1015) else WSCloseCode.OK
 
 
-def _refusal(code: int, said: str) -> Refused:
+def refusal(code: int, said: str) -> Refused:
     """What the kubelet said instead of upgrading: a Status as it is, anything else as the message of one."""
     try:
         status = decode(said)
@@ -190,7 +190,7 @@ def _refusal(code: int, said: str) -> Refused:
         status = None
     if isinstance(status, dict) and status.get("kind") == "Status" and isinstance(status.get("message"), str):
         said = status["message"]
-    text = errors.printable(said) or f"the kubelet of the pod's node answered {code}"
+    text = errors.printable(said.strip()) or f"the kubelet of the pod's node answered {code}"
     if code < 400:
         return Refused(500, "InternalError", f"error dialing backend: {text}")
     return Refused(code, _REASONS.get(code, ""), text)

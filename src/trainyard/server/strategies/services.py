@@ -96,6 +96,7 @@ RESOURCES = (
         short=("svc",),
         categories=("all",),
         status=True,
+        subresources=("proxy",),
         name_rule="service",
         schema=whole(_SPEC),
         prepare=prepare,

@@ -195,7 +195,8 @@ def _pod_spec(rng: Random) -> Json:
         "hostNetwork": True,
         "enableServiceLinks": False,
     }
-    volumes = {"volumes": [{"name": "v", rng.choice(["emptyDir", "secret", "configMap"]): {}}]}
+    source: Json = rng.choice([{"emptyDir": {}}, {"secret": {"secretName": "s"}}, {"configMap": {"name": "c"}}])
+    volumes = {"volumes": [{"name": "v", **source}]}
     return {"containers": [_container(rng)], **(volumes if rng.random() < 0.5 else {}), **some(rng, more)}
 
 

@@ -66,8 +66,16 @@ class Allowed:
 def differences(steps: Sequence[Step], real: Sequence[Json], ours: Sequence[Json]) -> Iterator[Difference]:
     """Every one, allowed or not, in order."""
     for number, (step, theirs, mine) in enumerate(zip(steps, real, ours, strict=True)):
+        if theirs["code"] != mine["code"]:  # all else differs, too, and says nothing more
+            yield Difference(number, step, "code", _outcome(theirs), _outcome(mine))
+            continue
         for path, left, right in _compared(theirs, mine, ""):
             yield Difference(number, step, path, left, right)
+
+
+def _outcome(answer: Json) -> str:
+    body = answer["body"] if isinstance(answer["body"], dict) else {}
+    return " ".join(str(one) for one in (answer["code"], body.get("reason"), body.get("message")) if one)
 
 
 def _compared(real: Any, ours: Any, path: str) -> Iterator[tuple[str, Any, Any]]:

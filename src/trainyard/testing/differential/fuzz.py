@@ -1,7 +1,7 @@
 """Many sequences on two servers, and what was found, by cause.
 
 Rules for this file:
-- The first difference of a sequence counts. What follows it may follow from it.
+- The first answer of a sequence that differs counts. What follows it may follow from it.
 - A difference is one when it comes again: each sequence that shows one is played a second time.
 - Each cause is shrunk once.
 """
@@ -46,26 +46,31 @@ class Pair:
     used: Counter[str] = field(default_factory=Counter)
     steps: int = 0
 
-    async def differ(self, steps: Sequence[Step]) -> Difference | None:
-        """The first difference that is not allowed."""
+    async def differ(self, steps: Sequence[Step]) -> list[Difference]:
+        """What is not allowed, in the first answer that has such a difference."""
         real, ours = await asyncio.gather(self.real.play(steps), self.ours.play(steps))
         self.steps += len(steps)
         return first(differences(steps, real, ours), self.allowed, self.used)
 
-    async def differ_again(self, steps: Sequence[Step]) -> Difference | None:
+    async def differ_again(self, steps: Sequence[Step]) -> list[Difference]:
         """The same, when it is no accident."""
         found = await self.differ(steps)
-        again = await self.differ(steps) if found else None
-        return found if found and again and found.cause == again.cause else None
+        again = {one.cause for one in await self.differ(steps)} if found else set()
+        return [one for one in found if one.cause in again]
 
 
-def first(found: Iterable[Difference], allowed: Sequence[Allowed], used: Counter[str]) -> Difference | None:
+def first(found: Iterable[Difference], allowed: Sequence[Allowed], used: Counter[str]) -> list[Difference]:
+    """Those of the first step that has any. Counts what was allowed on the way there."""
+    kept: list[Difference] = []
     for one in found:
+        if kept and one.number != kept[0].number:
+            break
         reason = next((entry for entry in allowed if entry.covers(one)), None)
         if reason is None:
-            return one
-        used[reason.why] += 1
-    return None
+            kept.append(one)
+        else:
+            used[reason.why] += 1
+    return kept
 
 
 async def campaign(
@@ -80,12 +85,13 @@ async def campaign(
         nonlocal done
         for number in waiting:
             steps = sequence(seed, number)
-            difference = await pair.differ_again(steps)
+            differing = {one.cause: one for one in await pair.differ_again(steps)}
             done += 1
-            if difference and difference.cause in found:
-                found[difference.cause].count += 1
-            elif difference:
-                found[difference.cause] = Found(difference, number, steps)
+            for cause, difference in differing.items():
+                if cause in found:
+                    found[cause].count += 1
+                else:
+                    found[cause] = Found(difference, number, steps)
             if done % 200 == 0:
                 say(f"{done} sequences, {pair.steps} steps, {len(found)} causes")
 
@@ -103,11 +109,11 @@ async def _shrink(pair: Pair, found: Sequence[Found], say: Callable[[str], None]
             cause = one.difference.cause
 
             async def shows(steps: list[Step], cause: str = cause) -> bool:
-                again = await pair.differ(steps)
-                return again is not None and again.cause == cause
+                return any(again.cause == cause for again in await pair.differ(steps))
 
             one.steps = await shrunk(one.steps, shows)
-            one.difference = await pair.differ(one.steps) or one.difference
+            same = [again for again in await pair.differ(one.steps) if again.cause == cause]
+            one.difference = same[0] if same else one.difference
             say(f"shrunk to {len(one.steps)} steps: {cause}")
 
     await asyncio.gather(*(work() for _ in range(AT_ONCE)))

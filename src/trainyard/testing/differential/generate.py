@@ -155,9 +155,10 @@ class Author:
         obj = self.whole(self.name())
         if not good:
             obj = self.odd(obj)
-        if self.chance(0.1):
-            obj["metadata"].pop("name", None)
-            obj["metadata"]["generateName"] = rng.choice(["gen-", "a", "x" * 60])
+        meta = obj.get("metadata")
+        if isinstance(meta, dict) and self.chance(0.1):
+            meta.pop("name", None)
+            meta["generateName"] = rng.choice(["gen-", "a", "x" * 60])
         return Step("POST", path, self.writing(), obj, accept=self.accept() if self.chance(0.2) else "")
 
     def odd(self, obj: Json) -> Json:

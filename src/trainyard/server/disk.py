@@ -99,6 +99,7 @@ class DiskLog(Log):
             self._file = _opened(self.path)
             try:
                 self._read()
+                _must_take_writes(self.path, self._file)
             except BaseException:
                 self._file.close()
                 raise
@@ -131,7 +132,7 @@ class DiskLog(Log):
 
     def close(self) -> None:
         """Write what is left, and let the file go. Twice is once."""
-        if self._behind is None or self._lock < 0:
+        if self._lock < 0:
             return
         if self._timer is not None:
             self._timer.cancel()
@@ -316,7 +317,7 @@ def _locked(folder: Path) -> int:
 
 
 def _opened(path: Path) -> sqlite3.Connection:
-    """The file, looked through, ours, and shown to take a write."""
+    """The file, looked through and ours. A new one is given its tables."""
     try:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600))
     except OSError as error:
@@ -328,12 +329,11 @@ def _opened(path: Path) -> sqlite3.Connection:
         file.execute("PRAGMA journal_mode = WAL")
         file.execute("PRAGMA synchronous = NORMAL")
         file.execute(f"PRAGMA wal_autocheckpoint = {WAL_PAGES}")
-        file.execute("BEGIN IMMEDIATE")
         if not _number(file, "application_id"):
+            file.execute("BEGIN IMMEDIATE")
             for statement in (*_TABLES, f"PRAGMA application_id = {OURS}", f"PRAGMA user_version = {FORMAT}"):
                 file.execute(statement)
-        file.execute("UPDATE past SET lives = lives + 1")
-        file.execute("COMMIT")
+            file.execute("COMMIT")
     except sqlite3.Error as error:
         file.close()
         spoilt = _name(error) in ("SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_ERROR")
@@ -342,6 +342,14 @@ def _opened(path: Path) -> sqlite3.Connection:
         file.close()
         raise
     return file
+
+
+def _must_take_writes(path: Path, file: sqlite3.Connection) -> None:
+    """Better now than at the first request."""
+    try:
+        file.execute("UPDATE past SET lives = lives + 1")
+    except sqlite3.Error as error:
+        raise DiskError(path, _said(error)) from None
 
 
 def _must_be_ours(path: Path, file: sqlite3.Connection) -> None:

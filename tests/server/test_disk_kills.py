@@ -1,0 +1,117 @@
+"""kill -9 at every step of a write, and at any time under load: what was acknowledged is there, nothing is half."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import aiohttp
+import disk_values
+import pytest
+from asking import MAPS, Client, config_map
+from disk_values import KEYS, STEPS, TIMES, put
+
+from trainyard.server import DiskLog
+from trainyard.server.disk import NAME
+
+PROGRAM = disk_values.__file__
+WRITERS = 24
+
+
+def test_a_process_killed_at_any_step_of_a_write_takes_nothing_with_it_that_was_acknowledged(tmp_path: Path) -> None:
+    ran = subprocess.run([sys.executable, PROGRAM, "kill", str(tmp_path)], capture_output=True, text=True, timeout=60)
+    assert ran.returncode == 0, ran.stderr
+    for step in STEPS:
+        for times in TIMES:
+            place = tmp_path / f"{step}-{times}"
+            acks = [tuple(map(int, line.split())) for line in (place / "acks").read_text().splitlines()]
+            last = max((end for _, end in acks), default=0)
+            log = DiskLog(place / "log")
+            assert log.revision >= last, (step, times)
+            assert [one.revision for one in log.after(log.floor)] == list(range(log.floor + 1, log.revision + 1))
+            for entry in log.after(log.floor):
+                assert entry.now is None or entry.now.body.startswith(b"%d " % entry.revision)
+            for start, end in acks:  # a request is there whole
+                assert end <= log.floor or [
+                    one.revision for one in log.after(max(log.floor, start - 1)) if one.revision <= end
+                ] == list(range(max(log.floor + 1, start), end + 1))
+            if log.revision > last:  # what nobody heard of came whole, too: two requests in one commit
+                assert step in ("committed", "answer"), (step, times, log.revision, last)
+            before = log.revision
+            assert put(log, KEYS[0]) == before + 1
+            log.close()
+
+
+@pytest.mark.slow
+async def test_a_server_killed_under_load_keeps_all_that_it_has_answered(tmp_path: Path) -> None:
+    """Several lives on one folder. Each writer owns one object and knows what it was told of it."""
+    chance = random.Random(6)
+    told: dict[str, tuple[str, int]] = {}  # by object: the value that was acknowledged, and its version
+    asked: dict[str, str] = {}  # the value under way when the server was killed
+    highest = 0
+    for life in range(5):
+        server = await asyncio.create_subprocess_exec(
+            sys.executable, PROGRAM, "serve", str(tmp_path), stdout=subprocess.PIPE
+        )
+        assert server.stdout
+        url = (await server.stdout.readline()).decode().strip()
+        heard: dict[str, int] = {}
+        async with aiohttp.ClientSession() as session:
+            client = Client(session, url)
+            await look(client, told, asked)
+            ends = asyncio.get_running_loop().call_later(chance.uniform(0.1, 0.4), server.kill)
+            work = [write(client, f"writer-{at}", f"{life}", told, asked) for at in range(WRITERS)]
+            await asyncio.gather(listen(client, heard), *work)
+            ends.cancel()
+        await server.wait()
+        log = DiskLog(tmp_path)
+        assert max(heard.values(), default=0) <= log.revision, "a watch heard of what is not there"
+        assert log.revision >= max(version for _, version in told.values()) > highest
+        highest = log.revision
+        log.close()
+    whole = sqlite3.connect(tmp_path / NAME).execute("PRAGMA integrity_check").fetchone()
+    assert whole == ("ok",) and highest > WRITERS * 5
+
+
+async def write(client: Client, name: str, life: str, told: dict[str, tuple[str, int]], asked: dict[str, str]) -> None:
+    turn = 0
+    while True:
+        turn += 1
+        value = f"{life}-{turn}"
+        asked[name] = value
+        try:
+            if name in told:
+                _, got = await client.ask("PATCH", f"{MAPS}/{name}", {"data": {"value": value}})
+            else:
+                _, got = await client.ask("POST", MAPS, config_map(name, data={"value": value}))
+        except (aiohttp.ClientError, OSError, ValueError):
+            return
+        version = int(got["metadata"]["resourceVersion"])
+        assert name not in told or version > told[name][1], got
+        told[name] = value, version
+        del asked[name]
+
+
+async def listen(client: Client, heard: dict[str, int]) -> None:
+    try:
+        async with client.watch(MAPS) as lines:
+            async for line in lines:
+                heard[line["object"]["metadata"]["name"]] = int(line["object"]["metadata"]["resourceVersion"])
+    except (aiohttp.ClientError, OSError, ValueError):
+        return
+
+
+async def look(client: Client, told: dict[str, tuple[str, int]], asked: dict[str, str]) -> None:
+    """What is there is what was answered, or the one thing that was under way."""
+    _, listed = await client.ask("GET", MAPS)
+    found = {one["metadata"]["name"]: one for one in listed["items"]}
+    assert told.keys() <= found.keys() <= told.keys() | asked.keys() | {"kube-root-ca.crt"}
+    for name, one in found.items():
+        value = one["data"]["value"]
+        assert value in (told.get(name, ("", 0))[0], asked.get(name)), (name, value, told.get(name), asked.get(name))
+        told[name] = value, int(one["metadata"]["resourceVersion"])
+    asked.clear()

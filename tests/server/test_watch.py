@@ -171,7 +171,7 @@ async def test_who_does_not_read_is_dropped_and_nobody_waits_for_him(
     monkeypatch.setattr(http_module, "MOST_BUFFERED", 100_000)
     host, port = server.url.removeprefix("http://").split(":")
     _, writer = await asyncio.open_connection(host, int(port), limit=1024)
-    writer.write(f"GET {MAPS}?watch=true&resourceVersion=1 HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+    writer.write(f"GET {MAPS}?watch=true&resourceVersion=1 HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
     await writer.drain()
     await until(lambda: server.hub.listening("configmaps") == 1)
     async with asyncio.timeout(30):

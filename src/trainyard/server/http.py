@@ -1,8 +1,13 @@
 """HTTP, both ends of a request's way: bytes in, a `Request`; an `Answer`, bytes out.
 
+    connections.py  the head, as aiohttp reads it       guard.py    who may come in
+    here            the body; verbs.py answers; the log settles it
+    answers.py      a whole answer                      here        a watch
+    kubelets.py, tunnel.py, proxies.py                  what a kubelet or a program in a pod answers
+
 Rules for this file:
-- Nothing here knows what is asked for. Token and size are checked before a verb sees the request.
-- A bearer token says who asks: the administrator's, or a ServiceAccount's (tokens.py). Without one nobody comes in.
+- Nothing here knows what is asked for. Who asks and how much is checked before a verb sees the request.
+- What a verb has written, or seen, is settled before anybody is told, be it an answer or a refusal.
 - Watches are written straight to the transport; one that does not take its lines away is cut off.
 - An exception that nobody foresaw is logged and answered with a Status 500; the next request is served as ever.
 """
@@ -10,70 +15,72 @@ Rules for this file:
 from __future__ import annotations
 
 import asyncio
-import hmac
 import logging
+import re
 
-from aiohttp import ClientError, ClientSession, ClientTimeout, TCPConnector, web
+from aiohttp import HttpVersion11, web
 
-from trainyard.server import access, errors
+from trainyard.server import answers, errors
+from trainyard.server.bootstrap import OPEN_PATHS
+from trainyard.server.connections import status_response
 from trainyard.server.errors import Refused
+from trainyard.server.guard import Guard
+from trainyard.server.kubelets import Kubelets
+from trainyard.server.limits import Limits
 from trainyard.server.log import NotWritten
 from trainyard.server.proxies import Proxies
-from trainyard.server.rbac import Asked
-from trainyard.server.requests import JSON, LARGEST, Answer, Elsewhere, Inside, Request, Response, Tunnel, Watch
-from trainyard.server.tunnel import LARGEST_REFUSAL, Tunnels, refusal
-from trainyard.server.users import ADMIN, User, named
+from trainyard.server.requests import JSON, LARGEST, Answer, Inside, Request, Response, Tunnel, Watch
+from trainyard.server.tunnel import Tunnels
+from trainyard.server.users import User
 from trainyard.server.verbs import Verbs
 from trainyard.server.watching import Hub, Listener, bookmark
 
 log = logging.getLogger("trainyard.server")
 
+_PROXIED = re.compile(r"/proxy(/|$)")  # what a program in a pod is sent is its own matter
 MOST_BUFFERED = 16 * 1024 * 1024
 """Bytes a watcher may leave unread before it is dropped."""
-OPEN_PATHS = ("/healthz", "/livez", "/readyz", "/version")
 
 
 class Http:
     """The handler of aiohttp's low-level server: no router, the URL grammar is in paths.py."""
 
-    def __init__(self, verbs: Verbs, hub: Hub, token: str) -> None:
-        self._verbs, self._hub, self._log = verbs, hub, verbs.writes.log
-        self._token = f"Bearer {token}".encode() if token else b""
-        self._kubelet: ClientSession | None = None
-        self._tunnels = Tunnels(token)
-        self._proxies = Proxies(token)
+    def __init__(self, verbs: Verbs, hub: Hub, token: str, limits: Limits) -> None:
+        self._verbs, self._hub, self._log, self._limits = verbs, hub, verbs.writes.log, limits
+        self._guard = Guard(token, verbs.tokens)
+        self._kubelets, self._tunnels, self._proxies = Kubelets(token), Tunnels(token), Proxies(token)
 
     def end_tunnels(self) -> None:
         self._tunnels.end()
 
     async def close(self) -> None:
-        await self._tunnels.close()
-        await self._proxies.close()
-        if self._kubelet is not None:
-            await self._kubelet.close()
-            self._kubelet = None
+        for one in (self._tunnels, self._proxies, self._kubelets):
+            await one.close()
 
     async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
         path = request.rel_url.raw_path
         try:
-            asked = await _read(request, path, self._user(request, path))
+            user = self._guard.admit(request, path)
+            asked = _asked(request, path, await self._body(request, path), user)
             answer = await self._settled(asked)
             if isinstance(answer, Response):
-                return web.Response(body=answer.body, status=answer.code, content_type=answer.content_type)
+                if request.method == "HEAD" and path not in OPEN_PATHS:
+                    raise errors.method_not_allowed()
+                return await answers.send(request, answer, self._limits.answer)
             if isinstance(answer, Watch):
                 return await self._watch(request, answer)
             if isinstance(answer, Tunnel):
                 return await self._tunnels.serve(request, answer)
             if isinstance(answer, Inside):
                 return await self._proxies.serve(request, asked, answer)
-            return await self._elsewhere(request, answer)
+            return await self._kubelets.stream(request, answer)
         except Refused as refused:
-            return _status(refused)
+            return status_response(refused)
         except (ConnectionError, asyncio.CancelledError):
             raise
         except Exception:
             log.exception("a request failed: method=%s path=%r", request.method, path)
-            return _status(Refused(500, "InternalError", "Internal error occurred: see the log of the API server"))
+            return status_response(Refused(500, "InternalError", "Internal error occurred: see the API server's log"))
 
     async def _settled(self, asked: Request) -> Answer:
         """What the verbs say, once nothing of it can be taken back: a read may have seen what is not stored yet."""
@@ -87,26 +94,25 @@ class Http:
                 if asked.method not in ("GET", "HEAD"):
                     raise Refused(500, "InternalError", str(why)) from None
 
-    def _user(self, request: web.BaseRequest, path: str) -> User:
-        """Who asks. Raises Refused 401."""
-        sent = request.headers.get("Authorization", "").encode("utf-8", "surrogateescape")
-        if path in OPEN_PATHS or hmac.compare_digest(sent, self._token):
-            return self._acting(request, ADMIN)
-        user = self._verbs.tokens.user_of(sent[7:].decode("latin-1")) if sent.startswith(b"Bearer ") else None
-        if user is not None:
-            return self._acting(request, user)
-        if not self._token:
-            return self._acting(request, ADMIN)
-        raise Refused(401, "Unauthorized", "Unauthorized")
-
-    def _acting(self, request: web.BaseRequest, user: User) -> User:
-        """Whom the user acts for (`kubectl --as`): only the administrator may."""
-        wanted = request.headers.get("Impersonate-User", "")
-        if not wanted:
-            return user
-        if not user.all_rights:
-            raise access.refusal(user, Asked("impersonate", resource="users", name=errors.printable(wanted)))
-        return named(errors.printable(wanted), tuple(request.headers.getall("Impersonate-Group", ())))
+    async def _body(self, request: web.BaseRequest, path: str) -> bytes:
+        """All of it. Raises Refused 400, 408, 413, 415 or 417, and ConnectionResetError when the client has gone."""
+        if not request.body_exists:
+            return b""
+        encoding = request.headers.get("Content-Encoding", "identity")
+        if encoding != "identity" and not _PROXIED.search(path):
+            text = f"the body is encoded as {errors.printable(encoding)[:100]}; send it as it is"
+            raise Refused(415, "UnsupportedMediaType", text)
+        if (request.content_length or 0) > LARGEST:
+            raise _too_large()
+        _go_on(request)
+        try:
+            async with asyncio.timeout(self._limits.body):
+                return await _all_of(request)
+        except TimeoutError:
+            text = f"the body of the request did not arrive within {self._limits.body:g} seconds"
+            raise Refused(408, "Timeout", text) from None
+        except web.RequestPayloadError:
+            raise errors.bad_request("the body of the request is not what its head says") from None
 
     async def _watch(self, request: web.BaseRequest, watch: Watch) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": JSON, "Cache-Control": "no-cache, private"})
@@ -120,7 +126,7 @@ class Http:
         )
         try:
             async with asyncio.timeout(watch.seconds):
-                await self._catch_up(response, listener)
+                await self._catch_up(request, response, listener)
                 why = await listener.ended
             if why in ("slow", "broken"):
                 if why == "slow":
@@ -134,42 +140,25 @@ class Http:
         await response.write_eof()
         return response
 
-    async def _catch_up(self, response: web.StreamResponse, listener: Listener) -> None:
+    async def _catch_up(self, request: web.BaseRequest, response: web.StreamResponse, listener: Listener) -> None:
         """What is there, what has been missed, then the present. The last look and the first hearing are one step."""
         watch = listener.watch
         for start in range(0, len(watch.initial), 200):
-            await response.write(b"".join(watch.initial[start : start + 200]))
+            await self._part(request, response, b"".join(watch.initial[start : start + 200]))
         if watch.initial_end:
-            await response.write(bookmark(watch, watch.revision, initial_end=True))
+            await self._part(request, response, bookmark(watch, watch.revision, initial_end=True))
         while lines := self._hub.past(listener):
-            await response.write(b"".join(lines))
+            await self._part(request, response, b"".join(lines))
             if listener.ended.done():
                 return
 
-    async def _elsewhere(self, request: web.BaseRequest, answer: Elsewhere) -> web.StreamResponse:
-        """The kubelet's answer, passed on as it comes."""
-        if self._kubelet is None:
-            forever = ClientTimeout(total=None, sock_connect=10)
-            many = TCPConnector(limit=0)
-            self._kubelet = ClientSession(connector=many, timeout=forever, auto_decompress=False)
-        headers = {"Authorization": self._token.decode()} if self._token else {}
+    async def _part(self, request: web.BaseRequest, response: web.StreamResponse, part: bytes) -> None:
+        """One part of what is there already. Raises ConnectionResetError when the client does not take it."""
+        late = asyncio.get_running_loop().call_later(self._limits.answer, answers.cut_off, request)
         try:
-            async with self._kubelet.get(answer.url, headers=headers) as got:
-                if got.status >= 300:
-                    raise refusal(got.status, (await got.content.read(LARGEST_REFUSAL)).decode("utf-8", "replace"))
-                kind = got.headers.get("Content-Type", "text/plain")
-                response = web.StreamResponse(status=got.status, headers={"Content-Type": kind})
-                response.enable_chunked_encoding()
-                await response.prepare(request)
-                async for chunk in got.content.iter_any():
-                    await response.write(chunk)
-                await response.write_eof()
-                return response
-        except (ClientError, TimeoutError, OSError) as error:
-            if request.transport is None or request.transport.is_closing():
-                raise ConnectionResetError("the client of a log has gone") from None
-            text = f"the kubelet of the pod's node does not answer: {type(error).__name__}"
-            raise Refused(500, "InternalError", text) from None
+            await response.write(part)
+        finally:
+            late.cancel()
 
 
 def _chunk(line: bytes) -> bytes:
@@ -177,18 +166,33 @@ def _chunk(line: bytes) -> bytes:
     return b"%x\r\n%b\r\n" % (len(line), line)
 
 
-async def _read(request: web.BaseRequest, path: str, user: User) -> Request:
-    body = b""
-    if request.body_exists:
-        parts: list[bytes] = []
-        size = 0
-        async for part in request.content.iter_any():
-            size += len(part)
-            if size > LARGEST:
-                text = f"Request entity too large: limit is {LARGEST}"
-                raise Refused(413, "RequestEntityTooLarge", text)
-            parts.append(part)
-        body = b"".join(parts)
+def _go_on(request: web.BaseRequest) -> None:
+    """Tell a client that waits for a word that its body is welcome. Raises Refused 417."""
+    expected = request.headers.get("Expect")
+    if expected is None:
+        return
+    if expected.lower() != "100-continue":
+        raise Refused(417, "ExpectationFailed", "Expect may say 100-continue and nothing else")
+    if request.version >= HttpVersion11 and request.transport is not None and not request.content.is_eof():
+        request.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+
+
+async def _all_of(request: web.BaseRequest) -> bytes:
+    parts: list[bytes] = []
+    size = 0
+    async for part in request.content.iter_any():
+        size += len(part)
+        if size > LARGEST:
+            raise _too_large()
+        parts.append(part)
+    return b"".join(parts)
+
+
+def _too_large() -> Refused:
+    return Refused(413, "RequestEntityTooLarge", f"Request entity too large: limit is {LARGEST}")
+
+
+def _asked(request: web.BaseRequest, path: str, body: bytes, user: User) -> Request:
     return Request(
         method=request.method,
         path=path,
@@ -199,6 +203,7 @@ async def _read(request: web.BaseRequest, path: str, user: User) -> Request:
         user=user,
         query_string=request.rel_url.raw_query_string,
         protocols=_offered(request),
+        agent=request.headers.get("User-Agent", ""),
     )
 
 
@@ -208,13 +213,3 @@ def _offered(request: web.BaseRequest) -> tuple[str, ...] | None:
         return None
     lines = request.headers.getall("Sec-WebSocket-Protocol", ())
     return tuple(one.strip() for line in lines for one in line.split(",") if one.strip())
-
-
-def _status(refused: Refused) -> web.Response:
-    response = web.Response(body=refused.body(), status=refused.code, content_type=JSON)
-    seconds = (refused.details or {}).get("retryAfterSeconds")
-    if seconds:
-        response.headers["Retry-After"] = str(seconds)
-    if refused.code == 413:
-        response.force_close()
-    return response

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import ipaddress
+import socket
 import ssl
 import time
 from collections import Counter
@@ -14,8 +14,11 @@ from aiohttp import web
 from trainyard.objects import encode
 from trainyard.server import bootstrap
 from trainyard.server.admission import Checks
+from trainyard.server.connections import factory, serving
+from trainyard.server.doors import Doors, loopback
 from trainyard.server.errors import Refused
 from trainyard.server.http import Http
+from trainyard.server.limits import Limits
 from trainyard.server.log import Log
 from trainyard.server.requests import Request
 from trainyard.server.resources import Registry
@@ -23,7 +26,7 @@ from trainyard.server.strategies import BUILT_IN
 from trainyard.server.verbs import Verbs
 from trainyard.server.watching import BOOKMARK_EVERY, Hub
 
-LONGEST_PATH = 1 << 16  # bytes of a request's first line
+STOP_SECONDS = 1.0  # in which what has been asked may still be answered
 
 
 class Server:
@@ -39,13 +42,16 @@ class Server:
         token: str = "",
         now: Callable[[], float] = time.time,
         log: Log | None = None,
+        limits: Limits | None = None,
     ) -> None:
         self.log = Log() if log is None else log
         self.registry = Registry(BUILT_IN)
         self.hub = Hub(self.log)
         self._verbs = Verbs(self.log, self.registry, checks or {}, now)
-        self._http = Http(self._verbs, self.hub, token)
-        self._runner: web.ServerRunner | None = None
+        self._limits = limits or Limits()
+        self._http = Http(self._verbs, self.hub, token, self._limits)
+        self._connections: web.Server | None = None
+        self._doors: Doors | None = None
         self._ticking: asyncio.Task[None] | None = None
         self.url = ""
         self.tls_url = ""
@@ -56,43 +62,48 @@ class Server:
 
     async def start(self, host: str = "127.0.0.1", port: int = 0) -> None:
         """Serves on `url` from here on, for this machine's own. Raises ValueError for an address others could reach."""
-        _must_be_loopback(host)
+        await loopback(host)
+        await self.open()
+        self.url = f"http://{await self._opened().listen(host, port, None)}"
+
+    async def open(self) -> None:
+        """Serves from here on, but nobody outside this process: `dial`, and `start_tls` for the others."""
         self._furnish()
         await self.log.durable(self.log.revision)
-        # The command of an exec is part of its path: MPI names all hosts of a job there.
-        server = web.Server(
-            self._http, handler_cancellation=True, access_log=None, tcp_keepalive=False, max_line_size=LONGEST_PATH
-        )
-        self._runner = web.ServerRunner(server, shutdown_timeout=1.0)
-        await self._runner.setup()
-        self.url = f"http://{await self._listen(host, port, None)}"
+        self._connections = connections = serving(self._http)
+        self._doors = Doors(factory(connections, self._limits), lambda: len(connections.connections), self._limits)
         self._ticking = asyncio.create_task(self._tick())
 
     async def start_tls(self, context: ssl.SSLContext, host: str = "127.0.0.1", port: int = 0) -> None:
         """Serves on `tls_url`, too: what kubectl and pods use. From here on pods get tokens for it."""
-        _must_be_loopback(host)
-        self.tls_url = f"https://{await self._listen(host, port, context)}"
+        await loopback(host)
+        self.tls_url = f"https://{await self._opened().listen(host, port, context)}"
         self._verbs.reachable = True
 
-    async def _listen(self, host: str, port: int, context: ssl.SSLContext | None) -> str:
-        """The address that is bound, as a URL has it."""
-        if self._runner is None:
+    def dial(self) -> socket.socket:
+        """A connection to this server that has no address: for the parts in this process."""
+        return self._opened().dial()
+
+    def _opened(self) -> Doors:
+        if self._doors is None:
             raise RuntimeError("the server has not been started")
-        site = web.TCPSite(self._runner, host, port, backlog=1024, ssl_context=context)
-        await site.start()
-        bound = self._runner.addresses[-1]
-        return f"[{bound[0]}]:{bound[1]}" if ":" in bound[0] else f"{bound[0]}:{bound[1]}"
+        return self._doors
 
     async def stop(self) -> None:
-        """Ends all watches, then the rest. Twice is once."""
+        """Ends all watches, then the rest, within a few seconds whatever the clients do. Twice is once."""
+        doors, self._doors = self._doors, None
+        if doors is not None:
+            await doors.close()
         self.hub.end_all("the server stops")
         self._http.end_tunnels()
         if self._ticking is not None:
             self._ticking.cancel()
             self._ticking = None
-        if self._runner is not None:
-            await self._runner.cleanup()
-            self._runner = None
+        connections, self._connections = self._connections, None
+        if connections is not None:
+            await asyncio.sleep(0)  # what has just come in begins, so that it can be waited for
+            connections.pre_shutdown()
+            await connections.shutdown(STOP_SECONDS)
         await self._http.close()
 
     async def _tick(self) -> None:
@@ -110,8 +121,3 @@ class Server:
                 if refused.reason != "AlreadyExists":
                     raise
         self.verbs.clear()
-
-
-def _must_be_loopback(host: str) -> None:
-    if host != "localhost" and not ipaddress.ip_address(host).is_loopback:
-        raise ValueError(f"the embedded API server listens on loopback only, not on {host}; use 127.0.0.1")

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 MASTERS = "system:masters"
 AUTHENTICATED = "system:authenticated"
+UNAUTHENTICATED = "system:unauthenticated"
 ACCOUNTS = "system:serviceaccounts"
 ACCOUNT_PREFIX = "system:serviceaccount:"
 
@@ -24,6 +25,7 @@ class User:
 
 
 ADMIN = User("trainyard-admin", groups=(MASTERS, AUTHENTICATED))
+ANONYMOUS = User("system:anonymous", groups=(UNAUTHENTICATED,))
 
 
 def account_name(namespace: str, name: str) -> str:

@@ -15,6 +15,7 @@ from pathlib import Path
 import click
 
 from trainyard.testing.control_plane import ControlPlane
+from trainyard.testing.differential import cases
 from trainyard.testing.differential.allowed import ALLOWED
 from trainyard.testing.differential.compare import Allowed
 from trainyard.testing.differential.fuzz import Found, Pair, campaign
@@ -27,10 +28,13 @@ from trainyard.testing.differential.target import embedded, real
 @click.option("--start", default=0, help="The first of them.")
 @click.option("--shrink/--no-shrink", default=True, show_default=True, help="Look for the shortest form of each.")
 @click.option("--ignore", multiple=True, help="Causes that match this pattern are left out.")
+@click.option("--keep", type=click.Path(path_type=Path), help="Write what was found as cases into this folder.")
 @click.option("--report", type=click.Path(path_type=Path), help="Write what was found to this file.")
-def main(sequences: int, seed: int, start: int, shrink: bool, ignore: tuple[str, ...], report: Path | None) -> None:
+def main(
+    sequences: int, seed: int, start: int, shrink: bool, ignore: tuple[str, ...], keep: Path | None, report: Path | None
+) -> None:
     """Play random sequences on the real API server and on ours, and print where they differ."""
-    listed = asyncio.run(_run(range(start, start + sequences), seed, shrink, ignore))
+    listed = asyncio.run(_run(range(start, start + sequences), seed, shrink, ignore, keep))
     text = "\n".join(str(one) for one in listed)
     if report:
         report.write_text(text)
@@ -39,13 +43,15 @@ def main(sequences: int, seed: int, start: int, shrink: bool, ignore: tuple[str,
     sys.exit(1 if listed else 0)
 
 
-async def _run(numbers: range, seed: int, shrink: bool, ignore: tuple[str, ...]) -> list[Found]:
+async def _run(numbers: range, seed: int, shrink: bool, ignore: tuple[str, ...], keep: Path | None) -> list[Found]:
     async with ControlPlane() as plane, real(plane) as theirs, embedded() as ours:
         left_out = [Allowed("left out", ".*", lambda one, words=words: re.search(words, one.cause)) for words in ignore]
         pair = Pair(theirs, ours, [*ALLOWED, *left_out])
         began = time.monotonic()
         found = await campaign(pair, seed, numbers, _say, shrink)
         seconds = time.monotonic() - began
+        for one in found.values() if keep else ():
+            cases.keep(await cases.recorded(theirs, one), keep or cases.FOLDER)
     listed = sorted(found.values(), key=lambda one: -one.count)
     for entry in ALLOWED:
         _say(f"allowed {pair.used[entry.why]} times: {entry.why}")

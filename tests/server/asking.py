@@ -13,11 +13,12 @@ import pytest
 from trainyard.objects import decode, encode
 from trainyard.server import Log
 from trainyard.server.errors import Refused
+from trainyard.server.patching import MERGE
 from trainyard.server.requests import Request, Response, Watch
 from trainyard.server.resources import Registry
 from trainyard.server.strategies import BUILT_IN
 from trainyard.server.users import ADMIN, User
-from trainyard.server.verbs import MERGE, Verbs
+from trainyard.server.verbs import Verbs
 
 Json = dict[str, Any]
 START = 1_800_000_000.0

@@ -9,6 +9,7 @@ from typing import Any
 
 from trainyard.objects import Json
 from trainyard.schema import DEPTH
+from trainyard.server.same import same
 
 MOST_OPERATIONS = 10_000
 
@@ -52,36 +53,46 @@ def apply(target: Any, operations: Any) -> Any:
 
 def _apply(target: Any, operation: Any) -> Any:
     if not isinstance(operation, dict) or not isinstance(operation.get("op"), str):
-        raise BadPatch('an operation is an object with "op" and "path"')
+        if not isinstance(operation, dict):
+            raise BadPatch('an operation is an object with "op" and "path"')
+        raise PatchFailed('an operation has an "op"; write add, remove, replace, move, copy or test')
     kind, path = operation["op"], _steps(operation.get("path"))
-    if kind in ("add", "replace", "test") and "value" not in operation:
-        raise BadPatch(f'"{kind}" needs a "value"')
+    # The real server takes a missing value for null, and a missing key of an object for one that is null.
+    value = operation.get("value")
     if kind == "add":
-        return _edit(target, path, "add", operation["value"])
+        return _edit(target, path, "add", value)
     if kind == "replace":
-        _find(target, path)
-        return _edit(target, path, "replace", operation["value"])
+        _find(target, path[:-1])
+        return _edit(target, path, "replace", value)
     if kind == "remove":
         _find(target, path)
         return _edit(target, path, "remove", None)
     if kind == "test":
-        if _find(target, path) != operation["value"]:
+        if not same(_seen(target, path), value):
             raise PatchFailed(f"testing path {operation['path']} value failed")
         return target
     if kind in ("move", "copy"):
         origin = _steps(operation.get("from"))
-        value = _find(target, origin)
+        value = _find(target, origin) if kind == "move" else _seen(target, origin)
         if kind == "move":
             if path[: len(origin)] == origin and len(path) > len(origin):
-                raise BadPatch("a value cannot be moved into itself")
+                raise PatchFailed("a value cannot be moved into itself")
             target = _edit(target, origin, "remove", None)
         return _edit(target, path, "add", value)
-    raise BadPatch(f"unknown op {kind[:20]!r}; write add, remove, replace, move, copy or test")
+    raise PatchFailed(f"unknown op {kind[:20]!r}; write add, remove, replace, move, copy or test")
+
+
+def _seen(target: Any, path: list[str]) -> Any:
+    """What is there; None for a key that an object lacks."""
+    if not path:
+        return target
+    holder = _find(target, path[:-1])
+    return holder.get(path[-1]) if isinstance(holder, dict) else _find(holder, path[-1:])
 
 
 def _steps(pointer: Any) -> list[str]:
     if not isinstance(pointer, str) or (pointer and not pointer.startswith("/")):
-        raise BadPatch(f"a path is empty or starts with /, got {str(pointer)[:80]!r}")
+        raise PatchFailed(f"a path is empty or starts with /, got {str(pointer)[:80]!r}")
     steps = [step.replace("~1", "/").replace("~0", "~") for step in pointer.split("/")[1:]]
     if len(steps) > DEPTH:
         raise BadPatch(f"a path may have at most {DEPTH} steps")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from trainyard.objects import Json, decode, encode
+from trainyard.objects import Json, Problem, decode, encode
 from trainyard.server import errors, protobuf
 from trainyard.server.resources import Resource
 from trainyard.server.selection import Selection
@@ -32,6 +32,8 @@ class Request:
     user: User = ADMIN
     query_string: str = ""
     protocols: tuple[str, ...] | None = None
+    agent: str = ""
+    """The client's User-Agent: who writes, for managedFields, when he does not say it himself."""
 
     def flag(self, name: str) -> bool:
         """A boolean parameter: given, and not one of Go's words for false."""
@@ -124,9 +126,18 @@ def body_of(request: Request, accepted: str = JSON) -> Any:
     raise errors.unsupported_media_type((accepted,), request.content_type)
 
 
+_OPTIONS = {"POST": "CreateOptions", "PUT": "UpdateOptions", "PATCH": "PatchOptions", "DELETE": "DeleteOptions"}
+
+
+def options_kind(request: Request) -> str:
+    """What the parameters of a request are called in its refusal."""
+    return _OPTIONS.get(request.method, "ListOptions")
+
+
 def dry_run(request: Request) -> bool:
-    """Whether everything should happen but the write."""
+    """Whether everything should happen but the write. Raises Refused 422."""
     asked = request.query.get("dryRun", "")
     if asked not in ("", "All"):
-        raise errors.bad_request('dryRun: Unsupported value: supported values: "All"')
+        text = f'Unsupported value: ["{errors.printable(asked)}"]: supported values: "All"'
+        raise errors.options_invalid(options_kind(request), [Problem("dryRun", text)])
     return bool(asked)

@@ -11,10 +11,22 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from typing import Any
 
 from trainyard.objects import Json, Key, Problem, decode, format_time
-from trainyard.server import access, admission, deletion, discovery, errors, lists, metadata, patches, scale
+from trainyard.schema.checks import shown
+from trainyard.server import (
+    access,
+    admission,
+    apply,
+    deletion,
+    discovery,
+    errors,
+    lists,
+    metadata,
+    patching,
+    scale,
+    strictness,
+)
 from trainyard.server import subresources as below
 from trainyard.server.definitions import Definitions
 from trainyard.server.log import Log
@@ -24,11 +36,10 @@ from trainyard.server.requests import Answer, Request, Response, body_of, dry_ru
 from trainyard.server.resources import Registry, Resource
 from trainyard.server.site import Addresses, Site
 from trainyard.server.tokens import Tokens
+from trainyard.server.types import ANY
 from trainyard.server.users import User
-from trainyard.server.writes import Writes
+from trainyard.server.writes import NAMESPACES, Writes
 
-MERGE = "application/merge-patch+json"
-JSON_PATCH = "application/json-patch+json"
 EVENT_SECONDS = 3600.0
 _TRIES = 8  # names to try for a generateName
 
@@ -100,7 +111,9 @@ class Verbs:
         if verb in ("list", "watch"):
             answer = lists.watch if verb == "watch" else lists.list_
             return answer(self._log, resource, target, request, self._now)
-        if target.namespace == "" and resource.namespaced and verb != "deletecollection":
+        if target.namespace == "" and resource.namespaced:
+            raise errors.method_not_allowed()
+        if verb == "deletecollection" and resource.place == NAMESPACES:
             raise errors.method_not_allowed()
         if verb == "create":
             return self._create(resource, target, request)
@@ -121,7 +134,9 @@ class Verbs:
     def _create(self, resource: Resource, target: Target, request: Request) -> Answer:
         if target.name:
             raise errors.method_not_allowed()
-        obj = admission.read_object(resource, body_of(request), target.namespace, "")
+        sent = body_of(request)
+        obj = admission.read_object(resource, sent, target.namespace, "")
+        warnings = strictness.said(resource, request, sent)
         if obj["metadata"].get("resourceVersion"):
             raise errors.bad_request("resourceVersion should not be set on objects to be created")
         self.writes.must_accept(target.namespace)
@@ -143,24 +158,41 @@ class Verbs:
         form = lists.form(resource, request, self._now)
         new = admission.create(resource, obj, self.site(request.user), self._checks)
         body = self.writes.put(resource, new, None, dry=dry_run(request))
-        return Response(form.one(body), 201)
+        return Response(form.one(body), 201, warnings=warnings)
+
+    def _apply(self, resource: Resource, target: Target, request: Request) -> Answer:
+        """An apply of what is not there makes it."""
+        site = self.site(request.user)
+        obj = admission.read_object(resource, patching.config(resource, request), target.namespace, target.name)
+        self.writes.must_accept(target.namespace)
+        form = lists.form(resource, request, self._now)
+        owned = apply.first(resource, obj, patching.who(request, "", site.stamp))
+        new = admission.create(resource, owned, site, self._checks)
+        new["metadata"]["managedFields"] = owned["metadata"]["managedFields"]
+        return Response(form.one(self.writes.put(resource, new, None, dry=dry_run(request))), 201)
 
     def _update(self, resource: Resource, target: Target, request: Request, verb: str) -> Answer:
         key = Key(target.namespace, target.name)
         record = self._log.get(resource.place, key)
         if record is None:
+            if patching.applies(request, target.subresource):
+                return self._apply(resource, target, request)
             raise errors.not_found(resource.plural, resource.group, target.name)
         form = lists.form(resource, request, self._now)
         old: Json = decode(record.body)
-        sent = body_of(request) if verb == "update" else self._patched(resource, record.body, request)
+        site = self.site(request.user)
+        writer = patching.who(request, target.subresource, site.stamp)
+        sent = body_of(request) if verb == "update" else patching.patched(resource, record.body, request, writer)
         obj = admission.read_object(resource, sent, target.namespace, target.name)
+        warnings = strictness.said(resource, request, sent, old)
         self._must_be_current(resource, obj["metadata"], old, verb)
         if target.subresource:
             new = admission.update_status(resource, obj, old)
         else:
-            new = admission.update(resource, obj, old, self.site(request.user), self._checks)
+            new = admission.update(resource, obj, old, site, self._checks)
+        apply.owned(resource, request.content_type, (old, obj, new), writer)
         body = self.writes.put(resource, new, old, dry=dry_run(request))
-        return Response(form.one(body))
+        return Response(form.one(body), warnings=warnings)
 
     def _respond(self, verb: str, resource: Resource, target: Target, request: Request) -> Answer:
         """A question: nothing is stored."""
@@ -181,33 +213,23 @@ class Verbs:
         old: Json = decode(record.body)
         if verb == "get":
             return reply(scale.view(resource, resource.scale, old))
-        sent = body_of(request) if verb == "update" else self._patch(scale.blank(old), request)
+        sent = body_of(request) if verb == "update" else patching.changed(scale.blank(old), request, ANY)
         number = scale.wanted(sent, target.name)
         self._must_be_current(resource, sent.get("metadata") or {}, old, "scale")
         obj = scale.applied(resource.scale, old, number)
-        new = admission.update(resource, obj, old, self.site(request.user), self._checks)
+        site = self.site(request.user)
+        new = admission.update(resource, obj, old, site, self._checks)
+        if "managedFields" in old["metadata"]:
+            apply.tracked(resource, old, new, patching.who(request, "scale", site.stamp))
         body = self.writes.put(resource, new, old, dry=dry_run(request))
         return reply(scale.view(resource, resource.scale, decode(body)))
-
-    def _patched(self, resource: Resource, stored: bytes, request: Request) -> Any:
-        current = decode(stored)
-        return self._patch(resource.read(current) if resource.read else current, request)
-
-    def _patch(self, current: Json, request: Request) -> Any:
-        try:
-            if request.content_type == MERGE:
-                return patches.merge(current, body_of(request, MERGE))
-            if request.content_type == JSON_PATCH:
-                return patches.apply(current, body_of(request, JSON_PATCH))
-        except patches.BadPatch as error:
-            raise errors.bad_request(errors.printable(str(error))) from None
-        except patches.PatchFailed as error:
-            raise errors.Refused(422, "Invalid", errors.printable(str(error))) from None
-        raise errors.unsupported_media_type((JSON_PATCH, MERGE), request.content_type)
 
     def _must_be_current(self, resource: Resource, meta: Json, old: Json, verb: str) -> None:
         """The fence: whoever names a version or a uid means exactly that object."""
         name, current = old["metadata"]["name"], old["metadata"]
+        if (uid := meta.get("uid")) and uid != current["uid"] and verb == "patch":
+            problem = Problem("metadata.uid", f"Invalid value: {shown(uid)}: field is immutable")
+            raise errors.invalid(resource.kind, resource.group, name, [problem])
         if (uid := meta.get("uid")) and uid != current["uid"]:
             why = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {current['uid']}"
             raise errors.conflict(resource.plural, resource.group, name, errors.printable(why))

@@ -3,8 +3,8 @@
     python -m trainyard.testing.server_types          starts the pinned control plane and asks it
 
 Rules:
-- Facts only: fields, types, what is required, merge keys, lists that are maps or sets, enums, defaults. Descriptions are
-  sentences of others, so they stay where they are.
+- Facts only: fields, types, what is required, merge keys, lists that are maps or sets, enums, defaults. Descriptions
+  are sentences of others, so they stay where they are.
 - Only what can be reached from a resource that the embedded server has.
 """
 
@@ -22,10 +22,11 @@ from trainyard.testing.control_plane import ControlPlane
 
 PLACE = Path(types.__file__).with_name("types.txt")
 HEAD = """\
-# The types of built-in resources, as Kubernetes {version} has them. Written by `python -m trainyard.testing.server_types`.
-# A type: its name, `@atomic` where it is one value to server-side apply, then `field:type` with `!` where it is required.
-# [T] is a list of T, {{T}} a map of T. A type without a dot is of the same package. After `;`: p patch strategy, k merge
-# key, l kind of list, m keys of the list, t kind of map, e enum, d default.
+# The types of built-in resources, as Kubernetes {version} has them.
+# Written by `python -m trainyard.testing.server_types`.
+# A type: its name, `@atomic` where it is one value to server-side apply, then `field:type`, with `!` where required.
+# [T] is a list of T, {{T}} a map of T. A type without a dot is of the same package. After `;`: p patch strategy,
+# k merge key, l kind of list, m keys of the list, t kind of map, e enum, d default.
 """
 _PREFIX = "io.k8s."
 
@@ -85,7 +86,8 @@ def _type(owner: str, part: Json, schemas: Mapping[str, Json]) -> str:
         return "int-or-string" if part.get("format") == "int-or-string" else "quantity"
     if part.get("format"):
         return str(part["format"])
-    return {"object": "any"}.get(part.get("type", ""), part.get("type", "any"))
+    kind = str(part.get("type", "object"))
+    return "any" if kind == "object" else kind
 
 
 def _named(part: Json) -> list[str]:

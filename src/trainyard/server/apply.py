@@ -1,0 +1,274 @@
+"""Server-side apply: who sends a field owns it, and who no longer sends it gives it up.
+
+    config + live object + owners -> merged object + owners        or a conflict, which names owner and field
+
+Rules for this file:
+- An object that nobody ever applied has no managedFields, so creates, status patches and updates pay nothing for this.
+  The first apply gives everything that is there to the manager `before-first-apply`.
+- From then on every create, update and patch through the API moves ownership: who changes a field owns it.
+- `kubectl apply --server-side` over an object of client-side apply conflicts with nothing that its annotation says.
+- An apply that changes nothing changes no time either, so it is no write.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import yaml
+
+from trainyard.objects import Json, Problem, decode, encode
+from trainyard.schema.compiled import too_deep
+from trainyard.server import errors, types
+from trainyard.server.apply_sets import (
+    Fields,
+    NotTyped,
+    Path,
+    differing,
+    dotted,
+    fields_of,
+    merged,
+    read,
+    removed,
+    write,
+)
+from trainyard.server.resources import Resource
+
+APPLY = "application/apply-patch+yaml"
+FIRST = "before-first-apply"
+LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+_KUBECTL = "kubectl"
+LONGEST_NAME = 128
+
+
+class Who(NamedTuple):
+    """Who writes: a manager's name, through which subresource, and when."""
+
+    manager: str
+    subresource: str = ""
+    stamp: str = ""
+    force: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """One entry of managedFields."""
+
+    manager: str
+    operation: str
+    version: str
+    time: str
+    subresource: str
+    paths: frozenset[Path]
+
+    @property
+    def key(self) -> tuple[str, str, str, str]:
+        """Who applies is the same whatever version of the API he writes."""
+        return self.manager, self.operation, "" if self.operation == "Apply" else self.version, self.subresource
+
+    def entry(self) -> Json:
+        below = {"subresource": self.subresource} if self.subresource else {}
+        return {
+            "manager": self.manager,
+            "operation": self.operation,
+            "apiVersion": self.version,
+            "time": self.time,
+            "fieldsType": "FieldsV1",
+            "fieldsV1": write(self.paths),
+            **below,
+        }
+
+
+def read_config(body: bytes) -> Json:
+    """The body of an apply: YAML, of which JSON is a part. Raises Refused 400."""
+    try:
+        sent = decode(body) if body[:1] == b"{" else yaml.load(body, Loader=_Loader)  # noqa: S506 (a safe loader)
+    except yaml.YAMLError as error:
+        raise errors.bad_request(f"error decoding YAML: {errors.printable(str(error))}") from None
+    except (ValueError, RecursionError) as error:
+        raise errors.bad_request(f"error decoding patch: {errors.printable(str(error))}") from None
+    if too_deep(sent):
+        raise errors.bad_request("error decoding patch: it is nested too deep; flatten it")
+    if not isinstance(sent, dict):
+        raise errors.bad_request("error decoding patch: it must be an object")
+    try:
+        return dict(decode(encode(sent)))
+    except (TypeError, ValueError) as error:
+        raise errors.bad_request(f"error decoding patch: {errors.printable(str(error))}") from None
+
+
+class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]  # the C loader where there is one
+    """Dates stay text, as JSON has them."""
+
+
+_Loader.yaml_implicit_resolvers = {
+    first: [one for one in found if one[0] != "tag:yaml.org,2002:timestamp"]
+    for first, found in _Loader.yaml_implicit_resolvers.items()
+}
+
+
+def must_name_manager(manager: str) -> None:
+    """Raises Refused 422 when an apply does not say who applies."""
+    if not manager:
+        problem = Problem("fieldManager", "Required value: is required for apply patch")
+        raise errors.invalid("PatchOptions", "meta.k8s.io", "", [problem])
+
+
+def first(resource: Resource, config: Json, who: Who) -> Json:
+    """The object that an apply makes, with its owner. Raises Refused as `applied` does."""
+    shape = types.shape_of(resource)
+    paths = _own(resource, _typed(resource, config, shape), who)
+    owner = Owner(who.manager, "Apply", resource.api_version, who.stamp, who.subresource, frozenset(paths))
+    return {**config, "metadata": {**config["metadata"], "managedFields": entries([owner])}}
+
+
+def applied(resource: Resource, live: Json, config: Json, who: Who) -> Json:
+    """What `live` becomes, with managedFields. Raises Refused 409 for what others own, 500 for what has no type."""
+    shape = types.shape_of(resource)
+    sent = _typed(resource, config, shape)
+    own = _own(resource, sent, who)
+    now = fields_of(live, shape)
+    owners = owners_of(live) or [_before(resource, now, who)]
+    mine = next((one for one in owners if one.key == (who.manager, "Apply", "", who.subresource)), None)
+    others = [one for one in owners if one is not mine]
+    changed = differing(now, {path: sent[path] for path in own})
+    others = _settled(others, changed, who, live, resource)
+    kept = {path[:end] for one in others for path in one.paths for end in range(1, len(path) + 1)}
+    gone = (mine.paths if mine else frozenset()) - own - kept
+    gone = frozenset(path for path in gone if not any(path == other[: len(path)] for other in own))
+    new = merged(live, {name: part for name, part in config.items() if name != "metadata"}, shape)
+    metadata = {name: part for name, part in (config.get("metadata") or {}).items() if name in _APPLIED_META}
+    new["metadata"] = merged(live["metadata"], metadata, types.built_in(f"{types.META}ObjectMeta"))
+    new = removed(new, shape, gone) if gone else new
+    me = Owner(who.manager, "Apply", resource.api_version, who.stamp, who.subresource, frozenset(own))
+    if mine is not None and mine.paths == me.paths and not changed and not gone:
+        me = replace(me, time=mine.time)
+    new["metadata"]["managedFields"] = entries([*others, me] if own else others)
+    for name in ("resourceVersion", "uid"):
+        if asked := (config.get("metadata") or {}).get(name):
+            new["metadata"][name] = asked
+    return dict(new)
+
+
+_APPLIED_META = ("labels", "annotations", "ownerReferences", "finalizers")
+
+
+def _typed(resource: Resource, config: Json, shape: types.Shape) -> Fields:
+    if (config.get("metadata") or {}).get("managedFields"):
+        raise errors.bad_request("metadata.managedFields must be nil")
+    try:
+        return fields_of(config, shape, strict=True)
+    except NotTyped as error:
+        namespace, name = (config["metadata"].get(one, "") for one in ("namespace", "name"))
+        text = f"failed to create typed patch object ({namespace}/{name}; {resource.api_version}, Kind={resource.kind})"
+        raise errors.Refused(500, "", errors.printable(f"{text}: {error}")) from None
+
+
+def _own(resource: Resource, sent: Fields, who: Who) -> set[Path]:
+    """What of an apply counts: /status takes the status, the main path everything else."""
+    if who.subresource == "status":
+        return {path for path in sent if path[0] == "f:status"}
+    return {path for path in sent if path[0] != "f:status" or not resource.status}
+
+
+def _before(resource: Resource, now: Fields, who: Who) -> Owner:
+    """The owner of what was there before anybody applied."""
+    return Owner(FIRST, "Update", resource.api_version, who.stamp, "", frozenset(now))
+
+
+def _settled(others: list[Owner], changed: set[Path], who: Who, live: Json, resource: Resource) -> list[Owner]:
+    """The other owners after the change of these paths. Raises Refused 409 when it is none of our business."""
+    clashes = [(one, sorted(one.paths & changed)) for one in others if one.paths & changed]
+    if clashes and not who.force and not _migrates(clashes, who, live, resource):
+        raise _conflict(clashes)
+    left = [replace(one, paths=one.paths - changed) for one in others]
+    return [one for one in left if one.paths]
+
+
+def _migrates(clashes: list[tuple[Owner, list[Path]]], who: Who, live: Json, resource: Resource) -> bool:
+    """Whether kubectl goes over from client-side apply: its annotation names the fields, and they are unchanged."""
+    text = (live["metadata"].get("annotations") or {}).get(LAST_APPLIED)
+    if who.manager != _KUBECTL or not isinstance(text, str):
+        return False
+    try:
+        last = decode(text.encode())
+        shape = types.shape_of(resource)
+        said, now = fields_of(last, shape), fields_of(live, shape)
+    except (ValueError, TypeError, AttributeError):
+        return False
+    unchanged = set(said) - differing(now, said)
+    return all(path in unchanged for _, paths in clashes for path in paths)
+
+
+def _conflict(clashes: list[tuple[Owner, list[Path]]]) -> errors.Refused:
+    causes, texts = [], []
+    for owner, paths in clashes:
+        using = f" using {owner.version}" if owner.operation == "Update" else ""
+        below = f' with subresource "{owner.subresource}"' if owner.subresource else ""
+        named = f'"{owner.manager}"{below}{using}'
+        for path in paths:
+            message = f"conflict with {named}"
+            causes.append({"reason": "FieldManagerConflict", "message": message, "field": dotted(path)})
+        one = f"conflict with {named}: {dotted(paths[0])}"
+        many = f"conflicts with {named}:\n" + "\n".join(f"- {dotted(path)}" for path in paths)
+        texts.append(one if len(paths) == 1 else many)
+    count = f"{len(causes)} conflict" + ("s" if len(causes) > 1 else "")
+    listed = "\n".join(texts)
+    return errors.Refused(409, "Conflict", f"Apply failed with {count}: {listed}", {"causes": causes})
+
+
+def owners_of(obj: Json) -> list[Owner]:
+    """The entries of managedFields that can be read."""
+    listed = obj["metadata"].get("managedFields")
+    return [_owner(one) for one in (listed if isinstance(listed, list) else ()) if _readable(one)]
+
+
+def _readable(one: Any) -> bool:
+    return isinstance(one, dict) and isinstance(one.get("manager"), str) and one.get("operation") in ("Apply", "Update")
+
+
+def _owner(one: Json) -> Owner:
+    version, time, below = (str(one.get(name) or "") for name in ("apiVersion", "time", "subresource"))
+    return Owner(one["manager"], one["operation"], version, time, below, frozenset(read(one.get("fieldsV1"))))
+
+
+def entries(owners: list[Owner]) -> list[Json]:
+    """managedFields: who applied first, then by time."""
+    return [one.entry() for one in sorted(owners, key=lambda one: (one.operation, one.time, *one.key))]
+
+
+def owned(resource: Resource, content_type: str, objects: tuple[Json, Json, Json], who: Who) -> None:
+    """Writes managedFields into the last of (old, sent, new). Nothing happens to what nobody ever applied."""
+    old, sent, new = objects
+    listed = sent["metadata"].get("managedFields")
+    if content_type == APPLY and listed:
+        new["metadata"]["managedFields"] = listed
+    elif "managedFields" in old["metadata"]:
+        tracked(resource, old, new, who, listed)
+    else:
+        new["metadata"].pop("managedFields", None)
+
+
+def tracked(resource: Resource, old: Json, new: Json, who: Who, sent: Any = None) -> None:
+    """Moves ownership in `new` after an update of an object that somebody applies. `sent` is what the client wrote."""
+    owners = owners_of(old)
+    if isinstance(sent, list) and sent != old["metadata"].get("managedFields"):
+        if sent == [{}]:
+            owners = []
+        elif theirs := owners_of({"metadata": {"managedFields": sent}}):
+            owners = theirs
+    if not owners:
+        new["metadata"].pop("managedFields", None)
+        return
+    shape = types.shape_of(resource)
+    before, after = fields_of(old, shape), fields_of(new, shape)
+    changed, gone = differing(before, after), set(before) - set(after)
+    me = Owner(who.manager, "Update", resource.api_version, who.stamp, who.subresource, frozenset(changed))
+    left = []
+    for one in owners:
+        if changed and one.key == me.key:
+            me = replace(me, paths=me.paths | (one.paths - gone))
+        else:
+            left.append(replace(one, paths=one.paths - changed - gone))
+    owners = [one for one in (*left, me) if one.paths]
+    new["metadata"]["managedFields"] = entries(owners)

@@ -1,0 +1,90 @@
+"""A PATCH: which kind of patch it is, and what the object becomes.
+
+application/json-patch+json              operations, one by one
+application/merge-patch+json             null takes away, objects merge, the rest replaces
+application/strategic-merge-patch+json   the same with lists that are maps; built-in resources only
+application/apply-patch+yaml             server-side apply
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from trainyard.objects import Json, Problem, decode
+from trainyard.server import apply, errors, patches, strategic, types
+from trainyard.server.requests import Request, body_of
+from trainyard.server.resources import Resource
+
+MERGE = "application/merge-patch+json"
+JSON_PATCH = "application/json-patch+json"
+STRATEGIC = strategic.PATCH
+APPLY = apply.APPLY
+
+
+def who(request: Request, subresource: str, stamp: str) -> apply.Who:
+    """Who writes. Raises Refused 422 when an apply does not say it, or something else wants to force."""
+    manager = request.query.get("fieldManager", "")
+    if request.content_type == APPLY and request.method == "PATCH":
+        apply.must_name_manager(manager)
+    elif "force" in request.query and request.method == "PATCH":
+        problem = Problem("force", "Forbidden: may not be specified for non-apply patch")
+        raise errors.invalid("PatchOptions", "meta.k8s.io", "", [problem])
+    if len(manager) > apply.LONGEST_NAME:
+        problem = Problem("fieldManager", f"Too long: may not be more than {apply.LONGEST_NAME} bytes")
+        raise errors.invalid("PatchOptions", "meta.k8s.io", "", [problem])
+    name = errors.printable(manager or request.agent.partition("/")[0][: apply.LONGEST_NAME]) or "unknown"
+    return apply.Who(name, subresource, stamp, request.flag("force"))
+
+
+def applies(request: Request, subresource: str) -> bool:
+    """Whether this request makes the object that is not there yet."""
+    return request.method == "PATCH" and request.content_type == APPLY and not subresource
+
+
+def config(resource: Resource, request: Request) -> Json:
+    """What an apply sends. Raises Refused 400."""
+    sent = apply.read_config(request.body)
+    if (sent.get("apiVersion"), sent.get("kind")) != (resource.api_version, resource.kind):
+        got = f"{sent.get('apiVersion')}, Kind={sent.get('kind')}"
+        text = f"invalid object type: {got}; expected {resource.api_version}, Kind={resource.kind}"
+        raise errors.bad_request(errors.printable(text))
+    if not isinstance(sent.get("metadata"), dict | None):
+        raise errors.bad_request("metadata: must be an object")
+    return {**sent, "metadata": sent.get("metadata") or {}}
+
+
+def patched(resource: Resource, stored: bytes, request: Request, writer: apply.Who) -> Any:
+    """What the stored object becomes, in this version's form. Raises Refused."""
+    current: Json = decode(stored)
+    current = resource.read(current) if resource.read else current
+    if request.content_type == APPLY:
+        return apply.applied(resource, current, config(resource, request), writer)
+    return changed(current, request, None if resource.custom else types.shape_of(resource))
+
+
+def changed(current: Json, request: Request, shape: types.Shape | None) -> Any:
+    """What `current` becomes. Without a shape there is no strategic merge. Raises Refused."""
+    kind = request.content_type
+    try:
+        if kind == MERGE:
+            return patches.merge(current, _an_object(body_of(request, MERGE)))
+        if kind == JSON_PATCH:
+            return patches.apply(current, body_of(request, JSON_PATCH))
+        if kind == STRATEGIC and shape is not None:
+            return strategic.merge(current, body_of(request, STRATEGIC), shape)
+    except patches.BadPatch as error:
+        raise errors.bad_request(errors.printable(str(error))) from None
+    except patches.PatchFailed as error:
+        text = errors.printable(str(error))
+        raise (
+            errors.Refused(500, "", text) if kind == STRATEGIC else errors.Refused(422, "Invalid", text, {})
+        ) from None
+    if shape is None and kind == STRATEGIC:
+        raise errors.unsupported_media_type((JSON_PATCH, MERGE, APPLY), kind)
+    raise errors.unsupported_media_type((JSON_PATCH, MERGE, STRATEGIC, APPLY), kind)
+
+
+def _an_object(sent: Any) -> Any:
+    if not isinstance(sent, dict):
+        raise patches.BadPatch("error decoding patch: a merge patch is an object")
+    return sent

@@ -1,0 +1,101 @@
+"""fieldValidation: what is said about fields that nobody knows, and about fields that are there twice.
+
+Strict refuses them, Warn (also when nothing is asked for) stores what it can and adds a warning for each, Ignore says
+nothing. A field that the stored object has already is nobody's news.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from trainyard.objects import Json, Problem
+from trainyard.schema import DEPTH
+from trainyard.server import errors, types
+from trainyard.server.requests import JSON, Request
+from trainyard.server.resources import Resource
+from trainyard.server.types import ANY, Shape
+
+WAYS = ("", "Ignore", "Strict", "Warn")
+_OPTIONS = {"POST": "CreateOptions", "PUT": "UpdateOptions", "PATCH": "PatchOptions"}
+MOST = 100  # fields that are told of
+
+
+class _Twice(dict[str, Any]):
+    """A JSON object that knows which of its names came more than once."""
+
+    twice: Sequence[str] = ()
+
+
+def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made: dict[str, Any] = dict(pairs)
+    if len(made) == len(pairs):
+        return made
+    seen: set[str] = set()
+    known = _Twice(made)
+    known.twice = [name for name, _ in pairs if name in seen or seen.add(name)]  # type: ignore[func-returns-value]  # adds
+    return known
+
+
+def said(resource: Resource, request: Request, sent: Any, old: Json | None = None) -> tuple[str, ...]:
+    """The warnings about an object that a client wrote. Raises Refused 422, and 400 when it wants it strict."""
+    way = request.query.get("fieldValidation", "")
+    if way not in WAYS:
+        supported = ", ".join(f'"{one}"' for one in WAYS)
+        text = f'Unsupported value: "{errors.printable(way[:80])}": supported values: {supported}'
+        options = _OPTIONS.get(request.method, "UpdateOptions")
+        raise errors.invalid(options, "meta.k8s.io", "", [Problem("fieldValidation", text)])
+    if way == "Ignore" or not isinstance(sent, dict):
+        return ()
+    found = _found(resource, request, sent, old)
+    if way == "Strict" and found:
+        listed = f"strict decoding error: {', '.join(found)}"
+        if request.method == "PATCH":
+            problem = Problem("patch", f"Invalid value: the object after the patch: {listed}")
+            raise errors.Refused(422, "Invalid", f' "" is invalid: {problem}', {"causes": [_cause(problem)]})
+        kind = resource.kind
+        raise errors.bad_request(f'{kind} in version "{resource.version}" cannot be handled as a {kind}: {listed}')
+    return tuple(found)
+
+
+def _cause(problem: Problem) -> Json:
+    return {"reason": "FieldValueInvalid", "message": problem.text, "field": problem.path}
+
+
+def _found(resource: Resource, request: Request, sent: Json, old: Json | None) -> list[str]:
+    shape = ANY if resource.custom and not resource.prune else types.shape_of(resource)
+    texts: list[str] = []
+    if request.content_type in (JSON, "") or request.content_type.endswith("+json"):
+        again = json.loads(request.body, object_pairs_hook=_pairs)
+        if request.method == "PATCH":
+            texts += (text for text in _walk(again, ANY, "") if text.startswith("duplicate"))
+        else:
+            sent = again
+    known = set(_walk(old, shape, "")) if old is not None and request.method == "PATCH" else set()
+    for text in _walk(sent, shape, ""):
+        if text not in known:
+            texts.append(errors.printable(text))
+        if len(texts) >= MOST:
+            break
+    return texts
+
+
+def _walk(value: Any, shape: Shape, path: str, level: int = 0) -> Iterator[str]:
+    if level > DEPTH:
+        return
+    if isinstance(value, list):
+        for index, item in enumerate(value):
+            if isinstance(item, dict | list):
+                yield from _walk(item, shape.item or ANY, f"{path}[{index}]", level + 1)
+        return
+    twice = value.twice if isinstance(value, _Twice) else ()
+    for name, part in value.items():
+        where = f"{path}.{name[:80]}" if path else name[:80]
+        if name in twice:
+            yield f'duplicate field "{where}"'
+        below = shape.below(name)
+        if below is None:
+            yield f'unknown field "{where}"'
+        elif isinstance(part, dict | list):
+            yield from _walk(part, below, where, level + 1)

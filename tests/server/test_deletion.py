@@ -18,7 +18,7 @@ def test_only_the_object_that_is_meant_is_deleted(cluster: Cluster) -> None:
     made = cluster.make(MAPS, config_map("a"))
     no = cluster.refused("DELETE", f"{MAPS}/a", {"preconditions": {"uid": "other"}})
     assert (no.code, no.reason) == (409, "Conflict")
-    assert f"UID in precondition: other, UID in object meta: {made['metadata']['uid']}" in no.message
+    assert f"in the precondition (other) does not match the UID in record ({made['metadata']['uid']})" in no.message
     no = cluster.refused("DELETE", f"{MAPS}/a", {"preconditions": {"resourceVersion": "1"}})
     assert no.code == 409
     meant = {"uid": made["metadata"]["uid"], "resourceVersion": made["metadata"]["resourceVersion"]}
@@ -114,13 +114,13 @@ def test_options_that_make_no_sense_are_refused(cluster: Cluster) -> None:
     cluster.make(MAPS, config_map("a"))
     for options in (
         [],
-        {"propagationPolicy": "Sideways"},
-        {"gracePeriodSeconds": -1},
         {"gracePeriodSeconds": "x"},
         {"preconditions": 5},
         {"preconditions": {"uid": 5}},
     ):
         assert cluster.refused("DELETE", f"{MAPS}/a", options).code == 400, options
+    for options in ({"propagationPolicy": "Sideways"}, {"propagationPolicy": "Orphan", "orphanDependents": True}):
+        assert cluster.refused("DELETE", f"{MAPS}/a", options).code == 422, options
     assert cluster.get(f"{MAPS}/a")
 
 

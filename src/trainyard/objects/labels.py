@@ -19,18 +19,22 @@ HOSTS = PREFIX + "hosts"  # annotation: the host names of the whole job, by role
 
 Selects = Callable[[Mapping[str, str]], bool]
 
+_NAME = r"[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?"
+_LABEL = rf"(?:[a-z0-9](?:[-a-z0-9.]*[a-z0-9])?/)?{_NAME}"
 _TERM = re.compile(
     r"\s*(?:"
-    r"(?P<key>[^\s!=,()]+)\s+(?P<op>in|notin)\s*\((?P<set>[^()]*)\)"
-    r"|!\s*(?P<absent>[^\s!=,()]+)"
-    r"|(?P<left>[^\s!=,()]+)\s*(?P<eq>==|=|!=)\s*(?P<right>[^\s,()]*)"
-    r"|(?P<present>[^\s!=,()]+)"
-    r")\s*(?:,|$)"
+    rf"(?P<key>{_LABEL})\s+(?P<op>in|notin)\s*\((?P<set>[^()]*)\)"
+    rf"|!\s*(?P<absent>{_LABEL})"
+    rf"|(?P<left>{_LABEL})\s*(?P<eq>==|=|!=)\s*(?P<right>(?:{_NAME})?)"
+    rf"|(?P<number>{_LABEL})\s*(?P<than>[<>])\s*(?P<limit>-?[0-9]{{1,18}})"
+    rf"|(?P<present>{_LABEL})"
+    r")\s*(?:,(?=\s*\S)|$)"
 )
+_INTEGER = re.compile(r"-?[0-9]{1,18}")
 
 
 def selector(text: str) -> Selects:
-    """A label selector as kubectl writes it (`a=b,c!=d,e in (f,g),h,!i`). Raises ValueError when it is not one."""
+    """A label selector as kubectl writes it (`a=b,c!=d,e in (f,g),h,!i,j>1`). Raises ValueError when it is not one."""
     terms: list[Selects] = []
     at = 0
     text = text.strip()
@@ -56,6 +60,13 @@ def _term(found: re.Match[str]) -> Selects:
         if found["eq"] == "!=":
             return lambda labels: labels.get(left) != right
         return lambda labels: labels.get(left) == right
+    if number := found["number"]:
+        limit, more = int(found["limit"]), found["than"] == ">"
+        return lambda labels: (
+            bool(_INTEGER.fullmatch(value := labels.get(number, "")))
+            and (int(value) > limit) is more
+            and int(value) != limit
+        )
     present = found["present"]
     return lambda labels: present in labels
 

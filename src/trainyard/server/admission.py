@@ -65,7 +65,7 @@ def create(resource: Resource, obj: Json, site: Site, checks: Checks) -> Json:
     if resource.generation:
         meta["generation"] = 1
     new, found = _shape(resource, new, None, site, checks)
-    _refuse(resource, new, metadata.problems(meta, resource.name_rule) + found)
+    _refuse(resource, new, metadata.problems(meta, resource.name_rule, custom=resource.custom) + found)
     return new
 
 
@@ -77,7 +77,8 @@ def update(resource: Resource, obj: Json, old: Json, site: Site, checks: Checks)
         if "status" in old:
             new["status"] = old["status"]
     new, shape_problems = _shape(resource, new, old, site, checks)
-    found = metadata.problems(new["metadata"], resource.name_rule) + _changed_finalizers(new, old)
+    found = metadata.problems(new["metadata"], resource.name_rule, custom=resource.custom)
+    found += _changed_finalizers(new, old)
     found += [problem for path in resource.immutable for problem in _changed(new, old, path)]
     _refuse(resource, new, found + shape_problems)
     if resource.generation and not same(_spec(resource, new), _spec(resource, old)):

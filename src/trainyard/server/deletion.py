@@ -9,10 +9,11 @@ Rules, as the real server has them:
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
-from trainyard.objects import Json, Key, decode, format_time, parse_time
+from trainyard.objects import Json, Key, Problem, decode, format_time, parse_time
 from trainyard.schema.checks import shown
 from trainyard.server import errors, lists
 from trainyard.server.paths import Target
@@ -139,14 +140,17 @@ def _empty(writes: Writes, place: str, name: str, site: Site) -> None:
 def _must_be_meant(resource: Resource, old: Json, options: Options) -> None:
     meta = old["metadata"]
     if options.uid and options.uid != meta["uid"]:
-        why = f"Precondition failed: UID in precondition: {options.uid}, UID in object meta: {meta['uid']}"
-        raise errors.conflict(resource.plural, resource.group, meta["name"], errors.printable(why))
+        why = (
+            f"the UID in the precondition ({options.uid}) does not match the UID in record ({meta['uid']}). "
+            "The object might have been deleted and then recreated"
+        )
+        raise errors.conflict(resource.kind, resource.group, meta["name"], errors.printable(why))
     if options.version and options.version != meta["resourceVersion"]:
         why = (
-            f"Precondition failed: ResourceVersion in precondition: {options.version}, "
-            f"ResourceVersion in object meta: {meta['resourceVersion']}"
+            f"the ResourceVersion in the precondition ({options.version}) does not match the ResourceVersion in record "
+            f"({meta['resourceVersion']}). The object might have been modified"
         )
-        raise errors.conflict(resource.plural, resource.group, meta["name"], errors.printable(why))
+        raise errors.conflict(resource.kind, resource.group, meta["name"], errors.printable(why))
 
 
 def read_options(request: Request) -> Options:
@@ -160,13 +164,15 @@ def read_options(request: Request) -> Options:
     for name in ("uid", "resourceVersion"):
         if not isinstance(conditions.get(name), str | None):
             raise errors.bad_request(f"preconditions.{name}: must be a string, got {shown(conditions[name])}")
+    kind = sent.get("kind") or "DeleteOptions"
+    if kind != "DeleteOptions":
+        raise errors.bad_request(f"the body of a delete must be DeleteOptions, got kind {shown(kind)}")
     policy = sent.get("propagationPolicy") or request.query.get("propagationPolicy") or ""
     orphan = sent.get("orphanDependents")
+    if found := _option_problems(policy, orphan, sent.get("dryRun")):
+        raise errors.options_invalid("DeleteOptions", found)
     if not policy and isinstance(orphan, bool):
         policy = "Orphan" if orphan else "Background"
-    if policy not in ("", "Background", *FINALIZERS):
-        problem = f"propagationPolicy: Unsupported value: {shown(policy)}: supported values: "
-        raise errors.bad_request(problem + '"Foreground", "Background", "Orphan"')
     return Options(
         grace=_seconds(sent.get("gracePeriodSeconds", request.query.get("gracePeriodSeconds"))),
         propagation=policy,
@@ -176,11 +182,25 @@ def read_options(request: Request) -> Options:
     )
 
 
+def _option_problems(policy: Any, orphan: Any, dry: Any) -> list[Problem]:
+    found = []
+    if policy and isinstance(orphan, bool):
+        text = f"Invalid value: {shown(policy)}: orphanDependents and deletionPropagation cannot be both set"
+        found.append(Problem("propagationPolicy", text))
+    elif policy not in ("", "Background", *FINALIZERS):
+        text = f'Unsupported value: {shown(policy)}: supported values: "Foreground", "Background", "Orphan", "nil"'
+        found.append(Problem("propagationPolicy", text))
+    if dry and dry != ["All"]:
+        found.append(Problem("dryRun", f'Unsupported value: {shown(dry)}: supported values: "All"'))
+    return found
+
+
 def _seconds(value: Any) -> int | None:
+    """A grace period; a negative one is one second."""
     if value is None:
         return None
-    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 10:
+    if isinstance(value, str) and re.fullmatch(r"-?[0-9]{1,9}", value):
         value = int(value)
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 10**9:
-        raise errors.bad_request(f"gracePeriodSeconds: must be a number of seconds, 0 or more, got {shown(value)}")
-    return value
+    if isinstance(value, bool) or not isinstance(value, int) or value >= 10**9:
+        raise errors.bad_request(f"gracePeriodSeconds: must be a number of seconds, got {shown(value)}")
+    return value if value >= 0 else 1

@@ -24,15 +24,18 @@ LONGEST = 16_000  # characters of a message
 class Refused(Exception):
     """A request that ends in a Status object instead of an answer."""
 
-    def __init__(self, code: int, reason: str, message: str, details: Json | None = None) -> None:
+    def __init__(
+        self, code: int, reason: str, message: str, details: Json | None = None, *, metadata: Json | None = None
+    ) -> None:
         super().__init__(message)
         self.code, self.reason, self.message, self.details = code, reason, message[:LONGEST], details
+        self.metadata: Json = metadata or {}
 
     def status(self) -> Json:
         return {
             "kind": "Status",
             "apiVersion": "v1",
-            "metadata": {},
+            "metadata": self.metadata,
             "status": "Failure",
             "message": self.message,
             **({"reason": self.reason} if self.reason else {}),
@@ -44,8 +47,9 @@ class Refused(Exception):
         return encode(self.status())
 
 
-def success(details: Json, code: int = 200) -> Json:
-    return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details, "code": code}
+def success(details: Json, code: int = 0) -> Json:
+    said = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details}
+    return {**said, "code": code} if code else said
 
 
 def qualified(plural: str, group: str) -> str:
@@ -54,7 +58,8 @@ def qualified(plural: str, group: str) -> str:
 
 
 def _details(plural: str, group: str, name: str, **more: Any) -> Json:
-    return {"name": name, **({"group": group} if group else {}), "kind": plural, **more}
+    named = {"name": name} if name else {}
+    return {**named, **({"group": group} if group else {}), "kind": plural, **more}
 
 
 def not_found(plural: str, group: str, name: str) -> Refused:
@@ -101,6 +106,11 @@ def unsupported_media_type(accepted: Sequence[str], got: str) -> Refused:
     return Refused(415, "UnsupportedMediaType", text)
 
 
+def options_invalid(kind: str, problems: Sequence[Problem]) -> Refused:
+    """What a request's options (ListOptions, DeleteOptions) have wrong."""
+    return invalid(kind, "meta.k8s.io", "", problems)
+
+
 def expired(text: str) -> Refused:
     return Refused(410, "Expired", text)
 
@@ -110,7 +120,7 @@ def too_old(asked: int, floor: int) -> Refused:
 
 
 def too_new(asked: int, current: int) -> Refused:
-    text = f"Too large resource version: {asked}, current: {current}"
+    text = f"Timeout: Too large resource version: {asked}, current: {current}"
     cause = {"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}
     return Refused(504, "Timeout", text, {"causes": [cause], "retryAfterSeconds": 1})
 

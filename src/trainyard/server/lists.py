@@ -14,8 +14,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from trainyard.objects import Json, Key, Problem, decode, encode
-from trainyard.server import errors, tables
+from trainyard.objects import Json, Key, decode, encode
+from trainyard.server import errors, listing, tables
 from trainyard.server.log import Ahead, Compacted, Log, Record
 from trainyard.server.paths import Target
 from trainyard.server.requests import Request, Response, Watch
@@ -100,23 +100,26 @@ def chosen(log: Log, resource: Resource, target: Target, request: Request) -> li
     return [(key, record) for key, record in log.list(resource.place) if wanted.wants(key, record)]
 
 
+NEWEST = -1  # the revision of a token that gives up the snapshot
+
+
 class _Page(NamedTuple):
-    revision: int  # 0: now
+    revision: int  # 0: now; NEWEST: now, and the pages after it too
     start: Key | None
     limit: int
 
 
 def list_(log: Log, resource: Resource, target: Target, request: Request, clock: Clock) -> Response:
     wanted = selection(resource, target, request)
+    listing.must_be_right(request)
     page = _page(log, request)
     try:
-        everything = log.list(resource.place, page.revision)
+        everything = log.list(resource.place, max(page.revision, 0))
     except Compacted:
-        text = "The provided continue parameter is too old to display a consistent list result; start a new list"
-        raise (errors.expired(text) if page.start else errors.too_old(page.revision, log.floor)) from None
+        raise (_lost(page.start) if page.start else errors.expired(TOO_OLD)) from None
     except Ahead:
         raise errors.too_new(page.revision, log.revision) from None
-    revision = page.revision or log.revision
+    revision = page.revision if page.revision > 0 else log.revision
     meta: Json = {"resourceVersion": str(revision)}
     found = [(key, record) for key, record in everything if wanted.wants(key, record)]
     if page.start:
@@ -132,28 +135,31 @@ def list_(log: Log, resource: Resource, target: Target, request: Request, clock:
 
 def _page(log: Log, request: Request) -> _Page:
     query = request.query
-    limit = query.get("limit") or "0"
-    if not (limit.isascii() and limit.isdigit() and len(limit) < 10):
-        raise errors.bad_request(f"limit: must be a number, 0 or more, got {errors.printable(limit[:40])!r}")
-    asked = revision_of(request)
-    match = query.get("resourceVersionMatch", "")
-    if match not in ("", "Exact", "NotOlderThan"):
-        raise errors.bad_request('resourceVersionMatch: Unsupported value: supported values: "Exact", "NotOlderThan"')
+    asked, match = listing.revision_of(request), query.get("resourceVersionMatch", "")
+    # "0" is whatever is at hand, and that comes whole.
+    limit = 0 if query.get("resourceVersion") == "0" else listing.number(request, "limit")
     if query.get("continue"):
+        revision, start = _read_token(query["continue"])
         if asked:
             raise errors.bad_request("specifying resource version is not allowed when using continue")
-        return _Page(*_read_token(query["continue"]), int(limit))
+        return _Page(revision, start, limit)
     if asked > log.revision:
         raise errors.too_new(asked, log.revision)
-    return _Page(asked if match == "Exact" else 0, None, int(limit))
+    return _Page(asked if match == "Exact" or (limit and not match) else 0, None, limit)
 
 
-def revision_of(request: Request) -> int:
-    """The resourceVersion parameter; 0 when it is absent or "0". Raises Refused 400."""
-    text = request.query.get("resourceVersion") or "0"
-    if not (text.isascii() and text.isdigit() and len(text) < 20):
-        raise errors.bad_request(f"resourceVersion: Invalid value: {errors.printable(text[:40])!r}: must be a number")
-    return int(text)
+TOO_OLD = "The resourceVersion for the provided list is too old."
+LOST = (
+    "The provided continue parameter is too old to display a consistent list result. You can start a new list without "
+    "the continue parameter, or use the continue token in this response to retrieve the remainder of the results. "
+    "Continuing with the provided token results in an inconsistent list - objects that were created, modified, or "
+    "deleted between the time the first chunk was returned and now may show up in the list."
+)
+
+
+def _lost(start: Key) -> errors.Refused:
+    """The snapshot of that token is gone. Another token goes on from there, with what is there by then."""
+    return errors.Refused(410, "Expired", LOST, metadata={"continue": _token(NEWEST, start)})
 
 
 def _token(revision: int, start: Key) -> str:
@@ -166,18 +172,20 @@ def _read_token(token: str) -> tuple[int, Key]:
         revision, (namespace, name) = sent["rv"], sent["start"]
     except (ValueError, TypeError, KeyError, binascii.Error):
         raise errors.bad_request("continue key is not valid; send back what the last page gave") from None
-    if not (type(revision) is int and revision > 0 and isinstance(namespace, str) and isinstance(name, str)):
+    numbered = type(revision) is int and (revision > 0 or revision == NEWEST)
+    if not (numbered and isinstance(namespace, str) and isinstance(name, str)):
         raise errors.bad_request("continue key is not valid; send back what the last page gave")
     return revision, Key(namespace, name)
 
 
 def watch(log: Log, resource: Resource, target: Target, request: Request, clock: Clock) -> Watch:
     wanted = selection(resource, target, request)
-    asked = revision_of(request)
+    listing.must_be_right(request)
+    asked = listing.revision_of(request)
     if asked > log.revision:
         raise errors.too_new(asked, log.revision)
     shown = form(resource, request, clock)
-    send, end = _initial(request, asked)
+    send, end = listing.initial(request)
     initial: tuple[bytes, ...] = ()
     if send:
         found = [record.body for key, record in log.list(resource.place) if wanted.wants(key, record)]
@@ -191,23 +199,5 @@ def watch(log: Log, resource: Resource, target: Target, request: Request, clock:
         initial=initial,
         initial_end=end,
         bookmarks=request.flag("allowWatchBookmarks"),
-        seconds=_timeout(request),
+        seconds=min(float(listing.number(request, "timeoutSeconds")) or LONGEST_WATCH, LONGEST_WATCH),
     )
-
-
-def _initial(request: Request, asked: int) -> tuple[bool, bool]:
-    """Whether to send the objects that are there first, and whether to say where they end."""
-    if "sendInitialEvents" not in request.query:
-        return not asked, False
-    if request.query.get("resourceVersionMatch") != "NotOlderThan":
-        text = "Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
-        raise errors.invalid("ListOptions", "meta.k8s.io", "", [Problem("resourceVersionMatch", text)])
-    send = request.flag("sendInitialEvents")
-    return send, send and request.flag("allowWatchBookmarks")
-
-
-def _timeout(request: Request) -> float:
-    text = request.query.get("timeoutSeconds") or "0"
-    if not (text.isascii() and text.isdigit() and len(text) < 10):
-        raise errors.bad_request(f"timeoutSeconds: must be a number, 0 or more, got {errors.printable(text[:40])!r}")
-    return min(float(text) or LONGEST_WATCH, LONGEST_WATCH)

@@ -2,7 +2,7 @@
 
 Rules for this file:
 - Names and label syntax are the real server's, with its texts.
-- Unknown fields go, as in the real server, and so do managedFields: nobody applies here yet.
+- Unknown fields go, as in the real server. managedFields are written by apply.py alone.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from trainyard.objects import Json, Problem
 from trainyard.schema.checks import shown
 
 KEPT = ("name", "generateName", "namespace", "labels", "annotations", "ownerReferences", "finalizers")
-SERVERS = ("uid", "creationTimestamp", "generation", "deletionTimestamp", "deletionGracePeriodSeconds")
+SERVERS = ("uid", "creationTimestamp", "generation", "deletionTimestamp", "deletionGracePeriodSeconds", "managedFields")
 
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?\Z")
 _SERVICE = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?\Z")
@@ -25,19 +25,31 @@ _WORD = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]\Z")
 
 LABEL_TEXT = (
     "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end "
-    "with an alphanumeric character (e.g. 'my-name', or '123-abc')"
+    "with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is "
+    "'[a-z0-9]([-a-z0-9]*[a-z0-9])?')"
 )
 SERVICE_TEXT = (
     "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, "
-    "and end with an alphanumeric character (e.g. 'my-name', or 'abc-123')"
+    "and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for validation is "
+    "'[a-z]([-a-z0-9]*[a-z0-9])?')"
 )
 SUBDOMAIN_TEXT = (
     "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start "
-    "and end with an alphanumeric character (e.g. 'example.com')"
+    "and end with an alphanumeric character (e.g. 'example.com', regex used for validation is "
+    r"'[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
 )
 WORD_TEXT = (
-    "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character"
+    "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character "
+    "(e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is "
+    "'([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"
 )
+VALUE_TEXT = (
+    "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and "
+    "end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is "
+    "'(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')"
+)
+UNQUALIFIED = "name is neither a standard finalizer name nor is it fully qualified"
+STANDARD_FINALIZERS = ("kubernetes", "orphan", "foregroundDeletion")
 _RULES = {
     "label": (_LABEL, 63, LABEL_TEXT),
     "service": (_SERVICE, 63, SERVICE_TEXT),
@@ -94,9 +106,11 @@ def cleaned(meta: Json, old: Json | None) -> Json:
     return kept
 
 
-def problems(meta: Json, name_rule: str) -> list[Problem]:
-    """What is wrong with names, labels, annotations, owners and finalizers."""
+def problems(meta: Json, name_rule: str, *, custom: bool = False) -> list[Problem]:
+    """What is wrong with names, labels, annotations, owners and finalizers. Custom resources may have any finalizer."""
     found: list[Problem] = []
+    if (prefix := meta.get("generateName")) and (bad := name_problem(prefix.rstrip("-"), name_rule)):
+        found.append(Problem("metadata.generateName", bad.text.replace(shown(prefix.rstrip("-")), shown(prefix), 1)))
     if bad := name_problem(meta.get("name", ""), name_rule):
         found.append(bad)
     if labels := meta.get("labels"):
@@ -107,8 +121,10 @@ def problems(meta: Json, name_rule: str) -> list[Problem]:
         found += _owner_problems(owners)
     for index, finalizer in enumerate(meta.get("finalizers") or ()):
         if not _qualified(finalizer):
+            found.append(Problem("metadata.finalizers", f"Invalid value: {shown(finalizer)}: name part {WORD_TEXT}"))
+        if not custom and "/" not in finalizer and finalizer not in STANDARD_FINALIZERS:
             path = f"metadata.finalizers[{index}]"
-            found.append(Problem(path, f"Invalid value: {shown(finalizer)}: name part {WORD_TEXT}"))
+            found.append(Problem(path, f"Invalid value: {shown(finalizer)}: {UNQUALIFIED}"))
     return found
 
 
@@ -118,7 +134,7 @@ def label_problems(labels: Json, path: str) -> list[Problem]:
         if not _qualified(key):
             found.append(Problem(path, f"Invalid value: {shown(key)}: name part {WORD_TEXT}"))
         if not isinstance(value, str) or len(value) > 63 or (value and not _WORD.match(value)):
-            text = "must be no more than 63 characters" if len(str(value)) > 63 else f"a valid label {WORD_TEXT}"
+            text = "must be no more than 63 characters" if len(str(value)) > 63 else VALUE_TEXT
             found.append(Problem(path, f"Invalid value: {shown(value)}: {text}"))
     return found
 
@@ -149,10 +165,11 @@ def _owner_problems(owners: list[Json]) -> list[Problem]:
         path = f"metadata.ownerReferences[{index}]"
         for name in ("apiVersion", "kind", "name", "uid"):
             if not isinstance(owner.get(name), str) or not owner[name]:
-                found.append(Problem(f"{path}.{name}", f"Invalid value: {shown(owner.get(name))}: must not be empty"))
+                found.append(Problem(f"{path}.{name}", "Required value: must not be empty"))
         if owner.get("controller") is True:
             controllers.append(f"{owner.get('kind')}/{owner.get('name')}")
     if len(controllers) > 1:
-        text = f"Only one reference can have Controller set to true; these have it: {', '.join(controllers)}"
-        found.append(Problem("metadata.ownerReferences", f"Invalid value: null: {text}"))
+        text = f'Only one reference can have Controller set to true. Found "true" in references for {controllers[0]}'
+        text = f"Invalid value: {shown(owners)}: {text} and {controllers[1]}"
+        found.append(Problem("metadata.ownerReferences", text))
     return found

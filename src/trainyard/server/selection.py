@@ -55,7 +55,8 @@ def _field_tests(resource: Resource, text: str) -> list[FieldTest]:
     while at < len(text):
         found = _FIELD.match(text, at)
         if not found:
-            raise errors.bad_request(f"cannot parse the field selector {errors.printable(text)!r}; write name=value")
+            left = errors.printable(text[at:])
+            raise errors.bad_request(f"invalid selector: '{errors.printable(text)}'; can't understand '{left}'")
         at = found.end()
         name, wanted = found[1], re.sub(r"\\(.)", r"\1", found[3].strip())
         tests.append(_test(resource, name, wanted, found[2] != "!="))
@@ -68,6 +69,6 @@ def _test(resource: Resource, name: str, wanted: str, equal: bool) -> FieldTest:
     if name == "metadata.namespace":
         return lambda key, record: (key.namespace == wanted) is equal
     if name not in resource.field_names:
-        known = ", ".join(("metadata.name", "metadata.namespace", *resource.field_names))
-        raise errors.bad_request(f"field label not supported: {errors.printable(name)}; supported: {known}")
+        known = ", ".join(f'"{one}"' for one in ("metadata.name", "metadata.namespace", *resource.field_names))
+        raise errors.bad_request(f'"{errors.printable(name)}" is not a known field selector: only {known}')
     return lambda key, record: (record.fields.get(name, "") == wanted) is equal

@@ -45,13 +45,16 @@ class Writes:
                 return before.body
             if "deletionTimestamp" in meta and not held(resource, new):
                 return self.remove(resource, new, dry)
+        if dry:
+            if old is None:
+                meta.pop("resourceVersion", None)
+            return encode(new)
         revision = self.log.revision + 1
         meta["resourceVersion"] = str(revision)
         body = encode(new)
-        if not dry:
-            fields = resource.fields(new)
-            record = Record(revision, body, labels_of(new), fields)
-            self.log.append(resource.place, key, record, before.revision if before else 0)
+        fields = resource.fields(new)
+        record = Record(revision, body, labels_of(new), fields)
+        self.log.append(resource.place, key, record, before.revision if before else 0)
         return body
 
     def remove(self, resource: Resource, obj: Json, dry: bool = False) -> bytes:

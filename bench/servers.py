@@ -1,0 +1,378 @@
+"""The embedded API server beside kube-apiserver and etcd: the same requests of the same client, in one run.
+
+    make bench-servers            # needs the control plane: make control-plane
+    python bench/servers.py --small
+
+Ours is what `trainyard up` serves: TLS, tokens, a log on disk. The real one has etcd without fsync and no controllers.
+For each verb: requests in a second, and CPU of the server for each. The ceiling is a server in the same run that reads
+a request and answers with fixed bytes; where a ratio to it is near 1, the client is what is measured.
+Machines are shared: read the ratios.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import base64
+import contextlib
+import json
+import os
+import resource
+import secrets
+import ssl
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+
+from trainyard.server import Server
+from trainyard.server.certificates import Authority
+from trainyard.server.disk import DiskLog
+from trainyard.testing.control_plane import ControlPlane
+
+MAPS = "/api/v1/namespaces/default/configmaps"
+PODS = "/api/v1/namespaces/default/pods"
+TICK = os.sysconf("SC_CLK_TCK")
+CONNECTIONS = 8
+FIXED = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}"
+
+
+@dataclass
+class Subject:
+    """A server, where to reach it, and the processes that it is."""
+
+    name: str
+    port: int
+    token: str
+    ca: str
+    pids: list[int]
+    start: Callable[[], float]
+    """Starts it once more, and gives the seconds until it was ready."""
+    secure: ssl.SSLContext = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.secure = ssl.create_default_context(cadata=self.ca)
+
+    def cpu(self) -> float:
+        """Seconds of all its processes so far."""
+        spent = (Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split() for pid in self.pids)
+        return sum(int(one[11]) + int(one[12]) for one in spent) / TICK
+
+    def memory(self) -> float:
+        """MiB that are its own."""
+        rolls = (Path(f"/proc/{pid}/smaps_rollup").read_text().split() for pid in self.pids)
+        return sum(int(one[one.index("Pss:") + 1]) for one in rolls) / 1024
+
+
+class Line:
+    """One connection, one request at a time."""
+
+    def __init__(self, subject: Subject) -> None:
+        self._subject = subject
+
+    async def open(self) -> Line:
+        self.reader, self.writer = await asyncio.open_connection(
+            "127.0.0.1", self._subject.port, ssl=self._subject.secure, server_hostname="localhost", limit=1 << 26
+        )
+        return self
+
+    def send(self, method: str, path: str, body: bytes = b"", media: str = "application/json") -> None:
+        self.writer.write(
+            f"{method} {path} HTTP/1.1\r\nHost: localhost:{self._subject.port}\r\nAccept: application/json\r\n"
+            f"Authorization: Bearer {self._subject.token}\r\nContent-Type: {media}\r\n"
+            f"Content-Length: {len(body)}\r\n\r\n".encode()
+            + body
+        )
+
+    async def head(self) -> tuple[int, dict[str, str]]:
+        lines = (await self.reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
+        fields = (line.split(":", 1) for line in lines[1:] if line)
+        return int(lines[0].split()[1]), {name.lower(): value.strip() for name, value in fields}
+
+    async def chunk(self) -> bytes:
+        size = int(await self.reader.readline(), 16)
+        return (await self.reader.readexactly(size + 2))[:-2]
+
+    async def ask(self, method: str, path: str, body: bytes = b"", media: str = "application/json") -> bytes:
+        self.send(method, path, body, media)
+        code, fields = await self.head()
+        if "content-length" in fields:
+            answer = await self.reader.readexactly(int(fields["content-length"]))
+        else:
+            parts = []
+            while part := await self.chunk():
+                parts.append(part)
+            answer = b"".join(parts)
+        if code >= 300:
+            raise SystemExit(f"{self._subject.name}: {method} {path}: {code} {answer[:300]!r}")
+        return answer
+
+    def close(self) -> None:
+        self.writer.transport.abort()
+
+
+class Cost(NamedTuple):
+    rate: float  # requests in a second
+    cpu: float  # of the server, milliseconds for each request
+
+
+async def many(subject: Subject, count: int, one: Callable[[Line, int], Awaitable[object]]) -> Cost:
+    """So many requests over a few connections."""
+    lines = [await Line(subject).open() for _ in range(CONNECTIONS)]
+    numbers = iter(range(count))
+
+    async def work(line: Line) -> None:
+        for number in numbers:
+            await one(line, number)
+
+    cpu, began = subject.cpu(), time.perf_counter()
+    await asyncio.gather(*map(work, lines))
+    seconds, spent = time.perf_counter() - began, subject.cpu() - cpu
+    for line in lines:
+        line.close()
+    return Cost(count / seconds, 1000 * spent / count)
+
+
+def config_map(number: int, version: int = 0) -> bytes:
+    meta = {"name": f"bench-{number}", "labels": {"part": str(number % 10)}}
+    words = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": {"text": str(version) + "x" * 1000}}
+    return json.dumps(words).encode()
+
+
+def pod(number: int) -> bytes:
+    container = {
+        "name": "main", "image": "registry.example/training:1", "command": ["python", "train.py"],
+        "env": [{"name": f"NAME_{at}", "value": f"value {at}"} for at in range(8)],
+        "resources": {"requests": {"cpu": "1", "memory": "1Gi"}},
+    }  # fmt: skip
+    spec = {"containers": [container], "restartPolicy": "Never", "automountServiceAccountToken": False}
+    meta = {"name": f"bench-{number}", "labels": {"job": f"job-{number // 100}"}}
+    return json.dumps({"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec}).encode()
+
+
+async def verbs(subject: Subject, count: int) -> dict[str, Cost]:
+    merge = "application/merge-patch+json"
+    patch = [json.dumps({"metadata": {"annotations": {"said": str(number)}}}).encode() for number in range(count)]
+    named = [f"{MAPS}/bench-{number}" for number in range(count)]
+    return {
+        "create": await many(subject, count, lambda line, n: line.ask("POST", MAPS, config_map(n))),
+        "get": await many(subject, count, lambda line, n: line.ask("GET", named[n])),
+        "update": await many(subject, count, lambda line, n: line.ask("PUT", named[n], config_map(n, 1))),
+        "patch": await many(subject, count, lambda line, n: line.ask("PATCH", named[n], patch[n], merge)),
+        "list of 100": await many(subject, count // 10, lambda line, n: line.ask("GET", f"{MAPS}?limit=100")),
+        "delete": await many(subject, count, lambda line, n: line.ask("DELETE", named[n])),
+    }
+
+
+async def pods(subject: Subject, count: int) -> dict[str, Cost]:
+    """Created one by one; read whole and in pages; deleted at once."""
+
+    async def pages(line: Line, number: int) -> None:
+        token = ""
+        while True:
+            page = json.loads(await line.ask("GET", f"{PODS}?limit=500&continue={token}"))
+            if not (token := page["metadata"].get("continue", "")):
+                return
+
+    made = await many(subject, count, lambda line, n: line.ask("POST", PODS, pod(n)))
+    whole = await many(subject, 2 * CONNECTIONS, lambda line, n: line.ask("GET", PODS))
+    paged = await many(subject, CONNECTIONS, pages)
+    chosen = await many(subject, 4 * CONNECTIONS, lambda line, n: line.ask("GET", f"{PODS}?labelSelector=job%3Djob-7"))
+    gone = b'{"gracePeriodSeconds":0}'
+    removed = await many(subject, count, lambda line, n: line.ask("DELETE", f"{PODS}/bench-{n}", gone))
+    return {
+        "create a pod": made,
+        f"list {count} pods": whole,
+        f"list {count} pods in pages": paged,
+        f"list 100 of {count} pods by label": chosen,
+        "delete a pod": removed,
+    }
+
+
+async def watches(subject: Subject, clients: int, changes: int) -> dict[str, Cost]:
+    """A second's worth is counted in lines that have arrived."""
+    newest = json.loads(await (await Line(subject).open()).ask("GET", f"{MAPS}?limit=1"))
+    version = newest["metadata"]["resourceVersion"]
+    lines: list[Line] = []
+    for _ in range(clients):
+        line = await Line(subject).open()
+        line.send("GET", f"{MAPS}?watch=1&resourceVersion={version}")
+        await line.head()
+        lines.append(line)
+
+    async def hear(line: Line) -> None:
+        heard = 0
+        while heard < changes:
+            heard += (await line.chunk()).count(b"\n")
+
+    hearing = [asyncio.create_task(hear(line)) for line in lines]
+    writer = await Line(subject).open()
+    cpu, began = subject.cpu(), time.perf_counter()
+    for number in range(changes):
+        await writer.ask("POST", MAPS, config_map(number))
+    await asyncio.gather(*hearing)
+    seconds, spent = time.perf_counter() - began, subject.cpu() - cpu
+    for line in lines:
+        line.close()
+    for number in range(changes):
+        await writer.ask("DELETE", f"{MAPS}/bench-{number}")
+    told = clients * changes
+    return {f"lines of {clients} watches": Cost(told / seconds, 1000 * spent / told)}
+
+
+@contextlib.contextmanager
+def ours() -> Iterator[Subject]:
+    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as ends:
+
+        def start() -> float:
+            began = time.perf_counter()
+            command = [sys.executable, __file__, "--serve", folder]
+            process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+            ends.callback(process.wait)
+            ends.callback(process.kill)
+            assert process.stdout
+            told.update(json.loads(process.stdout.readline()), pid=process.pid)
+            return time.perf_counter() - began
+
+        told: dict[str, Any] = {}
+        start()
+
+        def again() -> float:
+            ends.pop_all().close()
+            seconds = start()
+            subject.port, subject.token, subject.pids[:] = told["port"], told["token"], [told["pid"]]
+            subject.secure = ssl.create_default_context(cadata=told["ca"])
+            return seconds
+
+        subject = Subject("trainyard", told["port"], told["token"], told["ca"], [told["pid"]], again)
+        yield subject
+
+
+async def serve(folder: Path) -> None:
+    """What `trainyard up` serves, and nothing beside it."""
+    log = DiskLog(folder)
+    token = secrets.token_urlsafe()
+    server = Server(token=token, log=log)
+    authority = Authority.new(time.time())
+    await server.start()
+    await server.start_tls(authority.context(folder))
+    port = int(server.tls_url.rsplit(":", 1)[1])
+    print(json.dumps({"port": port, "token": token, "ca": authority.pem}), flush=True)
+    await asyncio.Event().wait()
+
+
+@contextlib.contextmanager
+def real() -> Iterator[Subject]:
+    with ControlPlane() as plane:
+        for name in ("kube-controller-manager", "kube-scheduler"):
+            plane.stop(name)
+        both = ("kube-apiserver", "etcd")
+
+        def start() -> float:
+            for name in both:
+                plane.stop(name)
+            began = time.perf_counter()
+            plane._part("etcd").start()
+            plane.start("kube-apiserver")
+            subject.pids[:] = pids()
+            return time.perf_counter() - began
+
+        def pids() -> list[int]:
+            return [one.pid for one in plane.processes if one.name in both]
+
+        words = yaml.safe_load(plane.kubeconfig.read_text())["clusters"][0]["cluster"]
+        ca = base64.b64decode(words["certificate-authority-data"]).decode()
+        port = int(plane.url.rsplit(":", 1)[1])
+        subject = Subject("kube-apiserver + etcd", port, plane.token(), ca, pids(), start)
+        yield subject
+
+
+@contextlib.contextmanager
+def ceiling() -> Iterator[Subject]:
+    """Reads a request and answers with fixed bytes, in a process of its own."""
+    with tempfile.TemporaryDirectory() as folder:
+        process = subprocess.Popen([sys.executable, __file__, "--ceiling", folder], stdout=subprocess.PIPE, text=True)
+        assert process.stdout
+        told = json.loads(process.stdout.readline())
+        yield Subject("ceiling", told["port"], "", told["ca"], [process.pid], lambda: 0.0)
+        process.kill()
+        process.wait()
+
+
+class Fixed(asyncio.Protocol):
+    def connection_made(self, transport: Any) -> None:
+        self.transport, self.held = transport, b""
+
+    def data_received(self, data: bytes) -> None:
+        self.held += data
+        head, found, rest = self.held.partition(b"\r\n\r\n")
+        if found and len(rest) >= int(head.rsplit(b"Content-Length: ", 1)[1]):
+            self.held = b""
+            self.transport.write(FIXED)
+
+
+async def serve_fixed(folder: Path) -> None:
+    authority = Authority.new(time.time())
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(Fixed, "127.0.0.1", 0, ssl=authority.context(folder))
+    port = server.sockets[0].getsockname()[1]
+    print(json.dumps({"port": port, "ca": authority.pem}), flush=True)
+    await server.serve_forever()
+
+
+async def measured(subject: Subject, small: bool) -> tuple[dict[str, float], dict[str, Cost]]:
+    begun = min(subject.start() for _ in range(3))
+    state = {"start-up, s": begun, "memory at rest, MiB": subject.memory()}
+    costs = await verbs(subject, 300 if small else 3000)
+    costs |= await pods(subject, 1000 if small else 10_000)
+    state["memory after 10,000 pods, MiB"] = subject.memory()
+    costs |= await watches(subject, 100 if small else 1000, 20)
+    return state, costs
+
+
+async def compare(small: bool) -> None:
+    with ceiling() as fixed:
+        top = await many(fixed, 3000, lambda line, n: line.ask("GET", "/"))
+    print(f"ceiling: {top.rate:.0f} requests/s, {top.cpu:.3f} ms of CPU each\n")
+    with ours() as subject:
+        our_state, our_costs = await measured(subject, small)
+    with real() as subject:
+        real_state, real_costs = await measured(subject, small)
+    print(f"{'':<36} {'ours':>10} {'real':>10} {'ratio':>8}")
+    for name, value in our_state.items():
+        print(f"{name:<36} {value:>10.2f} {real_state[name]:>10.2f} {real_state[name] / value:>7.1f}x")
+    print(f"\n{'requests in a second':<36} {'ours':>10} {'real':>10} {'ratio':>8} {'of the ceiling':>15}")
+    for name, cost in our_costs.items():
+        there = real_costs[name]
+        share = cost.rate / top.rate
+        print(f"{name:<36} {cost.rate:>10.1f} {there.rate:>10.1f} {cost.rate / there.rate:>7.1f}x {share:>15.2f}")
+    print(f"\n{'CPU of the server, ms for each':<36} {'ours':>10} {'real':>10} {'ratio':>8}")
+    for name, cost in our_costs.items():
+        there = real_costs[name]
+        print(f"{name:<36} {cost.cpu:>10.3f} {there.cpu:>10.3f} {there.cpu / max(cost.cpu, 1e-6):>7.1f}x")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--small", action="store_true", help="a tenth of everything")
+    parser.add_argument("--serve", help=argparse.SUPPRESS)
+    parser.add_argument("--ceiling", help=argparse.SUPPRESS)
+    words = parser.parse_args()
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    if words.serve:
+        asyncio.run(serve(Path(words.serve)))
+    elif words.ceiling:
+        asyncio.run(serve_fixed(Path(words.ceiling)))
+    else:
+        asyncio.run(compare(words.small))
+
+
+if __name__ == "__main__":
+    main()

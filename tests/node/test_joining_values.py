@@ -1,12 +1,16 @@
-"""What a joined node computes: pods of its former life, its Node object, whom it lets in. Pure."""
+"""What a joined node computes: pods of its former life, its Node object, whom it lets in; its lease."""
 
 from __future__ import annotations
 
+import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from trainyard.app.joining import Life, host_name
+from trainyard.app.joining import JoinedNode, JoinOptions, Life, host_name
+from trainyard.app.kubeconfig import Access
+from trainyard.control.lease import Known, Record
 from trainyard.node import lifecycle
 from trainyard.node.doors import API_SERVERS, stranger
 from trainyard.node.lifecycle import At, Container, Ended, Pod, Start, Stop, Tick
@@ -17,6 +21,36 @@ from trainyard.objects import Json, condition
 
 THEN, LATER = "2026-11-21T12:00:00Z", "2026-11-21T12:05:00Z"
 AT = 1795262400.0  # THEN
+
+
+class Election:
+    """It fails in a way that nobody has foreseen, and then somebody else has the lease."""
+
+    known, leads = Known(), False
+
+    def __init__(self) -> None:
+        self.moves = iter([ValueError("what is this"), Record("somebody", 1.0, 1, "1")])
+
+    async def step(self) -> float:
+        move = next(self.moves)
+        if isinstance(move, Exception):
+            raise move
+        self.known = Known(move)
+        return 0.0
+
+
+async def test_an_unforeseen_fault_does_not_end_the_renewal_of_the_lease(tmp_path: Path) -> None:
+    said: list[str] = []
+    access = Access("http://127.0.0.1:1")
+    joined = JoinedNode(JoinOptions(access=access, name="one", state=tmp_path, lease=0.04, say=said.append))
+    joined._election = Election()  # type: ignore[assignment]  # a scripted one
+    await asyncio.wait_for(joined._keep_the_name(), 10)
+    assert joined.ousted.is_set()
+    assert said == [
+        "node: the lease kube-node-lease/one could not be renewed: ValueError('what is this')",
+        "node: somebody has taken the name one; ending",
+    ]
+    await joined.stop()
 
 
 def told(name: str = "main", restarts: int = 0, last: Json | None = None, **state: Json) -> Json:

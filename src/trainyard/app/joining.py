@@ -194,7 +194,11 @@ class JoinedNode:
     async def _keep_the_name(self) -> None:
         """Renew it. Who has lost it to another ends what runs here: that pods run twice is worse than that they end."""
         while True:
-            pause = await self._election.step()
+            try:
+                pause = await self._election.step()
+            except Exception as error:  # a lease that is not renewed in silence would be another's soon
+                self._options.say(f"node: the lease {LEASES}/{self._options.name} could not be renewed: {error!r}")
+                pause = self._options.lease / 4
             record = self._election.known.record
             if not self._election.leads and record and record.holder not in ("", self._life.text):
                 break

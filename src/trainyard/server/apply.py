@@ -178,26 +178,25 @@ def _before(resource: Resource, now: Fields, who: Who) -> Owner:
 
 def _settled(others: list[Owner], changed: set[Path], who: Who, live: Json, resource: Resource) -> list[Owner]:
     """The other owners after the change of these paths. Raises Refused 409 when it is none of our business."""
-    clashes = [(one, sorted(one.paths & changed)) for one in others if one.paths & changed]
-    if clashes and not who.force and not _migrates(clashes, who, live, resource):
+    told = changed - _said_before(live, resource) if who.manager == _KUBECTL else changed
+    clashes = [(one, sorted(one.paths & told)) for one in others if one.paths & told]
+    if clashes and not who.force:
         raise _conflict(clashes)
     left = [replace(one, paths=one.paths - changed) for one in others]
     return [one for one in left if one.paths]
 
 
-def _migrates(clashes: list[tuple[Owner, list[Path]]], who: Who, live: Json, resource: Resource) -> bool:
-    """Whether kubectl goes over from client-side apply: its annotation names the fields, and they are unchanged."""
+def _said_before(live: Json, resource: Resource) -> set[Path]:
+    """What kubectl's annotation of client-side apply says, where it still is so: that has never been another's."""
     text = (live["metadata"].get("annotations") or {}).get(LAST_APPLIED)
-    if who.manager != _KUBECTL or not isinstance(text, str):
-        return False
+    if not isinstance(text, str):
+        return set()
     try:
-        last = decode(text.encode())
         shape = types.shape_of(resource)
-        said, now = fields_of(last, shape), fields_of(live, shape)
+        said = fields_of(decode(text.encode()), shape)
+        return set(said) - differing(fields_of(live, shape), said)
     except (ValueError, TypeError, AttributeError):
-        return False
-    unchanged = set(said) - differing(now, said)
-    return all(path in unchanged for _, paths in clashes for path in paths)
+        return set()
 
 
 def _conflict(clashes: list[tuple[Owner, list[Path]]]) -> errors.Refused:

@@ -204,6 +204,7 @@ def _asked(request: web.BaseRequest, path: str, body: bytes, user: User) -> Requ
         query_string=request.rel_url.raw_query_string,
         protocols=_offered(request),
         agent=request.headers.get("User-Agent", ""),
+        etag=request.headers.get("If-None-Match", ""),
     )
 
 

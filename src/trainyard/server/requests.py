@@ -34,6 +34,8 @@ class Request:
     protocols: tuple[str, ...] | None = None
     agent: str = ""
     """The client's User-Agent: who writes, for managedFields, when he does not say it himself."""
+    etag: str = ""
+    """If-None-Match: the ETags of what the client has already."""
 
     def flag(self, name: str) -> bool:
         """A boolean parameter: given, and not one of Go's words for false."""

@@ -114,7 +114,7 @@ def lines() -> Mapping[str, tuple[str, str]]:
 
 @cache
 def _fields(name: str) -> Mapping[str, Shape]:
-    return dict(_parsed(name, text) for text in lines()[name][1].split(" ") if text)
+    return dict(_parsed(name, text) for text in lines().get(name, ("", ""))[1].split(" ") if text)
 
 
 def _parsed(owner: str, text: str) -> tuple[str, Shape]:
@@ -147,6 +147,8 @@ def _typed(package: str, text: str) -> Shape:
         return Shape(_FORMATS[text], format=text)
     if text == "any":
         return ANY
+    if text[0] == "*":
+        return Shape("any", of=text[1:] if "." in text else f"{package}.{text[1:]}")
     return built_in(text if "." in text else f"{package}.{text}")
 
 

@@ -89,7 +89,7 @@ class Verbs:
             words = {"GET": "get", "HEAD": "head"}
             verb = words.get(request.method, request.method.lower())
             access.must_allow(self._log, request.user, Asked(verb, path=request.path))
-        if (found := discovery.answer(self._registry, request.path)) is None:
+        if (found := discovery.answer(self._registry, request)) is None:
             raise errors.no_such_path()
         if request.method not in ("GET", "HEAD"):
             raise errors.method_not_allowed()
@@ -156,9 +156,10 @@ class Verbs:
         else:
             raise errors.already_exists(resource.plural, resource.group, meta["name"])
         form = lists.form(resource, request, self._now)
-        new = admission.create(resource, obj, self.site(request.user), self._checks)
+        site = self.site(request.user)
+        new = admission.create(resource, obj, site, self._checks)
         body = self.writes.put(resource, new, None, dry=dry_run(request))
-        return Response(form.one(body), 201, warnings=warnings)
+        return Response(form.one(body), 201, warnings=(*warnings, *site.warnings))
 
     def _apply(self, resource: Resource, target: Target, request: Request) -> Answer:
         """An apply of what is not there makes it."""
@@ -192,7 +193,7 @@ class Verbs:
             new = admission.update(resource, obj, old, site, self._checks)
         apply.owned(resource, request.content_type, (old, obj, new), writer)
         body = self.writes.put(resource, new, old, dry=dry_run(request))
-        return Response(form.one(body), warnings=warnings)
+        return Response(form.one(body), warnings=(*warnings, *site.warnings))
 
     def _respond(self, verb: str, resource: Resource, target: Target, request: Request) -> Answer:
         """A question: nothing is stored."""

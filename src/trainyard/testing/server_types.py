@@ -25,7 +25,7 @@ HEAD = """\
 # The types of built-in resources, as Kubernetes {version} has them.
 # Written by `python -m trainyard.testing.server_types`.
 # A type: its name, `@atomic` where it is one value to server-side apply, then `field:type`, with `!` where required.
-# [T] is a list of T, {{T}} a map of T. A type without a dot is of the same package. After `;`: p patch strategy,
+# [T] is a list of T, {{T}} a map of T, *T anything that has that name. A type without a dot is of the same package. After `;`: p patch strategy,
 # k merge key, l kind of list, m keys of the list, t kind of map, e enum, d default.
 """
 _PREFIX = "io.k8s."
@@ -78,10 +78,12 @@ def _type(owner: str, part: Json, schemas: Mapping[str, Json]) -> str:
     if "additionalProperties" in part and isinstance(part["additionalProperties"], dict):
         return f"{{{_type(owner, part['additionalProperties'], schemas)}}}"
     for name in _named(part):
+        package, _, short = name.rpartition(".")
+        written = short if owner.rpartition(".")[0] == package else name.removeprefix(_PREFIX)
         if "properties" in schemas[name]:
-            package, _, short = name.rpartition(".")
-            return short if owner.rpartition(".")[0] == package else name.removeprefix(_PREFIX)
-        return _type(owner, schemas[name], schemas)
+            return written
+        found = _type(owner, schemas[name], schemas)
+        return f"*{written}" if found == "any" else found
     if "oneOf" in part:
         return "int-or-string" if part.get("format") == "int-or-string" else "quantity"
     if part.get("format"):

@@ -294,12 +294,12 @@ def test_a_custom_resource_is_pruned_defaulted_and_checked(cluster: Cluster) -> 
 
 BAD_CRDS: list[tuple[str, dict[str, Any], str]] = [
     ("a name that does not fit", {**crd(), "metadata": {"name": "x"}}, 'must be spec.names.plural+"."+spec.group'),
-    ("a schema that cannot be", crd(schema={"openAPIV3Schema": {"type": "strng"}}), "unknown type 'strng'"),
-    ("a pattern that cannot be", crd(schema={"openAPIV3Schema": {"type": "string", "pattern": "("}}), "no regular"),
+    ("a schema that cannot be", crd(schema={"openAPIV3Schema": {"type": "strng"}}), 'Unsupported value: "strng"'),
+    ("a pattern that cannot be", crd(schema={"openAPIV3Schema": {"type": "object", "pattern": "("}}), "valid regular"),
     ("no storage version", crd(storage=False), "exactly one version marked as storage version"),
     ("no schema", crd(schema={}), "schemas are required"),
     ("a column that cannot be",
-     crd(additionalPrinterColumns=[{"name": "x", "type": "string", "jsonPath": "x"}]), "JSON path"),
+     crd(additionalPrinterColumns=[{"name": "x", "type": "string", "jsonPath": "x"}]), "json path"),
 ]  # fmt: skip
 
 

@@ -130,7 +130,7 @@ def test_all_problems_are_told_at_once(cluster: Cluster) -> None:
     assert no.details is not None
     assert [(cause["field"], cause["reason"]) for cause in no.details["causes"]] == [
         ("metadata.name", "FieldValueInvalid"),
-        ("spec.replicas", "FieldValueInvalid"),
+        ("spec.replicas", "FieldValueTypeInvalid"),
         ("spec.mode", "FieldValueNotSupported"),
     ]
 

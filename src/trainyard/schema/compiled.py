@@ -19,8 +19,7 @@ from trainyard.schema.shaping import EMBEDDED, PRESERVE, RESOURCE_FIELDS, Shape,
 class Schema:
     """A structural schema of a whole object: apiVersion, kind and metadata are always known.
 
-    `empties`: `default` also takes away nulls in maps that may not be there. Raises ValueError when the schema itself is
-    wrong.
+    `empties`: `default` also takes away nulls in maps, where none may be. Raises ValueError when the schema is wrong.
     """
 
     def __init__(self, schema: Json, empties: bool = False) -> None:

@@ -14,7 +14,10 @@ from collections.abc import Callable
 
 _DAY = r"\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])"
 _TIME = r"([01]\d|2[0-4]):[0-5]\d:([0-5]\d|60)(\.\d+)?([zZ]|[+-]([01]\d|2[0-3]):?[0-5]\d)?"
-_UNITS = r"(ns|nano(second)?s?|us|µs|μs|micro(second)?s?|ms|milli(second)?s?|s|sec(ond)?s?|m|min(ute)?s?|h|hrs?|hours?|d|days?|w|wks?|weeks?)"
+_UNITS = (
+    r"(ns|nano(second)?s?|us|µs|μs|micro(second)?s?|ms|milli(second)?s?|s|sec(ond)?s?|m|min(ute)?s?"
+    r"|h|hrs?|hours?|d|days?|w|wks?|weeks?)"
+)
 _LABEL = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
 _HEX = "[0-9a-fA-F]"
 

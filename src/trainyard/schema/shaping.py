@@ -18,10 +18,11 @@ Shape = Callable[[Any], Any]
 PRESERVE = "x-kubernetes-preserve-unknown-fields"
 EMBEDDED = "x-kubernetes-embedded-resource"
 RESOURCE_FIELDS = ("apiVersion", "kind", "metadata")
-METADATA_FIELDS = frozenset(
-    "name generateName namespace selfLink uid resourceVersion generation creationTimestamp deletionTimestamp "
-    "deletionGracePeriodSeconds labels annotations ownerReferences finalizers managedFields".split()
-)
+METADATA_FIELDS = frozenset((
+    *("name", "generateName", "namespace", "selfLink", "uid", "resourceVersion", "generation", "creationTimestamp"),
+    *("deletionTimestamp", "deletionGracePeriodSeconds", "labels", "annotations", "ownerReferences", "finalizers"),
+    "managedFields",
+))  # fmt: skip
 
 
 def compile_prune(schema: Json, resource: bool = False) -> Shape | None:

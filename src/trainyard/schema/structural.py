@@ -47,8 +47,8 @@ def _at_root(schema: Json, path: str) -> Iterator[Problem]:
         yield Problem(f"{path}.type", f"Invalid value: {shown(kind)}: must be object at the root")
     meta = (schema.get("properties") or {}).get("metadata")
     if isinstance(meta, dict) and not (meta.get("properties") or {}).keys() <= {"name", "generateName"}:
-        text = "Forbidden: must not specify anything other than name and generateName, but metadata is implicitly specified"
-        yield Problem(f"{path}.properties[metadata]", text)
+        text = "must not specify anything other than name and generateName, but metadata is implicitly specified"
+        yield Problem(f"{path}.properties[metadata]", f"Forbidden: {text}")
     yield from _structure(schema, path, 0)
 
 
@@ -80,7 +80,7 @@ def _type(schema: Json, path: str, level: int) -> Iterator[Problem]:
         supported = ", ".join(f'"{one}"' for one in TYPES)
         yield Problem(f"{path}.type", f"Unsupported value: {shown(kind)}: supported values: {supported}")
     free = schema.get(INT_OR_STRING) is True or schema.get(PRESERVE) is True
-    if not kind and not free and level:
+    if not kind and not free and level and "$ref" not in schema:
         what = "array items" if path.endswith(".items") else "object fields"
         yield Problem(f"{path}.type", f"Required value: must not be empty for specified {what}")
 

@@ -1,27 +1,31 @@
 """What happens to an object on its way in: it is read, cleaned, defaulted, filled in and checked.
 
 Order, the same for every resource: identity (apiVersion, kind, name, namespace) -> metadata -> prune -> default ->
-schema -> `prepare` and `admit` of the strategy, its check, then the checks that the server was given -> generation.
+schema -> `prepare` and `admit` of the strategy, its check, then the check that the server was given for the kind, or
+else the rules of its definition -> generation.
 A problem of the schema hides the cross-field checks: those may trust the types. A write is not refused for a problem
 that the stored object has already.
 """
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections.abc import Mapping
 from typing import Any
 
 from trainyard.objects import Json, Problem
 from trainyard.schema import Schema
-from trainyard.schema.checks import DEPTH, WORDS, shown
+from trainyard.schema.checks import DEPTH, TYPE_TEXT, WORDS, shown
 from trainyard.schema.compiled import too_deep
 from trainyard.server import errors, metadata
 from trainyard.server.resources import Check, Resource
+from trainyard.server.rules import NOT_CHECKED
 from trainyard.server.same import same
 from trainyard.server.site import Site
 
 Checks = Mapping[tuple[str, str], Check]
+BLOCKING = ("Required value", "Unsupported value", "Too long", "Too many")
 _IDENTITY = ("apiVersion", "kind", "metadata")
 
 
@@ -105,7 +109,7 @@ def update_status(resource: Resource, obj: Json, old: Json) -> Json:
         new = _stored_shape(resource, new)
         # A spec that an older definition let in must not keep its status from being told.
         about_status = [one for one in resource.schema.validate(new) if one.path.startswith("status")]
-        _refuse(resource, new, about_status)
+        _refuse(resource, new, about_status + (resource.rules(new, old) if resource.rules and not about_status else []))
     elif not isinstance(status, dict | None):
         text = f"Invalid value: {shown(status)}: must be {WORDS['object']}"
         _refuse(resource, new, [Problem("status", text)])
@@ -124,19 +128,42 @@ def _stored_shape(resource: Resource, obj: Json) -> Json:
 def _shape(resource: Resource, new: Json, old: Json | None, site: Site, checks: Checks) -> tuple[Json, list[Problem]]:
     new = _stored_shape(resource, new)
     if resource.schema is not None and (found := resource.schema.validate(new)):
-        return new, _made_worse(resource.schema, found, old)
+        found = _made_worse(resource.schema, found, new, old)
+        if found or resource.rules is None:
+            own = (resource.group, resource.kind) in checks
+            return new, found + ([] if own else _ruled(resource, new, old, found))
     resource.prepare(new, old, site)
     resource.admit(new, old, site)
     found = list(resource.check(new, old))
     if check := checks.get((resource.group, resource.kind)):
         found += check(new, old)
+    else:
+        found += _ruled(resource, new, old, found)
     return new, found
 
 
-def _made_worse(schema: Schema, found: list[Problem], old: Json | None) -> list[Problem]:
-    """The problems that this write brings. Those of an object that an older definition let in are not its fault."""
+def _ruled(resource: Resource, new: Json, old: Json | None, found: list[Problem]) -> list[Problem]:
+    """What the rules of a definition say, unless the object is so wrong that they cannot be asked."""
+    if resource.rules is None:
+        return []
+    if any(problem.text.startswith(BLOCKING) or TYPE_TEXT.match(problem.text) for problem in found):
+        return [Problem("", f"Invalid value: null: {NOT_CHECKED}")]
+    return resource.rules(new, old)
+
+
+def _made_worse(schema: Schema, found: list[Problem], new: Json, old: Json | None) -> list[Problem]:
+    """The problems that this write brings. Those of an object that an older definition let in are not its fault.
+
+    What is missing is the fault of whoever writes the object that it is missing from.
+    """
     known = set() if old is None else set(schema.validate(old))
-    return [problem for problem in found if problem not in known]
+
+    def untouched(problem: Problem) -> bool:
+        missing = problem.text.startswith("Required value")
+        place = problem.path.rpartition(".")[0] if missing else problem.path
+        return same(_at(new, place), _at(old, place))
+
+    return [problem for problem in found if problem not in known or not untouched(problem)]
 
 
 def _refuse(resource: Resource, obj: Json, problems: list[Problem]) -> None:
@@ -163,8 +190,11 @@ def _changed(new: Json, old: Json, path: str) -> list[Problem]:
 
 
 def _at(obj: Any, path: str) -> Any:
-    for step in path.split("."):
-        obj = obj.get(step) if isinstance(obj, dict) else None
+    for step in re.findall(r"[^.\[\]]+", path):
+        if isinstance(obj, list):
+            obj = obj[int(step)] if step.isdigit() and int(step) < len(obj) else None
+        else:
+            obj = obj.get(step) if isinstance(obj, dict) else None
     return obj
 
 

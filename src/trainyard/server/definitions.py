@@ -5,22 +5,25 @@ The table follows the log, so a definition serves from the moment its POST is an
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
 
-from trainyard.objects import Json, Problem, condition, decode, encode, with_condition
+from trainyard.objects import Json, decode, encode
 from trainyard.schema import Schema
-from trainyard.schema.checks import shown
-from trainyard.server import scale
+from trainyard.server import cel, naming, scale
 from trainyard.server.jsonpath import compile_path
 from trainyard.server.log import Entry
-from trainyard.server.resources import Column, Registry, Resource, Scaled
+from trainyard.server.resources import Check, Column, Registry, Resource, Scaled
+from trainyard.server.rules import broken, compile_rules
 from trainyard.server.site import Site
 from trainyard.server.tables import age, since, text_of
 
+log = logging.getLogger("trainyard.server")
+
 STORE = "customresourcedefinitions.apiextensions.k8s.io"
-SCOPES = ("Namespaced", "Cluster")
+SCOPES = ("Cluster", "Namespaced")
 
 
 class Definitions:
@@ -43,8 +46,10 @@ class Definitions:
 
 
 def resources_of(crd: Json) -> list[Resource]:
-    """One resource for each served version."""
+    """One resource for each served version; none while another definition has the names."""
     spec = crd["spec"]
+    if naming.refused(crd):
+        return []
     stored = next(version["name"] for version in spec["versions"] if version.get("storage"))
     return [_resource(spec, version, stored) for version in spec["versions"] if version.get("served")]
 
@@ -69,6 +74,7 @@ def _resource(spec: Json, version: Json, stored: str) -> Resource:
         custom=True,
         generation=True,
         schema=_compiled(encode(_open(version))),
+        rules=_ruled(encode(_open(version))),
         document=_open(version),
         prune=spec.get("preserveUnknownFields") is not True,
         fields=_field_reader(fields),
@@ -98,6 +104,12 @@ def _steps(path: str) -> tuple[str, ...]:
 @lru_cache(maxsize=64)
 def _compiled(schema: bytes) -> Schema:
     return Schema(decode(schema), empties=True)
+
+
+@lru_cache(maxsize=64)
+def _ruled(schema: bytes) -> Check | None:
+    tree = compile_rules(decode(schema))
+    return None if tree is None else lambda new, old: list(broken(tree, new, old))
 
 
 def _open(version: Json) -> Json:
@@ -154,91 +166,40 @@ def prepare(new: Json, old: Json | None, site: Site) -> None:
     names.setdefault("singular", names["kind"].lower())
     spec.setdefault("conversion", {"strategy": "None"})
     status = dict(new.get("status") or {})
-    conditions = [one for one in status.get("conditions") or () if isinstance(one, dict)]
-    for kind, reason, message in (
-        ("NamesAccepted", "NoConflicts", "no conflicts found"),
-        ("Established", "InitialNamesAccepted", "the initial names have been accepted"),
-    ):
-        if condition(conditions, kind) is None:
-            conditions = with_condition(conditions, kind, True, reason, message, site.now)
     stored = [version["name"] for version in spec["versions"] if version.get("storage")]
     kept = [name for name in status.get("storedVersions") or () if isinstance(name, str)]
     new["status"] = {
         **status,
-        "conditions": conditions,
-        "acceptedNames": names,
+        **naming.judged(new, site),
         "storedVersions": list(dict.fromkeys([*kept, *stored])),
     }
 
 
-def check(new: Json, old: Json | None) -> list[Problem]:
-    """Cross-field rules of a definition, and whether its schemas can be compiled."""
-    spec, names = new["spec"], new["spec"]["names"]
-    found: list[Problem] = []
-    expected = f"{names['plural']}.{spec['group']}"
-    if new["metadata"].get("name") != expected:
-        name = new["metadata"].get("name")
-        text = f'Invalid value: {shown(name)}: must be spec.names.plural+"."+spec.group, that is {expected}'
-        found.append(Problem("metadata.name", text))
-    stored = [version["name"] for version in spec["versions"] if version.get("storage")]
-    if len(stored) != 1:
-        found.append(Problem("spec.versions", "Invalid value: must have exactly one version marked as storage version"))
-    for index, version in enumerate(spec["versions"]):
-        found += _version_problems(version, f"spec.versions[{index}]")
-    if old is not None:
-        for path in ("scope", "group"):
-            if old["spec"].get(path) != spec.get(path):
-                found.append(Problem(f"spec.{path}", f"Invalid value: {shown(spec.get(path))}: field is immutable"))
-    return found
-
-
-def _version_problems(version: Json, path: str) -> list[Problem]:
-    found: list[Problem] = []
-    if "openAPIV3Schema" not in (version.get("schema") or {}):
-        found.append(Problem(f"{path}.schema.openAPIV3Schema", "Required value: schemas are required"))
-    try:
-        _compiled(encode(_open(version)))
-    except ValueError as error:
-        found.append(Problem(f"{path}.schema.openAPIV3Schema", f"Invalid value: {error}"))
-    found += _scale_problems(version, f"{path}.subresources.scale")
-    for word in ("additionalPrinterColumns", "selectableFields"):
-        for index, one in enumerate(version.get(word) or ()):
-            try:
-                compile_path(one["jsonPath"])
-            except ValueError as error:
-                found.append(Problem(f"{path}.{word}[{index}].jsonPath", f"Invalid value: {error}"))
-    return found
-
-
-def _scale_problems(version: Json, path: str) -> list[Problem]:
-    paths = (version.get("subresources") or {}).get("scale")
-    if paths is None:
-        return []
-    if not isinstance(paths, dict):
-        return [Problem(path, f"Invalid value: {shown(paths)}: must be an object")]
-    found = []
-    for name, start, needed in (
-        ("specReplicasPath", ".spec.", True),
-        ("statusReplicasPath", ".status.", True),
-        ("labelSelectorPath", "", False),
-    ):
-        given = paths.get(name)
-        if not given and needed:
-            found.append(Problem(f"{path}.{name}", "Required value"))
-        elif given and not (isinstance(given, str) and given.startswith(start or (".spec.", ".status."))):
-            text = f"should be a json path under {start.rstrip('.') or '.status or .spec'}"
-            found.append(Problem(f"{path}.{name}", f"Invalid value: {shown(given)}: {text}"))
-    return found
+def admit(new: Json, old: Json | None, site: Site) -> None:
+    """Rules that nobody can read are said, once for each definition."""
+    if not cel.present() and any(_has_rules(_open(version)) for version in new["spec"]["versions"]):
+        name = new["metadata"].get("name", "")
+        text = f"{name}: its rules (x-kubernetes-validations) are not checked: install the engine, trainyard[local]"
+        site.warnings.append(text)
+        log.warning("%s", text)
 
 
 def fields(obj: Json) -> Mapping[str, str]:
     return {"status.phase": "Terminating" if "deletionTimestamp" in obj["metadata"] else ""}
 
 
+def _has_rules(schema: Json) -> bool:
+    try:
+        return compile_rules(schema) is not None
+    except (AttributeError, TypeError, KeyError, RecursionError):
+        return False
+
+
 _STRING = {"type": "string"}
-_STRINGS = {"type": "array", "items": _STRING}
 _FREE = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 _LABEL = {"type": "string", "pattern": "^[a-z]([-a-z0-9]*[a-z0-9])?$", "maxLength": 63}
+_KIND = {"type": "string", "pattern": "^[A-Za-z]([-A-Za-z0-9]*[A-Za-z0-9])?$", "maxLength": 63}
+_LABELS = {"type": "array", "items": _LABEL}
 _GROUP = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)+$"
 _PATHS: Json = {
     "type": "array",
@@ -271,18 +232,15 @@ SCHEMA = Schema({
                     "properties": {
                         "plural": _LABEL,
                         "singular": _LABEL,
-                        "kind": {"type": "string", "pattern": "^[A-Z][A-Za-z0-9]*$", "maxLength": 63},
-                        "listKind": _STRING,
-                        "shortNames": _STRINGS,
-                        "categories": _STRINGS,
+                        "kind": _KIND,
+                        "listKind": _KIND,
+                        "shortNames": _LABELS,
+                        "categories": _LABELS,
                     },
                 },
                 "versions": {
                     "type": "array",
-                    "minItems": 1,
                     "maxItems": 50,
-                    "x-kubernetes-list-type": "map",
-                    "x-kubernetes-list-map-keys": ["name"],
                     "items": {
                         "type": "object",
                         "required": ["name", "served", "storage"],

@@ -96,6 +96,8 @@ class Resource:
     admit: Callable[[Json, Json | None, Site], None] = nothing
     """What depends on who writes and what else there is. Raises Refused 403, or adds to `new` what a cluster adds."""
     check: Check = no_problems
+    rules: Check | None = None
+    """The rules of a definition (CEL). A function that the server was given for the kind is asked instead."""
     fields: Callable[[Json], Mapping[str, str]] = no_fields
     """What field selectors may ask for, beside metadata.name and metadata.namespace."""
     field_names: tuple[str, ...] = ()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from trainyard.objects import Json, Key, decode
 from trainyard.server.log import Entry, Log
@@ -53,6 +53,8 @@ class Site:
     log: Log
     user: User
     reachable: bool = False
+    warnings: list[str] = field(default_factory=list)
+    """What the person who writes should hear although the write is accepted."""
 
     def get(self, store: str, namespace: str, name: str) -> Json | None:
         """An object as it is stored, None when there is none."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainyard.server import definitions
+from trainyard.server import definitions, examining
 from trainyard.server.resources import Column, Resource
 from trainyard.server.tables import NAME
 
@@ -18,7 +18,8 @@ RESOURCES = (
         generation=True,
         schema=definitions.SCHEMA,
         prepare=definitions.prepare,
-        check=definitions.check,
+        admit=definitions.admit,
+        check=examining.check,
         fields=definitions.fields,
         columns=(NAME, Column("Created At", lambda obj, now: obj["metadata"].get("creationTimestamp"))),
     ),

@@ -2,15 +2,19 @@
 
 The folder of the cluster NAME is $XDG_STATE_HOME/trainyard/NAME (or ~/.local/state/...), for this user alone:
 
+    state/        all that the cluster has (state.py): it stays when the cluster is stopped or killed
+    aside/TIME/   a state that somebody wanted out of the way, as it was
+    merged        the kubeconfigs of the person's own that this cluster was written into (merging.py)
     turn          held by whoever starts or stops it: two `up`, or an `up` and a `down`, take turns
     lock          held by the daemon as long as it lives, and nothing else says that it does; its process id is in it
     cluster.json  what is true of the cluster; written when it is ready, gone when it stops
-    kubeconfig    for kubectl and for our own words
+    kubeconfig    for kubectl and for our own words; it stays, too, and holds again when the cluster is up again
     daemon.log    what the daemon said, and .1 what the one before it said
 
 Rules:
 - The lock is taken by the starter and handed to the daemon, so there is no moment in which nobody holds it.
 - A process id is believed only while the lock is held.
+- A state is removed by nobody but `delete`, which is asked for by name, and says what goes.
 - Nothing heavy is loaded here: `trainyard status` must be quick.
 """
 
@@ -22,6 +26,7 @@ import fcntl
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -63,7 +68,7 @@ def state_folder() -> Path:
 def names() -> list[str]:
     """The clusters that have a state folder, up or not."""
     with contextlib.suppress(OSError, BackgroundError):
-        return sorted(path.name for path in state_folder().iterdir() if NAME.fullmatch(path.name))
+        return sorted(path.name for path in state_folder().iterdir() if NAME.fullmatch(path.name) and path.is_dir())
     return []
 
 
@@ -79,6 +84,15 @@ class Background:
     @property
     def kubeconfig(self) -> Path:
         return self.folder / "kubeconfig"
+
+    @property
+    def state(self) -> Path:
+        return self.folder / "state"
+
+    @property
+    def context(self) -> str:
+        """What the cluster is called in a kubeconfig."""
+        return f"trainyard-{self.name}"
 
     @property
     def log(self) -> Path:
@@ -111,16 +125,37 @@ class Background:
             return None
         return found if isinstance(found, dict) else None
 
+    def merged(self) -> list[Path]:
+        """The kubeconfigs of the person's own that it was written into."""
+        with contextlib.suppress(OSError, UnicodeDecodeError):
+            return [Path(line) for line in (self.folder / "merged").read_text().splitlines() if line]
+        return []
+
+    def remember(self, kubeconfig: Path) -> None:
+        """It was written into that one."""
+        known = self.merged()
+        if kubeconfig not in known:
+            lines = "".join(f"{path}\n" for path in [*known, kubeconfig])
+            early = self.folder / "merged.new"
+            early.write_text(lines)
+            early.chmod(0o600)
+            early.replace(self.folder / "merged")
+
     # --- up
 
-    def start(self, options: dict[str, Any], say: Say) -> bool:
-        """Bring it up, and return when it is ready; False when it was up already. Raises BackgroundError."""
+    def start(self, options: dict[str, Any], say: Say, fresh: bool = False) -> bool:
+        """Bring it up, and return when it is ready; False when it was up already. Raises BackgroundError. `fresh`: with
+        nothing of what it had, which is put aside."""
         with self._turn():
             if self.facts() is not None:
+                if fresh:
+                    raise BackgroundError(f"the cluster {self.name} is up; stop it first: {self.word('down')}")
                 return False
             lock = self._lock(say)
             try:
                 self._clean()
+                if fresh and self.state.exists():
+                    say(f"what it had is put aside, as it was: {self._put_aside()}")
                 self._spawn(lock, options, say)
             except OSError as error:
                 raise _unusable(self.folder, error) from None
@@ -187,6 +222,28 @@ class Background:
             self._clean()
             return was
 
+    def delete(self, say: Say) -> bool:
+        """After `stop`: remove all that it had; False when there is nothing."""
+        if not self.folder.is_dir():
+            return False
+        with self._turn():
+            lock = self._lock(say)
+            try:
+                shutil.rmtree(self.folder)
+            except OSError as error:
+                raise BackgroundError(f"{error.filename}: {(error.strerror or str(error)).lower()}") from None
+            finally:
+                os.close(lock)
+        return True
+
+    def _put_aside(self) -> Path:
+        place = self.folder / "aside" / time.strftime("%Y%m%dT%H%M%S")
+        while place.exists():
+            place = place.with_name(f"{place.name}+")
+        place.parent.mkdir(mode=0o700, exist_ok=True)
+        self.state.rename(place)
+        return place
+
     def _ended(self, number: int, seconds: float) -> bool:
         """Send the daemon a signal; True when it has ended in that time."""
         self._send(number)
@@ -221,8 +278,7 @@ class Background:
 
     def _clean(self) -> None:
         """Take away what a cluster that is not there any more has left; the hub of a killed one may still be at it."""
-        for path in (self.folder / "cluster.json", self.kubeconfig):
-            path.unlink(missing_ok=True)
+        (self.folder / "cluster.json").unlink(missing_ok=True)
         until = time.monotonic() + KILLED
         sweep(self.folder)
         while list(self.folder.glob(f"{PREFIX}*")) and time.monotonic() < until:
@@ -231,6 +287,17 @@ class Background:
 
     @contextlib.contextmanager
     def _turn(self) -> Iterator[None]:
+        turn = self._taken()
+        while not _is_at(turn, self.folder / "turn"):  # whoever had it has removed the folder
+            os.close(turn)
+            turn = self._taken()
+        try:
+            yield
+        finally:
+            os.close(turn)
+
+    def _taken(self) -> int:
+        """The turn, held by us."""
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             if self.folder.is_symlink() or self.folder.stat().st_uid != os.getuid():
@@ -243,13 +310,22 @@ class Background:
             raise _unusable(self.folder, error) from None
         try:
             fcntl.flock(turn, fcntl.LOCK_EX)
-            yield
-        finally:
+        except BaseException:
             os.close(turn)
+            raise
+        return turn
 
     def word(self, verb: str) -> str:
         """The command about this cluster, as a person types it."""
         return f"trainyard {verb}" if self.name == "default" else f"trainyard {verb} --name {self.name}"
+
+
+def _is_at(fd: int, path: Path) -> bool:
+    """Whether that open file still is the one with that name."""
+    try:
+        return os.path.samestat(os.fstat(fd), path.lstat())
+    except OSError:
+        return False
 
 
 def _held(lock: int, seconds: float) -> bool:

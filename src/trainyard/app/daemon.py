@@ -31,6 +31,7 @@ from trainyard.client import ApiError
 from trainyard.node import NodeError
 from trainyard.objects import encode, format_time
 from trainyard.objects.manifest import ManifestError
+from trainyard.server import DiskError, NotWritten
 
 log = logging.getLogger("trainyard.daemon")
 
@@ -74,11 +75,12 @@ async def serve(folder: Path, words: dict[str, Any], mouth: Mouth) -> int:
     signals = Signals()
     cluster: LocalCluster | None = None
     try:
+        again = (folder / "state").exists()
         cluster = LocalCluster(options(folder, words, mouth))
         if not await _unless(signals.stop, mouth.deserted, cluster.start()):
             return 1
-        cluster.write_kubeconfig(folder / "kubeconfig")
-        _write_facts(folder, cluster)
+        cluster.write_kubeconfig(folder / "kubeconfig", f"trainyard-{folder.name}")
+        _write_facts(folder, cluster, again)
         mouth.tell(ready=True)
         if mouth.deserted.is_set():
             return 1
@@ -89,12 +91,15 @@ async def serve(folder: Path, words: dict[str, Any], mouth: Mouth) -> int:
     except (ManifestError, ConfigError) as error:
         mouth.tell(failed="\n".join(map(str, error.problems)), code=2)
         return 2
-    except (OSError, ApiError, NodeError) as error:
+    except DiskError as error:
+        fix = f"\nTo put it aside and start anew: {_word('up --fresh', folder.name)}" if error.spoilt else ""
+        mouth.tell(failed=f"{error}{fix}", code=3)
+        return 3
+    except (OSError, ApiError, NodeError, NotWritten) as error:
         mouth.tell(failed=f"cannot run here: {in_words(error)}", code=3)
         return 3
     finally:
-        for name in ("cluster.json", "kubeconfig"):
-            (folder / name).unlink(missing_ok=True)
+        (folder / "cluster.json").unlink(missing_ok=True)
         if cluster is not None and not await _unless(signals.kill, signals.kill, cluster.stop()):
             await cluster.stop(kill=True)
 
@@ -109,17 +114,22 @@ def options(folder: Path, words: dict[str, Any], mouth: Mouth) -> Options:
         config=read_config(Path(words["config"]) if words["config"] else None, mouth.say),
         say=mouth.say,
         operator=words.get("operator", True),
-        state=folder,
+        home=folder / "state",
     )
 
 
-def _write_facts(folder: Path, cluster: LocalCluster) -> None:
+def _word(verb: str, name: str) -> str:
+    return f"trainyard {verb}" if name == "default" else f"trainyard {verb} --name {name}"
+
+
+def _write_facts(folder: Path, cluster: LocalCluster, again: bool) -> None:
     facts = {
         "pid": os.getpid(),
         "since": format_time(time.time()),
         "network": cluster.network,
         "server": cluster.server.tls_url,
         "folder": str(cluster.folder),
+        "again": again,
     }
     fresh = folder / "cluster.json.new"
     fresh.write_text(json.dumps(facts))

@@ -39,6 +39,12 @@ class Folder:
         os.close(self._lock)
 
 
+def private(folder: Path) -> None:
+    """Make the folder, if it is not there, for this user alone. Raises OSError."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    folder.chmod(0o700)
+
+
 def _locked(path: Path) -> int:
     """Held before it has the name that `sweep` looks for."""
     early = path / f"{_LOCK}.new"

@@ -4,7 +4,8 @@
         await cluster.api.create(...)
 
 Rules:
-- Loopback only, free ports, a random token. What is on disk lies in one private folder, removed at the end.
+- Loopback only, free ports, a random token. What is on disk lies in one private folder, removed at the end; with a
+  `home` (state.py) all of it stays there instead, and the next cluster with that home goes on where this one was.
 - Two doors: plain HTTP for the parts in here, TLS with a certificate of this cluster for kubectl and pods.
 - Nobody in here has a shorter way than the API: each part is a client like any other.
 - The order of the end is the reverse of the start: first those who make pods, then the pods, then the server.
@@ -16,12 +17,14 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import errno
 import os
 import secrets
 import ssl
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -32,12 +35,14 @@ import yaml
 from trainyard import kinds
 from trainyard.app.config import shipped
 from trainyard.app.folder import Folder
+from trainyard.app.state import State
 from trainyard.client import AlreadyExists, Api
 from trainyard.control import Operator
 from trainyard.core import Config
 from trainyard.node import Images, Node
 from trainyard.objects import GVK, Json
 from trainyard.server import Authority, Server
+from trainyard.server.certificates import write
 from trainyard.workloads import Workloads
 
 CRD = GVK("apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions")
@@ -57,22 +62,24 @@ class Options:
     say: Callable[[str], None] = print
     operator: bool = True  # without one nobody decides anything: `trainyard operator` may
     state: Path | None = None  # where the private folder is made; the system's temporary folder by default
+    home: Path | None = None  # keep everything there instead
 
 
 class LocalCluster:
-    """Start with `await start()`, end with `await stop()`, or use `async with`."""
+    """Start with `await start()`, end with `await stop()`, or use `async with`. With a home: raises DiskError."""
 
     def __init__(self, options: Options, now: Callable[[], float] = time.time) -> None:
         self._options = options
         self._now = now
-        self._folder: Folder | None = None
+        self._folder: Folder | State | None = None
+        self._state = State(options.home, options.say) if options.home else None
         self._operator: Operator | None = None
         self._workloads: Workloads | None = None
         self._images: Images | None = None
         self._node: Node | None = None
-        self.token = secrets.token_urlsafe(32)
+        self.token = self._state.token if self._state else secrets.token_urlsafe(32)
         self.root_ca = ""
-        self.server = Server(_checks(), self.token, now)
+        self.server = Server(_checks(), self.token, now, self._state.log if self._state else None)
         self._api: Api | None = None
 
     @property
@@ -109,16 +116,18 @@ class LocalCluster:
         """Everything is up, and the kinds are served, when this returns."""
         options = self._options
         self._images = Images(catalogues(options.images), options.cache or cache_folder(), options.say)
-        self._folder = Folder(options.state)
+        self._folder = self._state or Folder(options.state)
         # Certificates take a while, most of it to load the library: meanwhile the rest of the server starts.
-        made = asyncio.create_task(asyncio.to_thread(_certified, self._folder.path))
+        made = asyncio.create_task(
+            asyncio.to_thread(self._state.certified if self._state else partial(_certified, self._folder.path))
+        )
         try:
             await self.server.start()
             self._api = api = Api(self.server.url, self.token)
             await self._install()
         finally:
             context, self.root_ca = await made
-        await self.server.start_tls(context)
+        await self._open_door(context)
         self._node = Node(
             api,
             self._folder.path,
@@ -134,10 +143,29 @@ class LocalCluster:
         parts = [self._node.start(), self._workloads.start(), *([self.start_operator()] if options.operator else [])]
         await asyncio.gather(*parts)
 
+    async def _open_door(self, context: ssl.SSLContext) -> None:
+        """TLS, at the port of the life before where there was one and it is free."""
+        state = self._state
+        try:
+            await self.server.start_tls(context, port=state.port if state else 0)
+        except OSError as error:
+            if state is None or not state.port or error.errno not in (errno.EADDRINUSE, errno.EACCES):
+                raise
+            await self.server.start_tls(context)
+            text = f"port {state.port} is taken by another program, so the API server has another one"
+            self._options.say(f"{text}; a kubeconfig written before no longer finds it")
+        if state is not None:
+            state.keep_port(_address(self.server.tls_url)[1])
+
     async def _install(self) -> None:
-        """What a cluster has from the beginning: our kinds."""
+        """What a cluster has from the beginning: our kinds. Where they are there already, as this program has them."""
         for kind in kinds.ALL:
-            await self.api.create(CRD, "", kinds.crd(kind))
+            definition = kinds.crd(kind)
+            try:
+                await self.api.create(CRD, "", definition)
+            except AlreadyExists:
+                ours = {"metadata": {"labels": definition["metadata"].get("labels")}, "spec": definition["spec"]}
+                await self.api.patch(CRD, "", definition["metadata"]["name"], ours)
 
     async def namespace(self, name: str) -> None:
         """Make a namespace, if it is not there."""
@@ -174,6 +202,8 @@ class LocalCluster:
             if self._folder is not None:
                 end.callback(self._folder.close, keep)
                 self._folder = None
+            elif self._state is not None:
+                end.callback(self._state.close)
             end.push_async_callback(self.server.stop)
             if self._api is not None:
                 end.push_async_callback(self._api.close)
@@ -183,17 +213,15 @@ class LocalCluster:
                 end.push_async_callback(self._images.close)
             end.push_async_callback(self.stop_controllers)
 
-    def write_kubeconfig(self, path: Path | None = None) -> Path:
+    def write_kubeconfig(self, path: Path | None = None, name: str = "trainyard") -> Path:
         """A file that kubectl takes, for this user only; in the private folder unless `path` says where."""
         path = path or self.folder / "kubeconfig"
-        text = yaml.safe_dump(kubeconfig(self.server.tls_url, self.token, self.root_ca), sort_keys=False)
-        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "w") as file:
-            file.write(text)
+        text = yaml.safe_dump(kubeconfig(self.server.tls_url, self.token, self.root_ca, name), sort_keys=False)
+        write(path, text.encode())
         return path
 
 
-def kubeconfig(url: str, token: str, root_ca: str) -> Json:
-    name = "trainyard"
+def kubeconfig(url: str, token: str, root_ca: str, name: str = "trainyard") -> Json:
     trusted = base64.b64encode(root_ca.encode()).decode()
     return {
         "apiVersion": "v1",

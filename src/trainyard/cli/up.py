@@ -5,30 +5,36 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+from pathlib import Path
 from typing import Any
 
 import click
 
 from trainyard.app.background import Background, BackgroundError
+from trainyard.app.kubeconfig import KubeconfigError
 from trainyard.cli import options
-from trainyard.cli.codes import BAD, INTERRUPTED
+from trainyard.cli.codes import BAD, CANNOT, INTERRUPTED
 from trainyard.objects.manifest import ManifestError
 
 
 @click.command()
 @click.option("--name", default="default", show_default=True, help="Which one: there may be several.")
+@click.option("--fresh", is_flag=True, help="Start with nothing: what the cluster had is put aside.")
+@click.option("--merge-kubeconfig", is_flag=True, help="Write it into $KUBECONFIG or ~/.kube/config, too.")
 @click.option("--no-operator", is_flag=True, hidden=True, help="For `trainyard operator`, which then serves it.")
 @options.machine
-def up(name: str, **words: Any) -> None:
+def up(name: str, fresh: bool, merge_kubeconfig: bool, **words: Any) -> None:
     """Start a cluster on this machine that stays: `trainyard up`, `trainyard submit FILE`, `trainyard down`.
 
-    stdout has the one line that a shell needs: eval "$(trainyard up)" makes kubectl work. A cluster that is up already
-    stays as it is.
+    It goes on where `down` has stopped it. stdout has the one line that a shell needs: eval "$(trainyard up)" makes
+    kubectl work. A cluster that is up already stays as it is.
     """
     try:
         cluster = Background(name)
-        fresh = cluster.start(_absolute(words), lambda text: click.echo(text, err=True))
-        _report(cluster, fresh)
+        target = _target() if merge_kubeconfig else None
+        started = cluster.start(_absolute(words), lambda text: click.echo(text, err=True), fresh)
+        _report(cluster, started)
+        _merge(cluster, target)
     except ManifestError as error:
         for problem in error.problems:
             click.echo(str(problem), err=True)
@@ -36,6 +42,9 @@ def up(name: str, **words: Any) -> None:
     except BackgroundError as error:
         click.echo(str(error), err=True)
         sys.exit(error.code)
+    except KubeconfigError as error:
+        click.echo(str(error), err=True)
+        sys.exit(CANNOT)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
 
@@ -52,12 +61,42 @@ def _absolute(words: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _report(cluster: Background, fresh: bool) -> None:
+def _target() -> Path:
+    """The person's own kubeconfig. One that cannot be written into is found out before anything starts."""
+    from trainyard.app import merging
+
+    path = merging.own()
+    merging.must_be_whole(path)
+    return path
+
+
+def _merge(cluster: Background, target: Path | None) -> None:
+    """Into the file that is asked for, and into those it was written into before: it may have another port now."""
+    known = cluster.merged()
+    for path in [*known, *([target] if target and target not in known else [])]:
+        from trainyard.app import merging
+
+        try:
+            if path == target or path.exists():
+                merging.merge(path, cluster.kubeconfig, cluster.context)
+        except KubeconfigError as error:
+            if path == target:
+                raise
+            click.echo(str(error), err=True)
+    if target is not None:
+        cluster.remember(target)
+        click.echo(f"In {target} it is the context {cluster.context}: kubectl --context {cluster.context}", err=True)
+
+
+def _report(cluster: Background, started: bool) -> None:
     facts = cluster.facts() or {}
-    state = "is up" if fresh else f"is up already, since {facts.get('since', 'a moment ago')}"
+    state = "is up" if started else f"is up already, since {facts.get('since', 'a moment ago')}"
     which = "The cluster" if cluster.name == "default" else f"The cluster {cluster.name}"
-    click.echo(f"{which} {state} (network: {facts.get('network', 'unknown')}; log: {cluster.log}).", err=True)
+    again = ", where it was stopped" if started and facts.get("again") else ""
+    click.echo(f"{which} {state}{again} (network: {facts.get('network', 'unknown')}; log: {cluster.log}).", err=True)
     click.echo("For kubectl, and for words about this cluster where $KUBECONFIG names another:", err=True)
     click.echo(f"export KUBECONFIG={shlex.quote(str(cluster.kubeconfig))}")
     click.echo("Next: trainyard submit FILE, get, logs -f JOB, why JOB.", err=True)
-    click.echo(f"Stop it: {cluster.word('down')}. Its jobs live in memory and go with it.", err=True)
+    click.echo(
+        f"Stop it: {cluster.word('down')}. It keeps what it has; {cluster.word('up')} goes on with it.", err=True
+    )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import shutil
 import time
 from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
@@ -34,6 +35,7 @@ log = logging.getLogger(__name__)
 _SLACK = 5.0  # seconds for the dying of what was killed
 _HEARTBEAT = 300.0  # seconds between two times that a Node says that it is there; its lease says so more often
 _AGAIN = 1.0
+_LAST_WORDS = 2.0  # seconds for the statuses of what has ended before the node does
 _NETWORKS: dict[str, type[Network]] = {"namespace": NamespaceNetwork, "shared": SharedNetwork}
 
 
@@ -72,6 +74,7 @@ class Node:
         self._watches: list[asyncio.Task[None]] = []
         self._chores: set[asyncio.Task[None]] = set()
         self._house: House | None = None
+        self._swept = False
         self._leaving = False
         self._renewing: asyncio.Task[None] | None = None
 
@@ -130,6 +133,8 @@ class Node:
         house = self._house
         if house is None:
             return
+        if told := [task for one in self._running.values() if (task := one.writing)]:
+            await asyncio.wait(told, timeout=0.0 if kill else _LAST_WORDS)  # what ended by itself is not told otherwise
         house.closing = True
         for watch in self._watches:
             watch.cancel()
@@ -287,6 +292,11 @@ class Node:
 
     def _pods(self, pods: list[Json]) -> None:
         present = {uid_of(pod) for pod in pods}
+        if not self._swept:
+            self._swept = True
+            there = (self._state / "pods").glob("*")  # some of pods that have gone since a former life
+            gone = [folder for folder in there if folder.name.rpartition("_")[2] not in present]
+            self._chore(asyncio.to_thread(_remove, gone))
         for uid, one in list(self._running.items()):
             if uid not in present:
                 one.vanished()
@@ -308,6 +318,8 @@ class Node:
                 self._adapt()  # a Service that is also this pod's name is the pod's from now on
         elif self._house and pod["metadata"].get("deletionGracePeriodSeconds"):
             self._chore(self._cluster.forget(pod))  # it had ended, and then the life before ours was killed
+        elif self._house and (one := Running(self._house, pod, self._gone)).remember():
+            self._running[one.uid] = one
 
     def _gone(self, one: Running) -> None:
         self._running.pop(one.uid, None)
@@ -339,6 +351,11 @@ class Node:
             if (namespace_of(one.pod), name_of(one.pod)) == (namespace, pod):
                 return one
         raise Refused(404, f"pod {namespace}/{pod} is not on this node")
+
+
+def _remove(folders: list[Path]) -> None:
+    for folder in folders:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 async def _probe(sandbox: Sandbox, folder: Path, proven: asyncio.Future[int]) -> None:

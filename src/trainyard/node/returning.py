@@ -4,13 +4,14 @@ Rules:
 - A container that ran then is lost: its process died with the life that had started it. It has ended with 137, and the
   pod's restartPolicy says whether it runs again. So nothing that may run once is run twice.
 - A container that had ended stays ended, and one that waited for its next start waits on.
+- Of a pod that had ended nothing begins any more; it is known for its logs.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from trainyard.node.lifecycle import At, Container, Pod, Run
+from trainyard.node.lifecycle import OVER, At, Container, Pod, Run
 from trainyard.objects import Json, parse_time
 
 LOST = ("ContainerStatusUnknown", "the process was lost when its node stopped or was killed")
@@ -31,6 +32,14 @@ def returned(life: Pod, status: Json) -> tuple[Pod, tuple[str, ...]]:
     began = parse_time(status.get("startTime"))
     life = replace(life, containers=found, began=life.began if began is None else began)
     return life, tuple(one.name for one in found if one.at is At.RUNNING)
+
+
+def ended(life: Pod, status: Json) -> Pod:
+    """The lifecycle of a pod whose phase says that it has ended."""
+    life, _ = returned(life, status)
+    return replace(
+        life, containers=tuple(one if one.at in OVER else replace(one, at=At.DROPPED) for one in life.containers)
+    )
 
 
 def _container(one: Container, said: Json) -> Container:

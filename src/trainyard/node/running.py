@@ -22,7 +22,7 @@ from trainyard.node.kubelet import Log, Refused
 from trainyard.node.lifecycle import Blocked, Cancel, Dropped, Ended, Over, Signal, Start, Started, Stop, Tick, Wake
 from trainyard.node.names import peer_of
 from trainyard.node.pods import containers
-from trainyard.node.returning import LOST, returned
+from trainyard.node.returning import LOST, ended, returned
 from trainyard.node.sandbox import Failed, SandboxError
 from trainyard.node.starting import House, Starter
 from trainyard.node.volumes import Hopeless
@@ -58,6 +58,18 @@ class Running:
         self._leaving = False
 
     # What the node tells.
+
+    def remember(self) -> bool:
+        """Instead of `begin`, for a pod that ended in a former life: it is known for its logs. Are there any?"""
+        self.life = ended(_life(self.pod), self.pod.get("status") or {})
+        self.over.set()
+        self.told.set()
+        return (self.folder / "logs").is_dir()
+
+    @property
+    def writing(self) -> asyncio.Task[None] | None:
+        """The write of a status that is under way."""
+        return self._writing if self._writing and not self._writing.done() else None
 
     def begin(self) -> None:
         self.address = self.house.network.allot(self.pod)

@@ -63,12 +63,7 @@ class Authority:
         self, folder: Path, names: Sequence[str] = NAMES, addresses: Sequence[str] = ADDRESSES
     ) -> ssl.SSLContext:
         """What a server with these names and addresses listens with. Its certificate and key are files in `folder`."""
-        certificate, key = self.server("trainyard-apiserver", names, addresses).write(folder / "apiserver")
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.minimum_version = ssl.TLSVersion.TLSv1_2
-        context.set_alpn_protocols(["http/1.1"])
-        context.load_cert_chain(certificate, key)
-        return context
+        return listening(*self.server("trainyard-apiserver", names, addresses).write(folder / "apiserver"))
 
     def server(self, common: str, names: Sequence[str] = NAMES, addresses: Sequence[str] = ADDRESSES) -> Certificate:
         """For what listens under these names and addresses."""
@@ -114,6 +109,15 @@ class Certificate:
         write(chain, self.chain)
         write(key, self.key)
         return chain, key
+
+
+def listening(chain: Path, key: Path) -> ssl.SSLContext:
+    """What a server listens with that has this certificate and key. Raises OSError."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_alpn_protocols(["http/1.1"])
+    context.load_cert_chain(chain, key)
+    return context
 
 
 def private(key: EllipticCurvePrivateKey) -> bytes:

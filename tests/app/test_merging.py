@@ -1,0 +1,174 @@
+"""A cluster in a person's own kubeconfig: all else in it stays, and a file that is none is left alone."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from trainyard.app.kubeconfig import KubeconfigError, read
+from trainyard.app.local import kubeconfig
+from trainyard.app.merging import merge, must_be_whole, own, remove
+
+NAME = "trainyard-default"
+PERSONS = """\
+apiVersion: v1
+kind: Config
+current-context: work
+preferences: {colors: true}
+x-future: &here [1, 0o17, on, "on", 2026-01-01, ~]
+clusters:
+- name: work
+  cluster:
+    server: https://work.example:6443
+    insecure-skip-tls-verify: true
+    x-strange: *here
+users:
+- {name: ann, user: {token: 0123, exec: {command: login, args: ['a b', "c"], env: null}}}
+contexts:
+- context: {cluster: work, user: ann, namespace: on}
+  name: work
+extensions: []
+"""
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    path = tmp_path / "source"
+    path.write_text(yaml.safe_dump(kubeconfig("https://127.0.0.1:4444", "secret-token", "PEM", NAME)))
+    return path
+
+
+def known(path: Path) -> object:
+    """What a YAML reader sees, with each scalar as it is written."""
+    found = yaml.load(path.read_text(), Loader=yaml.BaseLoader)  # noqa: S506  (makes texts and nothing else)
+    for section in ("clusters", "users", "contexts"):
+        found[section] = [one for one in found[section] if one["name"] != NAME]
+    return found
+
+
+def test_all_that_is_not_ours_stays_as_it_was_written(tmp_path: Path, source: Path) -> None:
+    path = tmp_path / "config"
+    path.write_text(PERSONS)
+    before = known(path)
+    merge(path, source, NAME)
+    assert known(path) == before
+    text = path.read_text()
+    for part in ("0o17, on,", '"on"', "2026-01-01", "token: 0123", "namespace: on", "'a b'", "*"):
+        assert part in text, part
+    assert read([path]).server == "https://work.example:6443", "the current context is another one now"
+    ours = read([path], NAME)
+    assert (ours.server, ours.token, ours.ca, ours.namespace) == (
+        "https://127.0.0.1:4444",
+        "secret-token",
+        b"PEM",
+        "default",
+    )
+    merge(path, source, NAME)
+    assert path.read_text() == text
+    assert remove(path, NAME) and not remove(path, NAME)
+    assert known(path) == before and NAME not in path.read_text()
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.dictionaries(
+        st.text(min_size=1, max_size=8),
+        st.recursive(st.none() | st.booleans() | st.integers() | st.text(), lambda one: st.lists(one, max_size=3)),
+        max_size=5,
+    )
+)
+def test_whatever_else_is_in_a_file_is_there_afterwards(more: dict[str, object]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        merged_and_removed(Path(folder), more)
+
+
+def merged_and_removed(folder: Path, more: dict[str, object]) -> None:
+    (folder / "source").write_text(json.dumps(kubeconfig("https://127.0.0.1:4444", "t", "PEM", NAME)))
+    path = folder / "config"
+    own_words = {"apiVersion", "kind", "clusters", "users", "contexts", "current-context"}
+    held = {key: value for key, value in more.items() if key not in own_words}
+    path.write_text(yaml.safe_dump({"kind": "Config", **held}))
+    merge(path, folder / "source", NAME)
+    found = yaml.safe_load(path.read_text())
+    assert {key: value for key, value in found.items() if key not in own_words} == held
+    assert found["current-context"] == NAME
+    remove(path, NAME)
+    found = yaml.safe_load(path.read_text())
+    assert found["clusters"] == found["users"] == found["contexts"] == [] and found["current-context"] == ""
+
+
+def test_a_first_kubeconfig_is_for_this_user_alone(tmp_path: Path, source: Path) -> None:
+    path = tmp_path / "home" / ".kube" / "config"
+    merge(path, source, NAME)
+    assert path.stat().st_mode & 0o777 == 0o600 and path.parent.stat().st_mode & 0o777 == 0o700
+    assert read([path]).token == "secret-token", "it is not the current context"
+    assert [one.name for one in path.parent.iterdir()] == ["config"]
+
+
+def test_a_file_that_others_may_read_is_closed_to_them(tmp_path: Path, source: Path) -> None:
+    path = tmp_path / "config"
+    path.write_text(PERSONS)
+    path.chmod(0o644)
+    merge(path, source, NAME)
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_link_stays_a_link(tmp_path: Path, source: Path) -> None:
+    real = tmp_path / "dotfiles"
+    real.write_text(PERSONS)
+    path = tmp_path / "config"
+    path.symlink_to(real)
+    merge(path, source, NAME)
+    assert path.is_symlink() and NAME in real.read_text()
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a: [", "not YAML"),
+        ("- a list", "is not a kubeconfig"),
+        ("just words", "is not a kubeconfig"),
+        ("kind: ConfigMap\n", "is not a kubeconfig"),
+        ("kind: Config\nclusters: {}\n", "clusters is not a list"),
+        ("kind: Config\nusers: [a]\n", "users is not a list"),
+        ("\xff\x00", "not YAML"),
+        ("a: 1\n---\nb: 2\n", "not YAML"),
+    ],
+)
+def test_what_is_no_kubeconfig_is_never_written_to(tmp_path: Path, source: Path, text: str, said: str) -> None:
+    path = tmp_path / "config"
+    path.write_bytes(text.encode("latin-1"))
+    for word in (lambda: must_be_whole(path), lambda: merge(path, source, NAME), lambda: remove(path, NAME)):
+        with pytest.raises(KubeconfigError, match=said) as refused:
+            word()
+        assert str(path) in str(refused.value) and "It stays as it is" in str(refused.value)
+    assert path.read_bytes() == text.encode("latin-1")
+    assert {one.name for one in tmp_path.iterdir()} == {"config", "source"}
+
+
+def test_a_write_of_another_program_is_waited_for(
+    tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "config"
+    path.write_text(PERSONS)
+    (tmp_path / "config.lock").touch()
+    monkeypatch.setattr("trainyard.app.merging.LOCKED", 0.1)
+    with pytest.raises(KubeconfigError, match=r"config\.lock is there"):
+        merge(path, source, NAME)
+    assert path.read_text() == PERSONS and (tmp_path / "config.lock").exists()
+
+
+def test_the_file_that_is_meant_is_the_one_kubectl_writes_to(tmp_path: Path) -> None:
+    there = tmp_path / "there"
+    there.touch()
+    assert own({"HOME": "/home/ann"}) == Path("/home/ann/.kube/config")
+    assert own({"KUBECONFIG": f"{tmp_path}/new:{there}", "HOME": "/x"}) == there
+    assert own({"KUBECONFIG": f"{tmp_path}/new:{tmp_path}/newer"}) == tmp_path / "newer"
+    with pytest.raises(KubeconfigError, match="set KUBECONFIG"):
+        own({})

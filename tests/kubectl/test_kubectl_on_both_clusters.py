@@ -1,0 +1,49 @@
+"""Every line of every story in kubectl_stories.py, at the embedded cluster and at a real one, and what they said."""
+
+from __future__ import annotations
+
+import difflib
+import re
+import shlex
+
+import pytest
+from kubectl_stories import STORIES, Line
+from mapping import mapped
+from yards import MANIFESTS, Person, Ran, Yard
+
+pytestmark = pytest.mark.cluster
+
+
+def typed(line: Line, person: Person) -> Ran:
+    places = {"m": MANIFESTS, "node": person.node, "ns": person.namespace, "home": person.home}
+    return person.run(*(_filled(word, places) for word in shlex.split(line.words)), stdin=line.stdin)
+
+
+def _filled(word: str, places: dict[str, object]) -> str:
+    for name, value in places.items():
+        word = word.replace(f"{{{name}}}", str(value))
+    return word
+
+
+def compared(line: Line, ours: str, real: str) -> str:
+    """What is wrong with a line, "" when nothing is."""
+    if line.differs:
+        return "" if ours != real else "they say the same: take `differs` from the table"
+    lines = difflib.unified_diff(real.splitlines(), ours.splitlines(), "a real cluster", "here", lineterm="", n=1)
+    return "\n".join([*lines][:40])
+
+
+@pytest.mark.parametrize("story", STORIES)
+def test_both_clusters_say_the_same(story: str, embedded: Yard, real: Yard) -> None:
+    wrong = []
+    with embedded.person() as here, real.person() as there:
+        for line in STORIES[story]:
+            ours, theirs = typed(line, here), typed(line, there)
+            why = compared(line, mapped(ours, here), mapped(theirs, there))
+            if not re.search(line.says.replace("{node}", here.node), ours.said):
+                why += f"\n    not {line.says!r}: {ours.said}"
+            if ours.code != line.code:
+                why += f"\n    it ended with {ours.code}, there with {theirs.code}"
+            if why:
+                wrong.append(f"--- kubectl {line.words}\n{why}")
+    assert not wrong, "\n".join(["", *wrong])

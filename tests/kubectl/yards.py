@@ -1,0 +1,208 @@
+"""Clusters for kubectl, and a person with kubectl.
+
+Rules:
+- Both kinds of cluster live in a loop of their own, in a thread of their own: a person's commands are processes, and a
+  test waits for them as a person does.
+- One cluster for each process of pytest, a namespace for each test.
+- On the real control plane no other node takes pods meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import shutil
+import subprocess
+import tempfile
+import threading
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from trainyard import kinds
+from trainyard.app.config import shipped
+from trainyard.app.joining import JoinedNode, JoinOptions
+from trainyard.app.kubeconfig import read
+from trainyard.app.local import LocalCluster, Options
+from trainyard.control import Operator
+from trainyard.core import Config
+from trainyard.testing.control_plane import ControlPlane
+
+MANIFESTS = Path(__file__).with_name("manifests")
+STAND_INS = Path(__file__).parents[1] / "stories" / "stand_ins" / "images.yaml"
+START_SECONDS = 60.0
+KUBECTL_SECONDS = 60.0
+_numbers = itertools.count(1)
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """What became of a command."""
+
+    words: tuple[str, ...]
+    code: int
+    out: str
+    err: str
+
+    @property
+    def said(self) -> str:
+        return self.out + self.err
+
+
+@dataclass(frozen=True, slots=True)
+class Person:
+    """Somebody with kubectl and a kubeconfig, in a namespace."""
+
+    program: Path
+    config: Path
+    home: Path
+    namespace: str
+    node: str
+    env: dict[str, str] = field(default_factory=dict)
+
+    def argv(self, *words: str) -> list[str]:
+        return [str(self.program), "--namespace", self.namespace, *words]
+
+    def environment(self, **more: str) -> dict[str, str]:
+        path = os.environ.get("PATH", os.defpath)
+        return {"PATH": path, "HOME": str(self.home), "KUBECONFIG": str(self.config), **self.env, **more}
+
+    def run(self, *words: str, stdin: str = "", **env: str) -> Ran:
+        done = subprocess.run(
+            self.argv(*words),
+            env=self.environment(**env),
+            input=stdin,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=KUBECTL_SECONDS,
+            cwd=self.home,
+        )
+        return Ran(words, done.returncode, done.stdout, done.stderr)
+
+    def __call__(self, *words: str, stdin: str = "", **env: str) -> str:
+        """What a command prints that must succeed."""
+        ran = self.run(*words, stdin=stdin, **env)
+        assert ran.code == 0, f"kubectl {' '.join(words)} ended with {ran.code}: {ran.said}"
+        return ran.out
+
+    def refused(self, *words: str, **env: str) -> str:
+        """What a command complains of that must fail."""
+        ran = self.run(*words, **env)
+        assert ran.code != 0, f"kubectl {' '.join(words)} succeeded: {ran.said}"
+        return ran.said
+
+    def start(self, *words: str, **more: Any) -> subprocess.Popen[str]:
+        pipes: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        return subprocess.Popen(
+            self.argv(*words), env=self.environment(), text=True, bufsize=1, cwd=self.home, **{**pipes, **more}
+        )
+
+    def apply(self, *names: str) -> str:
+        return self("apply", *(word for name in names for word in ("-f", str(MANIFESTS / f"{name}.yaml"))))
+
+
+class Beside:
+    """A loop in a thread."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="cluster", daemon=True)
+        self._thread.start()
+
+    def run(self, work: Coroutine[Any, Any, Any]) -> Any:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(START_SECONDS)
+
+    def end(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Yard:
+    """A cluster, whichever it is."""
+
+    name: str
+    program: Path
+    config: Path
+    node: str
+    folder: Path
+
+    @contextmanager
+    def person(self) -> Iterator[Person]:
+        """Somebody in a namespace of his own."""
+        home = self.folder / "home"
+        home.mkdir(exist_ok=True)
+        one = Person(self.program, self.config, home, f"kubectl-{next(_numbers)}", self.node)
+        one("create", "namespace", one.namespace)
+        one("wait", "--for=create", "serviceaccount/default", "--timeout=30s")
+        one("wait", "--for=create", "configmap/kube-root-ca.crt", "--timeout=30s")
+        try:
+            yield one
+        finally:
+            one.run("delete", "pods,jobs,deployments,statefulsets,tfjobs", "--all", "--grace-period=0", "--force")
+            one.run("delete", "namespace", one.namespace, "--wait=false")
+
+
+@contextmanager
+def embedded(program: Path) -> Iterator[Yard]:
+    """The cluster of `trainyard up`."""
+    with _folder() as folder, _beside() as beside:
+        options = Options(network="shared", images=(STAND_INS,), cache=folder / "cache", say=_silent, state=folder)
+        cluster = LocalCluster(options)
+        try:
+            beside.run(cluster.start())
+            config = cluster.write_kubeconfig(folder / "kubeconfig")
+            yield Yard("embedded", program, config, "local", folder)
+        finally:
+            beside.run(cluster.stop(kill=True))
+
+
+@contextmanager
+def real(plane: ControlPlane) -> Iterator[Yard]:
+    """A real control plane, our operator and our node."""
+    with _folder() as folder, _beside() as beside:
+        name, api = f"kubectl-{next(_numbers)}", plane.api()
+        words = {"network": "shared", "images": (STAND_INS,), "cache": folder / "cache", "say": _silent}
+        options = JoinOptions(access=read([plane.kubeconfig]), name=name, state=folder / "node", **words)
+        node, operator = JoinedNode(options), Operator(api, kinds.ALL, Config(files=shipped()))
+        others = [one for one in plane.kubectl("get", "nodes", "-o", "name").split() if one]
+        try:
+            for one in others:
+                plane.kubectl("cordon", one)
+            beside.run(node.start())
+            beside.run(operator.start())
+            yield Yard("real", plane.programs["kubectl"], plane.kubeconfig, name, folder)
+        finally:
+            beside.run(operator.stop())
+            beside.run(api.close())
+            beside.run(node.stop(kill=True))
+            for one in others:
+                plane.kubectl("uncordon", one)
+
+
+def _silent(text: str) -> None:
+    """What the node says about images is not what these tests are about."""
+
+
+@contextmanager
+def _folder() -> Iterator[Path]:
+    """A short path: sockets take no long ones."""
+    folder = Path(tempfile.mkdtemp(prefix="kubectl-"))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def _beside() -> Iterator[Beside]:
+    beside = Beside()
+    try:
+        yield beside
+    finally:
+        beside.end()

@@ -185,6 +185,9 @@ class Verbs:
         writer = patching.who(request, target.subresource, site.stamp)
         sent = body_of(request) if verb == "update" else patching.patched(resource, record.body, request, writer)
         obj = admission.read_object(resource, sent, target.namespace, target.name)
+        if verb == "update" and not (sent.get("metadata") or {}).get("name"):
+            text = f"the name of the object ({target.name} based on URL) was undeterminable: name must be provided"
+            raise errors.bad_request(errors.printable(text))
         warnings = strictness.said(resource, request, sent, old)
         self._must_be_current(resource, obj["metadata"], old, verb)
         if target.subresource:
@@ -248,7 +251,7 @@ class Verbs:
 
 def _verb(request: Request, target: Target) -> str:
     if request.method in ("GET", "HEAD"):
-        if request.flag("watch") and not target.subresource:
+        if request.flag("watch") and not target.name:
             return "watch"
         return "get" if target.name else "list"
     if request.method == "DELETE":

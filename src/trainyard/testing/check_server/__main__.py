@@ -17,7 +17,7 @@ from trainyard.testing.check_server.table import page
 AT_ONCE = 8
 
 
-async def judge(checks: list[Check], file: str) -> frozenset[str]:
+async def judge(checks: list[Check], file: str, etcd: str) -> frozenset[str]:
     """The names of those that did not hold, each told as it comes."""
     bad: set[str] = set()
     turns = asyncio.Semaphore(AT_ONCE if file else 1)
@@ -27,7 +27,7 @@ async def judge(checks: list[Check], file: str) -> frozenset[str]:
             try:
                 if file:
                     access = kubeconfig.read([Path(file)])
-                    async with remote(access.server, access.token, access.secure()) as yard:
+                    async with remote(access.server, access.token, access.secure(), etcd) as yard:
                         await run(check, yard)
                 else:
                     await run_embedded(check)
@@ -45,13 +45,14 @@ def main() -> None:
     parser = ArgumentParser(prog="python -m trainyard.testing.check_server")
     parser.add_argument("--run", action="store_true", help="ask a server instead of printing the page")
     parser.add_argument("--kubeconfig", default="", help="the cluster to ask; a fresh embedded server by default")
+    parser.add_argument("--etcd", default="", help="the URL of that cluster's etcd, whose past is then compacted away")
     parser.add_argument("-k", dest="words", default="", help="only checks whose name contains this")
     given = parser.parse_args()
     if not given.run:
         print(page(CHECKS), end="")
         return
     chosen = [check for check in CHECKS if given.words in check.name]
-    bad = asyncio.run(judge(chosen, given.kubeconfig))
+    bad = asyncio.run(judge(chosen, given.kubeconfig, given.etcd))
     print(f"{len(chosen) - len(bad)} of {len(chosen)} hold")
     sys.exit(bool(bad))
 

@@ -151,6 +151,7 @@ class Subject:
         self.url, self.token, self.real, self.api = url, token, is_real, api
         self.namespace = ""
         self.broken: Break | None = None
+        self._compact: Callable[[], Awaitable[None]] | None = None
         self._secure = secure
         self._session = aiohttp.ClientSession(auto_decompress=False, cookie_jar=aiohttp.DummyCookieJar())
         self._tag = f"{secrets.token_hex(3)}{next(_numbers)}"
@@ -241,6 +242,11 @@ class Subject:
             return (await self.ask("GET", path)).code == 404
 
         await self.until(away)
+
+    async def forget(self) -> None:
+        """The past is compacted away: versions before now are gone, as they are in any cluster after some minutes."""
+        assert self._compact is not None, "this subject cannot compact; name its etcd"
+        await self._compact()
 
     # --- names, paths and objects
 
@@ -364,15 +370,22 @@ async def embedded(*, controllers: bool = False, server: Server | None = None) -
             await workloads.start()
             stack.push_async_callback(workloads.stop)
         yard = Subject(running.url, token, None, is_real=False, api=Api(running.url, token))
+
+        async def compact() -> None:
+            running.log.compact(running.log.revision)
+
+        yard._compact = compact
         stack.push_async_callback(yard.close)
         await yard.settle()
         yield yard
 
 
 @asynccontextmanager
-async def remote(url: str, token: str, secure: ssl.SSLContext | None) -> AsyncIterator[Subject]:
-    """A real server somewhere."""
+async def remote(url: str, token: str, secure: ssl.SSLContext | None, etcd: str = "") -> AsyncIterator[Subject]:
+    """A real server somewhere. `etcd` is the URL of its store, for the checks about a past that is gone."""
     yard = Subject(url, token, secure, is_real=True, api=Api(url, token, secure))
+    if etcd:
+        yard._compact = lambda: _compact_etcd(etcd)
     try:
         await yard.settle()
         yield yard
@@ -383,5 +396,14 @@ async def remote(url: str, token: str, secure: ssl.SSLContext | None) -> AsyncIt
 @asynccontextmanager
 async def real(plane: ControlPlane) -> AsyncIterator[Subject]:
     """A real control plane that is up."""
-    async with remote(plane.url, plane.token(), plane.identities.secure("")) as yard:
+    etcd = f"http://127.0.0.1:{plane.places.etcd}"
+    async with remote(plane.url, plane.token(), plane.identities.secure(""), etcd) as yard:
         yield yard
+
+
+async def _compact_etcd(url: str) -> None:
+    async with aiohttp.ClientSession() as session:
+        async with session.post(f"{url}/v3/kv/range", json={"key": "AA=="}) as got:
+            revision = (await got.json())["header"]["revision"]
+        async with session.post(f"{url}/v3/kv/compaction", json={"revision": revision}) as got:
+            assert got.status in (200, 400), await got.text()  # 400: somebody else has just done it

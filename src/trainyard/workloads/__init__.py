@@ -1,5 +1,5 @@
-"""The controllers that a bare API server lacks: batch Job, Deployment, StatefulSet, what every namespace has, owner
-garbage collection, placement of pods.
+"""The controllers that a bare API server lacks: batch Job, Deployment, StatefulSet, endpoints of Services, what every
+namespace has, owner garbage collection, placement of pods.
 
 Rules for this room:
 - Each decision is one pure function in its own file: objects in, writes out, `now` an argument. `shell.py` obeys.

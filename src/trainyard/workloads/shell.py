@@ -17,6 +17,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
+from secrets import token_hex
 from typing import NamedTuple
 
 from trainyard.client import AlreadyExists, Api, ApiError, Forbidden, Invalid, NotFound, Unavailable
@@ -24,8 +25,19 @@ from trainyard.control import Change, Feed, Loop, Once, Source
 from trainyard.control.watch import Replaced, Said
 from trainyard.control.writes import Write as Sent
 from trainyard.control.writes import Writes
-from trainyard.objects import GVK, Json, Key, controller_of, key_of, name_of, namespace_of, revision_of, uid_of
-from trainyard.workloads import deployments, gc, jobs, namespaces, placement, statefulsets
+from trainyard.objects import (
+    GVK,
+    Json,
+    Key,
+    controller_of,
+    key_of,
+    labels_of,
+    name_of,
+    namespace_of,
+    revision_of,
+    uid_of,
+)
+from trainyard.workloads import deployments, endpoints, gc, jobs, namespaces, placement, statefulsets
 from trainyard.workloads.discovery import Catalog, discover
 from trainyard.workloads.graph import Graph
 from trainyard.workloads.pods import deleting, spec_of
@@ -47,8 +59,8 @@ class NameTaken(Unavailable):
 
 
 class Look(NamedTuple):
-    """Who deserves a look, and by whom: "owner" (Job, Deployment, StatefulSet), "furnish" (a namespace), "place",
-    "collect" or "discover"."""
+    """Who deserves a look, and by whom: "owner" (Job, Deployment, StatefulSet), "endpoints" (a Service), "furnish" (a
+    namespace), "place", "collect" or "discover"."""
 
     by: str
     gvk: GVK
@@ -158,6 +170,8 @@ class Workloads:
             self._loop.queue.add(Look("furnish", gvk, key_of(one)))
         if namespaces.NAMES.get(gvk) == name_of(one):
             self._loop.queue.add(Look("furnish", namespaces.NAMESPACE, Key("", namespace_of(one))))
+        for key in endpoints.concerned(gvk, before, after, self._graph.all(endpoints.SERVICE)):
+            self._loop.queue.add(Look("endpoints", endpoints.SERVICE, key))
         if gvk == CRD:
             self._loop.queue.add(Look("discover", CRD, Key("", "")))
         if gvk == placement.NODE:
@@ -211,6 +225,8 @@ class Workloads:
             return self._wait_for_writes(uid)
         if look.by == "owner":
             decision = CONTROLLERS[look.gvk](obj, self._graph.controlled_by(jobs.POD, uid), self._now())
+        elif look.by == "endpoints":
+            decision = self._endpoints(obj)
         elif look.by == "furnish":
             decision = self._furnish(obj)
         elif look.by == "place":
@@ -238,6 +254,15 @@ class Workloads:
         where = name_of(namespace)
         account, root = (self._graph.get(gvk, Key(where, name)) for gvk, name in namespaces.NAMES.items())
         return namespaces.decide(namespace, account, root, self._root_ca)
+
+    def _endpoints(self, service: Json) -> Decision:
+        behind = [pod for pod in self._graph.all(placement.POD) if endpoints.selects(service, pod)]
+        slices = [
+            one
+            for one in self._graph.all(endpoints.SLICE)
+            if namespace_of(one) == namespace_of(service) and labels_of(one).get(endpoints.OF) == name_of(service)
+        ]
+        return endpoints.decide(service, behind, slices)
 
     def _place(self, pod: Json) -> Decision:
         if uid_of(pod) in self._bound:
@@ -350,7 +375,7 @@ class Workloads:
         if self._said.get(uid_of(about)) == message:
             return
         self._said[uid_of(about)] = message
-        meta = {"generateName": f"{name_of(about)}.", "namespace": namespace_of(about)}
+        meta = {"name": f"{name_of(about)[:200]}.{token_hex(8)}", "namespace": namespace_of(about)}
         ref = {"apiVersion": about.get("apiVersion"), "kind": about.get("kind"), "name": name_of(about)}
         event = {
             "apiVersion": "v1",

@@ -1,0 +1,92 @@
+"""Where the pods behind a Service are: the slice says it, follows them, and goes with the Service."""
+
+from __future__ import annotations
+
+from workload_world import POD, SERVICE, World, running, template
+
+from trainyard.objects import Json, labels_of, name_of, uid_of
+from trainyard.workloads import endpoints
+from trainyard.workloads.endpoints import SLICE
+
+LABELS = {"app": "web"}
+
+
+def a_service(**spec: object) -> Json:
+    return {"metadata": {"name": "web"}, "spec": {"selector": LABELS, "ports": [{"name": "http", "port": 80}], **spec}}
+
+
+def seen(name: str, ready: bool = True, ip: str = "10.0.0.1", **meta: object) -> Json:
+    status = {"phase": "Running", "podIP": ip, "conditions": [{"type": "Ready", "status": str(ready)}]}
+    whole = {"name": name, "namespace": "default", "uid": f"uid-{name}", "labels": LABELS, **meta}
+    return {"metadata": whole, "spec": {}, "status": status}
+
+
+def decided(service: Json, *pods: Json) -> list[Json]:
+    whole = {**service, "metadata": {"name": "web", "namespace": "default", "uid": "s"}}
+    decision = endpoints.decide(whole, list(pods), [])
+    return [write.obj for write in decision.writes if isinstance(write, endpoints.Create)]
+
+
+def states(slices: list[Json]) -> dict[str, tuple[bool, bool, bool]]:
+    found = [one for part in slices for one in part["endpoints"]]
+    return {one["targetRef"]["name"]: tuple(one["conditions"].values()) for one in found}  # type: ignore[misc]
+
+
+def test_a_pod_is_ready_serving_or_terminating_and_one_without_a_place_is_not_there() -> None:
+    going = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
+    ended = seen("ended") | {"status": {"phase": "Succeeded", "podIP": "10.0.0.1"}}
+    pods = [seen("a"), seen("b", ready=False), seen("c", **going), seen("d", ip=""), ended]
+    told = {"a": (True, True, False), "b": (False, False, False), "c": (False, True, True)}
+    assert states(decided(a_service(), *pods)) == told
+    early = states(decided(a_service(publishNotReadyAddresses=True), *pods))
+    assert early == {"a": (True, True, False), "b": (True, False, False), "c": (True, True, True)}
+
+
+def test_a_port_is_a_number_of_the_service_or_a_name_of_its_pods() -> None:
+    pod = seen("a") | {"spec": {"containers": [{"ports": [{"name": "board", "containerPort": 6006}]}]}}
+    ports = [{"port": 80, "targetPort": 8080}, {"name": "b", "port": 81, "targetPort": "board", "protocol": "UDP"}]
+    (made,) = decided(a_service(ports=[*ports, {"name": "c", "port": 82, "targetPort": "none"}]), pod)
+    assert made["ports"] == [
+        {"name": "", "port": 8080, "protocol": "TCP"},
+        {"name": "b", "port": 6006, "protocol": "UDP"},
+    ]
+
+
+def test_a_slice_has_no_more_than_the_api_allows() -> None:
+    made = decided(a_service(), *[seen(f"pod-{number:04}") for number in range(2001)])
+    assert [len(one["endpoints"]) for one in made] == [1000, 1000, 1]
+    assert len({name_of(one) for one in made}) == 3
+
+
+def test_a_service_without_a_selector_is_somebody_elses() -> None:
+    assert decided(a_service(selector=None)) == decided(a_service(type="ExternalName")) == []
+
+
+async def test_the_slice_follows_the_pods_and_goes_with_the_service(world: World) -> None:
+    service = await world.make(SERVICE, a_service(clusterIP="None"))
+    (empty,) = await world.until(SLICE, lambda slices: len(slices) == 1)
+    assert empty["endpoints"] == [] and labels_of(empty)["kubernetes.io/service-name"] == "web"
+    pod = await world.make(POD, {**template(), "metadata": {"name": "a", "labels": LABELS}})
+    await world.make(POD, {**template(), "metadata": {"name": "b", "labels": {"app": "other"}}})
+    status = {"phase": "Running", "podIP": "10.0.0.7", "conditions": [{"type": "Ready", "status": "True"}]}
+    for name in ("a", "b"):
+        await world.api.patch(POD, "default", name, {"status": status}, "status")
+    (full,) = await world.until(SLICE, lambda slices: bool(slices[0]["endpoints"]))
+    assert [(one["addresses"], one["targetRef"]["uid"]) for one in full["endpoints"]] == [(["10.0.0.7"], uid_of(pod))]
+    await world.api.delete(SLICE, "default", name_of(full), uid_of(full))
+    await world.until(SLICE, lambda slices: [one["endpoints"] for one in slices] == [full["endpoints"]])
+    await world.api.patch(POD, "default", "a", {"metadata": {"labels": {"app": "gone"}}})
+    await world.until(SLICE, lambda slices: slices[0]["endpoints"] == [])
+    await world.api.delete(SERVICE, "default", "web", uid_of(service))
+    await world.until(SLICE, lambda slices: slices == [])
+
+
+async def test_nothing_is_written_while_nothing_changes(world: World) -> None:
+    await world.make(SERVICE, a_service())
+    (made,) = await world.until(SLICE, lambda slices: len(slices) == 1)
+    async with running(world.api, world.clock) as again:  # it looks at everything anew
+        await again.synced
+        await world.make(SERVICE, {**a_service(), "metadata": {"name": "later"}})
+        await world.until(SLICE, lambda slices: len(slices) == 2)
+    found = {name_of(one): one for one in (await world.api.list(SLICE, "default"))["items"]}
+    assert found[name_of(made)]["metadata"]["resourceVersion"] == made["metadata"]["resourceVersion"]

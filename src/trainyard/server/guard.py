@@ -8,16 +8,17 @@ Rules for this file:
   not loopback and not one of the server's own names gets 421, and a page from elsewhere (Origin) gets 403.
 - Without a token only `OPEN_PATHS` are there, as in a real cluster: they say whether it lives and how old it is.
 - A wrong token is 401 everywhere. The comparison takes as long for a good guess as for a bad one.
-- Nothing here is logged and nothing that was sent is repeated but the Host.
+- Nothing here is logged, and nothing that was sent is repeated but a Host that is a host: it may be half a token.
 """
 
 from __future__ import annotations
 
 import hmac
 import ipaddress
+import re
 from functools import lru_cache
 
-from aiohttp import HttpVersion11, web
+from aiohttp import HttpVersion10, HttpVersion11, web
 
 from trainyard.server import access, errors
 from trainyard.server.bootstrap import OPEN_PATHS
@@ -26,6 +27,8 @@ from trainyard.server.errors import Refused
 from trainyard.server.rbac import Asked
 from trainyard.server.tokens import Tokens
 from trainyard.server.users import ADMIN, ANONYMOUS, User, named
+
+_NAME = re.compile(r"[-.:\[\]0-9A-Za-z]{1,100}")
 
 
 class Guard:
@@ -72,6 +75,8 @@ class Guard:
 def must_be_here(request: web.BaseRequest) -> None:
     """Raises Refused when the request was meant for another server, or comes from a page of another one."""
     host, named_host = request.headers.get("Host"), request.rel_url.raw_host
+    if request.version < HttpVersion10:
+        raise errors.bad_request("this is an HTTP/1.1 server")
     if host is None and request.version >= HttpVersion11:
         raise errors.bad_request("missing required Host header")
     for one in (host, named_host):
@@ -84,7 +89,7 @@ def must_be_here(request: web.BaseRequest) -> None:
 
 
 def _misdirected(host: str) -> Refused:
-    what = errors.printable(host)[:200] or "nothing"
+    what = host if _NAME.fullmatch(host) else "of the request"
     text = f"the Host {what} is not one of this API server; call it 127.0.0.1, localhost or kubernetes.default.svc"
     return Refused(421, "MisdirectedRequest", text)
 

@@ -80,7 +80,7 @@ def _unreadable(exc: BaseException, limits: Limits) -> Refused:
     if isinstance(exc, LineTooLong) or "Too many headers" in str(exc):
         text = f"the head of the request is too large: {limits.line} bytes for its first line, {limits.field} for a "
         return Refused(431, "RequestHeaderFieldsTooLarge", f"{text}header, and {limits.fields} headers are taken")
-    return Refused(400, "BadRequest", "the request is not HTTP/1.1")
+    return Refused(400, "BadRequest", "the request is not HTTP/1.1, or names no Host")
 
 
 def status_response(refused: Refused, close: bool = False) -> web.Response:

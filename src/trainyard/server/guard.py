@@ -18,7 +18,7 @@ import ipaddress
 import re
 from functools import lru_cache
 
-from aiohttp import HttpVersion10, HttpVersion11, web
+from aiohttp import HttpVersion10, web
 
 from trainyard.server import access, errors
 from trainyard.server.bootstrap import OPEN_PATHS
@@ -74,12 +74,10 @@ class Guard:
 
 def must_be_here(request: web.BaseRequest) -> None:
     """Raises Refused when the request was meant for another server, or comes from a page of another one."""
-    host, named_host = request.headers.get("Host"), request.rel_url.raw_host
     if request.version < HttpVersion10:
         raise errors.bad_request("this is an HTTP/1.1 server")
-    if host is None and request.version >= HttpVersion11:
-        raise errors.bad_request("missing required Host header")
-    for one in (host, named_host):
+    _, absolute, named = request.raw_path.partition("://") if request.raw_path[:1] != "/" else ("", "", "")
+    for one in (request.headers.get("Host"), named.partition("/")[0] if absolute else None):
         if one is not None and not _is_ours(one):
             raise _misdirected(one)
     origin = request.headers.get("Origin")

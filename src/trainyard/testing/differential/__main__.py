@@ -1,7 +1,6 @@
 """`python -m trainyard.testing.differential`: the fuzzer for a person. Exit code 1 when there is a difference.
 
---sequences N --seed S        how many, and which
---keep NAME                   play the one sequence of --only N, and keep it as a case with the real answers
+It brings a control plane of its own, because it stops the controllers.
 """
 
 from __future__ import annotations
@@ -10,16 +9,40 @@ import asyncio
 import re
 import sys
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import click
 
 from trainyard.testing.control_plane import ControlPlane
 from trainyard.testing.differential import cases
 from trainyard.testing.differential.allowed import ALLOWED
-from trainyard.testing.differential.compare import Allowed
+from trainyard.testing.differential.compare import Allowed, Difference
 from trainyard.testing.differential.fuzz import Found, Pair, campaign
 from trainyard.testing.differential.target import embedded, real
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What the person wants."""
+
+    sequences: int
+    seed: int
+    start: int
+    shrink: bool
+    ignore: tuple[str, ...]
+    keep: Path | None
+    report: Path | None
+
+    def allowed(self) -> list[Allowed]:
+        """The usual, and what shall not be heard of now."""
+        return [*ALLOWED, *(Allowed("left out", ".*", _matches(words)) for words in self.ignore)]
+
+
+def _matches(words: str) -> Callable[[Difference], bool]:
+    return lambda difference: re.search(words, difference.cause) is not None
 
 
 @click.command()
@@ -30,34 +53,32 @@ from trainyard.testing.differential.target import embedded, real
 @click.option("--ignore", multiple=True, help="Causes that match this pattern are left out.")
 @click.option("--keep", type=click.Path(path_type=Path), help="Write what was found as cases into this folder.")
 @click.option("--report", type=click.Path(path_type=Path), help="Write what was found to this file.")
-def main(
-    sequences: int, seed: int, start: int, shrink: bool, ignore: tuple[str, ...], keep: Path | None, report: Path | None
-) -> None:
+def main(**wish: Any) -> None:
     """Play random sequences on the real API server and on ours, and print where they differ."""
-    listed = asyncio.run(_run(range(start, start + sequences), seed, shrink, ignore, keep))
-    text = "\n".join(str(one) for one in listed)
-    if report:
-        report.write_text(text)
+    wanted = Wish(**wish)
+    found = asyncio.run(_run(wanted))
+    text = "\n".join(str(one) for one in found)
+    if wanted.report:
+        wanted.report.write_text(text)
     else:
         print(text)
-    sys.exit(1 if listed else 0)
+    sys.exit(1 if found else 0)
 
 
-async def _run(numbers: range, seed: int, shrink: bool, ignore: tuple[str, ...], keep: Path | None) -> list[Found]:
+async def _run(wish: Wish) -> list[Found]:
     async with ControlPlane() as plane, real(plane) as theirs, embedded() as ours:
-        left_out = [Allowed("left out", ".*", lambda one, words=words: re.search(words, one.cause)) for words in ignore]
-        pair = Pair(theirs, ours, [*ALLOWED, *left_out])
+        pair = Pair(theirs, ours, wish.allowed())
         began = time.monotonic()
-        found = await campaign(pair, seed, numbers, _say, shrink)
+        numbers = range(wish.start, wish.start + wish.sequences)
+        found = await campaign(pair, wish.seed, numbers, _say, wish.shrink)
         seconds = time.monotonic() - began
-        for one in found.values() if keep else ():
-            cases.keep(await cases.recorded(theirs, one), keep or cases.FOLDER)
-    listed = sorted(found.values(), key=lambda one: -one.count)
+        for one in found.values() if wish.keep else ():
+            cases.keep(await cases.recorded(theirs, one), wish.keep or cases.FOLDER)
     for entry in ALLOWED:
         _say(f"allowed {pair.used[entry.why]} times: {entry.why}")
-    differing = sum(one.count for one in listed)
-    _say(f"{len(numbers)} sequences, {pair.steps} steps in {seconds:.0f} s: {differing} differ, {len(listed)} causes")
-    return listed
+    differing = sum(one.count for one in found.values())
+    _say(f"{len(numbers)} sequences, {pair.steps} steps in {seconds:.0f} s: {differing} differ, {len(found)} causes")
+    return sorted(found.values(), key=lambda one: -one.count)
 
 
 def _say(text: str) -> None:

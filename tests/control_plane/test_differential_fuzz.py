@@ -1,0 +1,36 @@
+"""The embedded server and a real one, asked the same: what was recorded still holds, and nothing new differs."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from trainyard.testing.control_plane import ControlPlane
+from trainyard.testing.differential import cases
+from trainyard.testing.differential.allowed import ALLOWED
+from trainyard.testing.differential.fuzz import Pair, campaign
+from trainyard.testing.differential.target import Target, embedded, real
+
+pytestmark = pytest.mark.cluster
+
+SEED, SEQUENCES = 1, 400
+
+
+@pytest.fixture
+async def theirs() -> AsyncIterator[Target]:
+    """A control plane of its own: its controllers are stopped."""
+    async with ControlPlane() as plane, real(plane) as target:
+        yield target
+
+
+async def test_recordings_hold_and_random_sequences_agree(theirs: Target) -> None:
+    kept = await cases.check(theirs, cases.read())
+    stale = {name: [str(one) for one in found] for name, found in kept.items() if found}
+    assert not stale, "the real API server does not say any more what was recorded"
+    async with embedded() as ours:
+        pair = Pair(theirs, ours)
+        found = await campaign(pair, SEED, range(SEQUENCES))
+    assert not found, "\n".join(str(one) for one in found.values())
+    unused = [entry.why for entry in ALLOWED if not pair.used[entry.why]]
+    assert not unused, "these differences are allowed and were not met: forget them"

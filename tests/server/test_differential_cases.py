@@ -1,0 +1,33 @@
+"""The embedded server answers every kept sequence as the real API server did when it was recorded."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from trainyard.testing.differential import cases
+from trainyard.testing.differential.compare import Difference
+from trainyard.testing.differential.target import embedded
+
+KEPT = cases.read()
+
+
+async def _all() -> dict[str, list[Difference]]:
+    async with embedded() as ours:
+        return await cases.check(ours, KEPT)
+
+
+@pytest.fixture(scope="module")
+def found() -> dict[str, list[Difference]]:
+    """All cases are played at once: a watch takes a second, all of them take one, too."""
+    return asyncio.run(_all())
+
+
+def test_there_are_cases() -> None:
+    assert len(KEPT) > 20
+
+
+@pytest.mark.parametrize("name", [case.name for case in KEPT])
+def test_a_kept_sequence_is_answered_as_recorded(name: str, found: dict[str, list[Difference]]) -> None:
+    assert not found[name], "\n".join(str(one) for one in found[name])

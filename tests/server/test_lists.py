@@ -137,8 +137,8 @@ def test_kubectl_gets_a_table(cluster: Cluster) -> None:
     )
     cluster.now += 300
     columns, rows = table(cluster, PODS)
-    assert columns == ["Name", "Ready", "Status", "Restarts", "Age", "IP", "Node"]
-    assert rows == [["a", "1/2", "CrashLoopBackOff", "3 (5m ago)", "5m", "10.0.0.1", "n"]]
+    assert columns == ["Name", "Ready", "Status", "Restarts", "Age", "IP", "Node", "Nominated Node", "Readiness Gates"]
+    assert rows == [["a", "1/2", "CrashLoopBackOff", "3 (5m ago)", "5m", "10.0.0.1", "n", "<none>", "<none>"]]
     cluster.delete(f"{PODS}/a")
     assert table(cluster, PODS)[1][0][2] == "Terminating"
 

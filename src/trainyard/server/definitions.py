@@ -18,7 +18,7 @@ from trainyard.server.log import Entry
 from trainyard.server.resources import Check, Column, Registry, Resource, Scaled
 from trainyard.server.rules import broken, compile_rules
 from trainyard.server.site import Site
-from trainyard.server.tables import age, since, text_of
+from trainyard.server.tables import age, text_of, typed_cell
 
 log = logging.getLogger("trainyard.server")
 
@@ -135,18 +135,11 @@ def _columns(version: Json) -> tuple[Column, ...]:
 
 
 def _column(wanted: Json) -> Column:
-    find = compile_path(wanted["jsonPath"])
-    dated = wanted.get("type") == "date"
+    find, kind = compile_path(wanted["jsonPath"]), wanted.get("type")
 
     def cell(obj: Json, now: float) -> Any:
         found = find(obj)
-        if not found:
-            return None
-        if dated:
-            return since(found[0], now)
-        if wanted.get("type") in ("integer", "number", "boolean") and len(found) == 1:
-            return found[0]
-        return ",".join(text_of(one) for one in found)
+        return typed_cell(found[0], kind, now) if found else None
 
     return Column(
         wanted["name"],

@@ -41,7 +41,9 @@ def compile_path(path: str) -> Find:
 
 def _step(found: re.Match[str]) -> Find:
     if found["index"] == "*":
-        return lambda value: list(value.values()) if isinstance(value, dict) else list(value or ())
+        return lambda value: (
+            list(value.values()) if isinstance(value, dict) else value if isinstance(value, list) else []
+        )
     if found["index"] is not None:
         index = int(found["index"])
         return lambda value: [value[index]] if isinstance(value, list) and -len(value) <= index < len(value) else []

@@ -35,6 +35,8 @@ class Form:
     name: str
     show: Callable[[bytes], bytes] | None
     many: Callable[[Sequence[bytes], Json], bytes]
+    more: Callable[[bytes], bytes] | None = None
+    """How the second and later objects of a watch are shown, when that differs."""
 
     def one(self, body: bytes) -> bytes:
         return self.show(body) if self.show else body
@@ -54,7 +56,7 @@ def form(resource: Resource, request: Request, clock: Clock) -> Form:
         if shape in ("Table",):
             include = request.query.get("includeObject", "Metadata")
             table = tables.Table(resource, include, clock)
-            return Form(f"{name} {shape} {include}", table.one, table.many)
+            return Form(f"{name} {shape} {include}", table.one, table.many, table.more)
         if shape in ("PartialObjectMetadata", "PartialObjectMetadataList"):
             return Form(f"{name} metadata", _metadata_only, _list_of(_metadata_only, _PARTIAL))
         if not shape:
@@ -189,13 +191,20 @@ def watch(log: Log, resource: Resource, target: Target, request: Request, clock:
     initial: tuple[bytes, ...] = ()
     if send:
         found = [record.body for key, record in log.list(resource.place) if wanted.wants(key, record)]
-        initial = tuple(b'{"type":"ADDED","object":' + shown.one(body) + b"}\n" for body in found)
+        initial = tuple(
+            b'{"type":"ADDED","object":' + (shown.more(body) if shown.more and at else shown.one(body)) + b"}\n"
+            for at, body in enumerate(found)
+        )
+    later = (shown.more, f"{shown.name} more") if shown.more else None
+    if later and initial:
+        shown, later = Form(later[1], later[0], shown.many), None
     return Watch(
         resource,
         wanted,
         revision=log.revision if send or not asked else asked,
         show=shown.show,
         view=shown.name,
+        later=later,
         initial=initial,
         initial_end=end,
         bookmarks=request.flag("allowWatchBookmarks"),

@@ -66,6 +66,8 @@ class Watch:
     revision: int
     show: Callable[[bytes], bytes] | None
     view: str
+    later: tuple[Callable[[bytes], bytes], str] | None = None
+    """`show` and `view` from the second line on, when they differ: a table names its columns once."""
     initial: tuple[bytes, ...] = ()
     initial_end: bool = False
     bookmarks: bool = False

@@ -104,6 +104,8 @@ class Resource:
     grace: Callable[[Json, int | None], int] | None = None
     """Seconds a delete waits for somebody to finish the object's work. None: it goes at once."""
     columns: Sequence[Column] = ()
+    row_conditions: Callable[[Json], list[Json]] | None = None
+    """What a table says of a row as a whole: a pod that has ended."""
 
     read: Callable[[Json], Json] | None = None
     """From the stored form to this version's, when they differ, and back."""

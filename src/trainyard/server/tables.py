@@ -50,6 +50,22 @@ def text_of(value: Any) -> str:
     return "" if value is None else encode(value).decode()
 
 
+def typed_cell(value: Any, kind: Any, now: float) -> Any:
+    """The first value that a printer column finds; nothing when it is of another type."""
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if kind == "integer":
+        return int(value) if number else None
+    if kind == "number":
+        return value if number else None
+    if kind == "boolean":
+        return value if isinstance(value, bool) else None
+    if kind == "date":
+        if not isinstance(value, str):
+            return None
+        return "<invalid>" if parse_time(value) is None else since(value, now)
+    return "<no value>" if value is None else text_of(value)
+
+
 NAME = Column("Name", lambda obj, now: obj["metadata"]["name"], format="name", description="The name of the object.")
 AGE = Column("Age", age, description="The time since it was created.")
 
@@ -60,6 +76,7 @@ class Table:
     def __init__(self, resource: Resource, include: str, clock: Callable[[], float]) -> None:
         self._columns = tuple(resource.columns) or (NAME, AGE)
         self._include, self._clock, self._read = include, clock, resource.read
+        self._conditions = resource.row_conditions
         self._definitions = [
             {
                 "name": column.name,
@@ -77,6 +94,12 @@ class Table:
         meta = {"resourceVersion": obj["metadata"].get("resourceVersion", "")}
         return encode({**TABLE, "metadata": meta, "columnDefinitions": self._definitions, "rows": [self._row(obj)]})
 
+    def more(self, body: bytes) -> bytes:
+        """The next table of a watch, whose columns have been named."""
+        obj = self._decoded(body)
+        meta = {"resourceVersion": obj["metadata"].get("resourceVersion", "")}
+        return encode({**TABLE, "metadata": meta, "columnDefinitions": None, "rows": [self._row(obj)]})
+
     def many(self, bodies: Sequence[bytes], meta: Json) -> bytes:
         rows = [self._row(self._decoded(body)) for body in bodies]
         return encode({**TABLE, "metadata": meta, "columnDefinitions": self._definitions, "rows": rows})
@@ -88,6 +111,8 @@ class Table:
     def _row(self, obj: Json) -> Json:
         now = self._clock()  # a watch lives long, its rows tell the age of their moment
         row: Json = {"cells": [_cell(column, obj, now) for column in self._columns]}
+        if self._conditions is not None and (found := self._conditions(obj)):
+            row["conditions"] = found
         if self._include == "Object":
             row["object"] = obj
         elif self._include != "None":

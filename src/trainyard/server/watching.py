@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 
 from trainyard.objects import decode, encode
 from trainyard.server.errors import Refused, too_old
@@ -86,6 +87,13 @@ class Listener:
         self.waiting: list[bytes] = []
         self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
+    def hear(self, entry: Entry) -> bytes:
+        """The line about that entry, empty when it is none of this watch's business."""
+        line, later = line_of(self.watch, entry), self.watch.later
+        if line and later:
+            self.watch = replace(self.watch, show=later[0], view=later[1], later=None)
+        return line
+
     def end(self, why: str) -> None:
         if not self.ended.done():
             self.ended.set_result(why)
@@ -133,7 +141,7 @@ class Hub:
                 self.add(listener)
                 return []
             place = listener.watch.resource.place
-            lines = [line for entry in entries if entry.store == place and (line := line_of(listener.watch, entry))]
+            lines = [line for entry in entries if entry.store == place and (line := listener.hear(entry))]
             listener.revision = entries[-1].revision
             for entry in entries:
                 entry.frames.clear()
@@ -152,7 +160,7 @@ class Hub:
 
     def _heard(self, entry: Entry) -> None:
         for listener in self._listeners.get(entry.store, ()):
-            line = line_of(listener.watch, entry)
+            line = listener.hear(entry)
             if line:
                 if not listener.waiting:
                     if not self._dirty:

@@ -170,8 +170,8 @@ RESOURCES = (
         columns=(
             NAME,
             Column("Ready", _ready),
-            Column("Up-to-date", lambda obj, now: _count(obj, "updatedReplicas"), type="integer"),
-            Column("Available", lambda obj, now: _count(obj, "availableReplicas"), type="integer"),
+            Column("Up-to-date", lambda obj, now: _count(obj, "updatedReplicas")),
+            Column("Available", lambda obj, now: _count(obj, "availableReplicas")),
             AGE,
             *_WIDE,
         ),

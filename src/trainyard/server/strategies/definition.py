@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from trainyard.server import definitions, examining
-from trainyard.server.resources import Column, Resource
-from trainyard.server.tables import NAME
+from trainyard.server.resources import Resource
+from trainyard.server.strategies import cells
 
 RESOURCES = (
     Resource(
@@ -21,6 +21,6 @@ RESOURCES = (
         admit=definitions.admit,
         check=examining.check,
         fields=definitions.fields,
-        columns=(NAME, Column("Created At", lambda obj, now: obj["metadata"].get("creationTimestamp"))),
+        columns=cells.DEFINITION,
     ),
 )

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 from trainyard.objects import Json
 from trainyard.schema import Schema
-from trainyard.server.resources import Column, Resource
+from trainyard.server.resources import Resource
+from trainyard.server.strategies import cells
 from trainyard.server.strategies.shapes import FREE, INTEGER, STRING, obj, text
-from trainyard.server.tables import since
 
 # core/v1 name -> events.k8s.io/v1 name
 _NAMES = {
@@ -45,23 +45,6 @@ def fields(event: Json) -> Mapping[str, str]:
     return found
 
 
-def last_seen(event: Json, now: float) -> str:
-    series = event.get("series") or {}
-    stamps = (
-        series.get("lastObservedTime"),
-        event.get("lastTimestamp"),
-        event.get("deprecatedLastTimestamp"),
-        event.get("eventTime"),
-        event["metadata"].get("creationTimestamp"),
-    )
-    return since(next((stamp for stamp in stamps if stamp), None), now)
-
-
-def shown_object(event: Json, now: float) -> str:
-    involved = event.get("involvedObject") or event.get("regarding") or {}
-    return f"{text(involved.get('kind')).lower()}/{involved.get('name')}"
-
-
 _FIELD_NAMES = (
     *(f"involvedObject.{name}" for name in _OBJECT),
     *(f"regarding.{name}" for name in _OBJECT),
@@ -70,14 +53,6 @@ _FIELD_NAMES = (
     "reportingController",
     "reportingComponent",
     "source",
-)
-_COLUMNS = (
-    Column("Last Seen", last_seen),
-    Column("Type", lambda event, now: event.get("type")),
-    Column("Reason", lambda event, now: event.get("reason")),
-    Column("Object", shown_object),
-    Column("Message", lambda event, now: text(event.get("message") or event.get("note")).strip()),
-    Column("Name", lambda event, now: event["metadata"]["name"], priority=1, format="name"),
 )
 _SCHEMA = Schema(obj(involvedObject=FREE, source=FREE, series=FREE, reason=STRING, message=STRING, count=INTEGER))
 
@@ -91,7 +66,7 @@ RESOURCES = tuple(
         schema=_SCHEMA,
         fields=fields,
         field_names=_FIELD_NAMES,
-        columns=_COLUMNS,
+        columns=cells.EVENT,
         read=read if group else None,
         write=write if group else None,
     )

@@ -6,11 +6,12 @@ import base64
 import binascii
 from collections.abc import Mapping
 
-from trainyard.objects import Json, Problem, is_true
+from trainyard.objects import Json, Problem
 from trainyard.schema import Schema
 from trainyard.schema.checks import shown
 from trainyard.server.resources import Column, Resource
 from trainyard.server.site import Site
+from trainyard.server.strategies import cells
 from trainyard.server.strategies.shapes import BOOLEAN, FREE, PAIRS, STRING, STRINGS, fill, many, obj, text, whole
 from trainyard.server.tables import AGE, NAME
 
@@ -29,27 +30,12 @@ def phase_field(obj: Json) -> Mapping[str, str]:
     return {"status.phase": text((obj.get("status") or {}).get("phase"))}
 
 
-def _phase(obj: Json, now: float) -> str:
-    return text((obj.get("status") or {}).get("phase"))
-
-
 def _node_fields(node: Json) -> Mapping[str, str]:
     return {"spec.unschedulable": "true" if (node.get("spec") or {}).get("unschedulable") else "false"}
 
 
 def _prepare_node(new: Json, old: Json | None, site: Site) -> None:
     fill(new, spec={}, status={})
-
-
-def _node_status(node: Json, now: float) -> str:
-    ready = "Ready" if is_true((node.get("status") or {}).get("conditions"), "Ready") else "NotReady"
-    return ready + (",SchedulingDisabled" if (node.get("spec") or {}).get("unschedulable") else "")
-
-
-def _roles(node: Json, now: float) -> str:
-    prefix = "node-role.kubernetes.io/"
-    labels = node["metadata"].get("labels") or {}
-    return ",".join(sorted(name.removeprefix(prefix) for name in labels if name.startswith(prefix))) or "<none>"
 
 
 def _frozen(new: Json, old: Json | None) -> list[Problem]:
@@ -87,32 +73,13 @@ def _prepare_secret(new: Json, old: Json | None, site: Site) -> None:
 
 
 def _size(*names: str) -> Column:
-    return Column("Data", lambda obj, now: sum(len(obj.get(name) or {}) for name in names), type="integer")
+    return Column("Data", lambda obj, now: sum(len(obj.get(name) or {}) for name in names))
 
 
 def _prepare_claim(new: Json, old: Json | None, site: Site) -> None:
     fill(new["spec"], volumeMode="Filesystem")
     if old is None:
         new["status"] = {"phase": "Pending"}
-
-
-def _capacity(claim: Json, now: float) -> str:
-    return text(((claim.get("status") or {}).get("capacity") or {}).get("storage"))
-
-
-def _endpoints(obj: Json, now: float) -> str:
-    found = [
-        f"{address.get('ip')}:{port.get('port')}"
-        for subset in obj.get("subsets") or ()
-        for address in subset.get("addresses") or ()
-        for port in subset.get("ports") or ()
-    ]
-    more = f" + {len(found) - 3} more..." if len(found) > 3 else ""
-    return ",".join(found[:3]) + more or "<none>"
-
-
-def _slice_endpoints(obj: Json, now: float) -> str:
-    return ",".join(one for part in obj.get("endpoints") or () for one in part.get("addresses") or ()) or "<unset>"
 
 
 _CLAIM = obj(("accessModes",), accessModes=STRINGS, resources=FREE, storageClassName=STRING, volumeName=STRING)
@@ -130,7 +97,7 @@ CORE = (
         prepare=prepare_namespace,
         fields=phase_field,
         field_names=("status.phase",),
-        columns=(NAME, Column("Status", _phase), AGE),
+        columns=(NAME, Column("Status", cells.phase), AGE),
     ),
     Resource(
         kind="Node",
@@ -143,13 +110,7 @@ CORE = (
         prepare=_prepare_node,
         fields=_node_fields,
         field_names=("spec.unschedulable",),
-        columns=(
-            NAME,
-            Column("Status", _node_status),
-            Column("Roles", _roles),
-            AGE,
-            Column("Version", lambda obj, now: ((obj.get("status") or {}).get("nodeInfo") or {}).get("kubeletVersion")),
-        ),
+        columns=cells.NODE,
     ),
     Resource(
         kind="ConfigMap",
@@ -175,7 +136,7 @@ CORE = (
         short=("sa",),
         subresources=("token",),
         schema=Schema(obj(secrets=many(FREE), imagePullSecrets=many(FREE), automountServiceAccountToken=BOOLEAN)),
-        columns=(NAME, Column("Secrets", lambda obj, now: len(obj.get("secrets") or ()), type="integer"), AGE),
+        columns=(NAME, AGE),
     ),
     Resource(
         kind="PersistentVolumeClaim",
@@ -184,21 +145,14 @@ CORE = (
         status=True,
         schema=whole(_CLAIM),
         prepare=_prepare_claim,
-        columns=(
-            NAME,
-            Column("Status", _phase),
-            Column("Volume", lambda obj, now: obj["spec"].get("volumeName") or ""),
-            Column("Capacity", _capacity),
-            Column("Access Modes", lambda obj, now: ",".join(obj["spec"].get("accessModes") or ())),
-            AGE,
-        ),
+        columns=cells.CLAIM,
     ),
     Resource(
         kind="Endpoints",
         plural="endpoints",
         short=("ep",),
         schema=Schema(obj(subsets=many(FREE))),
-        columns=(NAME, Column("Endpoints", _endpoints), AGE),
+        columns=cells.ENDPOINTS,
     ),
 )
 
@@ -208,18 +162,13 @@ OTHERS = (
         kind="EndpointSlice",
         plural="endpointslices",
         schema=Schema(obj(("addressType",), endpoints=many(FREE), ports=many(FREE), addressType=STRING)),
-        columns=(
-            NAME,
-            Column("AddressType", lambda obj, now: obj.get("addressType")),
-            Column("Endpoints", _slice_endpoints),
-            AGE,
-        ),
+        columns=cells.SLICE,
     ),
     Resource(
         group="coordination.k8s.io",
         kind="Lease",
         plural="leases",
         schema=Schema(obj(spec=obj(holderIdentity=STRING, acquireTime=STRING, renewTime=STRING))),
-        columns=(NAME, Column("Holder", lambda obj, now: (obj.get("spec") or {}).get("holderIdentity")), AGE),
+        columns=(NAME, Column("Holder", lambda obj, now: text((obj.get("spec") or {}).get("holderIdentity"))), AGE),
     ),
 )

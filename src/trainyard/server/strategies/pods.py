@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from trainyard.objects import Json, Problem
 from trainyard.server.accounts import admit_pod
-from trainyard.server.resources import Column, Resource
+from trainyard.server.resources import Resource
 from trainyard.server.site import Site
+from trainyard.server.strategies import pod_cells
 from trainyard.server.strategies.shapes import fill, text, whole
-from trainyard.server.strategies.templates import POD_SPEC, containers_of, default_pod_spec, pod_spec_problems
-from trainyard.server.tables import AGE, NAME, since
+from trainyard.server.strategies.templates import POD_SPEC, default_pod_spec, pod_spec_problems
 
 ENDED = ("Succeeded", "Failed")
 _MAY_CHANGE = ("activeDeadlineSeconds", "tolerations", "terminationGracePeriodSeconds", "schedulingGates")
@@ -72,67 +71,6 @@ def fields(pod: Json) -> Mapping[str, str]:
     }
 
 
-def ready(pod: Json, now: float) -> str:
-    states = containers_of(pod.get("status"), "containerStatuses")
-    return f"{sum(one.get('ready') is True for one in states)}/{len(containers_of(pod.get('spec')))}"
-
-
-def restarts(pod: Json, now: float) -> str:
-    states = containers_of(pod.get("status"), "containerStatuses")
-    count = sum(one.get("restartCount") or 0 for one in states)
-    ends = [
-        ended["finishedAt"]
-        for one in states
-        if isinstance(ended := (one.get("lastState") or {}).get("terminated"), dict) and ended.get("finishedAt")
-    ]
-    return f"{count} ({since(max(ends), now)} ago)" if count and ends else str(count)
-
-
-def shown_status(pod: Json, now: float) -> str:
-    """One word about a pod: its phase, or what its containers wait for or died of."""
-    status = pod.get("status") or {}
-    word = text(status.get("reason")) or text(status.get("phase")) or "Unknown"
-    first = _init_word(pod)
-    if first:
-        word = first
-    else:
-        running = False
-        for state in reversed(containers_of(status, "containerStatuses")):
-            if found := _state_word(state.get("state")):
-                word = found
-            elif state.get("ready") is True:
-                running = True
-        if word == "Completed" and running:
-            word = "Running"
-    if "deletionTimestamp" in pod["metadata"]:
-        return "Terminating"
-    return word
-
-
-def _init_word(pod: Json) -> str:
-    states = containers_of(pod.get("status"), "initContainerStatuses")
-    total = len(containers_of(pod.get("spec"), "initContainers"))
-    for index, state in enumerate(states):
-        current: Any = state.get("state") or {}
-        ended = current.get("terminated")
-        if isinstance(ended, dict) and ended.get("exitCode") == 0:
-            continue
-        word = _state_word(current)
-        return f"Init:{word}" if word and word != "PodInitializing" else f"Init:{index}/{total}"
-    return ""
-
-
-def _state_word(state: Any) -> str:
-    state = state if isinstance(state, dict) else {}
-    if waiting := state.get("waiting"):
-        return text(waiting.get("reason"))
-    if ended := state.get("terminated"):
-        if ended.get("reason"):
-            return text(ended["reason"])
-        return f"Signal:{ended['signal']}" if ended.get("signal") else f"ExitCode:{ended.get('exitCode')}"
-    return ""
-
-
 RESOURCES = (
     Resource(
         kind="Pod",
@@ -156,14 +94,7 @@ RESOURCES = (
             "status.phase",
             "status.podIP",
         ),
-        columns=(
-            NAME,
-            Column("Ready", ready),
-            Column("Status", shown_status),
-            Column("Restarts", restarts),
-            AGE,
-            Column("IP", lambda pod, now: (pod.get("status") or {}).get("podIP") or "<none>", priority=1),
-            Column("Node", lambda pod, now: pod["spec"].get("nodeName") or "<none>", priority=1),
-        ),
+        columns=pod_cells.COLUMNS,
+        row_conditions=pod_cells.conditions,
     ),
 )

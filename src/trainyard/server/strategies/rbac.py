@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from trainyard.objects import Json, Problem
 from trainyard.schema import Schema
 from trainyard.schema.checks import shown
@@ -13,6 +11,7 @@ from trainyard.server.rbac import Asked
 from trainyard.server.resources import Column, Resource
 from trainyard.server.same import same
 from trainyard.server.site import Site
+from trainyard.server.strategies import cells
 from trainyard.server.strategies.shapes import STRING, STRINGS, fill, many, needed, obj, text
 from trainyard.server.tables import AGE, NAME
 
@@ -128,10 +127,6 @@ def _subjects(kind: str) -> Column:
     return Column(f"{kind}s", cell, priority=1)
 
 
-def _created(role: Json, now: float) -> Any:
-    return role["metadata"].get("creationTimestamp")
-
-
 def _resource(kind: str) -> Resource:
     """One of the four: a role or a binding, of a namespace or of the cluster."""
     shared: Json = {
@@ -142,7 +137,7 @@ def _resource(kind: str) -> Resource:
         "name_rule": "path",
     }
     if kind.endswith("Role"):
-        columns = (NAME, Column("Created At", _created))
+        columns = (NAME, cells.CREATED)
         return Resource(**shared, schema=_ROLE, check=check_role, admit=admit_role, columns=columns)
     return Resource(
         **shared,

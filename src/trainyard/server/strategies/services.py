@@ -9,6 +9,7 @@ from trainyard.objects import Json, Problem
 from trainyard.schema.checks import shown
 from trainyard.server.resources import Column, Resource
 from trainyard.server.site import SERVICES, Site
+from trainyard.server.strategies import cells
 from trainyard.server.strategies.shapes import MIXED, PAIRS, STRING, fill, many, obj, one_of, text, whole
 from trainyard.server.tables import AGE, NAME
 
@@ -79,11 +80,6 @@ def fields(service: Json) -> Mapping[str, str]:
     return {"spec.clusterIP": text(spec.get("clusterIP")), "spec.type": text(spec.get("type"))}
 
 
-def shown_ports(service: Json, now: float) -> str:
-    ports = service["spec"].get("ports") or ()
-    return ",".join(f"{port['port']}/{port['protocol']}" for port in ports) or "<none>"
-
-
 def selector_text(service: Json, now: float) -> str:
     labels = service["spec"].get("selector") or {}
     return ",".join(f"{key}={labels[key]}" for key in sorted(labels)) or "<none>"
@@ -107,8 +103,8 @@ RESOURCES = (
             NAME,
             Column("Type", lambda obj, now: obj["spec"].get("type")),
             Column("Cluster-IP", lambda obj, now: obj["spec"].get("clusterIP") or "<none>"),
-            Column("External-IP", lambda obj, now: obj["spec"].get("externalName") or "<none>"),
-            Column("Port(s)", shown_ports),
+            Column("External-IP", cells.outer_address),
+            Column("Port(s)", cells.service_ports),
             AGE,
             Column("Selector", selector_text, priority=1),
         ),

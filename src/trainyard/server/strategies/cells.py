@@ -1,0 +1,231 @@
+"""What `kubectl get` shows of nodes, claims, services, endpoints and events: the real server's columns and cells."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from trainyard.objects import Json
+from trainyard.server.resources import Column
+from trainyard.server.strategies.shapes import text
+from trainyard.server.tables import AGE, NAME, since
+
+MOST = 3
+"""Addresses or ports that are shown of a list."""
+_ROLE = "node-role.kubernetes.io/"
+_MODES = {"ReadWriteOnce": "RWO", "ReadOnlyMany": "ROX", "ReadWriteMany": "RWX", "ReadWriteOncePod": "RWOP"}
+
+
+def _spec(obj: Json) -> Json:
+    return obj.get("spec") or {}
+
+
+def _status(obj: Json) -> Json:
+    return obj.get("status") or {}
+
+
+def few(found: Sequence[str], nothing: str) -> str:
+    """The first of them, and how many more there are."""
+    more = f" + {len(found) - MOST} more..." if len(found) > MOST else ""
+    return ",".join(found[:MOST]) + more or nothing
+
+
+def phase(obj: Json, now: float) -> str:
+    return text(_status(obj).get("phase"))
+
+
+def _node_status(node: Json, now: float) -> str:
+    told = [one for one in _status(node).get("conditions") or () if one.get("type") == "Ready"]
+    word = ("Ready" if told[0].get("status") == "True" else "NotReady") if told else "Unknown"
+    return word + (",SchedulingDisabled" if _spec(node).get("unschedulable") else "")
+
+
+def _roles(node: Json, now: float) -> str:
+    labels = node["metadata"].get("labels") or {}
+    names = {name.removeprefix(_ROLE) for name in labels if name.startswith(_ROLE)} - {""}
+    if labels.get("kubernetes.io/role"):
+        names.add(labels["kubernetes.io/role"])
+    return ",".join(sorted(names)) or "<none>"
+
+
+def _address(kind: str) -> Column:
+    def cell(node: Json, now: float) -> str:
+        found = (one["address"] for one in _status(node).get("addresses") or () if one.get("type") == kind)
+        return next(found, "<none>")
+
+    return Column(kind.replace("IP", "-IP"), cell, priority=1)
+
+
+def _known(name: str, field: str) -> Column:
+    def cell(node: Json, now: float) -> str:
+        return text((_status(node).get("nodeInfo") or {}).get(field)) or "<unknown>"
+
+    return Column(name, cell, priority=1)
+
+
+NODE = (
+    NAME,
+    Column("Status", _node_status),
+    Column("Roles", _roles),
+    AGE,
+    Column("Version", lambda obj, now: text((_status(obj).get("nodeInfo") or {}).get("kubeletVersion"))),
+    _address("InternalIP"),
+    _address("ExternalIP"),
+    _known("OS-Image", "osImage"),
+    _known("Kernel-Version", "kernelVersion"),
+    _known("Container-Runtime", "containerRuntimeVersion"),
+)
+
+
+def _claim_status(claim: Json, now: float) -> str:
+    return "Terminating" if "deletionTimestamp" in claim["metadata"] else phase(claim, now)
+
+
+def _capacity(claim: Json, now: float) -> str:
+    if not _spec(claim).get("volumeName"):
+        return ""
+    return text((_status(claim).get("capacity") or {}).get("storage")) or "0"
+
+
+def _modes(claim: Json, now: float) -> str:
+    had = set(_status(claim).get("accessModes") or ()) if _spec(claim).get("volumeName") else set()
+    return ",".join(short for mode, short in _MODES.items() if mode in had)
+
+
+CLAIM = (
+    NAME,
+    Column("Status", _claim_status),
+    Column("Volume", lambda obj, now: text(_spec(obj).get("volumeName"))),
+    Column("Capacity", _capacity),
+    Column("Access Modes", _modes),
+    Column("StorageClass", lambda obj, now: text(_spec(obj).get("storageClassName"))),
+    Column("VolumeAttributesClass", lambda obj, now: text(_spec(obj).get("volumeAttributesClassName")) or "<unset>"),
+    AGE,
+    Column("VolumeMode", lambda obj, now: text(_spec(obj).get("volumeMode")) or "<unset>", priority=1),
+)
+
+
+def _endpoints(obj: Json, now: float) -> str:
+    found: list[str] = []
+    for subset in obj.get("subsets") or ():
+        hosts = [text(one.get("ip")) for one in subset.get("addresses") or ()]
+        ports = subset.get("ports")
+        found += hosts if not ports else [f"{host}:{port.get('port')}" for port in ports for host in hosts]
+    return few(found, "<none>")
+
+
+ENDPOINTS = (NAME, Column("Endpoints", _endpoints), AGE)
+
+
+def _slice_ports(obj: Json, now: float) -> str:
+    return few([str(one.get("port") or "*") for one in obj.get("ports") or ()], "<unset>")
+
+
+def _slice_endpoints(obj: Json, now: float) -> str:
+    return few([one for part in obj.get("endpoints") or () for one in part.get("addresses") or ()], "<unset>")
+
+
+SLICE = (
+    NAME,
+    Column("AddressType", lambda obj, now: text(obj.get("addressType"))),
+    Column("Ports", _slice_ports),
+    Column("Endpoints", _slice_endpoints),
+    AGE,
+)
+
+
+def outer_address(service: Json, now: float) -> str:
+    spec = _spec(service)
+    if spec.get("type") == "ExternalName":
+        return text(spec.get("externalName"))
+    given = list(spec.get("externalIPs") or ())
+    if spec.get("type") == "LoadBalancer":
+        ingress = (_status(service).get("loadBalancer") or {}).get("ingress") or ()
+        balanced = sorted({text(one.get("ip")) or text(one.get("hostname")) for one in ingress})
+        return ",".join([*balanced, *given]) or "<pending>"
+    return ",".join(given) or "<none>"
+
+
+def service_ports(service: Json, now: float) -> str:
+    shown = [
+        f"{port['port']}:{port['nodePort']}/{port['protocol']}"
+        if port.get("nodePort")
+        else f"{port['port']}/{port['protocol']}"
+        for port in _spec(service).get("ports") or ()
+    ]
+    return ",".join(shown) or "<none>"
+
+
+def _first_seen(event: Json, now: float) -> str:
+    stamp = event.get("firstTimestamp") or event.get("deprecatedFirstTimestamp") or event.get("eventTime")
+    return since(stamp, now)
+
+
+def _last_seen(event: Json, now: float) -> str:
+    series = event.get("series") or {}
+    stamp = series.get("lastObservedTime") or event.get("lastTimestamp") or event.get("deprecatedLastTimestamp")
+    return since(stamp, now) if stamp else _first_seen(event, now)
+
+
+def _object(event: Json, now: float) -> str:
+    involved = _involved(event)
+    kind, name = text(involved.get("kind")).lower(), text(involved.get("name"))
+    return f"{kind}/{name}" if name else kind
+
+
+def _involved(event: Json) -> Json:
+    return event.get("involvedObject") or event.get("regarding") or {}
+
+
+def _source(event: Json, now: float) -> str:
+    source: Any = event.get("source") or event.get("deprecatedSource") or {}
+    reporter = event.get("reportingComponent") or event.get("reportingController")
+    component = text(source.get("component")) or text(reporter)
+    instance = text(source.get("host")) or text(event.get("reportingInstance"))
+    return f"{component}, {instance}" if instance else component
+
+
+def _count(event: Json, now: float) -> int:
+    series = event.get("series")
+    if isinstance(series, dict):
+        return int(series.get("count") or 0)
+    return int(event.get("count") or event.get("deprecatedCount") or 1)
+
+
+EVENT = (
+    Column("Last Seen", _last_seen),
+    Column("Type", lambda event, now: text(event.get("type"))),
+    Column("Reason", lambda event, now: text(event.get("reason"))),
+    Column("Object", _object),
+    Column("Subobject", lambda event, now: text(_involved(event).get("fieldPath")), priority=1),
+    Column("Source", _source, priority=1),
+    Column("Message", lambda event, now: text(event.get("message") or event.get("note")).strip()),
+    Column("First Seen", _first_seen, priority=1),
+    Column("Count", _count, priority=1),
+    Column("Name", lambda event, now: event["metadata"]["name"], priority=1, format="name"),
+)
+
+
+def _versions(crd: Json, now: float) -> str:
+    served = [one for one in _spec(crd).get("versions") or () if one.get("served")]
+    return ",".join(one["name"] + ("(storage)" if one.get("storage") else "") for one in served)
+
+
+def _established(crd: Json, now: float) -> bool:
+    told = _status(crd).get("conditions") or ()
+    return any(one.get("type") == "Established" and one.get("status") == "True" for one in told)
+
+
+CREATED = Column("Created At", lambda obj, now: obj["metadata"].get("creationTimestamp"), type="date")
+DEFINITION = (
+    NAME,
+    Column("Scope", lambda crd, now: text(_spec(crd).get("scope"))),
+    Column("Versions", _versions),
+    CREATED,
+    Column("Group", lambda crd, now: text(_spec(crd).get("group")), priority=1),
+    Column("Kind", lambda crd, now: text((_spec(crd).get("names") or {}).get("kind")), priority=1),
+    Column(
+        "ShortNames", lambda crd, now: ",".join((_spec(crd).get("names") or {}).get("shortNames") or ()), priority=1
+    ),
+    Column("Established", _established, type="boolean", priority=1),
+)

@@ -26,6 +26,7 @@ class Home:
             **{key: value for key, value in os.environ.items() if key != "KUBECONFIG"},
             "XDG_STATE_HOME": str(folder / "state"),
             "XDG_CONFIG_HOME": str(folder / "config"),
+            "HOME": str(folder / "home"),
             "XDG_CACHE_HOME": str(folder / "cache"),
             "TMPDIR": str(folder / "tmp"),
         }
@@ -75,7 +76,7 @@ class Home:
 
     def left(self) -> set[str]:
         """What lies in the state folder but for what always may."""
-        known = {"lock", "turn", "daemon.log", "daemon.log.1"}
+        known = {"lock", "turn", "daemon.log", "daemon.log.1", "state", "kubeconfig"}
         return {path.name for path in self.state.iterdir()} - known if self.state.exists() else set()
 
 

@@ -12,8 +12,6 @@ import pytest
 import yaml
 from daemon_values import Home, at_home, ends, kill
 
-from trainyard.app.folder import PREFIX
-
 pytestmark = pytest.mark.slow  # each starts a whole cluster in a process of its own
 
 MARK = "import time\ntime.sleep(600)  # mark-{}"
@@ -41,7 +39,7 @@ def pods(mark: str) -> list[int]:
     return found
 
 
-def test_a_cluster_comes_up_is_used_and_goes_down_and_nothing_stays(tmp_path: Path) -> None:
+def test_a_cluster_comes_up_is_used_and_goes_down_and_no_process_stays(tmp_path: Path) -> None:
     mark = f"{os.getpid()}-life"
     with at_home(tmp_path) as home:
         assert home.say("status")[0] == 3
@@ -59,7 +57,10 @@ def test_a_cluster_comes_up_is_used_and_goes_down_and_nothing_stays(tmp_path: Pa
         assert len(pods(mark)) == 1
         pid = home.pid
         code, out, err = home.say("down")
-        assert (code, out) == (0, "The cluster is down.\n") and "TfJob default/mnist (Running)" in err
+        assert (code, out) == (
+            0,
+            "The cluster is down.\n",
+        ) and "It keeps its jobs: TfJob default/mnist (Running)" in err
         assert ends(pid) and not pods(mark) and home.left() == set()
         assert home.say("down")[:2] == (0, "The cluster is not up.\n")
         assert home.say("get")[0] == 3
@@ -86,7 +87,7 @@ def test_the_daemon_has_a_session_and_files_of_its_own(tmp_path: Path) -> None:
         assert home.say("status")[0] == 0
 
 
-def test_a_killed_daemon_leaves_nothing_that_the_next_up_does_not_take_away(tmp_path: Path) -> None:
+def test_a_killed_daemon_leaves_no_process_and_its_jobs_go_on_with_the_next_up(tmp_path: Path) -> None:
     mark = f"{os.getpid()}-killed"
     with at_home(tmp_path) as home:
         assert home.up()[0] == 0
@@ -95,11 +96,10 @@ def test_a_killed_daemon_leaves_nothing_that_the_next_up_does_not_take_away(tmp_
         kill(home.pid)
         assert all(ends(pid) for pid in pods(mark))
         assert "its daemon was killed" in home.say("status")[1] and home.say("get")[0] == 3
-        assert home.left() >= {"cluster.json", "kubeconfig"}
+        assert home.left() == {"cluster.json"}
         code, _, err = home.up()
-        assert code == 0 and "The cluster is up (" in err
-        assert len(list(home.state.glob(f"{PREFIX}*"))) == 1
-        assert "no jobs" in home.say("get")[2]
+        assert code == 0 and "The cluster is up, where it was stopped (" in err
+        home.until("mnist", "get")
 
 
 def test_a_daemon_that_does_not_end_is_made_to(tmp_path: Path) -> None:
@@ -120,7 +120,6 @@ def test_of_two_that_start_at_once_one_starts_it_and_both_have_it(tmp_path: Path
         assert [code for _, _, code in ended] == [0, 0, 0], ended
         assert len({out for out, _, _ in ended}) == 1
         assert sum("is up already" in err for _, err, _ in ended) == 2
-        assert len(list(home.state.glob(f"{PREFIX}*"))) == 1
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
@@ -176,7 +175,12 @@ def test_two_clusters_stand_side_by_side(tmp_path: Path) -> None:
             assert "no jobs" in home.say("get")[2]
         finally:
             assert home.say("down", "--name", "second")[0] == 0
-        assert home.say("get")[0] == 3, "the file that $KUBECONFIG names is gone"
+        code, _, err = home.say("get")
+        assert code == 3 and "127.0.0.1" in err, "the cluster that $KUBECONFIG names is down"
+        del home.env["KUBECONFIG"]
+        code, out, _ = home.say("status")
+        first, second = out.splitlines()[1:]
+        assert code == 0 and first.split()[:2] == ["default", "up"] and second.split()[:3] == ["second", "not", "up"]
 
 
 def test_a_reader_who_goes_away_is_no_error_of_ours(tmp_path: Path) -> None:

@@ -208,7 +208,7 @@ class LocalCluster:
             if self._api is not None:
                 end.push_async_callback(self._api.close)
             if self._node is not None:
-                end.push_async_callback(self._node.stop, kill)
+                end.push_async_callback(self._node.stop, kill, self._state is not None)
             if self._images is not None:
                 end.push_async_callback(self._images.close)
             end.push_async_callback(self.stop_controllers)

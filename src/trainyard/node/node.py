@@ -6,6 +6,7 @@ before we saw them are left alone."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import shutil
 import time
@@ -128,13 +129,15 @@ class Node:
         async with asyncio.timeout(seconds):
             return await self._cluster.withdraw()
 
-    async def stop(self, kill: bool = False) -> None:
-        """End all pods, each within its grace period or at once, then everything else. Can be called again to kill."""
+    async def stop(self, kill: bool = False, returns: bool = False) -> None:
+        """End all pods, each within its grace period or at once, then everything else. Can be called again to kill.
+        `returns`: there will be another life. Pods that may start again are left for it as they were; those that may
+        not end now, as a kubelet has it when its machine is shut down."""
         house = self._house
         if house is None:
             return
-        if told := [task for one in self._running.values() if (task := one.writing)]:
-            await asyncio.wait(told, timeout=0.0 if kill else _LAST_WORDS)  # what ended by itself is not told otherwise
+        if returns:
+            await self._part(kill)
         house.closing = True
         for watch in self._watches:
             watch.cancel()
@@ -158,6 +161,22 @@ class Node:
             given_up = [one.abandon() for one in self._running.values()]
             await asyncio.gather(*self._watches, *self._chores, *given_up, return_exceptions=True)
             self._house = None
+
+    async def _part(self, kill: bool) -> None:
+        pods = list(self._running.values())
+        if told := [task for one in pods if (task := one.writing)]:
+            await asyncio.wait(told, timeout=0.0 if kill else _LAST_WORDS)  # what had ended by itself, among others
+        ending = [one for one in pods if one.life.policy == "Never"]
+        for one in pods:
+            if one in ending:
+                one.evict(kill)
+            elif not one.over.is_set():
+                one.quiet = True
+                one.stop(kill)
+        patience = _SLACK + (0.0 if kill else max((one.life.grace for one in pods), default=0.0))
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(patience):
+                await asyncio.gather(*(one.over.wait() for one in pods), *(one.told.wait() for one in ending))
 
     def look(self) -> None:
         """Look at every pod now: for whoever has moved the clock."""

@@ -55,6 +55,7 @@ class Running:
         self._writing: asyncio.Task[None] | None = None
         self._vanished = False
         self._disrupted = False
+        self.quiet = False  # nothing more is told of it: it is to go on as if it still ran
         self._leaving = False
 
     # What the node tells.
@@ -234,7 +235,7 @@ class Running:
         return status.Place(self.house.network.host_ip, self.address, images, qos)
 
     def _write(self) -> None:
-        if (self._writing is None or self._writing.done()) and not self._vanished and not self.house.closing:
+        if (self._writing is None or self._writing.done()) and not (self._vanished or self.quiet or self.house.closing):
             self._writing = self._later(self._keep_writing())
 
     async def _keep_writing(self) -> None:

@@ -293,12 +293,12 @@ FUNCTIONS: dict[str, list[tuple[str, str, Callable[..., Any]]]] = {
     "min": [(".l", "*", _some(min, "min"))],
     "max": [(".l", "*", _some(max, "max"))],
     "k8sindexOf": [
-        (".l*", "i", _at),
+        *((f".l{kind}", "i", _at) for kind in "sidbm"),
         (".ss", "i", lambda text, part: text.find(part)),
         (".ssi", "i", lambda text, part, start: text.find(part, start)),
     ],
     "k8slastIndexOf": [
-        (".l*", "i", _last),
+        *((f".l{kind}", "i", _last) for kind in "sidbm"),
         (".ss", "i", lambda text, part: text.rfind(part)),
         (".ssi", "i", lambda text, part, end: text.rfind(part, 0, end + len(part))),
     ],

@@ -19,11 +19,11 @@ def judged(crd: Json, site: Site) -> Json:
     status = crd.get("status") or {}
     conditions = [one for one in status.get("conditions") or () if isinstance(one, dict)]
     names, accepted = crd["spec"]["names"], dict(crd["spec"]["names"])
-    taken = [(reason, word, text) for reason, word, text in _taken(crd, site)]
+    taken = list(_taken(crd, site))
     for _, word, _ in taken:
         accepted.pop(word, None)
     if taken:
-        reason, text = taken[0][0], "; ".join(text for _, _, text in taken)
+        reason, _, text = taken[-1]
         conditions = _with(conditions, "NamesAccepted", False, (reason, text), site)
         if condition(conditions, "Established") is None:
             told = ("NotAccepted", "not all names are accepted")
@@ -64,11 +64,11 @@ def _taken(crd: Json, site: Site) -> Iterator[tuple[str, str, str]]:
     for reason, word, used in (
         ("PluralConflict", "plural", words),
         ("SingularConflict", "singular", words),
+        ("ShortNamesConflict", "shortNames", words),
         ("KindConflict", "kind", kinds),
         ("ListKindConflict", "listKind", kinds),
     ):
-        if names.get(word) in used:
-            yield reason, word, f'"{names[word]}" is already in use'
-    for short in names.get("shortNames") or ():
-        if short in words:
-            yield "ShortNamesConflict", "shortNames", f'"{short}" is already in use'
+        wanted = names.get(word) or ()
+        for name in [wanted] if isinstance(wanted, str) else wanted:
+            if name in used:
+                yield reason, word, f'"{name}" is already in use'

@@ -336,5 +336,6 @@ def _leads_somewhere(schema: Json, place: str) -> bool:
         known: Json = schema.get("properties") or {}
         if name not in known and not isinstance(more, dict):
             return False
-        schema = known.get(name, more)
+        below: Json = known.get(name, more)
+        schema = below
     return True

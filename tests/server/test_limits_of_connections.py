@@ -1,0 +1,357 @@
+"""Too much, too slow, too many: a clear answer for whoever it is, and nobody else notices."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import ssl
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import aiohttp
+import pytest
+from asking import MAPS, Client, config_map, until
+
+from trainyard.objects import decode, encode
+from trainyard.server import Authority, Server
+from trainyard.server.answers import takes_gzip, warning
+from trainyard.server.limits import Limits
+from trainyard.server.requests import LARGEST
+
+SHORT = Limits(handshake=0.3, head=0.4, body=0.3, answer=0.4)
+GET = b"GET %b HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+
+@asynccontextmanager
+async def served(limits: Limits | None = None, token: str = "") -> AsyncIterator[Server]:
+    server = Server(limits=limits, token=token)
+    await server.start()
+    try:
+        yield server
+    finally:
+        await server.stop()
+
+
+async def opened(url: str, sent: bytes = b"", **more: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    place = urlsplit(url)
+    reader, writer = await asyncio.open_connection(place.hostname, place.port, **more)
+    writer.write(sent)
+    return reader, writer
+
+
+async def said(reader: asyncio.StreamReader) -> bytes:
+    """What comes until the server hangs up."""
+    async with asyncio.timeout(10):
+        try:
+            return await reader.read()
+        except ConnectionError:
+            return b""
+
+
+async def answers(server: Server) -> None:
+    async with asyncio.timeout(5), aiohttp.ClientSession() as session, session.get(f"{server.url}{MAPS}") as got:
+        assert got.status == 200
+
+
+# --- too much
+
+
+@pytest.mark.parametrize(("head", "code"), [
+    (b"GET /" + b"x" * 70_000 + b" HTTP/1.1\r\nHost: localhost\r\n", 431),
+    (b"GET / HTTP/1.1\r\nHost: localhost\r\nX: " + b"x" * 40_000 + b"\r\n", 431),
+    (b"GET / HTTP/1.1\r\nHost: localhost\r\n" + b"".join(b"X-%d: y\r\n" % n for n in range(200)), 431),
+    (b"POST /api HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4000000\r\n", 413),
+    (b"POST /api HTTP/1.1\r\nHost: localhost\r\nContent-Encoding: gzip\r\nContent-Length: 9\r\n", 415),
+    (b"POST /api HTTP/1.1\r\nHost: localhost\r\nExpect: tea\r\nContent-Length: 9\r\n", 417),
+])  # fmt: skip
+async def test_what_is_too_much_is_refused_before_it_has_come(head: bytes, code: int) -> None:
+    async with served() as server:
+        reader, writer = await opened(server.url, head + b"\r\n")
+        async with asyncio.timeout(5):
+            first, _, rest = (await reader.readuntil(b"\r\n\r\n")).partition(b"\r\n")
+            length = int(rest.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
+            status = decode(await reader.readexactly(length))
+        assert int(first.split()[1]) == code == status["code"], first
+        assert status["status"] == "Failure" and len(status["message"]) > 20
+        writer.close()
+        await answers(server)
+
+
+async def test_a_body_without_a_length_is_measured_as_it_comes() -> None:
+    async def endless() -> AsyncIterator[bytes]:
+        for _ in range(LARGEST // 65_536 + 8):
+            yield b" " * 65_536
+
+    async with served() as server, aiohttp.ClientSession() as session:
+        async with session.post(f"{server.url}{MAPS}", data=endless()) as got:
+            assert (got.status, decode(await got.read())["reason"]) == (413, "RequestEntityTooLarge")
+        await answers(server)
+
+
+async def test_a_gzip_bomb_is_not_unpacked() -> None:
+    bomb = gzip.compress(b" " * 50_000_000)
+    async with served() as server, aiohttp.ClientSession() as session:
+        headers = {"Content-Encoding": "gzip", "Content-Type": "application/json"}
+        async with session.post(f"{server.url}{MAPS}", data=bomb, headers=headers) as got:
+            assert got.status == 415 and "encoded as gzip; send it as it is" in await got.text()
+
+
+# --- too slow
+
+
+async def test_a_head_that_trickles_is_given_up() -> None:
+    async with served(SHORT) as server:
+        reader, writer = await opened(server.url)
+        start = time.monotonic()
+        while not writer.is_closing() and time.monotonic() < start + 8:
+            writer.write(b"X")
+            await asyncio.sleep(0.02)  # this is how slow it is
+        assert time.monotonic() - start < 5 and await said(reader) == b""
+        await answers(server)
+
+
+@pytest.mark.slow
+async def test_a_body_that_trickles_is_given_up_with_a_word() -> None:
+    head = f"POST {MAPS} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{{"
+    async with served(SHORT) as server:
+        reader, writer = await opened(server.url, head.encode())
+        got = await said(reader)
+        assert got.startswith(b"HTTP/1.1 408") and decode(got.partition(b"\r\n\r\n")[2])["reason"] == "Timeout"
+        writer.close()
+        await answers(server)
+
+
+async def test_a_connection_that_is_not_used_is_closed_and_one_that_is_lives() -> None:
+    async with served(SHORT) as server:
+        reader, writer = await opened(server.url, GET % b"/readyz")
+        async with asyncio.timeout(5):
+            assert (await reader.readline()).startswith(b"HTTP/1.1 200")
+        start = time.monotonic()
+        assert (await said(reader)).endswith(b"ok") and 0.2 < time.monotonic() - start < 5
+        writer.close()
+        busy, pen = await opened(server.url)
+        for _ in range(8):  # longer than the limit in all
+            pen.write(GET % b"/readyz")
+            async with asyncio.timeout(5):
+                assert (await busy.readuntil(b"\r\n\r\nok")).startswith(b"HTTP/1.1 200")
+            await asyncio.sleep(0.1)
+        pen.close()
+
+
+async def test_a_handshake_that_does_not_come_is_given_up(tmp_path: Path) -> None:
+    authority = Authority.new(time.time())
+    async with served(SHORT) as server:
+        await server.start_tls(authority.context(tmp_path))
+        silent, one = await opened(server.tls_url)
+        plain, two = await opened(server.tls_url, GET % b"/version")
+        assert await said(silent) == b"" and b"200" not in await said(plain)
+        for writer in (one, two):
+            writer.close()
+        context = ssl.create_default_context(cadata=authority.pem)
+        async with aiohttp.ClientSession() as session, session.get(f"{server.tls_url}/readyz", ssl=context) as got:
+            assert got.status == 200
+
+
+@pytest.mark.slow
+async def test_an_answer_that_is_not_taken_is_given_up_and_nobody_waits_for_it() -> None:
+    async with served(SHORT) as server, aiohttp.ClientSession() as session:
+        client = Client(session, server.url)
+        for number in range(40):
+            await client.make(MAPS, config_map(f"m-{number}", data={"a": "x" * 500_000}))
+        for query in (b"", b"?watch=1&resourceVersion=0", b"?watch=1&resourceVersion=1"):
+            reader, writer = await opened(server.url, GET % (MAPS.encode() + query), limit=1024)
+            await answers(server)
+            got = b""
+            await asyncio.sleep(1.0)  # it does not read for longer than it may
+            got = await said(reader)
+            assert len(got) < 20_000_000, query
+            writer.close()
+        assert server.hub.listening("configmaps") == 0
+
+
+async def test_a_watch_outlives_every_limit_of_time() -> None:
+    async with served(SHORT) as server, aiohttp.ClientSession() as session:
+        client = Client(session, server.url)
+        async with client.watch(MAPS) as lines:
+            await asyncio.sleep(1.0)
+            await client.make(MAPS, config_map("late"))
+            async with asyncio.timeout(5):
+                assert (await anext(lines))["object"]["metadata"]["name"] == "late"
+
+
+# --- too many
+
+
+async def test_past_the_limit_a_client_is_sent_away_and_taken_when_there_is_room() -> None:
+    async with served(Limits(connections=3)) as server:
+        held = [await opened(server.url) for _ in range(3)]
+        for _, writer in held:
+            writer.write(GET % b"/readyz")
+        for reader, _ in held:
+            await reader.readuntil(b"\r\n\r\nok")
+        reader, writer = await opened(server.url, b"")
+        got = await said(reader)
+        assert got.startswith(b"HTTP/1.1 503") and b"Retry-After: 1" in got
+        assert decode(got.partition(b"\r\n\r\n")[2])["message"] == "too many connections are open; try again"
+        for _, one in held:
+            one.write_eof()
+        for reader, _ in held:
+            assert await said(reader) == b""
+        await answers(server)
+
+
+SCARCE = """
+import asyncio, resource, sys
+from trainyard.server import Server
+from trainyard.server.limits import Limits
+
+async def main():
+    resource.setrlimit(resource.RLIMIT_NOFILE, (60, 60))
+    server = Server(limits=Limits(connections=1_000_000))
+    await server.start()
+    print(server.url, flush=True)
+    await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
+    await server.stop()
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.slow
+async def test_a_server_without_descriptors_goes_on_when_there_are_some() -> None:
+    running = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", SCARCE, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert running.stdout and running.stdin
+    url = (await running.stdout.readline()).decode().strip()
+    first, pen = await opened(url, GET % b"/readyz")
+    await first.readuntil(b"\r\n\r\nok")
+    crowd = [await opened(url, GET % b"/readyz") for _ in range(100)]
+    pen.write(GET % b"/readyz")
+    async with asyncio.timeout(10):
+        await first.readuntil(b"\r\n\r\nok")  # who is in is served
+        for reader, writer in crowd:  # and the others as soon as there is room
+            assert (await reader.readuntil(b"\r\n\r\nok")).startswith(b"HTTP/1.1 200")
+            writer.close()
+    pen.close()
+    _, complaints = await running.communicate(b"")
+    assert running.returncode == 0
+    assert complaints.decode().splitlines() == ["no descriptors are left, new connections wait; raise `ulimit -n`"], (
+        complaints.decode()
+    )
+
+
+def test_the_program_takes_as_many_descriptors_as_it_may_have() -> None:
+    code = (
+        "import resource as r; from trainyard.server.limits import *; r.setrlimit(r.RLIMIT_NOFILE, (100, 900));"
+        "assert Limits().most_connections() == 64; raise_descriptors(); print(*r.getrlimit(r.RLIMIT_NOFILE));"
+        "print(Limits().most_connections(), Limits(connections=7).most_connections())"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout.split() == ["900", "900", "644", "7"]
+
+
+@pytest.mark.slow
+async def test_hundreds_of_idle_watches_keep_nobody_waiting() -> None:
+    """5,000 are visited by bench/watchers.py."""
+    async with served() as server, AsyncExitStack() as stack:
+        session = await stack.enter_async_context(aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)))
+        client = Client(session, server.url)
+        alone = await _quickest(client)
+        watches = [await stack.enter_async_context(client.watch(MAPS)) for _ in range(300)]
+        await until(lambda: server.hub.listening("configmaps") == 300)
+        assert await _quickest(client) < 10 * alone + 0.01
+        await client.make(MAPS, config_map("news"))
+        async with asyncio.timeout(10):
+            woken = [(await anext(lines))["object"]["metadata"]["name"] for lines in watches]
+        assert woken == ["news"] * 300
+    assert server.hub.listening("configmaps") == 0
+
+
+async def _quickest(client: Client) -> float:
+    times = []
+    for _ in range(10):
+        start = time.perf_counter()
+        assert (await client.ask("GET", "/api/v1/namespaces/default"))[0] == 200
+        times.append(time.perf_counter() - start)
+    return min(times)
+
+
+@pytest.mark.slow
+async def test_the_end_is_near_whatever_the_clients_do(tmp_path: Path) -> None:
+    server = Server()
+    await server.start()
+    await server.start_tls(Authority.new(time.time()).context(tmp_path))
+    async with aiohttp.ClientSession() as session:
+        client = Client(session, server.url)
+        for number in range(20):
+            await client.make(MAPS, config_map(f"m-{number}", data={"a": "x" * 500_000}))
+    list_, watch = GET % MAPS.encode(), GET % f"{MAPS}?watch=1".encode()
+    post = f"POST {MAPS} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n{{".encode()
+    quiet = GET % MAPS.replace("configmaps", "secrets?watch=1").encode()
+    sent = (b"", b"GET /", list_, list_, watch, watch, post, quiet)
+    held = [await opened(server.url, one, limit=1024) for one in sent]
+    held.append(await opened(server.tls_url))
+    await until(lambda: server.hub.listening("secrets") == 1)
+    start = time.monotonic()
+    await server.stop()
+    assert time.monotonic() - start < 5
+    for _, writer in held:
+        writer.close()
+    with pytest.raises(OSError):
+        await opened(server.url)
+
+
+# --- answers
+
+
+@pytest.mark.parametrize(("method", "version"), [("POST", "1.1"), ("PUT", "1.1")])
+async def test_a_client_that_waits_for_a_word_gets_it(method: str, version: str) -> None:
+    body = encode(config_map("a"))
+    path = MAPS if method == "POST" else f"{MAPS}/a"
+    head = f"{method} {path} HTTP/{version}\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    head += f"Expect: 100-Continue\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+    async with served() as server:
+        reader, writer = await opened(server.url, head.encode())
+        async with asyncio.timeout(5):
+            assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
+        writer.write(body)
+        assert (await said(reader)).startswith(b"HTTP/1.1 201" if method == "POST" else b"HTTP/1.1 404")
+        writer.close()
+    async with served(token="x" * 20) as locked:
+        reader, writer = await opened(locked.url, head.encode())
+        assert (await said(reader)).startswith(b"HTTP/1.1 401")  # without sending what nobody reads
+        writer.close()
+
+
+@pytest.mark.parametrize("method", ["HEAD", "OPTIONS", "TRACE"])
+async def test_a_method_that_the_api_does_not_have_is_405(client: Client, method: str) -> None:
+    for path in (MAPS, "/api/v1/namespaces/default"):
+        async with client.session.request(method, f"{client.url}{path}") as got:
+            assert got.status == 405
+    async with client.session.head(f"{client.url}/readyz") as got:
+        assert (got.status, got.headers["Content-Length"], await got.read()) == (200, "2", b"")
+
+
+async def test_large_answers_are_packed_for_whoever_asks(client: Client) -> None:
+    await client.make(MAPS, config_map("small"))
+    await client.make(MAPS, config_map("large", data={"a": "x" * 200_000}))
+    async with aiohttp.ClientSession(auto_decompress=False) as session:
+        for name, accepted, packed in (("large", "gzip", True), ("small", "gzip", False), ("large", "identity", False),
+                                       ("large", "br, gzip;q=0.5", True), ("large", "gzip;q=0", False)):  # fmt: skip
+            async with session.get(f"{client.url}{MAPS}/{name}", headers={"Accept-Encoding": accepted}) as got:
+                body = await got.read()
+                assert (got.headers.get("Content-Encoding") == "gzip") is packed, (name, accepted)
+                assert decode(gzip.decompress(body) if packed else body)["metadata"]["name"] == name
+                assert not packed or len(body) < 10_000
+    assert not takes_gzip("gzipped") and not takes_gzip("") and takes_gzip("br,gzip")
+
+
+def test_a_warning_is_one_line_whatever_is_said() -> None:
+    assert warning("unknown field") == '299 - "unknown field"'
+    assert warning('say "a\\b"\r\nSet-Cookie: x\ud800') == '299 - "say \\"a\\\\b\\"??Set-Cookie: x?"'

@@ -103,7 +103,7 @@ async def test_a_node_sees_the_pods_that_are_bound_to_it(client: Client) -> None
 
 
 async def test_one_object_can_be_watched(client: Client) -> None:
-    async with client.watch(f"{MAPS}/b", resourceVersion="1") as lines:
+    async with client.watch(MAPS, fieldSelector="metadata.name=b", resourceVersion="1") as lines:
         await client.make(MAPS, config_map("a"))
         await client.make(MAPS, config_map("b"))
         assert await following(lines, 1) == [("ADDED", "b")]

@@ -82,7 +82,7 @@ def update(resource: Resource, obj: Json, old: Json, site: Site, checks: Checks)
             new["status"] = old["status"]
     new, shape_problems = _shape(resource, new, old, site, checks)
     found = metadata.problems(new["metadata"], resource.name_rule, custom=resource.custom)
-    found += _changed_finalizers(new, old)
+    found += _changed_finalizers(new, old) + metadata.changed(obj["metadata"], old["metadata"])
     found += [problem for path in resource.immutable for problem in _changed(new, old, path)]
     _refuse(resource, new, found + shape_problems)
     if resource.generation and not same(_spec(resource, new), _spec(resource, old)):

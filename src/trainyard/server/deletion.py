@@ -23,7 +23,12 @@ from trainyard.server.site import Site
 from trainyard.server.writes import CLEANUP, DEFINITIONS, NAMESPACES, Writes, held
 
 FINALIZERS = {"Orphan": "orphan", "Foreground": "foregroundDeletion"}
-KEPT_NAMESPACES = ("default", "kube-system")
+KEPT_NAMESPACES = ("default", "kube-system", "kube-public")
+
+LEFT_BEHIND = (
+    "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set "
+    "propagationPolicy=Orphan to suppress this warning"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +40,7 @@ class Options:
     uid: str = ""
     version: str = ""
     dry: bool = False
+    cascading: bool = False  # the old word for Background, which has an answer of its own
 
 
 def delete(writes: Writes, resource: Resource, target: Target, request: Request, site: Site) -> Response:
@@ -49,11 +55,12 @@ def delete(writes: Writes, resource: Resource, target: Target, request: Request,
         raise errors.forbidden(NAMESPACES, "", key.name, "this namespace may not be deleted")
     form = lists.form(resource, request, lambda: site.now)
     body, gone = start(writes, resource, old, options, site)
+    warnings = (LEFT_BEHIND,) if resource.propagation == "Orphan" and not options.propagation else ()
     if gone and resource.grace is None:
         group = {"group": resource.group} if resource.group else {}
         details = {"name": key.name, **group, "kind": resource.plural, "uid": old["metadata"]["uid"]}
         return reply(errors.success(details))
-    return Response(form.one(body))
+    return Response(form.one(body), 202 if options.cascading and not gone else 200, warnings=warnings)
 
 
 def delete_collection(writes: Writes, resource: Resource, target: Target, request: Request, site: Site) -> Response:
@@ -81,8 +88,11 @@ def start(writes: Writes, resource: Resource, old: Json, options: Options, site:
         _close(new, place)
     grace = resource.grace(old, options.grace) if resource.grace else 0
     _mark(meta, grace, options, site)
+    if place:
+        meta.pop("deletionGracePeriodSeconds", None)
     if not held(resource, new):
-        return writes.remove(resource, old, options.dry), True
+        # What goes at once has never been on its way out, but for those who might have been given time.
+        return writes.remove(resource, new if resource.grace else old, options.dry), True
     body = writes.put(resource, new, old, options.dry)
     if place and not options.dry:
         _empty(writes, place, meta["name"], site)
@@ -179,6 +189,7 @@ def read_options(request: Request) -> Options:
         uid=conditions.get("uid") or "",
         version=conditions.get("resourceVersion") or "",
         dry=dry_run(request) or bool(sent.get("dryRun")),
+        cascading=orphan is False,
     )
 
 

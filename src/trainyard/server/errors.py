@@ -84,10 +84,10 @@ def conflict(plural: str, group: str, name: str, why: str) -> Refused:
 MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
 
 
-def forbidden(plural: str, group: str, name: str, why: str) -> Refused:
+def forbidden(plural: str, group: str, name: str, why: str, **more: Any) -> Refused:
     named = f' "{name}"' if name else ""
     text = f"{qualified(plural, group)}{named} is forbidden: {why}"
-    return Refused(403, "Forbidden", text, _details(plural, group, name))
+    return Refused(403, "Forbidden", text, _details(plural, group, name, **more))
 
 
 def bad_request(text: str) -> Refused:

@@ -65,6 +65,8 @@ def name_problem(name: str, rule: str, path: str = "metadata.name") -> Problem |
     pattern, longest, text = _RULES[rule]
     if len(name) > longest:
         return Problem(path, f"Invalid value: {shown(name)}: must be no more than {longest} characters")
+    if rule == "label" and "." in name:
+        return Problem(path, f"Invalid value: {shown(name)}: must not contain dots")
     if not pattern.match(name):
         return Problem(path, f"Invalid value: {shown(name)}: {text}")
     return None
@@ -106,6 +108,14 @@ def cleaned(meta: Json, old: Json | None) -> Json:
     return kept
 
 
+def changed(sent: Json, old: Json) -> list[Problem]:
+    """What of the server's own fields a client has tried to change. Most of it is passed over; this is refused."""
+    value = sent.get("deletionTimestamp")
+    if value is None or "deletionTimestamp" in old:
+        return []
+    return [Problem("metadata.deletionTimestamp", f"Invalid value: {shown(value)}: field is immutable")]
+
+
 def problems(meta: Json, name_rule: str, *, custom: bool = False) -> list[Problem]:
     """What is wrong with names, labels, annotations, owners and finalizers. Custom resources may have any finalizer."""
     found: list[Problem] = []
@@ -134,7 +144,7 @@ def label_problems(labels: Json, path: str) -> list[Problem]:
         if not _qualified(key):
             found.append(Problem(path, f"Invalid value: {shown(key)}: name part {WORD_TEXT}"))
         if not isinstance(value, str) or len(value) > 63 or (value and not _WORD.match(value)):
-            text = "must be no more than 63 characters" if len(str(value)) > 63 else VALUE_TEXT
+            text = "must be no more than 63 bytes" if len(str(value)) > 63 else VALUE_TEXT
             found.append(Problem(path, f"Invalid value: {shown(value)}: {text}"))
     return found
 
@@ -163,6 +173,10 @@ def _owner_problems(owners: list[Json]) -> list[Problem]:
     controllers: list[str] = []
     for index, owner in enumerate(owners):
         path = f"metadata.ownerReferences[{index}]"
+        if owner.get("kind") == "Event" and owner.get("apiVersion") in ("v1", "events.k8s.io/v1"):
+            group = owner["apiVersion"].rpartition("/")[0]
+            text = f"Invalid value: {shown(owner)}: {group}/v1, Kind=Event is disallowed from being an owner"
+            found.append(Problem(path, text))
         for name in ("apiVersion", "kind", "name", "uid"):
             if not isinstance(owner.get(name), str) or not owner[name]:
                 found.append(Problem(f"{path}.{name}", "Required value: must not be empty"))

@@ -139,7 +139,7 @@ class Verbs:
         warnings = strictness.said(resource, request, sent)
         if obj["metadata"].get("resourceVersion"):
             raise errors.bad_request("resourceVersion should not be set on objects to be created")
-        self.writes.must_accept(target.namespace)
+        self.writes.must_accept(target.namespace, resource, obj["metadata"].get("name") or "")
         meta = obj["metadata"]
         prefix = meta.get("generateName") or ""
         if not meta.get("name") and not prefix:
@@ -165,7 +165,7 @@ class Verbs:
         """An apply of what is not there makes it."""
         site = self.site(request.user)
         obj = admission.read_object(resource, patching.config(resource, request), target.namespace, target.name)
-        self.writes.must_accept(target.namespace)
+        self.writes.must_accept(target.namespace, resource, obj["metadata"].get("name") or "")
         form = lists.form(resource, request, self._now)
         owned = apply.first(resource, obj, patching.who(request, "", site.stamp))
         new = admission.create(resource, owned, site, self._checks)

@@ -23,7 +23,7 @@ class Writes:
     def __init__(self, log: Log, registry: Registry) -> None:
         self.log, self.registry = log, registry
 
-    def must_accept(self, namespace: str) -> None:
+    def must_accept(self, namespace: str, resource: Resource, name: str) -> None:
         """Raises Refused when nothing can be made in that namespace."""
         if not namespace:
             return
@@ -32,7 +32,9 @@ class Writes:
             raise errors.not_found(NAMESPACES, "", errors.printable(namespace))
         if record.fields.get("status.phase") == "Terminating":
             why = f"unable to create new content in namespace {namespace} because it is being terminated"
-            raise errors.forbidden(NAMESPACES, "", namespace, why)
+            cause = {"reason": "NamespaceTerminating", "message": f"namespace {namespace} is being terminated"}
+            causes = [{**cause, "field": "metadata.namespace"}]
+            raise errors.forbidden(resource.plural, resource.group, name, why, causes=causes)
 
     def put(self, resource: Resource, new: Json, old: Json | None, dry: bool = False) -> bytes:
         """Writes `new` over `old` and returns what is stored then. No difference, no write."""

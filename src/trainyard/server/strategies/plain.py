@@ -20,10 +20,10 @@ def prepare_namespace(new: Json, old: Json | None, site: Site) -> None:
     if old is None:
         new["spec"] = {"finalizers": ["kubernetes"]}
         new["status"] = {"phase": "Active"}
-        labels = new["metadata"].setdefault("labels", {})
-        labels["kubernetes.io/metadata.name"] = new["metadata"].get("name", "")
     else:
         new["spec"] = old.get("spec") or {}
+    labels = new["metadata"].setdefault("labels", {})
+    labels["kubernetes.io/metadata.name"] = new["metadata"].get("name", "")
 
 
 def phase_field(obj: Json) -> Mapping[str, str]:

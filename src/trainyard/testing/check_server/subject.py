@@ -366,7 +366,7 @@ async def embedded(*, controllers: bool = False, server: Server | None = None) -
         if controllers:
             helping = Api(running.url, token)
             stack.push_async_callback(helping.close)
-            workloads = Workloads(helping, time.time, "")
+            workloads = Workloads(helping, time.time, "a certificate authority")
             await workloads.start()
             stack.push_async_callback(workloads.stop)
         yard = Subject(running.url, token, None, is_real=False, api=Api(running.url, token))

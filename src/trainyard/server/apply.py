@@ -144,7 +144,7 @@ def applied(resource: Resource, live: Json, config: Json, who: Who) -> Json:
     if mine is not None and mine.paths == me.paths and not changed and not gone:
         me = replace(me, time=mine.time)
     new["metadata"]["managedFields"] = entries([*others, me] if own else others)
-    for name in ("resourceVersion", "uid"):
+    for name in ("name", "namespace", "resourceVersion", "uid"):
         if asked := (config.get("metadata") or {}).get(name):
             new["metadata"][name] = asked
     return dict(new)
@@ -240,8 +240,10 @@ def owned(resource: Resource, content_type: str, objects: tuple[Json, Json, Json
     """Writes managedFields into the last of (old, sent, new). Nothing happens to what nobody ever applied."""
     old, sent, new = objects
     listed = sent["metadata"].get("managedFields")
-    if content_type == APPLY and listed:
-        new["metadata"]["managedFields"] = listed
+    if content_type == APPLY:
+        new["metadata"].pop("managedFields", None)
+        if listed:
+            new["metadata"]["managedFields"] = listed
     elif "managedFields" in old["metadata"]:
         tracked(resource, old, new, who, listed)
     else:
@@ -270,4 +272,6 @@ def tracked(resource: Resource, old: Json, new: Json, who: Who, sent: Any = None
         else:
             left.append(replace(one, paths=one.paths - changed - gone))
     owners = [one for one in (*left, me) if one.paths]
-    new["metadata"]["managedFields"] = entries(owners)
+    new["metadata"].pop("managedFields", None)
+    if owners:
+        new["metadata"]["managedFields"] = entries(owners)

@@ -54,7 +54,12 @@ def form(resource: Resource, request: Request, clock: Clock) -> Form:
         if version != "v1" and shape:
             continue
         if shape in ("Table",):
-            include = request.query.get("includeObject", "Metadata")
+            include = request.query.get("includeObject") or "Metadata"
+            if include not in tables.INCLUDES:
+                text = "must be 'Metadata', 'Object', 'None', or empty"
+                shown = errors.printable(include[:80])
+                text = f'Unable to convert to Table as requested: includeObject: Invalid value: "{shown}": {text}'
+                raise errors.bad_request(text)
             table = tables.Table(resource, include, clock)
             return Form(f"{name} {shape} {include}", table.one, table.many, table.more)
         if shape in ("PartialObjectMetadata", "PartialObjectMetadataList"):

@@ -8,6 +8,7 @@ from typing import Any
 from trainyard.objects import Json, decode, encode, parse_time
 from trainyard.server.resources import Column, Resource
 
+INCLUDES = ("None", "Metadata", "Object")
 TABLE = {"kind": "Table", "apiVersion": "meta.k8s.io/v1"}
 
 _SECONDS = (("y", 365 * 86400), ("d", 86400), ("h", 3600), ("m", 60), ("s", 1))
@@ -113,9 +114,11 @@ class Table:
         row: Json = {"cells": [_cell(column, obj, now) for column in self._columns]}
         if self._conditions is not None and (found := self._conditions(obj)):
             row["conditions"] = found
-        if self._include == "Object":
+        if self._include == "None":
+            row["object"] = None
+        elif self._include == "Object":
             row["object"] = obj
-        elif self._include != "None":
+        else:
             kinds = {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1"}
             row["object"] = {**kinds, "metadata": obj["metadata"]}
         return row

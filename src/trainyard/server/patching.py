@@ -36,6 +36,14 @@ def who(request: Request, subresource: str, stamp: str) -> apply.Who:
     return apply.Who(name, subresource, stamp, request.flag("force"))
 
 
+def must_be_served(resource: Resource, request: Request) -> None:
+    """Raises Refused 415 for a kind of patch that this resource does not take."""
+    strategic_too = () if resource.custom else (STRATEGIC,)
+    served = (JSON_PATCH, MERGE, *strategic_too, APPLY)
+    if request.content_type not in served:
+        raise errors.unsupported_media_type(served, request.content_type)
+
+
 def applies(request: Request, subresource: str) -> bool:
     """Whether this request makes the object that is not there yet."""
     return request.method == "PATCH" and request.content_type == APPLY and not subresource

@@ -138,10 +138,15 @@ def options_kind(request: Request) -> str:
     return _OPTIONS.get(request.method, "ListOptions")
 
 
+def dry_run_problems(request: Request) -> list[Problem]:
+    asked = request.query.get("dryRun", "")
+    if asked in ("", "All"):
+        return []
+    return [Problem("dryRun", f'Unsupported value: ["{errors.printable(asked)}"]: supported values: "All"')]
+
+
 def dry_run(request: Request) -> bool:
     """Whether everything should happen but the write. Raises Refused 422."""
-    asked = request.query.get("dryRun", "")
-    if asked not in ("", "All"):
-        text = f'Unsupported value: ["{errors.printable(asked)}"]: supported values: "All"'
-        raise errors.options_invalid(options_kind(request), [Problem("dryRun", text)])
-    return bool(asked)
+    if found := dry_run_problems(request):
+        raise errors.options_invalid(options_kind(request), found)
+    return bool(request.query.get("dryRun"))

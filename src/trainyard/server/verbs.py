@@ -21,6 +21,7 @@ from trainyard.server import (
     deletion,
     discovery,
     errors,
+    judged,
     lists,
     metadata,
     patching,
@@ -41,6 +42,7 @@ from trainyard.server.users import User
 from trainyard.server.writes import NAMESPACES, Writes
 
 EVENT_SECONDS = 3600.0
+NO_PAGE = Response(b"404 page not found\n", 404, "text/plain")
 _TRIES = 8  # names to try for a generateName
 
 
@@ -77,8 +79,12 @@ class Verbs:
         if not request.user.all_rights:
             access.must_allow(self._log, request.user, access.asked_of(_verb(request, target), target, request))
         resource = self._registry.find(target.group, target.version, target.plural)
-        if resource is None or (target.namespace and not resource.namespaced):
+        if resource is None and not self._registry.serves(target.group, target.version):
+            return NO_PAGE
+        if resource is None or (target.namespace and not resource.namespaced) or "/" in target.name:
             raise errors.no_such_path()
+        if target.name in (".", ".."):
+            raise errors.bad_request(f"Name parameter invalid: \"{target.name}\": may not be '{target.name}'")
         verb = _verb(request, target)
         named = f"{target.plural}/{target.subresource}" if target.subresource else target.plural
         self.counts[verb, named] += 1
@@ -90,7 +96,7 @@ class Verbs:
             verb = words.get(request.method, request.method.lower())
             access.must_allow(self._log, request.user, Asked(verb, path=request.path))
         if (found := discovery.answer(self._registry, request)) is None:
-            raise errors.no_such_path()
+            return NO_PAGE
         if request.method not in ("GET", "HEAD"):
             raise errors.method_not_allowed()
         return found
@@ -98,13 +104,17 @@ class Verbs:
     def _perform(self, verb: str, resource: Resource, target: Target, request: Request) -> Answer:
         if resource.respond:
             return self._respond(verb, resource, target, request)
+        judged.first(resource, target, request, self._now)
         if target.subresource == "scale" and resource.scale and target.name:
             return self._scale(verb, resource, target, request)
+        missing = target.subresource == "status" and not resource.status
+        if resource.custom and target.name and (missing or target.subresource not in ("", "status")):
+            raise errors.not_found(resource.plural, resource.group, target.name)
         if target.subresource and target.subresource != "status":
             return below.answer(
                 below.Seat(self.writes, self.tokens, self.site(request.user)), resource, target, request
             )
-        if target.subresource and not resource.status:
+        if missing:
             raise errors.no_such_path()
         if verb == "get":
             return self._get(resource, target, request)
@@ -126,10 +136,11 @@ class Verbs:
         return deletion.delete_collection(self.writes, resource, target, request, self.site(request.user))
 
     def _get(self, resource: Resource, target: Target, request: Request) -> Answer:
+        form = lists.form(resource, request, self._now)
         record = self._log.get(resource.place, Key(target.namespace, target.name))
         if record is None:
             raise errors.not_found(resource.plural, resource.group, target.name)
-        return Response(lists.form(resource, request, self._now).one(record.body))
+        return Response(form.one(record.body))
 
     def _create(self, resource: Resource, target: Target, request: Request) -> Answer:
         if target.name:
@@ -137,8 +148,6 @@ class Verbs:
         sent = body_of(request)
         obj = admission.read_object(resource, sent, target.namespace, "")
         warnings = strictness.said(resource, request, sent)
-        if obj["metadata"].get("resourceVersion"):
-            raise errors.bad_request("resourceVersion should not be set on objects to be created")
         self.writes.must_accept(target.namespace, resource, obj["metadata"].get("name") or "")
         meta = obj["metadata"]
         prefix = meta.get("generateName") or ""
@@ -147,19 +156,25 @@ class Verbs:
             raise errors.invalid(
                 resource.kind, resource.group, "", [Problem("metadata.name", f"Required value: {text}")]
             )
-        tries = 1 if meta.get("name") else _TRIES
-        for _ in range(tries):
-            if prefix and tries > 1:
-                meta["name"] = metadata.generated(prefix)
-            if self._log.get(resource.place, Key(target.namespace, meta["name"])) is None:
-                break
-        else:
-            raise errors.already_exists(resource.plural, resource.group, meta["name"])
+        if not meta.get("name"):
+            meta["name"] = self._free_name(resource, target.namespace, prefix)
         form = lists.form(resource, request, self._now)
-        site = self.site(request.user)
+        site, versioned = self.site(request.user), bool(meta.get("resourceVersion"))
         new = admission.create(resource, obj, site, self._checks)
+        if versioned:
+            raise errors.Refused(500, "", "resourceVersion should not be set on objects to be created")
+        if self._log.get(resource.place, Key(target.namespace, meta["name"])) is not None:
+            raise errors.already_exists(resource.plural, resource.group, meta["name"])
         body = self.writes.put(resource, new, None, dry=dry_run(request))
         return Response(form.one(body), 201, warnings=(*warnings, *site.warnings))
+
+    def _free_name(self, resource: Resource, namespace: str, prefix: str) -> str:
+        """A name for generateName, tried a few times."""
+        for _ in range(_TRIES):
+            name = metadata.generated(prefix)
+            if self._log.get(resource.place, Key(namespace, name)) is None:
+                break
+        return name
 
     def _apply(self, resource: Resource, target: Target, request: Request) -> Answer:
         """An apply of what is not there makes it."""
@@ -250,7 +265,7 @@ class Verbs:
 
 
 def _verb(request: Request, target: Target) -> str:
-    if request.method in ("GET", "HEAD"):
+    if request.method == "GET":
         if request.flag("watch") and not target.name:
             return "watch"
         return "get" if target.name else "list"

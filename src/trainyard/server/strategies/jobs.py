@@ -51,8 +51,6 @@ def prepare(new: Json, old: Json | None, site: Site) -> None:
     default_pod_spec(template["spec"])
     fill(template, metadata={})
     labels = dict(template["metadata"].get("labels") or {})
-    if old is None and not new["metadata"].get("labels") and labels:
-        new["metadata"]["labels"] = dict(labels)
     if old is None and not spec["manualSelector"]:
         uid, name = new["metadata"]["uid"], new["metadata"].get("name", "")
         ours = {CONTROLLER_UID: uid, JOB_NAME: name, "controller-uid": uid, "job-name": name}
@@ -61,6 +59,8 @@ def prepare(new: Json, old: Json | None, site: Site) -> None:
             spec["selector"] = {"matchLabels": {CONTROLLER_UID: uid}}
     elif old is not None:
         _keep_generated(spec, old["spec"])
+    if not new["metadata"].get("labels") and template["metadata"].get("labels"):
+        new["metadata"]["labels"] = dict(template["metadata"]["labels"])
     if old is None:
         new["status"] = {}
 

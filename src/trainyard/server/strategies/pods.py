@@ -10,9 +10,11 @@ from trainyard.server.resources import Resource
 from trainyard.server.site import Site
 from trainyard.server.strategies import pod_cells
 from trainyard.server.strategies.shapes import fill, text, whole
-from trainyard.server.strategies.templates import POD_SPEC, default_pod_spec, pod_spec_problems
+from trainyard.server.strategies.templates import POD_SPEC, containers_of, default_pod_spec, pod_spec_problems
 
 ENDED = ("Succeeded", "Failed")
+LOST = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+PRIORITIES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 _MAY_CHANGE = ("activeDeadlineSeconds", "tolerations", "terminationGracePeriodSeconds", "schedulingGates")
 
 
@@ -23,7 +25,37 @@ def prepare(new: Json, old: Json | None, site: Site) -> None:
     account = spec.get("serviceAccountName") or "default"
     spec["serviceAccountName"] = spec["serviceAccount"] = account
     if old is None:
-        new["status"] = {"phase": "Pending"}
+        spec["priority"] = PRIORITIES.get(text(spec.get("priorityClassName")), spec["priority"])
+        spec["tolerations"] = _tolerations(spec.get("tolerations") or [])
+        new["status"] = {"phase": "Pending", "qosClass": _quality(spec), **_gated(spec, site)}
+
+
+def _tolerations(given: list[Json]) -> list[Json]:
+    """Every pod bears a node that is lost for five minutes, unless it says something else about that."""
+    made = list(given)
+    for key in LOST:
+        if not any(one.get("key") in (key, None, "") and one.get("effect") in ("NoExecute", None, "") for one in given):
+            made.append({"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300})
+    return made
+
+
+def _quality(spec: Json) -> str:
+    """How sure a pod can be of what it asks for."""
+    asked, sure = False, True
+    for container in [*containers_of(spec), *containers_of(spec, "initContainers")]:
+        resources = container.get("resources") or {}
+        limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
+        asked = asked or any(name in limits or name in requests for name in ("cpu", "memory"))
+        sure = sure and all(limits.get(name) and limits[name] == requests.get(name) for name in ("cpu", "memory"))
+    return ("Guaranteed" if sure else "Burstable") if asked else "BestEffort"
+
+
+def _gated(spec: Json, site: Site) -> Json:
+    if not spec.get("schedulingGates"):
+        return {}
+    message = "Scheduling is blocked due to non-empty scheduling gates"
+    words = {"type": "PodScheduled", "status": "False", "reason": "SchedulingGated", "message": message}
+    return {"conditions": [{**words, "lastProbeTime": None, "lastTransitionTime": site.stamp}]}
 
 
 def check(new: Json, old: Json | None) -> list[Problem]:

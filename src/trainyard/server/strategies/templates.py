@@ -84,12 +84,51 @@ def default_pod_spec(spec: Json) -> None:
         securityContext={},
         terminationGracePeriodSeconds=30,
     )
+    if account := spec.get("serviceAccountName"):
+        fill(spec, serviceAccount=account)
+    for volume in spec.get("volumes") or ():
+        _default_volume(volume)
     for group in ("initContainers", "containers"):
         for container in spec.get(group) or ():
             _default_container(container)
+            for port in container.get("ports") or () if spec.get("hostNetwork") is True else ():
+                fill(port, hostPort=port.get("containerPort"))
+
+
+def _default_volume(volume: Json) -> None:
+    """A volume that names no source is an empty folder; files of all others may be read by everybody."""
+    if len(volume) == 1:
+        volume["emptyDir"] = {}
+    for kind in ("secret", "configMap", "downwardAPI", "projected"):
+        if isinstance(volume.get(kind), dict):
+            fill(volume[kind], defaultMode=420)
+    if isinstance(volume.get("hostPath"), dict):
+        fill(volume["hostPath"], type="")
+
+
+def _default_probes(container: Json) -> None:
+    for name in ("livenessProbe", "readinessProbe", "startupProbe"):
+        if isinstance(probe := container.get(name), dict):
+            fill(probe, timeoutSeconds=1, periodSeconds=10, successThreshold=1, failureThreshold=3)
+            _default_http(probe)
+    lifecycle = container.get("lifecycle")
+    for hook in lifecycle.values() if isinstance(lifecycle, dict) else ():
+        _default_http(hook)
+
+
+def _default_http(action: Any) -> None:
+    if isinstance(action, dict) and isinstance(request := action.get("httpGet"), dict):
+        fill(request, path="/", scheme="HTTP")
+
+
+def _default_requests(resources: Json) -> None:
+    """Who limits a resource and does not say how much he asks for asks for all of it."""
+    if limits := resources.get("limits"):
+        resources["requests"] = {**limits, **(resources.get("requests") or {})}
 
 
 def _default_container(container: Json) -> None:
+    _default_probes(container)
     fill(
         container,
         resources={},
@@ -97,6 +136,7 @@ def _default_container(container: Json) -> None:
         terminationMessagePolicy="File",
         imagePullPolicy=pull_policy(container.get("image") or ""),
     )
+    _default_requests(container["resources"])
     for port in container.get("ports") or ():
         fill(port, protocol="TCP")
     for variable in container.get("env") or ():

@@ -42,7 +42,7 @@ class Symbols:
     def message(self, text: str) -> str:
         """A text for people may name versions."""
         known = {str(number): symbol for number, symbol in self._versions.items()}
-        return _NUMBER.sub(lambda found: known.get(found[0], found[0]), self.text(text))
+        return self.text(_NUMBER.sub(lambda found: known.get(found[0], found[0]), text))
 
     def version(self, text: str) -> str:
         if not text.isdigit():

@@ -1,0 +1,40 @@
+"""What is judged before anybody looks whether the object is there, in the real server's order.
+
+kind of patch (415) -> form of the answer (406) -> options (422) -> then the body (400), the object (404), its rules
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from trainyard.objects import Problem
+from trainyard.server import errors, lists, patching
+from trainyard.server.paths import Target
+from trainyard.server.requests import Request, dry_run_problems, options_kind
+from trainyard.server.resources import Resource
+from trainyard.server.strictness import WAYS
+
+
+def first(resource: Resource, target: Target, request: Request, clock: Callable[[], float]) -> None:
+    """Raises Refused."""
+    if target.subresource not in ("", "status", "scale"):
+        return
+    if request.method == "PATCH":
+        patching.must_be_served(resource, request)
+    if target.subresource != "scale":
+        lists.form(resource, request, clock)
+    if request.method in ("POST", "PUT", "PATCH", "DELETE"):
+        found = dry_run_problems(request)
+        if request.method != "DELETE":
+            found += _validation_problems(request)
+        if found:
+            raise errors.options_invalid(options_kind(request), found)
+
+
+def _validation_problems(request: Request) -> list[Problem]:
+    way = request.query.get("fieldValidation", "")
+    if way in WAYS:
+        return []
+    supported = ", ".join(f'"{one}"' for one in WAYS)
+    text = f'Unsupported value: "{errors.printable(way[:80])}": supported values: {supported}'
+    return [Problem("fieldValidation", text)]

@@ -36,6 +36,8 @@ def read_object(resource: Resource, obj: Any, namespace: str, name: str) -> Json
     if not isinstance(obj, dict):
         raise errors.bad_request(f"the body must be a JSON object, got {shown(obj)}")
     for word, expected in (("apiVersion", resource.api_version), ("kind", resource.kind)):
+        if not resource.custom and obj.get(word) in (None, ""):
+            obj = {**obj, word: expected}
         if not isinstance(obj.get(word), str) or not obj[word]:
             raise errors.bad_request(f'Object "{word}" is missing in the body; write "{expected}"')
         if obj[word] != expected:
@@ -128,6 +130,7 @@ def _stored_shape(resource: Resource, obj: Json) -> Json:
 def _shape(resource: Resource, new: Json, old: Json | None, site: Site, checks: Checks) -> tuple[Json, list[Problem]]:
     new = _stored_shape(resource, new)
     if resource.schema is not None and (found := resource.schema.validate(new)):
+        _must_be_readable(resource, found)
         found = _made_worse(resource.schema, found, new, old)
         if found or resource.rules is None:
             own = (resource.group, resource.kind) in checks
@@ -140,6 +143,14 @@ def _shape(resource: Resource, new: Json, old: Json | None, site: Site, checks: 
     else:
         found += _ruled(resource, new, old, found)
     return new, found
+
+
+def _must_be_readable(resource: Resource, found: list[Problem]) -> None:
+    """A built-in object with a value of the wrong type cannot be read: 400, not 422."""
+    wrong = [] if resource.custom else [problem for problem in found if TYPE_TEXT.match(problem.text)]
+    if wrong:
+        text = f'{resource.kind} in version "{resource.version}" cannot be handled as a {resource.kind}: {wrong[0]}'
+        raise errors.bad_request(errors.printable(text))
 
 
 def _ruled(resource: Resource, new: Json, old: Json | None, found: list[Problem]) -> list[Problem]:

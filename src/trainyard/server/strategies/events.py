@@ -8,6 +8,7 @@ from trainyard.objects import Json
 from trainyard.schema import Schema
 from trainyard.server.resources import Resource
 from trainyard.server.strategies import cells
+from trainyard.server.strategies.judging import event_problems
 from trainyard.server.strategies.shapes import FREE, INTEGER, STRING, obj, text
 
 # core/v1 name -> events.k8s.io/v1 name
@@ -64,6 +65,7 @@ RESOURCES = tuple(
         short=("ev",),
         store="events",
         schema=_SCHEMA,
+        check=event_problems,
         fields=fields,
         field_names=_FIELD_NAMES,
         columns=cells.EVENT,

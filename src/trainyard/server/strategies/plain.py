@@ -9,10 +9,23 @@ from collections.abc import Mapping
 from trainyard.objects import Json, Problem
 from trainyard.schema import Schema
 from trainyard.schema.checks import shown
+from trainyard.server import errors
 from trainyard.server.resources import Column, Resource
 from trainyard.server.site import Site
-from trainyard.server.strategies import cells
-from trainyard.server.strategies.shapes import BOOLEAN, FREE, PAIRS, STRING, STRINGS, fill, many, obj, text, whole
+from trainyard.server.strategies import cells, judging
+from trainyard.server.strategies.shapes import (
+    BOOLEAN,
+    FREE,
+    INTEGER,
+    PAIRS,
+    STRING,
+    STRINGS,
+    fill,
+    many,
+    obj,
+    text,
+    whole,
+)
 from trainyard.server.tables import AGE, NAME
 
 
@@ -45,6 +58,9 @@ def _frozen(new: Json, old: Json | None) -> list[Problem]:
         for name in ("immutable", "data", "binaryData", "stringData"):
             if new.get(name) != old.get(name):
                 found.append(Problem(name, "Forbidden: field is immutable when `immutable` is set"))
+    for key in (new.get("data") or {}).keys() & (new.get("binaryData") or {}).keys():
+        text = f"Invalid value: {shown(key)}: duplicate of key present in binaryData"
+        found.append(Problem(f"data[{key[:80]}]", text))
     for name in ("data", "binaryData"):
         for key in new.get(name) or ():
             if not key or len(key) > 253 or not all(char.isalnum() or char in "-_." for char in key):
@@ -60,8 +76,9 @@ def _check_secret(new: Json, old: Json | None) -> list[Problem]:
             base64.b64decode(value, validate=True)
         except (binascii.Error, ValueError):
             # The value is a secret, so the message does not show it.
-            found.append(Problem(f"data[{key[:80]}]", "Invalid value: must be base64; use stringData for plain text"))
-    return found
+            text = f"data[{key[:80]}]: illegal base64 data; use stringData for plain text"
+            raise errors.bad_request(f'Secret in version "v1" cannot be handled as a Secret: {text}') from None
+    return [*found, *judging.secret_problems(new, old)]
 
 
 def _prepare_secret(new: Json, old: Json | None, site: Site) -> None:
@@ -82,7 +99,20 @@ def _prepare_claim(new: Json, old: Json | None, site: Site) -> None:
         new["status"] = {"phase": "Pending"}
 
 
+def _prepare_slice(new: Json, old: Json | None, site: Site) -> None:
+    for port in new.get("ports") or ():
+        fill(port, name="", protocol="TCP")
+
+
 _CLAIM = obj(("accessModes",), accessModes=STRINGS, resources=FREE, storageClassName=STRING, volumeName=STRING)
+
+_LEASE = obj(
+    holderIdentity=STRING,
+    acquireTime=STRING,
+    renewTime=STRING,
+    leaseDurationSeconds=INTEGER,
+    leaseTransitions=INTEGER,
+)
 
 CORE = (
     Resource(
@@ -145,6 +175,7 @@ CORE = (
         status=True,
         schema=whole(_CLAIM),
         prepare=_prepare_claim,
+        check=lambda new, old: list(judging.claim_problems(new, old)),
         columns=cells.CLAIM,
     ),
     Resource(
@@ -162,13 +193,16 @@ OTHERS = (
         kind="EndpointSlice",
         plural="endpointslices",
         schema=Schema(obj(("addressType",), endpoints=many(FREE), ports=many(FREE), addressType=STRING)),
+        prepare=_prepare_slice,
+        check=lambda new, old: list(judging.slice_problems(new, old)),
         columns=cells.SLICE,
     ),
     Resource(
         group="coordination.k8s.io",
         kind="Lease",
         plural="leases",
-        schema=Schema(obj(spec=obj(holderIdentity=STRING, acquireTime=STRING, renewTime=STRING))),
+        schema=Schema(obj(spec=_LEASE)),
+        check=judging.lease_problems,
         columns=(NAME, Column("Holder", lambda obj, now: text((obj.get("spec") or {}).get("holderIdentity"))), AGE),
     ),
 )

@@ -57,21 +57,43 @@ def check(new: Json, old: Json | None) -> list[Problem]:
     if (new.get("status") or {}).get("clash"):
         found.append(Problem("spec.clusterIPs", f"Invalid value: {shown(address)}: provided IP is already allocated"))
     elif address and address != "None" and not _ours(address):
-        text = (
-            f"the provided IP is not in the valid range {SERVICES}; leave it out, or write None for a headless service"
-        )
-        found.append(Problem("spec.clusterIPs[0]", f"Invalid value: {shown(address)}: {text}"))
+        found.append(_foreign(address))
     if spec["type"] != "ExternalName" and not address:
         found.append(Problem("spec.clusterIP", f"Invalid value: no address of {SERVICES} is free; delete services"))
     if old is not None and old["spec"].get("clusterIP") not in ("", None, address):
         text = f"Invalid value: {shown(address)}: may not change once set"
         found.append(Problem("spec.clusterIPs[0]", text))
+    if spec["type"] == "ExternalName" and not spec.get("externalName"):
+        found.append(Problem("spec.externalName", "Required value"))
+    found += _same_ports(ports)
     names = [port.get("name") or "" for port in ports]
     for index, name in enumerate(names):
         if len(ports) > 1 and not name:
             found.append(Problem(f"spec.ports[{index}].name", "Required value: with several ports each needs a name"))
         if name and name in names[:index]:
             found.append(Problem(f"spec.ports[{index}].name", f"Duplicate value: {shown(name)}"))
+    return found
+
+
+def _foreign(address: str) -> Problem:
+    """An address that is none, or not one of ours."""
+    try:
+        ipaddress.ip_address(address)
+    except ValueError:
+        return Problem("spec.clusterIPs[0]", f"Invalid value: {shown(address)}: must be a valid IP address")
+    text = f"the provided IP is not in the valid range {SERVICES}; leave it out, or write None for a headless service"
+    return Problem("spec.clusterIPs", f"Invalid value: {shown([address])}: {text}")
+
+
+def _same_ports(ports: list[Json]) -> list[Problem]:
+    seen: set[tuple[str, int]] = set()
+    found = []
+    for index, port in enumerate(ports):
+        name = (port["protocol"], port["port"])
+        if name in seen:
+            value = shown({"port": port["port"], "protocol": port["protocol"]})
+            found.append(Problem(f"spec.ports[{index}]", f"Duplicate value: {value}"))
+        seen.add(name)
     return found
 
 
@@ -93,7 +115,7 @@ RESOURCES = (
         categories=("all",),
         status=True,
         subresources=("proxy",),
-        name_rule="service",
+        name_rule="label",
         schema=whole(_SPEC),
         prepare=prepare,
         check=check,

@@ -133,7 +133,7 @@ async def phase(api: Api, name: str) -> str:
     """The phase in which a pod ends."""
     async with asyncio.timeout(30):
         async for line in api.watch(POD, "default", field_selector=f"metadata.name={name}"):
-            found = json.loads(line)["object"]["status"]["phase"]
+            found = (json.loads(line)["object"].get("status") or {}).get("phase")  # a bookmark has none
             if found in ("Succeeded", "Failed"):
                 return str(found)
     raise AssertionError(f"{name} does not end")

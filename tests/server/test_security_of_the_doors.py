@@ -97,9 +97,21 @@ async def test_a_port_that_is_taken_is_named(locked: Server) -> None:
 
 
 async def test_nobody_gets_in_without_the_token(locked: Server) -> None:
-    wrong = ("", "Bearer", "Bearer ", f"Bearer {TOKEN}x", f"Bearer {TOKEN[:-1]}", f"Basic {TOKEN}", TOKEN,
-             "Bearer \xff",             f"Bearer {TOKEN.upper()}", f"Bearer x {TOKEN}", f"Token {TOKEN}", "Bearer a.b.c",
-             "Bearer " + "x" * 30_000)  # fmt: skip
+    wrong = (
+        "",
+        "Bearer",
+        "Bearer ",
+        f"Bearer {TOKEN}x",
+        f"Bearer {TOKEN[:-1]}",
+        f"Basic {TOKEN}",
+        TOKEN,
+        "Bearer \xff",
+        f"Bearer {TOKEN.upper()}",
+        f"Bearer x {TOKEN}",
+        f"Token {TOKEN}",
+        "Bearer a.b.c",
+        "Bearer " + "x" * 30_000,
+    )
     async with aiohttp.ClientSession() as session:
         for sent in wrong:
             for path in (MAPS, "/api", "/", "/openapi/v3", "/metrics", "/nowhere", f"/{TOKEN}/api"):
@@ -160,8 +172,12 @@ async def test_the_token_is_in_no_log(caplog: pytest.LogCaptureFixture) -> None:
         for method, path in (("GET", MAPS), ("POST", MAPS), ("GET", "/nowhere"), ("PUT", f"{MAPS}/a"), ("BREW", "/")):
             async with session.request(method, f"{server.url}{path}", data=b"{") as got:
                 assert TOKEN not in await got.text() and TOKEN not in str(got.headers)
-    for lines in (("GET /version HTTP/1.1", f"Host: {TOKEN} x"), ("GET / HTTP/1.1", "Host: localhost", "X" * 40_000),
-                  (f"G{TOKEN} / HTTP/1.1",), (f"Authorization: Bearer {TOKEN}",)):  # fmt: skip
+    for lines in (
+        ("GET /version HTTP/1.1", f"Host: {TOKEN} x"),
+        ("GET / HTTP/1.1", "Host: localhost", "X" * 40_000),
+        (f"G{TOKEN} / HTTP/1.1",),
+        (f"Authorization: Bearer {TOKEN}",),
+    ):
         assert TOKEN not in (await raw(server, *lines))[1]
     await server.stop()
     assert TOKEN not in caplog.text and TOKEN not in repr(server)
@@ -170,19 +186,49 @@ async def test_the_token_is_in_no_log(caplog: pytest.LogCaptureFixture) -> None:
 # --- Host and Origin
 
 
-@pytest.mark.parametrize("host", [
-    "localhost", "LOCALHOST:1", "localhost.", "127.0.0.1", "127.0.0.1:8001", "127.9.9.9", "[::1]", "[::1]:6443",
-    "10.96.0.1",    "kubernetes", "kubernetes.default", "kubernetes.default.svc:443", "kubernetes.default.svc.cluster.local",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "host",
+    [
+        "localhost",
+        "LOCALHOST:1",
+        "localhost.",
+        "127.0.0.1",
+        "127.0.0.1:8001",
+        "127.9.9.9",
+        "[::1]",
+        "[::1]:6443",
+        "10.96.0.1",
+        "kubernetes",
+        "kubernetes.default",
+        "kubernetes.default.svc:443",
+        "kubernetes.default.svc.cluster.local",
+    ],
+)
 async def test_the_server_answers_to_its_names(locked: Server, host: str) -> None:
     assert (await raw(locked, f"GET {MAPS} HTTP/1.1", f"Host: {host}"))[0] == 200
 
 
-@pytest.mark.parametrize("host", [
-    "evil.example", "evil.example:80", "localhost.evil.example", "127.0.0.1.nip.io", "10.0.0.1", "8.8.8.8",
-    "[2001:db8::1]",    "localhost:x", "localhost:80:80", "evil@localhost", "0.0.0.0", "kubernetes.evil", "\xff", "", "127.0.0.1evil",
-    "2130706433",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "host",
+    [
+        "evil.example",
+        "evil.example:80",
+        "localhost.evil.example",
+        "127.0.0.1.nip.io",
+        "10.0.0.1",
+        "8.8.8.8",
+        "[2001:db8::1]",
+        "localhost:x",
+        "localhost:80:80",
+        "evil@localhost",
+        "0.0.0.0",
+        "kubernetes.evil",
+        "\xff",
+        "",
+        "127.0.0.1evil",
+        "2130706433",
+    ],
+)
 async def test_a_name_that_was_bound_to_us_by_a_stranger_is_refused(locked: Server, host: str) -> None:
     """DNS rebinding: a page of evil.example, whose name now means 127.0.0.1. The token does not help it either."""
     for path in (MAPS, "/version"):

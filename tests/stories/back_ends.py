@@ -62,13 +62,16 @@ class Cluster(Protocol):
 class Embedded(LocalCluster):
     """All in this process; every controller goes by the story's clock."""
 
-    secure = None
     home = "default"
     patience = PATIENCE
 
     @property
     def url(self) -> str:
-        return self.server.url
+        return self.server.tls_url
+
+    @property
+    def secure(self) -> ssl.SSLContext:
+        return ssl.create_default_context(cadata=self.root_ca)
 
     async def another(self, namespace: str) -> str:
         await self.namespace(namespace)

@@ -6,7 +6,8 @@
 Rules:
 - Loopback only, free ports, a random token. What is on disk lies in one private folder, removed at the end; with a
   `home` (state.py) all of it stays there instead, and the next cluster with that home goes on where this one was.
-- Two doors: plain HTTP for the parts in here, TLS with a certificate of this cluster for kubectl and pods.
+- One door: TLS on loopback, with a certificate of this cluster, for kubectl and pods. The parts in here are connected
+  by pairs of sockets, which have no address that others could try.
 - Nobody in here has a shorter way than the API: each part is a client like any other.
 - The order of the end is the reverse of the start: first those who make pods, then the pods, then the server.
   `stop(kill=True)` does not wait for anybody's grace.
@@ -43,8 +44,10 @@ from trainyard.node import Images, Node
 from trainyard.objects import GVK, Json
 from trainyard.server import Authority, Server
 from trainyard.server.certificates import write
+from trainyard.server.limits import raise_descriptors
 from trainyard.workloads import Workloads
 
+INSIDE = "http://localhost"  # what the parts in here call the server; nobody looks it up
 CRD = GVK("apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions")
 NAMESPACE = GVK("", "v1", "Namespace", "namespaces")
 CATALOGUE = Path("trainyard", "images.yaml")  # a person's own, in the user's configuration folder
@@ -117,13 +120,14 @@ class LocalCluster:
         options = self._options
         self._images = Images(catalogues(options.images), options.cache or cache_folder(), options.say)
         self._folder = self._state or Folder(options.state)
+        raise_descriptors()
         # Certificates take a while, most of it to load the library: meanwhile the rest of the server starts.
         made = asyncio.create_task(
             asyncio.to_thread(self._state.certified if self._state else partial(_certified, self._folder.path))
         )
         try:
-            await self.server.start()
-            self._api = api = Api(self.server.url, self.token)
+            await self.server.open()
+            self._api = api = Api(INSIDE, self.token, dial=self.server.dial)
             await self._install()
         finally:
             context, self.root_ca = await made

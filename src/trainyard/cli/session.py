@@ -249,7 +249,7 @@ class Session:
             kind = kind_of(job)
             if kind is None or result(job) == "Succeeded" or (level is not None and result(job)):
                 continue
-            here = Here(self.cluster.api, namespace_of(job), Access(self.cluster.server.url))
+            here = Here(self.cluster.api, namespace_of(job), Access(self.cluster.server.tls_url))
             with contextlib.suppress(ApiError):
                 facts = await gather(here, Found(kind, job))
                 fresh = [one for one in diagnosis.why(facts) if level is None or one.level <= level]

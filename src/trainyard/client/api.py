@@ -22,6 +22,7 @@ from pathlib import Path
 from types import SimpleNamespace, TracebackType
 
 import aiohttp
+from aiohttp.client_proto import ResponseHandler
 from yarl import URL
 
 from trainyard import __version__
@@ -59,11 +60,12 @@ class Api:
         *,
         proxy: str = "",
         server_name: str = "",
+        dial: Callable[[], socket.socket] | None = None,
     ) -> None:
         """`token` may be Credentials, which then also say whom to trust.
 
         `proxy`: the URL of an HTTP proxy on the way; `server_name`: the name in the server's certificate, where that is
-        not the one in `url`.
+        not the one in `url`. `dial` gives connections to a server in this process; `url` is then only its name.
         """
         self.url = url.rstrip("/")
         self._headers = {
@@ -73,6 +75,7 @@ class Api:
         }
         self._token = token
         self._ca = ca
+        self._dial = dial
         self._proxy, self._server_name = proxy or None, server_name or None
         self._credentials: Credentials | None = None
         self._short: aiohttp.ClientSession | None = None
@@ -269,7 +272,9 @@ class Api:
 
     def _session(self, limit: int) -> aiohttp.ClientSession:
         return aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=limit, socket_factory=_socket),
+            connector=_Dialled(self._dial, limit)
+            if self._dial
+            else aiohttp.TCPConnector(limit=limit, socket_factory=_socket),
             headers=self._headers,
             cookie_jar=aiohttp.DummyCookieJar(),
             read_bufsize=BUFFER,
@@ -289,6 +294,18 @@ class Api:
         trace.on_connection_reuseconn.append(look)
         trace.on_request_chunk_sent.append(look)
         return trace
+
+
+class _Dialled(aiohttp.BaseConnector):
+    """Connections that somebody hands out, instead of an address; made as aiohttp makes those to a Unix socket."""
+
+    def __init__(self, dial: Callable[[], socket.socket], limit: int) -> None:
+        super().__init__(limit=limit)
+        self._dial = dial
+
+    async def _create_connection(self, req: object, traces: object, timeout: object) -> ResponseHandler:
+        _, protocol = await self._loop.create_connection(self._factory, sock=self._dial())
+        return protocol
 
 
 def _socket(address: aiohttp.connector.AddrInfoType) -> socket.socket:

@@ -23,6 +23,8 @@ from typing import Any
 from trainyard.node.hub.channel import Channel
 
 KILLED = 137
+_FILES = resource.getrlimit(resource.RLIMIT_NOFILE)
+"""As the person had it when this program began: the API server in it may raise its own, pods keep theirs."""
 _PATIENCE = 10.0  # seconds for a hub to say that it is ready
 
 
@@ -237,7 +239,7 @@ class Sandbox:
 
 def _who() -> dict[str, Any]:
     """As whom programs run, and with how many open files: as the runner."""
-    return {"uid": os.getuid(), "gid": os.getgid(), "files": resource.getrlimit(resource.RLIMIT_NOFILE)}
+    return {"uid": os.getuid(), "gid": os.getgid(), "files": _FILES}
 
 
 def _adopt(fd: int) -> socket.socket:

@@ -82,7 +82,9 @@ class Server:
 
     def dial(self) -> socket.socket:
         """A connection to this server that has no address: for the parts in this process."""
-        return self._opened().dial()
+        if self._doors is None:
+            raise ConnectionRefusedError("the API server in this process is not up")
+        return self._doors.dial()
 
     def _opened(self) -> Doors:
         if self._doors is None:

@@ -95,11 +95,10 @@ class Person:
         assert ran.code != 0, f"kubectl {' '.join(words)} succeeded: {ran.said}"
         return ran.said
 
-    def start(self, *words: str, **more: Any) -> subprocess.Popen[str]:
-        pipes: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        return subprocess.Popen(
-            self.argv(*words), env=self.environment(), text=True, bufsize=1, cwd=self.home, **{**pipes, **more}
-        )
+    def start(self, *words: str, **more: Any) -> subprocess.Popen[bytes]:
+        pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        argv, env = self.argv(*words), self.environment()
+        return subprocess.Popen(argv, env=env, bufsize=0, cwd=self.home, **{**pipes, **more})
 
     def apply(self, *names: str) -> str:
         return self("apply", *(word for name in names for word in ("-f", str(MANIFESTS / f"{name}.yaml"))))

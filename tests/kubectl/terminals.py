@@ -1,0 +1,94 @@
+"""What a person reads while a command runs: lines of a pipe, or a terminal that can be resized. All with a deadline."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import re
+import select
+import signal
+import struct
+import subprocess
+import termios
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from yards import Person
+
+PATIENCE = 30.0
+
+
+@contextmanager
+def running(person: Person, *words: str) -> Iterator[Running]:
+    process = person.start(*words)
+    assert process.stdout is not None
+    try:
+        yield Running(process, process.stdout.fileno())
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@contextmanager
+def terminal(person: Person, *words: str, rows: int = 24, columns: int = 80) -> Iterator[Running]:
+    """The same with a terminal of that size."""
+    ours, theirs = pty.openpty()
+    _size(theirs, rows, columns)
+    ends = {"stdin": theirs, "stdout": theirs, "stderr": theirs}
+    process = person.start(*words, start_new_session=True, **ends)
+    os.close(theirs)
+    try:
+        yield Running(process, ours)
+    finally:
+        process.kill()
+        process.wait()
+        os.close(ours)
+
+
+class Running:
+    """A command, and what it has said so far."""
+
+    def __init__(self, process: subprocess.Popen[bytes], fd: int) -> None:
+        self.process, self._fd, self.seen = process, fd, ""
+
+    def until(self, pattern: str) -> str:
+        """Wait until that is said; what follows has not been seen yet."""
+        end = time.monotonic() + PATIENCE
+        while not (found := re.search(pattern, self.seen)):
+            assert self._more(end), f"{pattern!r} is not said, only {self.seen!r}"
+        self.seen = self.seen[found.end() :]
+        return found[0]
+
+    def rest(self) -> str:
+        """All that is said until the end."""
+        end = time.monotonic() + PATIENCE
+        while self._more(end):
+            pass
+        return self.seen
+
+    def _more(self, end: float) -> bool:
+        if not select.select([self._fd], [], [], max(0.0, end - time.monotonic()))[0]:
+            return False
+        try:
+            piece = os.read(self._fd, 1 << 16)
+        except OSError:  # a terminal whose other end is closed
+            return False
+        self.seen += piece.decode(errors="replace")
+        return bool(piece)
+
+    def type(self, text: str) -> None:
+        stdin = self.process.stdin
+        os.write(stdin.fileno() if stdin else self._fd, text.encode())
+
+    def resize(self, rows: int, columns: int) -> None:
+        _size(self._fd, rows, columns)
+        self.process.send_signal(signal.SIGWINCH)
+
+    def code(self) -> int:
+        return self.process.wait(PATIENCE)
+
+
+def _size(fd: int, rows: int, columns: int) -> None:
+    fcntl.ioctl(fd, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))

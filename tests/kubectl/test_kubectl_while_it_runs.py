@@ -1,0 +1,198 @@
+"""Commands of kubectl that go on while something happens: watches, followed logs, terminals, waits, an editor."""
+
+from __future__ import annotations
+
+import json
+import stat
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from terminals import running, terminal
+from yards import Person
+
+pytestmark = pytest.mark.cluster
+
+
+def ready(person: Person, name: str) -> None:
+    person("wait", "--for=condition=Ready", f"pod/{name}", "--timeout=30s")
+
+
+def test_a_watch_tells_what_changes(person: Person) -> None:
+    person.apply("maps")
+    with running(person, "get", "cm", "-w", "-l", "app=maps", "-L", "tier", "--output-watch-events") as watch:
+        watch.until(r"ADDED +two +1 +\S+ +back\n")
+        person("label", "cm", "one", "tier=front")
+        watch.until(r"MODIFIED +one +2 +\S+ +front\n")
+        person("label", "cm", "two", "app-")
+        watch.until(r"DELETED +two +1 ")
+        person("delete", "cm", "one")
+        watch.until(r"DELETED +one +2 ")
+
+
+def test_a_table_is_watched_line_by_line(person: Person) -> None:
+    with running(person, "get", "pods", "-w", "--no-headers") as watch:
+        person.apply("web")
+        watch.until(r"web +0/2 +(Pending|ContainerCreating)")
+        watch.until(r"web +2/2 +Running")
+        person("delete", "pod", "web", "--wait=false")
+        watch.until(r"web +2/2 +Terminating")
+
+
+def test_logs_are_followed_to_the_end(person: Person) -> None:
+    script = "echo one; until [ -e /tmp/$0 ]; do sleep 0.05; done; rm /tmp/$0; echo two"
+    go = f"{person.namespace}-go"
+    person("run", "talks", "--image=busybox", "--restart=Never", "--command", "--", "/bin/sh", "-c", script, go)
+    ready(person, "talks")
+    with running(person, "logs", "-f", "talks") as log:
+        log.until("^one\n")
+        person("exec", "talks", "--", "touch", f"/tmp/{go}")
+        log.until("^two\n")
+        assert log.rest() == "" and log.code() == 0
+
+
+def test_the_log_of_the_run_before_is_kept(person: Person) -> None:
+    person.apply("returns")
+    person("wait", "--for=jsonpath={.status.containerStatuses[0].restartCount}=1", "pod/returns", "--timeout=30s")
+    ready(person, "returns")
+    assert person("logs", "returns", "-p") == "first\n"
+    assert person("logs", "returns") == "second\n"
+    assert person("get", "pod", "returns", "--no-headers").split()[1:4] == ["1/1", "Running", "1"]
+
+
+def test_a_terminal_is_resized_and_its_exit_code_comes_back(person: Person) -> None:
+    person.apply("web")
+    ready(person, "web")
+    waits = "trap 'stty size; exit 7' WINCH; stty size; while :; do sleep 0.05; done"
+    words = ("exec", "-it", "web", "-c", "side", "--", "/bin/sh", "-c", waits)
+    with terminal(person, *words, rows=24, columns=80) as shell:
+        shell.until("24 80\r\n")
+        shell.resize(33, 101)
+        shell.until("33 101\r\n")
+        assert shell.code() == 7
+
+
+def test_a_terminal_passes_on_what_is_typed(person: Person) -> None:
+    person.apply("web")
+    ready(person, "web")
+    with terminal(person, "exec", "-it", "web", "-c", "side", "--", "/bin/sh") as shell:
+        shell.type("echo $((40 + 2))\n")
+        shell.until("\n42\r\n")
+        shell.type("\x04")  # the end of what is typed
+        assert shell.code() == 0
+
+
+def test_what_is_typed_arrives_and_its_end_too(person: Person) -> None:
+    person.apply("web")
+    ready(person, "web")
+    many = "".join(f"line {number}\n" for number in range(20_000))
+    assert person("exec", "-i", "web", "-c", "side", "--", "cat", stdin=many) == many
+    assert person("exec", "-i", "web", "-c", "side", "--", "wc", "-l", stdin=many).strip() == "20000"
+
+
+def test_files_are_copied_both_ways(person: Person) -> None:
+    person.apply("web")
+    ready(person, "web")
+    there = f"/tmp/{person.namespace}-copied"
+    (person.home / "some").write_text("words\n")
+    person("cp", "some", f"web:{there}", "-c", "side")
+    assert person("exec", "web", "-c", "side", "--", "cat", there) == "words\n"
+    person("cp", f"web:{there}", "back", "-c", "side")
+    assert (person.home / "back").read_text() == "words\n"
+    person("exec", "web", "-c", "side", "--", "rm", there)
+
+
+def test_what_a_container_prints_is_attached_to(here: Person) -> None:
+    """A real API server asks the node in SPDY or by WebSocket, as its version has it; here it is always a WebSocket."""
+    script = "until [ -e /tmp/$0 ]; do sleep 0.05; done; rm /tmp/$0; for i in 1 2 3; do echo $i; sleep 0.2; done"
+    go = f"{here.namespace}-attached"
+    here("run", "talks", "--image=busybox", "--restart=Never", "--command", "--", "/bin/sh", "-c", script, go)
+    ready(here, "talks")
+    with running(here, "attach", "talks") as attached:
+        here("exec", "talks", "--", "touch", f"/tmp/{go}")
+        attached.until("3\n")
+        assert attached.rest() == "" and attached.code() == 0
+    assert "completed pod" in here.refused("attach", "talks")
+    assert here("logs", "talks") == "1\n2\n3\n"
+
+
+def test_a_wait_ends_when_the_object_has_gone(person: Person) -> None:
+    person.apply("web")
+    ready(person, "web")
+    with running(person, "wait", "--for=delete", "pod/web", "--timeout=30s") as wait:
+        person("delete", "pod", "web", "--wait=false")
+        assert "condition met" in wait.rest() and wait.code() == 0
+    with running(person, "wait", "--for=create", "cm/later", "--timeout=30s") as wait:
+        person("create", "configmap", "later")
+        assert "condition met" in wait.rest() and wait.code() == 0
+
+
+def test_an_object_is_edited_and_a_bad_edit_is_given_back(person: Person) -> None:
+    person.apply("maps")
+    edited = editor(person.home, "text.replace('color: blue', 'color: green')")
+    assert "configmap/one edited" in person("edit", "cm", "one", EDITOR=edited)
+    assert person("get", "cm", "one", "-o", "jsonpath={.data.color}") == "green"
+    assert "no changes made" in person.run("edit", "cm", "one", EDITOR=editor(person.home, "text")).said
+    bad = editor(person.home, "text.replace('name: one', 'name: other')")
+    assert "one" in person.refused("edit", "cm", "one", EDITOR=bad)
+
+
+def editor(folder: Path, change: str) -> str:
+    """A program that edits a file."""
+    path = folder / "editor"
+    path.write_text(f"#!{sys.executable}\nimport sys\ntext = open(sys.argv[1]).read()\n"
+                    f"open(sys.argv[1], 'w').write({change})\n")  # fmt: skip
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return str(path)
+
+
+def test_a_rollout_is_watched_until_it_is_done(person: Person) -> None:
+    person.apply("sets")
+    person("rollout", "status", "deployment/many", "--timeout=30s")
+    person("set", "env", "deployment/many", "A=b")
+    assert "successfully rolled out" in person("rollout", "status", "deployment/many", "--timeout=30s")
+    pods = json.loads(person("get", "pods", "-l", "app=many", "-o", "json"))["items"]
+    live = [one for one in pods if "deletionTimestamp" not in one["metadata"]]
+    assert [one["spec"]["containers"][0]["env"] for one in live] == [[{"name": "A", "value": "b"}]] * 2
+    assert "restarted" in person("rollout", "restart", "deployment/many")
+
+
+def test_events_tell_the_life_of_a_job(person: Person) -> None:
+    person.apply("tfjob")
+    with running(person, "events", "--watch", "--for=tfjob/mnist") as events:
+        person("wait", "--for=condition=Succeeded", "tfjob/mnist", "--timeout=30s")
+        events.until("JobSucceeded")
+    assert "JobSucceeded" in person("events", "--for=tfjob/mnist", "--types=Normal")
+    assert "No events" in person.run("events", "--for=tfjob/mnist", "--types=Warning").said
+    assert "JobSucceeded" in person("get", "events", "--field-selector=involvedObject.name=mnist")
+
+
+def test_a_token_lets_its_account_in_and_nobody_else(person: Person) -> None:
+    person("create", "serviceaccount", "robot")
+    person("create", "rolebinding", "robot", "--clusterrole=view", f"--serviceaccount={person.namespace}:robot")
+    token = person("create", "token", "robot", "--duration=10m").strip()
+    config = yaml.safe_load(person("config", "view", "--minify", "--flatten", "--raw"))
+    config["users"][0]["user"] = {"token": token}
+    path = person.home / f"{person.namespace}.yaml"
+    path.write_text(yaml.safe_dump(config))
+    robot = Person(person.program, path, person.home, person.namespace, person.node)
+    assert "robot" in robot("auth", "whoami")
+    assert "kube-root-ca.crt" in robot("get", "cm", "-o", "name")
+    assert "cannot create" in robot.refused("create", "configmap", "x")
+    config["users"][0]["user"] = {"token": "wrong"}
+    path.write_text(yaml.safe_dump(config))
+    assert "Unauthorized" in robot.refused("get", "cm") or "logged in" in robot.refused("get", "cm")
+
+
+def test_a_kubeconfig_is_looked_at_and_changed(here: Person) -> None:
+    path = here.home / f"{here.namespace}-config"
+    path.write_bytes(here.config.read_bytes())
+    path.chmod(0o600)
+    own = Person(here.program, path, here.home, here.namespace, here.node)
+    assert "trainyard" in own("config", "get-contexts", "-o", "name")
+    own("config", "set-context", "elsewhere", "--cluster=trainyard", "--user=trainyard", "--namespace=kube-system")
+    own("config", "use-context", "elsewhere")
+    assert own("config", "view", "--minify", "-o", "jsonpath={..namespace}") == "kube-system"
+    assert path.stat().st_mode & 0o077 == 0
+    assert "REDACTED" in own("config", "view")

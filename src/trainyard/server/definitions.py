@@ -130,7 +130,7 @@ def _columns(version: Json) -> tuple[Column, ...]:
     wanted = version.get("additionalPrinterColumns")
     name = Column("Name", lambda obj, now: obj["metadata"]["name"], format="name", description="The name.")
     if wanted is None:
-        return (name, Column("Age", age))
+        return (name, Column("Age", age, type="date"))
     return (name, *(_column(one) for one in wanted))
 
 

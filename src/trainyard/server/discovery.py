@@ -209,7 +209,8 @@ def _resources(registry: Registry, group: str, version: str) -> Response:
         raise errors.no_such_path()
     listed = [entry for resource in found for entry in _listed(resource)]
     api_version = f"{group}/{version}" if group else version
-    return reply({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": api_version, "resources": listed})
+    written = {"apiVersion": "v1"} if group else {}  # the real server forgets it for the core group
+    return reply({"kind": "APIResourceList", **written, "groupVersion": api_version, "resources": listed})
 
 
 def _verbs(resource: Resource) -> tuple[str, ...]:

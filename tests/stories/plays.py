@@ -101,6 +101,12 @@ def _runs(job: Json) -> bool:
     return is_true(job["status"].get("conditions"), "Running")
 
 
+def all_ready(job: Json) -> bool:
+    """The column of `kubectl get` says that everybody runs."""
+    running, _, wanted = job["status"].get("ready", "").partition("/")
+    return bool(running) and running == wanted
+
+
 def mx_tally(job: Json) -> dict[str, Json]:
     """How many replicas are in which state, by role, as the status of an MxJob says."""
     return {one["Mx_replica_type"]: one["ReplicasStates"] for one in job["status"]["replicaStatuses"]}
@@ -134,7 +140,7 @@ PLAYS = {
         chainer_job,
         {"master": 1, "ws": 2},
         (("master", 0),),
-        lambda job: job["status"].get("active") == 1 and _runs(job),
+        lambda job: _runs(job) and all_ready(job),
         6,
     ),
     "ChainerJob-alone": Play(

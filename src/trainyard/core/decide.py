@@ -369,7 +369,7 @@ def _tally(job: Job, replicas: list[Replica], verdict: Verdict, gone: frozenset[
             state = "Failed"  # what was to be tried again is not any more
         elif state in ("Starting", "Running") and replica.child and replica.child.uid in gone:
             state = "Unknown"
-        states[state] = states.get(state, 0) + 1
+        states[state] = states.get(state, 0) + (replica.running if state == "Running" else 1)
     return tally
 
 

@@ -173,6 +173,7 @@ class Replica(NamedTuple):
     why: str = ""  # why it does not run
     ended: bool = False  # nothing of it runs and nothing will, whether or not its own controller has said so yet
     crash: str = ""  # what the last restart in place was for
+    running: int = 1  # pods that run, where one object carries a whole role
 
 
 @dataclass(frozen=True, slots=True)

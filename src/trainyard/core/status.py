@@ -160,9 +160,7 @@ def written(
 
 def _ready(job: Job, tally: Mapping[str, Mapping[str, int]]) -> Json:
     """How many replicas run, of how many: for people who list jobs. It changes only when the counts beside it do, so it
-    costs no write; where one object carries a whole role, no count of its replicas is kept, and so none is told."""
-    if any(job.carrier(role.name).whole for role in job.roles):
-        return {}
+    costs no write; but where one object carries a whole role, it is the count itself."""
     running = sum(states.get("Running", 0) for states in tally.values())
     return {"ready": f"{running}/{sum(role.replicas for role in job.roles)}"}
 

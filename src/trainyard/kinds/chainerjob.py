@@ -251,5 +251,5 @@ CHAINERJOB = Kind(
     retries=None,
     speech=Speech("chainer-job-controller", word, announce, also={"Succeeded": "Complete"}, times=("lastProbeTime",)),
     rules=RULES,
-    columns=(columns.STATE, columns.RESTARTS, columns.AGE, columns.REASON),
+    columns=(columns.STATE, columns.READY, columns.RESTARTS, columns.AGE, columns.REASON),
 )

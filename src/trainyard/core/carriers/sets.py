@@ -19,10 +19,10 @@ def observe_set(job: Job, slot: Slot, family: Family) -> Replica:
     if child.deleting or child.attempt < job.memory.role(slot.role).attempt:
         return found._replace(why="is being replaced")
     lives = [life(job, slot, pod) for pod in pods]
-    runs = any(state == "Running" for state, _ in lives)
+    running = sum(state == "Running" for state, _ in lives)
     waits = next((why for state, why in lives if state != "Running"), "" if lives else NO_POD)
     crashed = next((text for pod in pods if (text := crash(pod))), "")
-    return found._replace(state="Running" if runs else "Starting", why=waits, crash=crashed)
+    return found._replace(state="Running" if running else "Starting", why=waits, crash=crashed, running=running)
 
 
 def render_set(job: Job, slot: Slot, attempt: int) -> Json:

@@ -34,7 +34,7 @@ def read_object(resource: Resource, obj: Any, namespace: str, name: str) -> Json
     if too_deep(obj):
         raise errors.bad_request(f"the object is nested deeper than {DEPTH} levels; flatten it")
     if not isinstance(obj, dict):
-        raise errors.bad_request(f"the body must be a JSON object, got {shown(obj)}")
+        raise errors.bad_request(f"the object provided is unrecognized: it must be a JSON object, got {shown(obj)}")
     for word, expected in (("apiVersion", resource.api_version), ("kind", resource.kind)):
         if not resource.custom and obj.get(word) in (None, ""):
             obj = {**obj, word: expected}

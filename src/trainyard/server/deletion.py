@@ -44,12 +44,12 @@ class Options:
 
 
 def delete(writes: Writes, resource: Resource, target: Target, request: Request, site: Site) -> Response:
+    options = read_options(request)
     key = Key(target.namespace, target.name)
     record = writes.log.get(resource.place, key)
     if record is None:
         raise errors.not_found(resource.plural, resource.group, target.name)
     old: Json = decode(record.body)
-    options = read_options(request)
     _must_be_meant(resource, old, options)
     if resource.place == NAMESPACES and key.name in KEPT_NAMESPACES:
         raise errors.forbidden(NAMESPACES, "", key.name, "this namespace may not be deleted")
@@ -66,7 +66,7 @@ def delete(writes: Writes, resource: Resource, target: Target, request: Request,
 def delete_collection(writes: Writes, resource: Resource, target: Target, request: Request, site: Site) -> Response:
     """Deletes everything that a list with the same parameters shows, and answers with that list."""
     options = read_options(request)
-    form = lists.form(resource, request, lambda: site.now)
+    form = lists.form(resource, request, lambda: site.now, True)
     revision = writes.log.revision
     chosen = lists.chosen(writes.log, resource, target, request)
     for key, _ in chosen:

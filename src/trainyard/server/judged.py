@@ -8,27 +8,39 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from trainyard.objects import Problem
-from trainyard.server import errors, lists, patching
+from trainyard.server import admission, errors, lists, patching, strictness
 from trainyard.server.paths import Target
-from trainyard.server.requests import Request, dry_run_problems, options_kind
+from trainyard.server.requests import Request, body_of, dry_run_problems, options_kind
 from trainyard.server.resources import Resource
 from trainyard.server.strictness import WAYS
 
 
 def first(resource: Resource, target: Target, request: Request, clock: Callable[[], float]) -> None:
     """Raises Refused."""
-    if target.subresource not in ("", "status", "scale"):
+    if target.subresource not in ("", "status", "scale") or (target.subresource == "scale" and not resource.scale):
         return
     if request.method == "PATCH":
         patching.must_be_served(resource, request)
     if target.subresource != "scale":
-        lists.form(resource, request, clock)
+        many = not target.name and request.method in ("GET", "DELETE")
+        lists.form(resource, request, clock, None if many and request.flag("watch") else many)
     if request.method in ("POST", "PUT", "PATCH", "DELETE"):
         found = dry_run_problems(request)
         if request.method != "DELETE":
             found += _validation_problems(request)
         if found:
             raise errors.options_invalid(options_kind(request), found)
+
+
+def body(resource: Resource, target: Target, request: Request) -> None:
+    """A body that cannot be an object, or not this one, is refused whether the object is there or not."""
+    sent = body_of(request)
+    obj = admission.read_object(resource, sent, target.namespace, target.name)
+    if not target.subresource and request.query.get("fieldValidation") == "Strict":
+        strictness.said(resource, request, sent)
+    if not (sent.get("metadata") or {}).get("name") or not obj["metadata"].get("name"):
+        text = f"the name of the object ({target.name} based on URL) was undeterminable: name must be provided"
+        raise errors.bad_request(errors.printable(text))
 
 
 def _validation_problems(request: Request) -> list[Problem]:

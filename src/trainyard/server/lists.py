@@ -42,16 +42,22 @@ class Form:
         return self.show(body) if self.show else body
 
 
-def form(resource: Resource, request: Request, clock: Clock) -> Form:
-    """What the Accept header asks for: Tables (kubectl), metadata only, or the objects. Raises Refused 406."""
+def form(resource: Resource, request: Request, clock: Clock, listed: bool | None = False) -> Form:
+    """What the Accept header asks for: Tables (kubectl), metadata only, or the objects. Raises Refused 406.
+
+    `listed`: the answer is a list; None: a watch, whose lines are objects.
+    """
     name = f"{resource.group}/{resource.version}"
+    understood = False
     for wanted in request.accept.split(",") if request.accept else ("application/json",):
         media, *parameters = [part.strip() for part in wanted.split(";")]
-        if media not in ("application/json", "*/*", "application/*"):
+        if media not in ("application/json", "*/*"):
             continue
+        understood = True
         shape = next((one[3:] for one in parameters if one.startswith("as=")), "")
         version = next((one[2:] for one in parameters if one.startswith("v=")), "v1")
-        if version != "v1" and shape:
+        group = next((one[2:] for one in parameters if one.startswith("g=")), "meta.k8s.io")
+        if shape and (version, group) != ("v1", "meta.k8s.io"):
             continue
         if shape in ("Table",):
             include = request.query.get("includeObject") or "Metadata"
@@ -63,13 +69,18 @@ def form(resource: Resource, request: Request, clock: Clock) -> Form:
             table = tables.Table(resource, include, clock)
             return Form(f"{name} {shape} {include}", table.one, table.many, table.more)
         if shape in ("PartialObjectMetadata", "PartialObjectMetadataList"):
+            if listed is not None and listed is not shape.endswith("List"):
+                text = f"you requested {shape}, but the requested object is {'a' if listed else 'not a'} list"
+                raise errors.Refused(406, "NotAcceptable", text)
             return Form(f"{name} metadata", _metadata_only, _list_of(_metadata_only, _PARTIAL))
         if not shape:
             show = _reader(resource)
             kinds = {"kind": f"{resource.kind}List", "apiVersion": resource.api_version}
-            return Form(name, show, _list_of(show, kinds))
-    text = "only the following media types are accepted: application/json"
-    raise errors.Refused(406, "NotAcceptable", text)
+            return Form(name, show, _list_of(show, kinds, resource))
+    if understood:
+        raise errors.Refused(406, "NotAcceptable", "only the following media types are accepted: application/json")
+    text = "406: Not Acceptable\n\nAvailable representations: application/json"
+    raise errors.Refused(406, "NotAcceptable", text, {})
 
 
 _PARTIAL = {"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1"}
@@ -85,13 +96,29 @@ def _metadata_only(body: bytes) -> bytes:
     return encode({**kinds, "metadata": decode(body)["metadata"]})
 
 
-def _list_of(show: Callable[[bytes], bytes] | None, kinds: Json) -> Callable[[Sequence[bytes], Json], bytes]:
+def _list_of(
+    show: Callable[[bytes], bytes] | None, kinds: Json, resource: Resource | None = None
+) -> Callable[[Sequence[bytes], Json], bytes]:
+    """`resource` is given when the items are whole objects: those of built-in ones do not repeat what they are."""
+    custom = resource is not None and resource.custom
+
     def many(bodies: Sequence[bytes], meta: Json) -> bytes:
-        head = encode({**kinds, "metadata": meta})[:-1]
+        told = {"continue": "", **meta} if custom else meta
+        head = encode({**kinds, "metadata": told})[:-1]
         items = bodies if show is None else [show(body) for body in bodies]
+        if resource is not None and not custom:
+            items = [_bare(body, resource) for body in items]
         return head + b',"items":[' + b",".join(items) + b"]}"
 
     return many
+
+
+def _bare(body: bytes, resource: Resource) -> bytes:
+    """An object without kind and apiVersion. They come first in what is stored, so nothing needs to be decoded."""
+    start = encode({"kind": resource.kind, "apiVersion": resource.api_version})[:-1] + b","
+    if body.startswith(start):
+        return b"{" + body[len(start) :]
+    return encode({name: part for name, part in decode(body).items() if name not in ("kind", "apiVersion")})
 
 
 def selection(resource: Resource, target: Target, request: Request) -> Selection:
@@ -117,6 +144,7 @@ class _Page(NamedTuple):
 
 
 def list_(log: Log, resource: Resource, target: Target, request: Request, clock: Clock) -> Response:
+    shown = form(resource, request, clock, True)
     wanted = selection(resource, target, request)
     listing.must_be_right(request)
     page = _page(log, request)
@@ -137,7 +165,7 @@ def list_(log: Log, resource: Resource, target: Target, request: Request, clock:
             meta["remainingItemCount"] = len(found) - page.limit
         found = found[: page.limit]
     bodies = [record.body for _, record in found]
-    return Response(form(resource, request, clock).many(bodies, meta))
+    return Response(shown.many(bodies, meta))
 
 
 def _page(log: Log, request: Request) -> _Page:
@@ -191,7 +219,7 @@ def watch(log: Log, resource: Resource, target: Target, request: Request, clock:
     asked = listing.revision_of(request)
     if asked > log.revision:
         raise errors.too_new(asked, log.revision)
-    shown = form(resource, request, clock)
+    shown = form(resource, request, clock, None)
     send, end = listing.initial(request)
     initial: tuple[bytes, ...] = ()
     if send:

@@ -140,6 +140,10 @@ class Registry:
         for key in [key for key in self._table if key[0] == group and key[2] == plural]:
             del self._table[key]
 
+    def serves(self, group: str) -> bool:
+        """Whether there is anything of that group."""
+        return any(key[0] == group for key in self._table)
+
     def find(self, group: str, version: str, plural: str) -> Resource | None:
         return self._table.get((group, version, plural))
 

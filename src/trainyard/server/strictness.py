@@ -99,3 +99,28 @@ def _walk(value: Any, shape: Shape, path: str, level: int = 0) -> Iterator[str]:
             yield f'unknown field "{where}"'
         elif isinstance(part, dict | list):
             yield from _walk(part, below, where, level + 1)
+
+
+def known(resource: Resource, obj: Json) -> Json:
+    """The object without the fields that its built-in type does not have. (Custom ones are pruned by their schema.)"""
+    return obj if resource.custom else dict(_kept(obj, types.shape_of(resource)))
+
+
+def _kept(value: Any, shape: Shape) -> Any:
+    """The same value where nothing has to go."""
+    if shape.kind == "any":
+        return value
+    if isinstance(value, list):
+        inside = shape.item or ANY
+        items = [_kept(one, inside) if isinstance(one, dict | list) else one for one in value]
+        return items if any(new is not one for new, one in zip(items, value, strict=True)) else value
+    made: Json = {}
+    changed = False
+    for name, part in value.items():
+        below = shape.below(name)
+        if below is None:
+            changed = True
+            continue
+        made[name] = _kept(part, below) if isinstance(part, dict | list) else part
+        changed = changed or made[name] is not part
+    return made if changed else value

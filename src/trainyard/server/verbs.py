@@ -79,7 +79,7 @@ class Verbs:
         if not request.user.all_rights:
             access.must_allow(self._log, request.user, access.asked_of(_verb(request, target), target, request))
         resource = self._registry.find(target.group, target.version, target.plural)
-        if resource is None and not self._registry.serves(target.group, target.version):
+        if resource is None and not self._registry.serves(target.group):
             return NO_PAGE
         if resource is None or (target.namespace and not resource.namespaced) or "/" in target.name:
             raise errors.no_such_path()
@@ -104,12 +104,13 @@ class Verbs:
     def _perform(self, verb: str, resource: Resource, target: Target, request: Request) -> Answer:
         if resource.respond:
             return self._respond(verb, resource, target, request)
-        judged.first(resource, target, request, self._now)
         if target.subresource == "scale" and resource.scale and target.name:
+            judged.first(resource, target, request, self._now)
             return self._scale(verb, resource, target, request)
         missing = target.subresource == "status" and not resource.status
         if resource.custom and target.name and (missing or target.subresource not in ("", "status")):
             raise errors.not_found(resource.plural, resource.group, target.name)
+        judged.first(resource, target, request, self._now)
         if target.subresource and target.subresource != "status":
             return below.answer(
                 below.Seat(self.writes, self.tokens, self.site(request.user)), resource, target, request
@@ -148,6 +149,7 @@ class Verbs:
         sent = body_of(request)
         obj = admission.read_object(resource, sent, target.namespace, "")
         warnings = strictness.said(resource, request, sent)
+        obj = strictness.known(resource, obj)
         self.writes.must_accept(target.namespace, resource, obj["metadata"].get("name") or "")
         meta = obj["metadata"]
         prefix = meta.get("generateName") or ""
@@ -188,6 +190,8 @@ class Verbs:
         return Response(form.one(self.writes.put(resource, new, None, dry=dry_run(request))), 201)
 
     def _update(self, resource: Resource, target: Target, request: Request, verb: str) -> Answer:
+        if verb == "update":
+            judged.body(resource, target, request)
         key = Key(target.namespace, target.name)
         record = self._log.get(resource.place, key)
         if record is None:
@@ -200,10 +204,11 @@ class Verbs:
         writer = patching.who(request, target.subresource, site.stamp)
         sent = body_of(request) if verb == "update" else patching.patched(resource, record.body, request, writer)
         obj = admission.read_object(resource, sent, target.namespace, target.name)
-        if verb == "update" and not (sent.get("metadata") or {}).get("name"):
+        if not (sent.get("metadata") or {}).get("name"):
             text = f"the name of the object ({target.name} based on URL) was undeterminable: name must be provided"
             raise errors.bad_request(errors.printable(text))
         warnings = strictness.said(resource, request, sent, old)
+        obj = strictness.known(resource, obj)
         self._must_be_current(resource, obj["metadata"], old, verb)
         if target.subresource:
             new = admission.update_status(resource, obj, old)
@@ -253,10 +258,10 @@ class Verbs:
             why = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {current['uid']}"
             raise errors.conflict(resource.plural, resource.group, name, errors.printable(why))
         version = meta.get("resourceVersion")
-        if not version and resource.custom and verb == "update":
-            text = "must be specified for an update; read the object first and send its version back"
-            problem = Problem("metadata.resourceVersion", f"Invalid value: 0: {text}")
-            raise errors.invalid(resource.kind, resource.group, name, [problem])
+        version = "" if version == "0" else version
+        if not version and resource.custom and verb in ("update", "patch"):
+            problem = Problem("metadata.resourceVersion", "Invalid value: 0: must be specified for an update")
+            raise errors.invalid(resource.plural, resource.group, name, [problem])
         if version and version != current["resourceVersion"]:
             if not version.isascii() or not version.isdigit():
                 problem = Problem("metadata.resourceVersion", "Invalid value: must be the version the server gave")

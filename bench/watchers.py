@@ -4,8 +4,8 @@
     python bench/watchers.py --count 1000 --tls
 
 The server is a process of its own; the watchers are plain sockets here that never read until they are told to. Prints
-what a request costs alone, beside the watches and while all of them are woken, and ratios. Machines are shared: read the
-ratios.
+what a request takes alone, beside the watches, and while all of them are woken, and ratios. Machines are shared: read
+the ratios.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 /usr/bin/pyt
 
 COMPILE := -q --universal --generate-hashes --no-header --no-annotate --python-version 3.11
 
-.PHONY: help demo frameworks test test-fast control-plane test-cluster lint format leftovers bench worlds worlds-big pod-types manifests lock clean
+.PHONY: help demo frameworks test test-fast control-plane test-cluster lint format leftovers bench bench-servers fuzz-server server-types worlds worlds-big pod-types manifests lock clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -75,6 +75,15 @@ worlds-big: $(VENV)/dev ## the same with larger bounds: about twelve minutes
 
 bench: $(VENV)/runtime ## times and ratios of `trainyard run`
 	@$(BIN)/python bench/run.py --training
+
+bench-servers: $(VENV)/runtime control-plane ## the embedded API server beside kube-apiserver and etcd, in one run
+	@$(BIN)/python bench/servers.py
+
+fuzz-server: $(VENV)/dev control-plane ## thousands of random requests to both API servers, the answers compared
+	@$(BIN)/python -m trainyard.testing.differential --sequences 5000
+
+server-types: $(VENV)/dev control-plane ## write server/types.txt anew from the OpenAPI of the pinned Kubernetes version
+	@$(BIN)/python -m trainyard.testing.server_types
 
 pod-types: $(VENV)/dev control-plane ## write kinds/pod_types.py anew from the OpenAPI of the pinned Kubernetes version
 	@$(BIN)/python -m trainyard.testing.pod_types

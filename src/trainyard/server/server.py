@@ -118,8 +118,9 @@ class Server:
         """What a cluster has from the beginning, unless the log has it already."""
         for path, obj in bootstrap.objects():
             try:
-                self._verbs.answer(Request("POST", path, body=encode(obj)))
+                self._verbs.answer(Request("GET", f"{path}/{obj['metadata']['name']}"))
             except Refused as refused:
-                if refused.reason != "AlreadyExists":
+                if refused.code != 404:
                     raise
+                self._verbs.answer(Request("POST", path, body=encode(obj)))
         self.verbs.clear()

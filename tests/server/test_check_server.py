@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from trainyard.testing.check_server import CHECKS, Check
 from trainyard.testing.check_server.runner import run_embedded, survives
+from trainyard.testing.check_server.table import page
+
+PAGE = Path(__file__).parents[2] / "docs" / "api-server.md"
 
 EACH = pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.name)
 
@@ -25,3 +30,8 @@ def test_no_two_checks_have_one_name_or_sentence() -> None:
     assert len({check.name for check in CHECKS}) == len(CHECKS)
     assert len({check.sentence for check in CHECKS}) == len(CHECKS)
     assert all(check.sentence.endswith(".") for check in CHECKS)
+
+
+def test_the_page_in_the_documents_is_the_table() -> None:
+    """`python -m trainyard.testing.check_server > docs/api-server.md` writes it."""
+    assert PAGE.read_text(encoding="utf-8") == page(CHECKS)

@@ -168,15 +168,16 @@ class Subject:
         self,
         method: str,
         path: str,
-        body: Json | list[Any] | bytes | None = None,
+        body: Any = None,
         *,
-        headers: Mapping[str, str] | None = None,
-        user: str | None = None,
-        **query: str,
+        headers: Any = None,
+        user: Any = None,
+        **query: Any,
     ) -> Reply:
         """One request. Bytes are sent as they are, without a Content-Type unless `headers` have one.
 
-        `user` is whom the administrator acts for. A `query` name that is a word of Python gets a `_` behind it.
+        `headers` is a mapping, `user` whom the administrator acts for. A `query` name that is a word of Python gets a `_` behind it. (The types
+        are loose so that a dict of parameters can be spread.)
         """
         target, all_headers, data = self._request(method, path, body, headers, user, query)
         async with (
@@ -198,7 +199,7 @@ class Subject:
         body: Any,
         headers: Mapping[str, str] | None,
         user: str | None,
-        query: Mapping[str, str],
+        query: Mapping[str, Any],
     ) -> tuple[URL, dict[str, str], bytes | None]:
         sent = {"Accept": "application/json", "Accept-Encoding": "identity", "Authorization": f"Bearer {self.token}"}
         data = body if isinstance(body, bytes | None) else encode(body)
@@ -214,7 +215,7 @@ class Subject:
         return URL(self.url + path + (f"?{urlencode(pairs)}" if pairs else ""), encoded=True), sent, data
 
     @asynccontextmanager
-    async def watch(self, path: str, *, headers: Mapping[str, str] | None = None, **query: str) -> AsyncIterator[Lines]:
+    async def watch(self, path: str, *, headers: Any = None, **query: Any) -> AsyncIterator[Lines]:
         """An open watch, answered with 200."""
         query = {"watch": "true", "timeoutSeconds": "60", **query}
         target, all_headers, _ = self._request("GET", path, None, headers, None, query)

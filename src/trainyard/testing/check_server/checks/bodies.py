@@ -12,7 +12,7 @@ AREA = "bodies"
 JSON = {"Content-Type": "application/json"}
 
 
-async def post(yard: Subject, body: Any, headers: dict[str, str] | None = None, **query: str) -> Reply:
+async def post(yard: Subject, body: Any, headers: Any = None, **query: Any) -> Reply:
     return await yard.ask("POST", yard.at("configmaps"), body, headers=headers, **query)
 
 

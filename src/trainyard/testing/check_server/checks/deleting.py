@@ -9,8 +9,8 @@ from trainyard.testing.check_server.breaks import answers, drops, ignores, origi
 
 AREA = "deletion"
 HELD = ["example.org/held"]
-BACKGROUND = {"propagationPolicy": "Background"}
-TEMPLATE = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "main", "image": "busybox:1"}]}}
+BACKGROUND: dict[str, Any] = {"propagationPolicy": "Background"}
+TEMPLATE: dict[str, Any] = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "main", "image": "busybox:1"}]}}
 CONTROLLERS = ("controllers",)
 
 

@@ -9,7 +9,7 @@ from trainyard.testing.check_server.breaks import answers, replaced, sets, witho
 from trainyard.testing.check_server.checks.deleting import job
 
 AREA = "spec and status"
-SUBRESOURCES = {"subresources": {"status": {}}}
+SUBRESOURCES: dict[str, Any] = {"subresources": {"status": {}}}
 ALL = replaced(
     "admission:update_status",
     lambda resource, obj, old: {**obj, "metadata": {**old["metadata"], **obj["metadata"]}},

@@ -25,9 +25,10 @@ $ kubectl logs -f job/NAME
 
 ## What goes on while it runs
 
-Told at both clusters as well, in `tests/kubectl/test_kubectl_while_it_runs.py`: `get -w`, `logs -f` and `-p`, `exec -it`
-with a terminal that is resized, `exec -i` with all that is piped into it, `cp` both ways (it is `exec` and `tar`: the
-program's image needs `tar`), `wait`, `edit`, `rollout status`, `events --watch`, tokens of ServiceAccounts, `config`.
+Told at both clusters as well, in `tests/kubectl/test_kubectl_while_it_runs.py`: `get -w`, `logs -f` and `-p`,
+`exec -it` with a terminal that is resized, `exec -i` with all that is piped into it, `cp` both ways (it is `exec` and
+`tar`: the program's image needs `tar`), `wait`, `edit`, `rollout status`, `events --watch`, tokens of ServiceAccounts,
+`config`.
 
 ## Programs in pods: `kubectl proxy`
 
@@ -44,16 +45,16 @@ Then a browser finds a program under `http://127.0.0.1:8001/api/v1/namespaces/NA
 | `services/tensorboard-ID:80/proxy/` | the TensorBoard of a job, ID is its `spec.RuntimeId` |
 | `pods/NAME:PORT/proxy/` | a port of the pod, by default the first one it declares, or 80 |
 
-All methods, bodies of up to 3 MB, redirects and WebSockets pass; `https:NAME:PORT` speaks TLS to the program. The program
-never sees who asks. Who may: `pods/proxy` and `services/proxy`, which are in the roles `edit` and `admin`. Unlike a real
-API server this one does not rewrite the links within HTML pages: programs that name their pages by absolute paths need
-a setting for their prefix (`--path_prefix` of TensorBoard; its pages are relative anyway). On a real cluster this reaches
-no pods of a `trainyard node`: their addresses are known on its machine only.
+All methods, bodies of up to 3 MB, redirects and WebSockets pass; `https:NAME:PORT` speaks TLS to the program. The
+program never sees who asks. Who may: `pods/proxy` and `services/proxy`, which are in the roles `edit` and `admin`.
+Unlike a real API server this one does not rewrite the links within HTML pages: programs that name their pages by
+absolute paths need a setting for their prefix (`--path_prefix` of TensorBoard; its pages are relative anyway). On a
+real cluster this reaches no pods of a `trainyard node`: their addresses are known on its machine only.
 
 ## What differs for every command
 
-- `logs --timestamps` puts the time of reading before each line, and `--since` leaves out a run only when it wrote nothing
-  since then: a log is the file that the process itself writes, and it has no times.
+- `logs --timestamps` puts the time of reading before each line, and `--since` leaves out a run only when it wrote
+  nothing since then: a log is the file that the process itself writes, and it has no times.
 - `attach` shows what a container prints from now on. Containers here have no standard input, so `attach -i` and
   `run -it` are refused; `kubectl exec -it POD -- COMMAND` starts a program with one.
 - Who wrote which field (`managedFields`) is known for objects that are applied by the server alone.

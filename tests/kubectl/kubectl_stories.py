@@ -114,6 +114,7 @@ STORIES: dict[str, tuple[Line, ...]] = {
         Line("create job quick --image=busybox -- /bin/sh -c exit", "job.batch/quick created"),
         Line("wait --for=condition=complete job/quick --timeout=30s", "condition met"),
         Line("create service clusterip front --tcp=80:8080", "service/front created"),
+        Line("get service front -o jsonpath={.spec.ports}", '"targetPort":8080'),
         Line("create deployment none --image=busybox --replicas=0", "deployment.apps/none created"),
         Line("get deploy none", "none +0/0 +0 +0"),
         Line("expose deployment none --port=80", "service/none exposed"),

@@ -8,7 +8,7 @@ from kubectl_stories import STORIES
 
 from trainyard.server import subresources
 
-VERBS = [
+VERBS = {
     "create",
     "apply",
     "get",
@@ -41,7 +41,7 @@ VERBS = [
     "debug",
     "top",
     "attach",
-]
+}
 
 
 def test_the_page_is_that_of_the_stories(request: pytest.FixtureRequest) -> None:
@@ -52,7 +52,7 @@ def test_the_page_is_that_of_the_stories(request: pytest.FixtureRequest) -> None
 
 def test_every_verb_is_in_a_story() -> None:
     told = {line.words.split()[0] for lines in STORIES.values() for line in lines}
-    assert set(VERBS) <= told, set(VERBS) - told
+    assert told >= VERBS, VERBS - told
 
 
 def test_what_is_not_served_is_answered_as_the_page_says() -> None:

@@ -15,6 +15,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from trainyard.objects import Json
+from trainyard.server import protobuf_pods
+from trainyard.server.protobuf_pods import COUNT, EITHER, FLAG, QUANTITY
 
 CONTENT_TYPE = "application/vnd.kubernetes.protobuf"
 MAGIC = b"k8s\x00"
@@ -122,6 +124,7 @@ _TABLE: dict[str, tuple[tuple[int, str, str], ...]] = {
     "Subject": ((1, "kind", TEXT), (2, "apiGroup", TEXT), (3, "name", TEXT), (4, "namespace", TEXT)),
     "RoleRef": ((1, "apiGroup", TEXT), (2, "kind", TEXT), (3, "name", TEXT)),
 }
+_TABLE |= protobuf_pods.TABLE
 KINDS = tuple(name for name, fields in _TABLE.items() if _META in fields)
 _FIELDS = {message: {number: (name, what) for number, name, what in fields} for message, fields in _TABLE.items()}
 
@@ -152,21 +155,28 @@ def _message(kind: str, content: bytes, level: int) -> Json:
         elif what.startswith("{"):
             pair = dict(_fields(_part(value)))
             made.setdefault(name, {})[_text(pair.get(1, b""))] = _value(what[1:-1], pair.get(2, b""), level)
-        elif what != IGNORED and (found := _value(what, value, level)) not in ("", {}):
-            made[name] = found
+        elif what != IGNORED:
+            found = _value(what, value, level)
+            if found not in ("", {}) and (found or what not in (COUNT, FLAG)):
+                made[name] = found
     return made
 
 
 def _value(what: str, value: bytes | int, level: int) -> Any:
-    if what in (NUMBER, BOOLEAN):
+    if what in (NUMBER, BOOLEAN, COUNT, FLAG):
         if not isinstance(value, int):
             raise ValueError("a number is malformed")
         signed = value - 2**64 if value >= 2**63 else value
-        return bool(value) if what == BOOLEAN else signed
+        return bool(value) if what in (BOOLEAN, FLAG) else signed
     if what == TEXT:
         return _text(value)
     if what == BYTES:
         return base64.b64encode(_part(value)).decode()
+    if what == QUANTITY:
+        return _text(dict(_fields(_part(value))).get(1, b""))
+    if what == EITHER:
+        parts = dict(_fields(_part(value)))
+        return _text(parts.get(3, b"")) if parts.get(1) else _value(NUMBER, parts.get(2, 0), level)
     return _message(what, _part(value), level + 1)
 
 

@@ -62,7 +62,7 @@ class Verbs:
 
     def site(self, user: User) -> Site:
         now = self._now()
-        return Site(now, format_time(now), self._addresses, self._log, user, self.reachable)
+        return Site(now, format_time(now), self._addresses, self._log, user, self.reachable, whose=self.tokens.user_of)
 
     def expire(self) -> None:
         """Events are forgotten after an hour, as in a real cluster."""

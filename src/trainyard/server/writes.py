@@ -38,6 +38,7 @@ class Writes:
 
     def put(self, resource: Resource, new: Json, old: Json | None, dry: bool = False) -> bytes:
         """Writes `new` over `old` and returns what is stored then. No difference, no write."""
+        new = {"kind": new["kind"], "apiVersion": new["apiVersion"], **new}  # first: lists leave them out
         meta = new["metadata"]
         key = Key(meta.get("namespace", ""), meta["name"])
         before = self.log.get(resource.place, key) if old is not None else None

@@ -81,7 +81,7 @@ def envelope(kind: str, raw: bytes) -> bytes:
 BAD = [
     (b"", "does not begin"),
     (b"{}", "does not begin"),
-    (envelope("Deployment", b""), "DaemonSet is not served in protobuf; send JSON or YAML"),
+    (envelope("DaemonSet", b""), "DaemonSet is not served in protobuf; send JSON or YAML"),
     (envelope("PolicyRule", b""), "PolicyRule is not served"),
     (envelope("ConfigMap", b"\x4a\x01x"), "field 9 of ConfigMap is not served"),
     (envelope("ConfigMap", b"\x0a\x05x"), "ends too early"),

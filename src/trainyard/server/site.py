@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from trainyard.objects import Json, Key, decode
@@ -53,6 +54,8 @@ class Site:
     log: Log
     user: User
     reachable: bool = False
+    whose: Callable[[str], User | None] = lambda token: None
+    """Whose token that is, None when it is nobody's."""
     warnings: list[str] = field(default_factory=list)
     """What the person who writes should hear although the write is accepted."""
 

@@ -6,12 +6,13 @@ What kubectl knows and this server does not serve is answered with what to do in
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from urllib.parse import parse_qs, quote, urlencode
 
-from trainyard.objects import Json, Key, decode, with_condition
+from trainyard.objects import Json, Key, decode, encode, with_condition
 from trainyard.schema.checks import shown
-from trainyard.server import accounts, admission, errors, proxy_targets
+from trainyard.server import accounts, admission, deletion, errors, proxy_targets
 from trainyard.server.paths import Target
 from trainyard.server.requests import Answer, Elsewhere, Inside, Request, Response, Tunnel, body_of, dry_run, reply
 from trainyard.server.resources import Resource
@@ -82,6 +83,8 @@ def answer(seat: Seat, resource: Resource, target: Target, request: Request) -> 
         return reply(accounts.token_for(seat.tokens, obj, body_of(request), seat.site), 201)
     if target.subresource == "binding" and request.method == "POST":
         return _bind(seat.writes, resource, obj, request, seat.site)
+    if target.subresource == "eviction" and request.method == "POST":
+        return _evict(seat, resource, obj, request)
     if target.subresource == "finalize" and request.method == "PUT":
         return _finalize(seat.writes, resource, obj, request)
     raise errors.method_not_allowed()
@@ -148,8 +151,9 @@ def _proxy(seat: Seat, resource: Resource, target: Target, request: Request) -> 
 
 def _at_kubelet(seat: Seat, pod: Json, what: str, request: Request) -> str:
     """The URL under which the kubelet of the pod's node serves the container that is asked for."""
+    container = _container(pod, request)
     meta, url = pod["metadata"], _kubelet(seat, pod)
-    place = "/".join(quote(part, safe="") for part in (meta["namespace"], meta["name"], _container(pod, request)))
+    place = "/".join(quote(part, safe="") for part in (meta["namespace"], meta["name"], container))
     return f"{url}/{what}/{place}"
 
 
@@ -220,6 +224,16 @@ def _bind(writes: Writes, resource: Resource, pod: Json, request: Request, site:
     status["conditions"] = with_condition(conditions, "PodScheduled", True, "Scheduled", "", site.now)
     new = {**pod, "metadata": dict(meta), "spec": {**spec, "nodeName": node}, "status": status}
     writes.put(resource, new, pod, dry_run(request))
+    return reply({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}, 201)
+
+
+def _evict(seat: Seat, resource: Resource, pod: Json, request: Request) -> Response:
+    """A delete that would ask disruption budgets, if there were any here."""
+    sent = body_of(request)
+    if not isinstance(sent, dict) or not isinstance(said := sent.get("deleteOptions") or {}, dict):
+        raise errors.bad_request(f"the body must be an Eviction of policy/v1, got {shown(sent)}")
+    asked = dataclasses.replace(request, body=encode(said), content_type="application/json")
+    deletion.start(seat.writes, resource, pod, deletion.read_options(asked), seat.site)
     return reply({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}, 201)
 
 

@@ -186,7 +186,8 @@ class Verbs:
         form = lists.form(resource, request, self._now)
         owned = apply.first(resource, obj, patching.who(request, "", site.stamp))
         new = admission.create(resource, owned, site, self._checks)
-        new["metadata"]["managedFields"] = owned["metadata"]["managedFields"]
+        if owned["metadata"]["managedFields"]:
+            new["metadata"]["managedFields"] = owned["metadata"]["managedFields"]
         return Response(form.one(self.writes.put(resource, new, None, dry=dry_run(request))), 201)
 
     def _update(self, resource: Resource, target: Target, request: Request, verb: str) -> Answer:

@@ -41,6 +41,7 @@ _SET_SPEC = obj(
     persistentVolumeClaimRetentionPolicy=obj(whenDeleted=STRING, whenScaled=STRING),
     volumeClaimTemplates=many(FREE),
 )
+SET_FIXED = ("serviceName", "podManagementPolicy", "selector")
 _SET_MAY_CHANGE = (
     "replicas",
     "ordinals",
@@ -110,6 +111,9 @@ def check_stateful_set(new: Json, old: Json | None) -> list[Problem]:
     if spec["template"]["spec"].get("activeDeadlineSeconds") is not None:
         text = "Forbidden: activeDeadlineSeconds in StatefulSet is not Supported"
         found.append(Problem("spec.template.spec.activeDeadlineSeconds", text))
+    for word in SET_FIXED:
+        if old is not None and not same(spec.get(word), old["spec"].get(word)):
+            found.append(Problem(f"spec.{word}", f"Invalid value: {shown(spec.get(word))}: field is immutable"))
     if old is not None and not same(_set_fixed(spec), _set_fixed(old["spec"])):
         listed = ", ".join(f"'{name}'" for name in _SET_MAY_CHANGE[:-1])
         text = f"updates to statefulset spec for fields other than {listed} and '{_SET_MAY_CHANGE[-1]}' are forbidden"
@@ -118,7 +122,7 @@ def check_stateful_set(new: Json, old: Json | None) -> list[Problem]:
 
 
 def _set_fixed(spec: Json) -> Json:
-    return {name: part for name, part in spec.items() if name not in _SET_MAY_CHANGE}
+    return {name: part for name, part in spec.items() if name not in (*_SET_MAY_CHANGE, *SET_FIXED)}
 
 
 def check(new: Json, old: Json | None) -> list[Problem]:

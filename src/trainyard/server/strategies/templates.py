@@ -46,9 +46,9 @@ _CONTAINER = obj(
 )
 POD_SPEC = obj(
     ("containers",),
-    containers=many(_CONTAINER, "name", least=1),
-    initContainers=many(_CONTAINER, "name"),
-    volumes=many(obj(("name",), name=needed(STRING)), "name"),
+    containers=many(_CONTAINER),
+    initContainers=many(_CONTAINER),
+    volumes=many(obj(("name",), name=needed(STRING))),
     restartPolicy=one_of("Always", "OnFailure", "Never"),
     terminationGracePeriodSeconds=COUNT,
     activeDeadlineSeconds=COUNT,
@@ -159,9 +159,15 @@ def pod_spec_problems(spec: Json, path: str) -> list[Problem]:
     """Cross-field rules of a pod spec. The schema has been satisfied."""
     found: list[Problem] = []
     volumes = {volume["name"] for volume in spec.get("volumes") or ()}
+    seen: set[str] = set()
     for index, volume in enumerate(spec.get("volumes") or ()):
         found += _name(volume["name"], "label", f"{path}.volumes[{index}].name")
+        if volume["name"] in seen:
+            found.append(Problem(f"{path}.volumes[{index}].name", f"Duplicate value: {shown(volume['name'])}"))
+        seen.add(volume["name"])
     names: dict[str, str] = {}
+    if not spec.get("containers"):
+        found.append(Problem(f"{path}.containers", "Required value: name at least one container"))
     for group in ("initContainers", "containers"):
         for index, container in enumerate(spec.get(group) or ()):
             where = f"{path}.{group}[{index}]"

@@ -333,9 +333,8 @@ def _leads_somewhere(schema: Json, place: str) -> bool:
         return False
     for dotted, quoted in steps:
         name, more = dotted or quoted, schema.get("additionalProperties")
-        known: Json = schema.get("properties") or {}
-        if name not in known and not isinstance(more, dict):
+        below = (schema.get("properties") or {}).get(name, more)
+        if not isinstance(below, dict):
             return False
-        below: Json = known.get(name, more)
         schema = below
     return True

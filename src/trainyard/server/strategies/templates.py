@@ -26,7 +26,6 @@ from trainyard.server.strategies.shapes import (
     one_of,
 )
 
-_PORT = {"type": "integer", "minimum": 1, "maximum": 65535}
 _QUANTITIES: Json = {"type": "object", "additionalProperties": {"x-kubernetes-int-or-string": True}, "nullable": True}
 _CONTAINER = obj(
     ("name",),
@@ -38,7 +37,9 @@ _CONTAINER = obj(
     workingDir=STRING,
     env=many(obj(("name",), name=needed(STRING), value=STRING, valueFrom=FREE)),
     envFrom=many(FREE),
-    ports=many(obj(("containerPort",), containerPort=_PORT, name=STRING, protocol=one_of("TCP", "UDP", "SCTP"))),
+    ports=many(
+        obj(("containerPort",), containerPort=needed(INTEGER), name=STRING, protocol=one_of("TCP", "UDP", "SCTP"))
+    ),
     resources=obj(limits=_QUANTITIES, requests=_QUANTITIES),
     volumeMounts=many(obj(("name", "mountPath"), name=needed(STRING), mountPath=needed(STRING), subPath=STRING)),
     lifecycle=FREE,
@@ -175,6 +176,10 @@ def pod_spec_problems(spec: Json, path: str) -> list[Problem]:
             if container["name"] in names:
                 found.append(Problem(f"{where}.name", f"Duplicate value: {shown(container['name'])}"))
             names[container["name"]] = where
+    deadline = spec.get("activeDeadlineSeconds")
+    if deadline is not None and not 0 < deadline < 2**31:
+        text = f"Invalid value: {deadline}: must be between 1 and 2147483647, inclusive"
+        found.append(Problem(f"{path}.activeDeadlineSeconds", text))
     for word in ("hostname", "subdomain"):
         if spec.get(word):
             found += _name(spec[word], "label", f"{path}.{word}")
@@ -185,6 +190,12 @@ def _container_problems(container: Json, where: str, volumes: set[str]) -> list[
     found = _name(container["name"], "label", f"{where}.name")
     if not container.get("image"):
         found.append(Problem(f"{where}.image", "Required value: name the image to run"))
+    for index, port in enumerate(container.get("ports") or ()):
+        number, here = port["containerPort"], f"{where}.ports[{index}].containerPort"
+        if not number:
+            found.append(Problem(here, "Required value"))
+        elif not 0 < number < 65536:
+            found.append(Problem(here, f"Invalid value: {number}: must be between 1 and 65535, inclusive"))
     paths: set[str] = set()
     for index, mount in enumerate(container.get("volumeMounts") or ()):
         here = f"{where}.volumeMounts[{index}]"

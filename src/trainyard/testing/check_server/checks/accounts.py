@@ -221,8 +221,8 @@ async def bound_tokens(yard: Subject) -> None:
 async def question(yard: Subject, kind: str, spec: Json, user: str | None = None, group: str = "authorization") -> Json:
     obj = {"apiVersion": f"{group}.k8s.io/v1", "kind": kind, "spec": spec}
     path = f"/apis/{group}.k8s.io/v1/{kind.lower()}s"
-    said: Json = (await yard.ask("POST", path, obj, user=user)).must(201)
-    return said["status"]
+    status: Json = (await yard.ask("POST", path, obj, user=user)).must(201)["status"]
+    return status
 
 
 @check(

@@ -139,10 +139,10 @@ async def types(yard: Subject) -> None:
 @check("An int-or-string takes a whole number or a string and nothing else.", area=AREA, breaks=SILENT)
 async def mixed(yard: Subject) -> None:
     kind = await kind_of(yard, v={"x-kubernetes-int-or-string": True})
-    for value in (1, "50%"):
-        assert await stored(yard, kind, v=value) == {"v": value}
-    for value in (1.5, True, {}):
-        assert await refused(yard, kind, v=value) == [("spec.v", "TypeInvalid")], value
+    for good in (1, "50%"):
+        assert await stored(yard, kind, v=good) == {"v": good}
+    for bad in (1.5, True, {}):
+        assert await refused(yard, kind, v=bad) == [("spec.v", "TypeInvalid")], bad
 
 
 @check("Minimum, maximum, their exclusive forms and multipleOf bound numbers.", area=AREA, breaks=SILENT)

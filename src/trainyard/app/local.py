@@ -82,7 +82,8 @@ class LocalCluster:
         self._node: Node | None = None
         self.token = self._state.token if self._state else secrets.token_urlsafe(32)
         self.root_ca = ""
-        self.server = Server(_checks(), self.token, now, self._state.log if self._state else None)
+        log, between = self._state.log if self._state else None, secrets.token_urlsafe(32)
+        self.server = Server(_checks(), self.token, now, log, kubelet_token=between)
         self._api: Api | None = None
 
     @property
@@ -139,7 +140,7 @@ class LocalCluster:
             network=options.network,
             mounts=options.mounts,
             say=options.say,
-            token=self.token,
+            token=self.server.kubelet_token,
             now=self._now,
             apiserver=_address(self.server.tls_url),
         )

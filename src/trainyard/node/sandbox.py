@@ -81,7 +81,7 @@ class Sandbox:
         """Start the helper. Raises SandboxError with the reason when it cannot work here."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         ours.setblocking(False)
-        with open(log, "ab") as errors:  # noqa: ASYNC230  (one small local file, at start)
+        with os.fdopen(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600), "ab") as errors:
             self._program = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-I", "-S", str(Path(__file__).parent / "hub"), str(theirs.fileno()), self.mode),
                 str(log.parent),  # not read by anyone but a person looking at `ps`

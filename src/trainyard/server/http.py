@@ -45,10 +45,10 @@ MOST_BUFFERED = 16 * 1024 * 1024
 class Http:
     """The handler of aiohttp's low-level server: no router, the URL grammar is in paths.py."""
 
-    def __init__(self, verbs: Verbs, hub: Hub, token: str, limits: Limits) -> None:
+    def __init__(self, verbs: Verbs, hub: Hub, token: str, kubelet: str, limits: Limits) -> None:
         self._verbs, self._hub, self._log, self._limits = verbs, hub, verbs.writes.log, limits
         self._guard = Guard(token, verbs.tokens)
-        self._kubelets, self._tunnels, self._proxies = Kubelets(token), Tunnels(token), Proxies(token)
+        self._kubelets, self._tunnels, self._proxies = Kubelets(kubelet), Tunnels(kubelet), Proxies(kubelet)
 
     def end_tunnels(self) -> None:
         self._tunnels.end()

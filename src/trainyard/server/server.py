@@ -43,13 +43,16 @@ class Server:
         now: Callable[[], float] = time.time,
         log: Log | None = None,
         limits: Limits | None = None,
+        kubelet_token: str = "",
     ) -> None:
         self.log = Log() if log is None else log
         self.registry = Registry(BUILT_IN)
         self.hub = Hub(self.log)
         self._verbs = Verbs(self.log, self.registry, checks or {}, now)
         self._limits = limits or Limits()
-        self._http = Http(self._verbs, self.hub, token, self._limits)
+        self.kubelet_token = kubelet_token or token
+        """What the nodes ask this server for: it should open nothing else."""
+        self._http = Http(self._verbs, self.hub, token, self.kubelet_token, self._limits)
         self._connections: web.Server | None = None
         self._doors: Doors | None = None
         self._ticking: asyncio.Task[None] | None = None

@@ -181,7 +181,8 @@ def test_a_batch_job_that_restarts_on_failure_goes_on_in_its_pod(tmp_path: Path)
 def test_a_state_that_cannot_be_used_is_named_and_kept(tmp_path: Path) -> None:
     with at_home(tmp_path) as home:
         assert home.up()[0] == 0
-        assert home.up("--fresh")[0] == 3 and "stop it first" in home.up("--fresh")[2]
+        code, _, err = home.up("--fresh")
+        assert code == 3 and "stop it first" in err
         assert home.say("down")[0] == 0
         path = home.state / "state" / "log" / NAME
         with sqlite3.connect(path) as file:

@@ -119,7 +119,7 @@ def first(resource: Resource, config: Json, who: Who) -> Json:
     shape = types.shape_of(resource)
     paths = _own(resource, _typed(resource, config, shape), who)
     owner = Owner(who.manager, "Apply", resource.api_version, who.stamp, who.subresource, frozenset(paths))
-    return {**config, "metadata": {**config["metadata"], "managedFields": entries([owner])}}
+    return {**config, "metadata": {**config["metadata"], "managedFields": entries([owner] if paths else [])}}
 
 
 def applied(resource: Resource, live: Json, config: Json, who: Who) -> Json:
@@ -131,7 +131,10 @@ def applied(resource: Resource, live: Json, config: Json, who: Who) -> Json:
     owners = owners_of(live) or [_before(resource, now, who)]
     mine = next((one for one in owners if one.key == (who.manager, "Apply", "", who.subresource)), None)
     others = [one for one in owners if one is not mine]
-    changed = differing(now, {path: sent[path] for path in own})
+    there = {path[:end] for path in now for end in range(1, len(path) + 1)}
+    # null for what is not there, and {} for what is there, change nothing
+    idle = {path for path in own if (sent[path] is None and path not in there) or (sent[path] == {} and path in there)}
+    changed = differing(now, {path: sent[path] for path in own - idle})
     others = _settled(others, changed, who, live, resource)
     kept = {path[:end] for one in others for path in one.paths for end in range(1, len(path) + 1)}
     gone = (mine.paths if mine else frozenset()) - own - kept
@@ -140,6 +143,9 @@ def applied(resource: Resource, live: Json, config: Json, who: Who) -> Json:
     metadata = {name: part for name, part in (config.get("metadata") or {}).items() if name in _APPLIED_META}
     new["metadata"] = merged(live["metadata"], metadata, types.built_in(f"{types.META}ObjectMeta"))
     new = removed(new, shape, gone) if gone else new
+    for path in own:  # `spec: {}` is sent: the empty object is the applier's own
+        if len(path) == 1 and path[0][2:] not in new:
+            new[path[0][2:]] = config[path[0][2:]]
     me = Owner(who.manager, "Apply", resource.api_version, who.stamp, who.subresource, frozenset(own))
     if mine is not None and mine.paths == me.paths and not changed and not gone:
         me = replace(me, time=mine.time)

@@ -1,0 +1,176 @@
+"""Server-side apply against what must hold of any sequence of applies; and what it costs those who never apply."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from asking import CRDS, MAPS, PODS, Cluster, config_map, crd, pod
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+from trainyard.server import apply
+from trainyard.server.apply_sets import fields_of, read, removed, write
+from trainyard.server.errors import Refused
+from trainyard.server.patching import APPLY
+from trainyard.server.types import Shape, built_in, schema_shape
+
+Json = dict[str, Any]
+SCHEMA: Json = {
+    "type": "object",
+    "properties": {
+        "n": {"type": "integer"},
+        "labels": {"type": "object", "additionalProperties": {"type": "string"}},
+        "items": {
+            "type": "array",
+            "x-kubernetes-list-type": "map",
+            "x-kubernetes-list-map-keys": ["name"],
+            "items": {
+                "type": "object",
+                "required": ["name"],
+                "properties": {"name": {"type": "string"}, "v": {"type": "integer"}},
+            },
+        },
+        "set": {"type": "array", "x-kubernetes-list-type": "set", "items": {"type": "string"}},
+        "plain": {"type": "array", "items": {"type": "string"}},
+        "free": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
+    },
+}
+SHAPE: Shape = schema_shape(SCHEMA)
+WORD = st.sampled_from("abc")
+SPEC = st.fixed_dictionaries(
+    {},
+    optional={
+        "n": st.integers(0, 2),
+        "labels": st.dictionaries(WORD, WORD, max_size=2),
+        "items": st.lists(
+            st.fixed_dictionaries({"name": WORD}, optional={"v": st.integers(0, 2)}),
+            max_size=3,
+            unique_by=lambda one: one["name"],
+        ),
+        "set": st.lists(WORD, max_size=3, unique=True),
+        "plain": st.lists(WORD, max_size=2),
+        "free": st.dictionaries(WORD, st.dictionaries(WORD, st.integers(0, 2), max_size=2), max_size=2),
+    },
+)
+MOVE = st.tuples(st.sampled_from(["one", "two"]), SPEC, st.booleans())
+MANY = settings(max_examples=25, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
+PATH = "/apis/example.org/v1/namespaces/default/things/a"
+
+
+def things() -> Cluster:
+    cluster = Cluster()
+    whole = {"type": "object", "properties": {"spec": SCHEMA}}
+    definition = crd()
+    definition["spec"]["versions"][0]["schema"] = {"openAPIV3Schema": whole}
+    cluster.make(CRDS, definition)
+    return cluster
+
+
+def applied(cluster: Cluster, manager: str, spec: Json, **query: str) -> Json:
+    obj = {"apiVersion": "example.org/v1", "kind": "Thing", "metadata": {"name": "a"}, "spec": spec}
+    return cluster.ask("PATCH", PATH, obj, APPLY, fieldManager=manager, **query)
+
+
+@MANY
+@given(st.lists(MOVE, min_size=1, max_size=5))
+def test_an_apply_twice_is_an_apply_once(moves: list[tuple[str, Json, bool]]) -> None:
+    cluster = things()
+    for manager, spec, force in moves:
+        query = {"force": "true"} if force else {}
+        try:
+            said = applied(cluster, manager, spec, **query)
+        except Refused as refused:
+            if refused.reason != "Conflict":
+                raise
+            continue
+        cluster.now += 60
+        revision = cluster.log.revision
+        assert applied(cluster, manager, spec, **query) == said
+        assert cluster.log.revision == revision
+
+
+@MANY
+@given(st.lists(st.tuples(st.sampled_from(["one", "two"]), SPEC), min_size=1, max_size=5))
+def test_a_forced_apply_is_what_it_says_and_others_keep_the_rest(moves: list[tuple[str, Json]]) -> None:
+    cluster = things()
+    for manager, spec in moves:
+        said = applied(cluster, manager, spec, force="true")
+        sent = fields_of({"spec": spec}, Shape("object", own={"spec": SHAPE}))
+        stored = fields_of({"spec": said.get("spec") or {}}, Shape("object", own={"spec": SHAPE}))
+        for path, value in sent.items():
+            if value not in (None, {}, []):
+                assert stored.get(path, value) == value, path
+        owned = {path for one in apply.owners_of(said) for path in one.paths}
+        assert {path for path in stored if stored[path] not in ({}, [])} <= owned | {("f:spec",)}
+
+
+@MANY
+@given(SPEC, SPEC)
+def test_one_manager_alone_gets_what_he_sends(first: Json, second: Json) -> None:
+    cluster = things()
+    applied(cluster, "one", first)
+    alone = things()
+    assert same_spec(applied(cluster, "one", second), applied(alone, "one", second))
+
+
+def same_spec(one: Json, other: Json) -> bool:
+    return bool(bare(one.get("spec")) == bare(other.get("spec")))
+
+
+def bare(value: Any) -> Any:
+    """Without what is empty: whether an empty map stays behind is nobody's field."""
+    if isinstance(value, dict):
+        return {name: left for name, part in value.items() if (left := bare(part)) not in (None, {}, [])}
+    if isinstance(value, list):
+        return sorted((bare(one) for one in value), key=repr)
+    return value
+
+
+@MANY
+@given(SPEC)
+def test_fields_are_written_and_read_back(spec: Json) -> None:
+    paths = set(fields_of(spec, SHAPE))
+    assert read(write(paths)) == paths
+
+
+@MANY
+@given(SPEC)
+def test_what_is_taken_away_whole_leaves_nothing(spec: Json) -> None:
+    left = removed(spec, SHAPE, fields_of(spec, SHAPE))
+    assert bare(left or {}) == {}
+
+
+def test_who_never_applies_pays_nothing() -> None:
+    cluster = Cluster()
+    cluster.make(PODS, pod("a"))
+    said = cluster.merge(f"{PODS}/a/status", {"status": {"phase": "Running"}})
+    assert "managedFields" not in said["metadata"]
+    assert "managedFields" not in cluster.merge(f"{PODS}/a", {"metadata": {"labels": {"a": "b"}}})["metadata"]
+
+
+def test_what_was_there_before_the_first_apply_has_an_owner() -> None:
+    cluster = Cluster()
+    cluster.make(MAPS, config_map("a", data={"x": "1"}))
+    no = cluster.refused("PATCH", f"{MAPS}/a", config_map("a", data={"x": "2"}), APPLY, fieldManager="me")
+    assert no.message == 'Apply failed with 1 conflict: conflict with "before-first-apply" using v1: .data.x'
+    said = cluster.ask("PATCH", f"{MAPS}/a", config_map("a", data={"y": "2"}), APPLY, fieldManager="me")
+    assert [one["manager"] for one in said["metadata"]["managedFields"]] == ["me", "before-first-apply"]
+
+
+def test_a_status_patch_of_an_applied_pod_is_remembered_as_such() -> None:
+    cluster = Cluster()
+    cluster.ask("PATCH", f"{PODS}/a", pod("a"), APPLY, fieldManager="me")
+    said = cluster.merge(f"{PODS}/a/status", {"status": {"phase": "Running"}}, fieldManager="node")
+    (entry,) = (one for one in said["metadata"]["managedFields"] if one["manager"] == "node")
+    assert (entry["operation"], entry["subresource"]) == ("Update", "status")
+    assert entry["fieldsV1"] == {"f:status": {"f:phase": {}}}
+
+
+def test_types_of_built_in_objects_are_all_readable() -> None:
+    from trainyard.server import types
+
+    for name in types.lines():
+        for field, shape in built_in(name).fields.items():
+            assert shape.kind, (name, field)
+            if shape.of and shape.kind == "object":
+                assert shape.of in types.lines(), (name, field, shape.of)

@@ -1,0 +1,141 @@
+"""Strategic merge patch against what must hold of every patch, and the cases of its directives."""
+
+from __future__ import annotations
+
+import copy
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from trainyard.objects import encode
+from trainyard.server.patches import BadPatch, PatchFailed
+from trainyard.server.strategic import merge
+from trainyard.server.types import ANY, built_in
+
+Json = dict[str, Any]
+POD = built_in("api.core.v1.PodSpec")
+NAMES = st.sampled_from("abcd")
+VALUES = st.sampled_from(["1", "2", "3"])
+ENV = st.fixed_dictionaries({"name": NAMES, "value": VALUES})
+CONTAINER = st.fixed_dictionaries(
+    {"name": NAMES},
+    optional={
+        "image": VALUES,
+        "args": st.lists(VALUES, max_size=2),
+        "env": st.lists(ENV, max_size=3, unique_by=lambda one: one["name"]),
+    },
+)
+SPEC = st.fixed_dictionaries(
+    {"containers": st.lists(CONTAINER, max_size=4, unique_by=lambda one: one["name"])},
+    optional={"nodeSelector": st.dictionaries(NAMES, VALUES), "hostname": VALUES},
+)
+MANY = settings(max_examples=60, deadline=None)
+
+
+@MANY
+@given(SPEC, SPEC)
+def test_a_merged_spec_says_what_the_patch_says(original: Json, patch: Json) -> None:
+    before, sent = copy.deepcopy(original), copy.deepcopy(patch)
+    merged = merge(original, patch, POD)
+    assert (original, patch) == (before, sent)
+    old = {one["name"]: one for one in original["containers"]}
+    now = {one["name"]: one for one in merged["containers"]}
+    assert set(now) == set(old) | {one["name"] for one in patch["containers"]} and len(now) == len(merged["containers"])
+    for one in patch["containers"]:
+        found = now[one["name"]]
+        assert all(found[field] == one[field] for field in ("image", "args") if field in one)
+        assert {var["name"]: var for var in one.get("env", ())}.items() <= {
+            var["name"]: var for var in found.get("env", ())
+        }.items()
+    for name, one in old.items():
+        if name not in {each["name"] for each in patch["containers"]}:
+            assert now[name] == one
+
+
+@MANY
+@given(SPEC, SPEC)
+def test_a_patch_twice_is_the_same_patch_once(original: Json, patch: Json) -> None:
+    once = merge(original, patch, POD)
+    assert merge(once, patch, POD) == once
+
+
+@MANY
+@given(SPEC)
+def test_nothing_and_itself_change_nothing(spec: Json) -> None:
+    assert merge(spec, {}, POD) == spec
+    assert merge(spec, spec, POD) == spec
+
+
+@MANY
+@given(SPEC, st.permutations("abcd"))
+def test_an_order_that_is_asked_for_is_the_order(spec: Json, order: list[str]) -> None:
+    patch = {"$setElementOrder/containers": [{"name": name} for name in order]}
+    names = [one["name"] for one in merge(spec, patch, POD)["containers"]]
+    assert names == [name for name in order if name in names]
+    assert sorted(names) == sorted(one["name"] for one in spec["containers"])
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(0, 3) | NAMES,
+    lambda below: (
+        st.lists(below, max_size=3)
+        | st.dictionaries(
+            NAMES | st.sampled_from(["$patch", "$retainKeys", "$setElementOrder/containers", "containers", "name"]),
+            below,
+            max_size=3,
+        )
+    ),
+    max_leaves=10,
+)
+
+
+@MANY
+@given(SPEC, JSON)
+def test_any_patch_is_merged_or_refused(spec: Json, patch: Any) -> None:
+    with suppress(BadPatch, PatchFailed):
+        encode(merge(spec, patch, POD))
+
+
+@MANY
+@given(st.dictionaries(NAMES, JSON), st.dictionaries(NAMES, VALUES))
+def test_where_nothing_is_known_it_is_a_merge_patch(original: Json, patch: Json) -> None:
+    assert merge(original, patch, ANY) == {**original, **patch}
+
+
+SMALL: list[tuple[Json, Json, Json]] = [
+    ({"containers": [{"name": "a"}]}, {"containers": [{"name": "b"}]}, {"containers": [{"name": "b"}, {"name": "a"}]}),
+    ({"containers": [{"name": "a"}, {"name": "b"}]}, {"containers": [{"name": "a", "$patch": "delete"}]},
+     {"containers": [{"name": "b"}]}),
+    ({"containers": [{"name": "a"}]}, {"containers": [{"$patch": "replace"}, {"name": "c"}]},
+     {"containers": [{"name": "c"}]}),
+    ({"nodeSelector": {"a": "1"}}, {"nodeSelector": {"$patch": "replace", "b": "2"}}, {"nodeSelector": {"b": "2"}}),
+    ({"nodeSelector": {"a": "1"}}, {"nodeSelector": {"$patch": "delete"}}, {"nodeSelector": {}}),
+    ({}, {"nodeSelector": {"a": None, "b": "2"}}, {"nodeSelector": {"b": "2"}}),
+    ({"volumes": [{"name": "v", "emptyDir": {}}]},
+     {"volumes": [{"name": "v", "$retainKeys": ["name", "hostPath"], "hostPath": {"path": "/x"}}]},
+     {"volumes": [{"name": "v", "hostPath": {"path": "/x"}}]}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("original", "patch", "merged"), SMALL)
+def test_directives_do_what_they_say(original: Json, patch: Json, merged: Json) -> None:
+    assert merge(original, patch, POD) == merged
+
+
+@pytest.mark.parametrize(
+    ("patch", "error"),
+    [
+        ([], BadPatch),
+        ({"nodeSelector": {"$patch": "frobnicate"}}, PatchFailed),
+        ({"containers": [{"image": "no name"}]}, PatchFailed),
+        ({"containers": [{"name": "a", "$patch": "merge"}]}, PatchFailed),
+        ({"$retainKeys": ["x"], "hostname": "y"}, BadPatch),
+        ({"$setElementOrder/containers": "x"}, BadPatch),
+    ],
+)
+def test_a_patch_that_cannot_be_merged_is_refused(patch: Any, error: type[Exception]) -> None:
+    with pytest.raises(error):
+        merge({"containers": [{"name": "a"}], "nodeSelector": {"a": "b"}}, patch, POD)

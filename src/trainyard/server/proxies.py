@@ -110,18 +110,20 @@ async def _pass(
         if got.content_length is None and request.method != "HEAD" and got.status not in (204, 304):
             response.enable_chunked_encoding()
         await response.prepare(request)
-        async for piece in _pieces(got):
+        async for piece in _pieces(got, request):
             await response.write(piece)
         await response.write_eof()
         return response
 
 
-async def _pieces(got: ClientResponse) -> AsyncIterator[bytes]:
+async def _pieces(got: ClientResponse, request: web.BaseRequest) -> AsyncIterator[bytes]:
     """The body. A program that breaks off in its midst breaks the client's connection off, too."""
     try:
         async for piece in got.content.iter_any():
             yield piece
     except ClientError as error:
+        if request.transport is not None:
+            request.transport.abort()
         raise ConnectionResetError(str(error)) from None
 
 

@@ -27,6 +27,9 @@ from trainyard.server.strategies.shapes import (
 )
 
 _QUANTITIES: Json = {"type": "object", "additionalProperties": {"x-kubernetes-int-or-string": True}, "nullable": True}
+_CONTAINER_PORT = obj(
+    ("containerPort",), containerPort=needed(INTEGER), name=STRING, protocol=one_of("TCP", "UDP", "SCTP")
+)
 _CONTAINER = obj(
     ("name",),
     name=needed(STRING),

@@ -141,7 +141,8 @@ async def mixed(yard: Subject) -> None:
     kind = await kind_of(yard, v={"x-kubernetes-int-or-string": True})
     for good in (1, "50%"):
         assert await stored(yard, kind, v=good) == {"v": good}
-    for bad in (1.5, True, {}):
+    wrong: tuple[Any, ...] = (1.5, True, {})
+    for bad in wrong:
         assert await refused(yard, kind, v=bad) == [("spec.v", "TypeInvalid")], bad
 
 

@@ -94,7 +94,8 @@ def original(where: str) -> Any:
 
 
 def replaced(where: str, what: Any, words: str = "") -> Break:
-    return Break(words or f"{where} does nothing", replaced=((where, what),))
+    broken = where.replace(":", ".")
+    return Break(words or f"has another `{broken}`", replaced=((where, what),))
 
 
 def ignores(*names: str) -> Break:

@@ -33,6 +33,7 @@ from trainyard.testing.control_plane import ControlPlane
 from trainyard.workloads import Workloads
 
 SECONDS = 20.0
+PATIENT = 90.0  # the namespaces that checks leave behind keep real controllers busy
 SHORT = 0.5  # how long to wait for what a broken server will never say
 MERGE = "application/merge-patch+json"
 GROUPS = {
@@ -160,7 +161,7 @@ class Subject:
 
     @property
     def seconds(self) -> float:
-        return SHORT if self.broken else SECONDS
+        return SHORT if self.broken else PATIENT if self.real else SECONDS
 
     # --- asking
 
@@ -176,8 +177,8 @@ class Subject:
     ) -> Reply:
         """One request. Bytes are sent as they are, without a Content-Type unless `headers` have one.
 
-        `headers` is a mapping, `user` whom the administrator acts for. A `query` name that is a word of Python gets a `_` behind it. (The types
-        are loose so that a dict of parameters can be spread.)
+        `headers` is a mapping, `user` whom the administrator acts for. A `query` name that is a word of Python gets a
+        `_` behind it. The types are loose, so that a dict of parameters can be spread.
         """
         target, all_headers, data = self._request(method, path, body, headers, user, query)
         async with (

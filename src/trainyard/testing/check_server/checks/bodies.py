@@ -161,7 +161,9 @@ async def ignored(yard: Subject) -> None:
     needs=("pods",),
 )
 async def unknown_fields(yard: Subject) -> None:
-    made = await yard.pod("one", foo=1, containers=[{"name": "main", "image": "busybox:1", "bar": {"x": 1}}])
+    made = await yard.pod(
+        "one", nodeName="nowhere", foo=1, containers=[{"name": "main", "image": "busybox:1", "bar": {"x": 1}}]
+    )
     assert "foo" not in made["spec"] and "bar" not in made["spec"]["containers"][0]
     changed = {"spec": {"foo": 1}, "metadata": {"bar": 1}, "baz": 1}
     said = (await yard.ask("PATCH", yard.at("pods", "one"), changed)).must(200)

@@ -10,7 +10,10 @@ from trainyard.testing.check_server.breaks import answers, drops, ignores, origi
 AREA = "deletion"
 HELD = ["example.org/held"]
 BACKGROUND: dict[str, Any] = {"propagationPolicy": "Background"}
-TEMPLATE: dict[str, Any] = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "main", "image": "busybox:1"}]}}
+TEMPLATE: dict[str, Any] = {
+    "metadata": {"labels": {"a": "b"}},
+    "spec": {"containers": [{"name": "main", "image": "busybox:1"}]},
+}
 CONTROLLERS = ("controllers",)
 
 

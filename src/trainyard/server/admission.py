@@ -70,6 +70,8 @@ def create(resource: Resource, obj: Json, site: Site, checks: Checks) -> Json:
     meta["creationTimestamp"] = site.stamp
     if resource.generation:
         meta["generation"] = 1
+    elif isinstance(sent := obj["metadata"].get("generation"), int) and sent:
+        meta["generation"] = sent  # nobody counts, so nobody minds
     new, found = _shape(resource, new, None, site, checks)
     _refuse(resource, new, metadata.problems(meta, resource.name_rule, custom=resource.custom) + found)
     return new

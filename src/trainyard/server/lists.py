@@ -80,7 +80,7 @@ def form(resource: Resource, request: Request, clock: Clock, listed: bool | None
     if understood:
         raise errors.Refused(406, "NotAcceptable", "only the following media types are accepted: application/json")
     text = "406: Not Acceptable\n\nAvailable representations: application/json"
-    raise errors.Refused(406, "NotAcceptable", text, {})
+    raise errors.Refused(406, "NotAcceptable", text, None if resource.custom else {})
 
 
 _PARTIAL = {"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1"}

@@ -41,7 +41,9 @@ def must_be_served(resource: Resource, request: Request) -> None:
     strategic_too = () if resource.custom else (STRATEGIC,)
     served = (JSON_PATCH, MERGE, *strategic_too, APPLY)
     if request.content_type not in served:
-        raise errors.unsupported_media_type(served, request.content_type)
+        refused = errors.unsupported_media_type(served, request.content_type)
+        refused.details = None if resource.custom else {}
+        raise refused
 
 
 def applies(request: Request, subresource: str) -> bool:

@@ -84,6 +84,8 @@ def check(new: Json, old: Json | None) -> list[Problem]:
     if policy not in RESTARTS:
         text = 'Required value: valid values: "OnFailure", "Never"'
         found.append(Problem("spec.template.spec.restartPolicy", text))
+    if old is None:
+        found += _selector_problems(new)
     if old is None and (bad := name_problem(new["metadata"].get("name", ""), "subdomain")) is None:
         name = new["metadata"].get("name", "")
         if len(name) > 63:
@@ -93,6 +95,24 @@ def check(new: Json, old: Json | None) -> list[Problem]:
         return found
     if spec.get("completionMode") == "Indexed" and spec.get("completions") is None:
         found.append(Problem("spec.completions", "Required value: when completion mode is Indexed"))
+    return found
+
+
+def _selector_problems(new: Json) -> list[Problem]:
+    """Who does not choose pods himself leaves that to the server, whole; who does has to find his own."""
+    spec, path = new["spec"], "spec.selector"
+    selector, labels = spec.get("selector"), (spec["template"].get("metadata") or {}).get("labels")
+    wanted = (selector or {}).get("matchLabels") or {}
+    if not spec.get("manualSelector"):
+        ours = {"matchLabels": {CONTROLLER_UID: new["metadata"]["uid"]}}
+        if selector == ours:
+            return []
+        merged = {**(selector or {}), "matchLabels": {**wanted, **ours["matchLabels"]}}
+        return [Problem(path, f"Invalid value: {shown(merged)}: `selector` not auto-generated")]
+    found = [] if selector is not None else [Problem(path, "Required value")]
+    if selector is None or any((labels or {}).get(name) != value for name, value in wanted.items()):
+        text = f"Invalid value: {shown(labels)}: `selector` does not match template `labels`"
+        found.append(Problem("spec.template.metadata.labels", text))
     return found
 
 

@@ -60,6 +60,9 @@ def _gated(spec: Json, site: Site) -> Json:
 
 def check(new: Json, old: Json | None) -> list[Problem]:
     found = pod_spec_problems(new["spec"], "spec")
+    if old is None and new["spec"].get("schedulingGates") and new["spec"].get("nodeName"):
+        text = "Forbidden: cannot be set until all schedulingGates have been cleared"
+        found.append(Problem("spec.nodeName", text))
     if old is not None and _fixed(new["spec"]) != _fixed(old["spec"]):
         words = "`spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,"
         more = "`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds`"

@@ -24,6 +24,7 @@ from trainyard.server.apply_sets import (
     Fields,
     NotTyped,
     Path,
+    at,
     differing,
     dotted,
     fields_of,
@@ -131,9 +132,8 @@ def applied(resource: Resource, live: Json, config: Json, who: Who) -> Json:
     owners = owners_of(live) or [_before(resource, now, who)]
     mine = next((one for one in owners if one.key == (who.manager, "Apply", "", who.subresource)), None)
     others = [one for one in owners if one is not mine]
-    there = {path[:end] for path in now for end in range(1, len(path) + 1)}
-    # null for what is not there, and {} for what is there, change nothing
-    idle = {path for path in own if (sent[path] is None and path not in there) or (sent[path] == {} and path in there)}
+    # null for what is not there, and {} for what is an object already, change nothing
+    idle = {path for path in own if _idle(sent[path], at(live, shape, path))}
     changed = differing(now, {path: sent[path] for path in own - idle})
     others = _settled(others, changed, who, live, resource)
     kept = {path[:end] for one in others for path in one.paths for end in range(1, len(path) + 1)}
@@ -142,10 +142,7 @@ def applied(resource: Resource, live: Json, config: Json, who: Who) -> Json:
     new = merged(live, {name: part for name, part in config.items() if name != "metadata"}, shape)
     metadata = {name: part for name, part in (config.get("metadata") or {}).items() if name in _APPLIED_META}
     new["metadata"] = merged(live["metadata"], metadata, types.built_in(f"{types.META}ObjectMeta"))
-    new = removed(new, shape, gone) if gone else new
-    for path in own:  # `spec: {}` is sent: the empty object is the applier's own
-        if len(path) == 1 and path[0][2:] not in new:
-            new[path[0][2:]] = config[path[0][2:]]
+    new = removed(new, shape, gone, lambda path: at(config, shape, path) is not None) if gone else new
     me = Owner(who.manager, "Apply", resource.api_version, who.stamp, who.subresource, frozenset(own))
     if mine is not None and mine.paths == me.paths and not changed and not gone:
         me = replace(me, time=mine.time)
@@ -154,6 +151,10 @@ def applied(resource: Resource, live: Json, config: Json, who: Who) -> Json:
         if asked := (config.get("metadata") or {}).get(name):
             new["metadata"][name] = asked
     return dict(new)
+
+
+def _idle(value: Any, there: Any) -> bool:
+    return (value is None and there is None) or (value == {} and isinstance(there, dict))
 
 
 _APPLIED_META = ("labels", "annotations", "ownerReferences", "finalizers")

@@ -12,7 +12,7 @@ Rules for this file:
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from trainyard.objects import Json
@@ -136,6 +136,20 @@ def _alike(a: Any, b: Any) -> bool:
     return a is b or (a is not INSIDE and b is not INSIDE and same(a, b))
 
 
+def at(value: Any, shape: Shape, path: Path) -> Any:
+    """What is at that path, None when nothing is."""
+    for step in path:
+        if isinstance(value, dict):
+            name = step[2:]
+            value, shape = value.get(name), shape.below(name) or ANY
+        elif isinstance(value, list) and listed(shape):
+            value = next((item for item in value if step_of(item, shape) == step), None)
+            shape = shape.item or ANY
+        else:
+            return None
+    return value
+
+
 def merged(live: Any, config: Any, shape: Shape) -> Any:
     """What `live` becomes when `config` is laid over it: maps and lists by their parts, anything else replaced."""
     if isinstance(live, dict) and isinstance(config, dict) and divided(shape):
@@ -164,29 +178,32 @@ def _merged_list(live: list[Any], config: list[Any], shape: Shape) -> list[Any]:
     return [*result.values(), *(old[step] for step in waiting)]
 
 
-def removed(value: Any, shape: Shape, gone: Iterable[Path]) -> Any:
-    """`value` without what is at these paths. What is empty then, and was not before, goes too (None: all of it)."""
+def removed(value: Any, shape: Shape, gone: Iterable[Path], kept: Callable[[Path], bool], here: Path = ()) -> Any:
+    """`value` without what is at these paths. What gets empty by that goes, too (None), unless it is to be `kept`."""
     heads: dict[str, list[Path]] = {}
     for path in gone:
         heads.setdefault(path[0], []).append(path[1:])
+    left: Any
     if isinstance(value, dict):
-        kept: Json = {}
+        fields: Json = {}
         for name, part in value.items():
-            tails = heads.get(f"f:{name}")
+            step = f"f:{name}"
+            tails, below = heads.get(step), shape.below(name) or ANY
             if tails is None:
-                kept[name] = part
-            elif () not in tails and (left := removed(part, shape.below(name) or ANY, tails)) is not None:
-                kept[name] = left
-        return kept or None
+                fields[name] = part
+            elif () not in tails and (left := removed(part, below, tails, kept, (*here, step))) is not None:
+                fields[name] = left
+        return fields if fields or kept(here) else None
     if isinstance(value, list) and listed(shape):
         items: list[Any] = []
         for item in value:
-            tails = heads.get(step_of(item, shape))
+            step = step_of(item, shape)
+            tails, below = heads.get(step), shape.item or ANY
             if tails is None:
                 items.append(item)
-            elif () not in tails and (left := removed(item, shape.item or ANY, tails)) is not None:
+            elif () not in tails and (left := removed(item, below, tails, kept, (*here, step))) is not None:
                 items.append(left)
-        return items or None
+        return items if items or kept(here) else None
     return value
 
 

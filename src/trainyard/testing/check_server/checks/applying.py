@@ -11,7 +11,7 @@ from trainyard.testing.check_server.breaks import Break, answers, ignores, repla
 AREA = "server-side apply"
 APPLY = "application/apply-patch+yaml"
 MERGE = "application/merge-patch+json"
-_KEEPS = replaced("apply:removed", lambda value, shape, gone: value, "takes no field away")
+_KEEPS = replaced("apply:removed", lambda value, *more: value, "takes no field away")
 _NO_CONFLICTS = replaced("apply:_settled", lambda others, *more: others, "sees no conflict")
 _NO_TRACKING: Break = replaced("apply:tracked", lambda *all: None, "does not follow updates")
 SCHEMA: Json = {

@@ -1,0 +1,50 @@
+"""Where the engine for rules is missing, a definition with rules is accepted and that is said; elsewhere silence."""
+
+from __future__ import annotations
+
+import pytest
+from asking import CRDS, THINGS, Cluster, crd, thing
+
+from trainyard.objects import encode
+from trainyard.server import cel
+from trainyard.server.requests import Response
+
+
+def ruled() -> dict[str, object]:
+    made = crd()
+    schema = made["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    schema["properties"]["spec"]["x-kubernetes-validations"] = [{"rule": "self.replicas > 1", "message": "too few"}]
+    return made
+
+
+def lose_the_engine() -> None:
+    raise cel.Missing("rules need an engine")
+
+
+def posted(cluster: Cluster, definition: dict[str, object]) -> Response:
+    answer = cluster.raw("POST", CRDS, encode(definition), "application/json")
+    assert isinstance(answer, Response) and answer.code == 201
+    return answer
+
+
+def test_without_an_engine_rules_are_not_asked_and_one_warning_says_so(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    cel.program.cache_clear()
+    cel._environment.cache_clear()
+    monkeypatch.setattr(cel, "_engine", lose_the_engine)
+    (said,) = posted(cluster, ruled()).warnings
+    assert "things.example.org" in said and "are not checked" in said and "trainyard[local]" in said
+    assert said in caplog.text
+    assert cluster.make(THINGS, thing("a"))["spec"]["replicas"] == 1
+
+
+def test_without_rules_nothing_is_said(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cel, "_engine", lose_the_engine)
+    assert posted(cluster, crd()).warnings == ()
+
+
+def test_with_the_engine_rules_are_asked(cluster: Cluster) -> None:
+    assert posted(cluster, ruled()).warnings == ()
+    assert "too few" in cluster.refused("POST", THINGS, thing("a")).message
+    assert cluster.make(THINGS, thing("a", replicas=2))

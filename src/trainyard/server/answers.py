@@ -32,7 +32,7 @@ async def send(request: web.BaseRequest, answer: Response, seconds: float) -> we
     response = web.Response(status=answer.code, content_type=answer.content_type, headers={"Cache-Control": _CACHE})
     for name, value in answer.headers.items():
         response.headers[name] = printable(value)
-    for text in _cut(answer.warnings):
+    for text in cut(answer.warnings):
         response.headers.add("Warning", warning(text))
     if len(body) >= GZIP_FROM and takes_gzip(request.headers.get("Accept-Encoding", "")):
         body = await asyncio.to_thread(_packed, body)
@@ -77,7 +77,7 @@ def warning(text: str) -> str:
     return f'299 - "{quoted}"'
 
 
-def _cut(texts: tuple[str, ...]) -> list[str]:
+def cut(texts: tuple[str, ...]) -> list[str]:
     """Each once; shortened when together they are too long, and then only as many as fit."""
     once = list(dict.fromkeys(texts))
     if sum(map(len, once)) <= LONGEST_WARNINGS:

@@ -16,6 +16,7 @@ from typing import Any
 from aiohttp import ClientError, web
 from aiohttp.http_exceptions import HttpProcessingError, LineTooLong
 
+from trainyard.server.answers import cut, warning
 from trainyard.server.errors import Refused
 from trainyard.server.limits import Limits
 
@@ -89,6 +90,8 @@ def status_response(refused: Refused, close: bool = False) -> web.Response:
     if seconds:
         headers["Retry-After"] = str(seconds)
     response = web.Response(body=refused.body(), status=refused.code, headers=headers, content_type="application/json")
+    for text in cut(refused.warnings):
+        response.headers.add("Warning", warning(text))
     if close or refused.code in (408, 413):
         response.force_close()
     return response

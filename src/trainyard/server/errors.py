@@ -30,6 +30,7 @@ class Refused(Exception):
         super().__init__(message)
         self.code, self.reason, self.message, self.details = code, reason, message[:LONGEST], details
         self.metadata: Json = metadata or {}
+        self.warnings: tuple[str, ...] = ()
 
     def status(self) -> Json:
         return {

@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from trainyard.objects import Problem
 from trainyard.server import admission, errors, lists, patching, strictness
+from trainyard.server.errors import Refused
 from trainyard.server.paths import Target
 from trainyard.server.requests import Request, body_of, dry_run_problems, options_kind
 from trainyard.server.resources import Resource
@@ -41,6 +42,16 @@ def body(resource: Resource, target: Target, request: Request) -> None:
     if not (sent.get("metadata") or {}).get("name") or not obj["metadata"].get("name"):
         text = f"the name of the object ({target.name} based on URL) was undeterminable: name must be provided"
         raise errors.bad_request(errors.printable(text))
+
+
+def warnings(resource: Resource, request: Request, refused: Refused) -> tuple[str, ...]:
+    """Who sent unknown fields hears of them, also when the object is refused for something else."""
+    if request.method not in ("POST", "PUT") or refused.code in (400, 405, 406, 415):
+        return ()
+    try:
+        return strictness.said(resource, request, body_of(request))
+    except Refused:
+        return ()
 
 
 def _validation_problems(request: Request) -> list[Problem]:

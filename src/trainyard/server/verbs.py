@@ -30,6 +30,7 @@ from trainyard.server import (
 )
 from trainyard.server import subresources as below
 from trainyard.server.definitions import Definitions
+from trainyard.server.errors import Refused
 from trainyard.server.log import Log
 from trainyard.server.paths import Target, parse
 from trainyard.server.rbac import Asked
@@ -126,10 +127,16 @@ class Verbs:
             raise errors.method_not_allowed()
         if verb == "deletecollection" and resource.place == NAMESPACES:
             raise errors.method_not_allowed()
-        if verb == "create":
-            return self._create(resource, target, request)
-        if verb in ("update", "patch"):
-            return self._update(resource, target, request, verb)
+        if verb in ("create", "update", "patch"):
+            try:
+                return (
+                    self._create(resource, target, request)
+                    if verb == "create"
+                    else self._update(resource, target, request, verb)
+                )
+            except Refused as refused:
+                refused.warnings = judged.warnings(resource, request, refused)
+                raise
         if target.subresource:
             raise errors.method_not_allowed()
         if verb == "delete":

@@ -40,9 +40,7 @@ _CONTAINER = obj(
     workingDir=STRING,
     env=many(obj(("name",), name=needed(STRING), value=STRING, valueFrom=FREE)),
     envFrom=many(FREE),
-    ports=many(
-        obj(("containerPort",), containerPort=needed(INTEGER), name=STRING, protocol=one_of("TCP", "UDP", "SCTP"))
-    ),
+    ports=many(_CONTAINER_PORT),
     resources=obj(limits=_QUANTITIES, requests=_QUANTITIES),
     volumeMounts=many(obj(("name", "mountPath"), name=needed(STRING), mountPath=needed(STRING), subPath=STRING)),
     lifecycle=FREE,

@@ -205,7 +205,7 @@ STORIES: dict[str, tuple[Line, ...]] = {
         Line("label tfjob mnist a=b", "labeled"),
         Line("patch tfjob mnist --type=merge -p '{\"spec\":{\"backoffLimit\":-1}}'", "backoffLimit", code=1,
              differs="the same rule in other words"),
-        Line("patch tfjob mnist -p '{}'", "not supported", code=1, differs="the embedded one names what it got"),
+        Line("patch tfjob mnist -p '{}'", "not supported", code=1),
         Line("delete tfjob mnist", 'tfjob.tensorflow.org "mnist" deleted'),
     ),
     "what there is": (

@@ -141,12 +141,28 @@ def problems(meta: Json, name_rule: str, *, custom: bool = False) -> list[Proble
 def label_problems(labels: Json, path: str) -> list[Problem]:
     found = []
     for key, value in labels.items():
-        if not _qualified(key):
-            found.append(Problem(path, f"Invalid value: {shown(key)}: name part {WORD_TEXT}"))
+        found += [Problem(path, f"Invalid value: {shown(key)}: {text}") for text in _key_texts(key)]
         if not isinstance(value, str) or len(value) > 63 or (value and not _WORD.match(value)):
             text = "must be no more than 63 bytes" if len(str(value)) > 63 else VALUE_TEXT
             found.append(Problem(path, f"Invalid value: {shown(value)}: {text}"))
     return found
+
+
+def _key_texts(key: str) -> list[str]:
+    """What is wrong with the key of a label, each part of it for itself."""
+    prefix, slash, name = key.partition("/")
+    if "/" in name:
+        return [
+            f"a valid label key {WORD_TEXT} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
+        ]
+    name, found = (name, []) if slash else (key, [])
+    if slash and not prefix:
+        found.append("prefix part must be non-empty")
+    elif slash and not (len(prefix) <= 253 and _SUBDOMAIN.match(prefix)):
+        found.append(f"prefix part {SUBDOMAIN_TEXT}")
+    if not 0 < len(name) <= 63:
+        found.append(f"name part {'must be no more than 63 bytes' if name else 'must be non-empty'}")
+    return found if _WORD.match(name) else [*found, f"name part {WORD_TEXT}"]
 
 
 def _qualified(key: str) -> bool:
@@ -161,8 +177,8 @@ def _annotation_problems(annotations: Json) -> list[Problem]:
     size = 0
     for key, value in annotations.items():
         size += len(key) + len(value)
-        if not _qualified(key.lower()):
-            found.append(Problem("metadata.annotations", f"Invalid value: {shown(key)}: name part {WORD_TEXT}"))
+        texts = _key_texts(key.lower())
+        found += [Problem("metadata.annotations", f"Invalid value: {shown(key)}: {text}") for text in texts]
     if size > ANNOTATIONS_SIZE:
         found.append(Problem("metadata.annotations", f"Too long: may not be more than {ANNOTATIONS_SIZE} bytes"))
     return found

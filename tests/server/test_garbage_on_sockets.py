@@ -15,7 +15,8 @@ from trainyard.objects import Key
 from trainyard.server import Log
 from trainyard.server.disk import DiskLog
 from trainyard.testing import garbage
-from trainyard.testing.garbage import BODIES, BREAKS, CORE, Barrage, Broken, case, place, request
+from trainyard.testing.garbage import Barrage, Broken, place
+from trainyard.testing.garbage_cases import BODIES, BREAKS, CORE, TOKEN, case, request
 
 pytestmark = pytest.mark.slow
 
@@ -149,7 +150,7 @@ def test_any_body_with_rubbish_in_it_is_survived(under_fire: Barrage, body: byte
 def test_the_judge_sees_what_must_not_be() -> None:
     """The checks of this file can fail."""
     for said in (b"HTTP/1.1 500 x\r\nContent-Length: 0\r\n\r\n", b"HTTP/1.1 404 x\r\nContent-Length: 2\r\n\r\n{}",
-                 b"HTTP/1.1 200 x\r\nContent-Length: 21\r\n\r\n" + garbage.TOKEN.encode(),
+                 b"HTTP/1.1 200 x\r\nContent-Length: 21\r\n\r\n" + TOKEN.encode(),
                  b"Traceback (most\r\n\r\n"):  # fmt: skip
         with pytest.raises(Broken):
             Barrage(("", 0)).judge(said, b"")

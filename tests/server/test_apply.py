@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from asking import CRDS, MAPS, PODS, Cluster, config_map, crd, pod
@@ -122,7 +123,7 @@ def bare(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: left for name, part in value.items() if (left := bare(part)) not in (None, {}, [])}
     if isinstance(value, list):
-        return sorted((bare(one) for one in value), key=repr)
+        return sorted((bare(one) for one in value), key=lambda one: json.dumps(one, sort_keys=True))
     return value
 
 

@@ -138,7 +138,7 @@ def applied(resource: Resource, live: Json, config: Json, who: Who) -> Json:
     others = _settled(others, changed, who, live, resource)
     kept = {path[:end] for one in others for path in one.paths for end in range(1, len(path) + 1)}
     gone = (mine.paths if mine else frozenset()) - own - kept
-    gone = frozenset(path for path in gone if not any(path == other[: len(path)] for other in own))
+    gone = frozenset(path for path in gone if at(config, shape, path) is None)
     new = merged(live, {name: part for name, part in config.items() if name != "metadata"}, shape)
     metadata = {name: part for name, part in (config.get("metadata") or {}).items() if name in _APPLIED_META}
     new["metadata"] = merged(live["metadata"], metadata, types.built_in(f"{types.META}ObjectMeta"))

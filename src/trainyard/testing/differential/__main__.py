@@ -34,6 +34,7 @@ class Wish:
     shrink: bool
     ignore: tuple[str, ...]
     keep: Path | None
+    open_: Path | None
     report: Path | None
 
     def allowed(self) -> list[Allowed]:
@@ -52,12 +53,15 @@ def _matches(words: str) -> Callable[[Difference], bool]:
 @click.option("--shrink/--no-shrink", default=True, show_default=True, help="Look for the shortest form of each.")
 @click.option("--ignore", multiple=True, help="Causes that match this pattern are left out.")
 @click.option("--keep", type=click.Path(path_type=Path), help="Write what was found as cases into this folder.")
+@click.option("--open", "open_", type=click.Path(path_type=Path), help="Write the causes to this file, as known.")
 @click.option("--report", type=click.Path(path_type=Path), help="Write what was found to this file.")
 def main(**wish: Any) -> None:
     """Play random sequences on the real API server and on ours, and print where they differ."""
     wanted = Wish(**wish)
     found = asyncio.run(_run(wanted))
     text = "\n".join(str(one) for one in found)
+    if wanted.open_:
+        wanted.open_.write_text("".join(sorted(f"{one.difference.cause}\n" for one in found)))
     if wanted.report:
         wanted.report.write_text(text)
     else:

@@ -44,7 +44,7 @@ class Difference:
 
 
 def _loose(text: str) -> str:
-    return re.sub(r"<[a-z]+ [^>]*>|\d+|\"[abc]\"", "*", text)[:70]
+    return re.sub(r"<[a-z]+ [^>]*>|\d+|\"[abc]\"", "*", text)[:70].replace("\n", " ")
 
 
 Where = Callable[[Difference], bool]

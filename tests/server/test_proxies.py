@@ -103,10 +103,14 @@ async def test_a_request_reaches_the_program_as_it_came(locked: Server, world: W
         async with session.post(url, data=b"words") as got:
             assert (got.status, await got.read()) == (200, b"words")
             assert got.headers["X-Program"] == "yes" and "Access-Control-Allow-Origin" not in got.headers
+        for method in ("HEAD", "OPTIONS"):
+            async with session.request(method, url) as got:
+                assert got.status == 200
     seen = world.seen[0]
+    assert [one.method for one in world.seen] == ["POST", "HEAD", "OPTIONS"]
     assert (seen.method, seen.path_qs, seen.headers["X-Mine"]) == ("POST", "/a//b/?x=1&x=2", "yes")
     assert "Authorization" not in seen.headers and seen.headers["X-Forwarded-Uri"] == f"{where}/proxy/a//b/"
-    assert world.asked == ["Bearer canary /sockets/default/a/8080"]
+    assert set(world.asked) == {"Bearer canary /sockets/default/a/8080"}
 
 
 @pytest.mark.parametrize(

@@ -278,6 +278,8 @@ class Verbs:
 
 
 def _verb(request: Request, target: Target) -> str:
+    if target.subresource == "proxy" and request.method in ("HEAD", "OPTIONS"):
+        return "get"  # the program behind it may know them
     if request.method == "GET":
         if request.flag("watch") and not target.name:
             return "watch"

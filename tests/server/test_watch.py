@@ -209,14 +209,14 @@ async def test_a_watch_that_starts_far_behind_catches_up_and_misses_nothing(clie
     for index in range(30):
         await client.make(PODS, pod(f"p{index}"))
     for index in range(1200):
-        await client.ask("PATCH", f"{PODS}/p0/status", {"status": {"n": index}})
+        await client.ask("PATCH", f"{PODS}/p0/status", {"status": {"message": str(index)}})
     await client.make(MAPS, config_map("a"))
     async with client.watch(MAPS, resourceVersion="1") as maps, client.watch(PODS, resourceVersion="1") as pods:
         assert await following(maps, 1) == [("ADDED", "a")]
-        writing = asyncio.create_task(client.ask("PATCH", f"{PODS}/p0/status", {"status": {"n": "last"}}))
+        writing = asyncio.create_task(client.ask("PATCH", f"{PODS}/p0/status", {"status": {"message": "last"}}))
         found: list[Any] = []
         async with asyncio.timeout(20):
-            while not found or found[-1]["object"]["status"].get("n") != "last":
+            while not found or found[-1]["object"]["status"].get("message") != "last":
                 found.append(await anext(pods))
         await writing
     assert len(found) == 30 + 1200 + 1

@@ -52,6 +52,8 @@ class Cluster:
         sent = b"" if body is None else encode(body)
         answer = self.raw(method, path, sent, kind if sent else "", **query)
         assert isinstance(answer, Response), answer
+        if answer.code == 404:
+            raise Refused(404, "NotFound", answer.body.decode())  # a path that nobody serves: plain text
         return dict(decode(answer.body))
 
     def make(self, path: str, obj: Json, **query: str) -> Json:

@@ -181,7 +181,7 @@ def test_a_table_carries_metadata_the_object_or_nothing(cluster: Cluster) -> Non
     cluster.make(MAPS, config_map("a", data={"k": "v"}))
     for include, shape in (("None", None), ("Metadata", "PartialObjectMetadata"), ("Object", "ConfigMap")):
         row = decode(cluster.raw("GET", MAPS, accept=TABLE, includeObject=include).body)["rows"][0]
-        assert row.get("object", {}).get("kind") == shape
+        assert (row.get("object") or {}).get("kind") == shape
         assert row["cells"] == ["a", 1, "0s"]
 
 
@@ -194,10 +194,10 @@ def test_metadata_alone_can_be_asked_for(cluster: Cluster) -> None:
 
 def test_a_form_that_the_server_has_not_is_refused(cluster: Cluster) -> None:
     cluster.make(MAPS, config_map("a"))
-    with pytest.raises(Exception, match="only the following media types are accepted"):
+    with pytest.raises(Exception, match="406: Not Acceptable"):
         cluster.raw("GET", MAPS, accept="application/vnd.kubernetes.protobuf")
     before = cluster.log.revision
-    with pytest.raises(Exception, match="only the following media types are accepted"):
+    with pytest.raises(Exception, match="406: Not Acceptable"):
         cluster.raw("POST", MAPS, b'{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"b"}}', accept="text/html")
     assert cluster.log.revision == before
 

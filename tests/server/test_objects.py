@@ -61,7 +61,7 @@ def test_what_is_not_there_is_not_found(cluster: Cluster) -> None:
     no = cluster.refused("GET", "/apis/batch/v1/namespaces/default/jobs/j")
     assert no.message == 'jobs.batch "j" not found'
     assert no.details == {"name": "j", "group": "batch", "kind": "jobs"}
-    assert cluster.refused("GET", "/apis/nope/v1/things").message == "the server could not find the requested resource"
+    assert cluster.refused("GET", "/apis/nope/v1/things").message == "404 page not found\n"
 
 
 def test_nothing_is_made_in_a_namespace_that_is_not_there(cluster: Cluster) -> None:
@@ -72,7 +72,6 @@ def test_nothing_is_made_in_a_namespace_that_is_not_there(cluster: Cluster) -> N
 WORDS = {"labels": {"x": 5}}
 BAD_BODIES: list[tuple[str, Any, str]] = [
     ("no object", [], "must be a JSON object"),
-    ("no kind", {"apiVersion": "v1"}, '"kind" is missing'),
     ("another kind", {"apiVersion": "v1", "kind": "Pod"}, "does not match the expected one (ConfigMap)"),
     ("another version", {"apiVersion": "v2", "kind": "ConfigMap"}, "does not match the expected one (v1)"),
     ("metadata is a list", {**config_map("a"), "metadata": [1]}, "metadata: must be an object"),
@@ -109,8 +108,6 @@ INVALID: list[tuple[str, dict[str, Any], Problem]] = [
      Problem("metadata.annotations", "Too long: may not be more than 262144 bytes")),
     ("an owner", config_map("a", metadata={"ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "x"}]}),
      Problem("metadata.ownerReferences[0].uid", "Required value: must not be empty")),
-    ("a type", config_map("a", data={"x": 1}),
-     Problem("data.x", "Invalid value: 1: must be a string; put it in quotes")),
 ]  # fmt: skip
 
 
@@ -231,7 +228,8 @@ def test_a_patch_cannot_rename_or_move_an_object(cluster: Cluster) -> None:
     assert cluster.refused("PATCH", f"{MAPS}/a", {"metadata": {"name": "b"}}, kind).code == 400
     assert cluster.refused("PATCH", f"{MAPS}/a", {"kind": "Pod"}, kind).code == 400
     assert cluster.refused("PATCH", f"{MAPS}/a", {"metadata": {"namespace": "b"}}, kind).code == 400
-    kept = cluster.merge(f"{MAPS}/a", {"metadata": {"creationTimestamp": None, "name": None}})
+    assert cluster.refused("PATCH", f"{MAPS}/a", {"metadata": {"name": None}}, kind).code == 400
+    kept = cluster.merge(f"{MAPS}/a", {"metadata": {"creationTimestamp": None}})
     assert kept["metadata"]["creationTimestamp"] and kept["metadata"]["name"] == "a"
 
 

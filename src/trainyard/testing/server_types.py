@@ -25,8 +25,8 @@ HEAD = """\
 # The types of built-in resources, as Kubernetes {version} has them.
 # Written by `python -m trainyard.testing.server_types`.
 # A type: its name, `@atomic` where it is one value to server-side apply, then `field:type`, with `!` where required.
-# [T] is a list of T, {{T}} a map of T, *T anything that has that name. A type without a dot is of the same package. After `;`: p patch strategy,
-# k merge key, l kind of list, m keys of the list, t kind of map, e enum, d default.
+# [T] is a list of T, {{T}} a map of T, *T anything that has that name. A type without a dot is of the same package.
+# After `;`: p patch strategy, k merge key, l kind of list, m keys of the list, t kind of map, e enum, d default.
 """
 _PREFIX = "io.k8s."
 

@@ -47,15 +47,17 @@ def delete(writes: Writes, resource: Resource, target: Target, request: Request,
     options = read_options(request)
     key = Key(target.namespace, target.name)
     record = writes.log.get(resource.place, key)
+    warnings = _left_behind(resource, options)
     if record is None:
-        raise errors.not_found(resource.plural, resource.group, target.name)
+        refused = errors.not_found(resource.plural, resource.group, target.name)
+        refused.warnings = warnings
+        raise refused
     old: Json = decode(record.body)
     _must_be_meant(resource, old, options)
     if resource.place == NAMESPACES and key.name in KEPT_NAMESPACES:
         raise errors.forbidden(NAMESPACES, "", key.name, "this namespace may not be deleted")
     form = lists.form(resource, request, lambda: site.now)
     body, gone = start(writes, resource, old, options, site)
-    warnings = (LEFT_BEHIND,) if resource.propagation == "Orphan" and not options.propagation else ()
     if gone and resource.grace is None:
         group = {"group": resource.group} if resource.group else {}
         details = {"name": key.name, **group, "kind": resource.plural, "uid": old["metadata"]["uid"]}
@@ -75,7 +77,11 @@ def delete_collection(writes: Writes, resource: Resource, target: Target, reques
             continue
         start(writes, resource, decode(record.body), options, site)
     bodies = [record.body for _, record in chosen]
-    return Response(form.many(bodies, {"resourceVersion": str(revision)}))
+    return Response(form.many(bodies, {"resourceVersion": str(revision)}), warnings=_left_behind(resource, options))
+
+
+def _left_behind(resource: Resource, options: Options) -> tuple[str, ...]:
+    return (LEFT_BEHIND,) if resource.propagation == "Orphan" and not options.propagation else ()
 
 
 def start(writes: Writes, resource: Resource, old: Json, options: Options, site: Site) -> tuple[bytes, bool]:
@@ -177,18 +183,19 @@ def read_options(request: Request) -> Options:
     kind = sent.get("kind") or "DeleteOptions"
     if kind != "DeleteOptions":
         raise errors.bad_request(f"the body of a delete must be DeleteOptions, got kind {shown(kind)}")
-    policy = sent.get("propagationPolicy") or request.query.get("propagationPolicy") or ""
+    query = {} if request.body else request.query  # who sends options sends all of them
+    policy = sent.get("propagationPolicy") or query.get("propagationPolicy") or ""
     orphan = sent.get("orphanDependents")
     if found := _option_problems(policy, orphan, sent.get("dryRun")):
         raise errors.options_invalid("DeleteOptions", found)
     if not policy and isinstance(orphan, bool):
         policy = "Orphan" if orphan else "Background"
     return Options(
-        grace=_seconds(sent.get("gracePeriodSeconds", request.query.get("gracePeriodSeconds"))),
+        grace=_seconds(sent.get("gracePeriodSeconds", query.get("gracePeriodSeconds"))),
         propagation=policy,
         uid=conditions.get("uid") or "",
         version=conditions.get("resourceVersion") or "",
-        dry=dry_run(request) or bool(sent.get("dryRun")),
+        dry=bool(sent.get("dryRun")) if request.body else dry_run(request),
         cascading=orphan is False,
     )
 

@@ -141,8 +141,8 @@ class Registry:
             del self._table[key]
 
     def serves(self, group: str) -> bool:
-        """Whether there is anything of that group."""
-        return any(key[0] == group for key in self._table)
+        """Whether there is anything of that group that no definition has brought."""
+        return any(key[0] == group and not one.custom for key, one in self._table.items())
 
     def find(self, group: str, version: str, plural: str) -> Resource | None:
         return self._table.get((group, version, plural))

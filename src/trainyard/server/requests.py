@@ -91,8 +91,8 @@ class Tunnel:
 
 @dataclass(frozen=True, slots=True)
 class Inside:
-    """An answer that a program in a pod gives. `door` is the URL under which its node names the socket that leads there,
-    `path` what to ask the program (with the query), `prefix` what stands before that in the client's URL.
+    """An answer that a program in a pod gives. `door` is the URL under which its node names the socket that leads
+    there, `path` what to ask the program (with the query), `prefix` what stands before that in the client's URL.
     """
 
     door: str

@@ -67,7 +67,10 @@ async def test_a_lost_pod_is_made_again_under_its_name_and_an_edit_rolls_all(wor
 
 
 async def test_a_set_with_claims_makes_them_and_they_outlive_it(world: World) -> None:
-    claim = {"metadata": {"name": "data"}, "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}}
+    claim = {
+        "metadata": {"name": "data"},
+        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+    }
     await world.make(STATEFUL_SET, a_set(1, volumeClaimTemplates=[claim]))
     pod = await world.pod()
     assert pod["spec"]["volumes"][0]["persistentVolumeClaim"]["claimName"] == "data-w-0"

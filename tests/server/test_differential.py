@@ -137,7 +137,8 @@ def missed() -> dict[str, bool]:
 
 async def _hunt() -> dict[str, bool]:
     async with embedded() as right:
-        return {name: not await _finds(right, plant) for name, plant in PLANTED.items()}
+        seen = await asyncio.gather(*(_finds(right, plant) for plant in PLANTED.values()))
+        return {name: not found for name, found in zip(PLANTED, seen, strict=True)}
 
 
 async def _finds(right: Any, plant: Callable[[Server], None]) -> bool:

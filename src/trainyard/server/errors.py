@@ -100,10 +100,7 @@ def method_not_allowed() -> Refused:
 
 
 def unsupported_media_type(accepted: Sequence[str], got: str) -> Refused:
-    text = (
-        "the body of the request was in an unknown format - accepted media types include: "
-        f"{', '.join(accepted)}"
-    )
+    text = f"the body of the request was in an unknown format - accepted media types include: {', '.join(accepted)}"
     return Refused(415, "UnsupportedMediaType", text)
 
 

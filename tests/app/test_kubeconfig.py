@@ -155,6 +155,7 @@ async def test_a_cluster_behind_a_proxy_whose_certificate_has_another_name_is_re
     async with await asyncio.start_server(proxied, "127.0.0.1", 0) as proxy:
         port = proxy.sockets[0].getsockname()[1]
         cluster = {
+            "server": "https://kubernetes.default.svc:6443",  # the proxy's network knows that name, ours does not
             "proxy-url": f"http://127.0.0.1:{port}",
             "certificate-authority-data": base64.b64encode(authority.pem.encode()).decode(),
         }
@@ -167,7 +168,7 @@ async def test_a_cluster_behind_a_proxy_whose_certificate_has_another_name_is_re
         async with read([written(tmp_path / "right", user, cluster)]).api() as api:
             assert (await api.get(NAMESPACE, "", "default"))["metadata"]["name"] == "default"
     await server.stop()
-    assert set(asked) == {b"CONNECT example.invalid:6443 HTTP/1.1"}
+    assert set(asked) == {b"CONNECT kubernetes.default.svc:6443 HTTP/1.1"}
 
 
 async def passed_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

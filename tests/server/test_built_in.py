@@ -241,7 +241,7 @@ def test_an_event_has_two_names(cluster: Cluster) -> None:
     assert patched["note"] == "again" and patched["apiVersion"] == "events.k8s.io/v1"
     assert cluster.get(f"{old}/e")["message"] == "again"
     assert len(cluster.get(old, fieldSelector="involvedObject.name=p,reason=Why")["items"]) == 1
-    assert cluster.get(new)["items"][0]["note"] == "hello"
+    assert cluster.get(new)["items"][0]["note"] == "again"
 
 
 def test_an_event_is_forgotten_after_an_hour(cluster: Cluster) -> None:

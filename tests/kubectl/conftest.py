@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import yards
-from yards import Person, Yard
+from kubectl_yards import Person, Yard
 
 from trainyard.testing.control_plane import ControlPlane
 from trainyard.testing.control_plane_build import programs

@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from yards import Person
+from kubectl_yards import Person
 
 PATIENCE = 30.0
 

@@ -8,8 +8,8 @@ import shlex
 
 import pytest
 from kubectl_stories import STORIES, Line
+from kubectl_yards import MANIFESTS, Person, Ran, Yard
 from mapping import mapped
-from yards import MANIFESTS, Person, Ran, Yard
 
 pytestmark = pytest.mark.cluster
 

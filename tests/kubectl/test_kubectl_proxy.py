@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 import aiohttp
 import pytest
+from kubectl_yards import Person
 from terminals import running
-from yards import Person
 
 pytestmark = pytest.mark.cluster
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 import yaml
+from kubectl_yards import Person
 from terminals import running, terminal
-from yards import Person
 
 pytestmark = pytest.mark.cluster
 

@@ -20,13 +20,13 @@ BOTH = ("embedded", "real")
 
 @pytest.fixture(scope="session")
 def embedded() -> Iterator[Yard]:
-    with yards.embedded(kubectl()) as yard:
+    with kubectl_yards.embedded(kubectl()) as yard:
         yield yard
 
 
 @pytest.fixture(scope="session")
 def real(installed: ControlPlane) -> Iterator[Yard]:
-    with yards.real(installed) as yard:
+    with kubectl_yards.real(installed) as yard:
         yield yard
 
 

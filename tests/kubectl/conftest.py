@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import kubectl_yards
 import pytest
 from kubectl_yards import Person, Yard
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any
 
-from trainyard.objects import Json, Problem
+from trainyard.objects import Json, Problem, decode, encode
 from trainyard.schema import Schema
 from trainyard.schema.checks import shown
 from trainyard.schema.structural import structure_problems
@@ -73,17 +74,22 @@ def _schema(version: Json, place: str, missing: str) -> Iterator[Problem]:
     if schema is None:
         yield Problem(f"{missing or place}.openAPIV3Schema", "Required value: schemas are required")
         return
-    place = f"{place}.openAPIV3Schema"
+    yield from _schema_problems(encode(schema), f"{place}.openAPIV3Schema", cel.present())
+
+
+@lru_cache(64)
+def _schema_problems(encoded: bytes, place: str, engine: bool) -> tuple[Problem, ...]:
+    """Remembered: schemas with pods in them are large, and many clusters of one process get the same ones."""
+    schema = decode(encoded)
     if found := structure_problems(schema, place):
-        yield from found
-        return
+        return tuple(found)
     try:
         Schema(schema)
-        yield from rule_problems(schema, place)
+        return tuple(rule_problems(schema, place))
     except cel.Missing:
-        pass  # said with the definition
+        return ()  # said with the definition
     except (ValueError, AttributeError, TypeError, RecursionError) as error:
-        yield Problem(place, f"Invalid value: {error}")
+        return (Problem(place, f"Invalid value: {error}"),)
 
 
 def _subresources(version: Json, place: str, _: str) -> Iterator[Problem]:

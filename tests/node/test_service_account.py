@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import datetime
 import ipaddress
 import json
@@ -21,10 +20,10 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from yards import TOKEN, CurrentInterpreter, Yard, waiting
 
-from trainyard.client import AlreadyExists, Api, ApiError
+from trainyard.client import Api, ApiError
 from trainyard.client.errors import error_for
 from trainyard.node import Node
-from trainyard.node.cluster import SERVICE, SERVICE_ACCOUNT
+from trainyard.node.cluster import SERVICE_ACCOUNT
 from trainyard.objects import GVK, Json, format_time
 from trainyard.server import Server
 
@@ -162,10 +161,6 @@ async def world(request: pytest.FixtureRequest, state: Path, tmp_path: Path) -> 
         images = CurrentInterpreter(state)
         node = Node(api, state, images, network=request.param, token=TOKEN, say=lines.append, apiserver=place)
         await node.start()
-        service = {"clusterIP": "10.96.0.1", "ports": [{"name": "https", "port": 443}]}
-        body = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "kubernetes"}, "spec": service}
-        with contextlib.suppress(AlreadyExists):
-            await api.create(SERVICE, "default", body)
         account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "robot"}}
         await api.create(SERVICE_ACCOUNT, "default", account)
         yield World(Yard(api, node, lines), tls, issuer)

@@ -74,12 +74,12 @@ def _schema(version: Json, place: str, missing: str) -> Iterator[Problem]:
     if schema is None:
         yield Problem(f"{missing or place}.openAPIV3Schema", "Required value: schemas are required")
         return
-    yield from _schema_problems(encode(schema), f"{place}.openAPIV3Schema", cel.present())
+    yield from remembered(encode(schema), f"{place}.openAPIV3Schema", cel.present())
 
 
 @lru_cache(64)
-def _schema_problems(encoded: bytes, place: str, engine: bool) -> tuple[Problem, ...]:
-    """Remembered: schemas with pods in them are large, and many clusters of one process get the same ones."""
+def remembered(encoded: bytes, place: str, engine: bool) -> tuple[Problem, ...]:
+    """What is wrong with a schema. Those with pods in them are large, and many clusters of a process get the same."""
     schema = decode(encoded)
     if found := structure_problems(schema, place):
         return tuple(found)

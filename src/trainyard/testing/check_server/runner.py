@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from trainyard.server import examining
 from trainyard.testing.check_server.catalogue import Check
 from trainyard.testing.check_server.subject import Subject, embedded
 
@@ -26,9 +27,12 @@ async def survives(check: Check) -> bool:
         if "pods" in check.needs:
             await yard.furnished()
         yard.broken = check.breaks
+        examining.remembered.cache_clear()  # what the whole server has found out about a schema
         try:
             with check.breaks.in_place():
                 await check.body(yard)
         except (Exception, ExceptionGroup):
             return False
+        finally:
+            examining.remembered.cache_clear()
     return True

@@ -12,8 +12,8 @@ TEXT = """\
 
 Each sentence is a check of `trainyard.testing.check_server`. The same code asks the embedded server of `trainyard up`
 and a real control plane (`make control-plane`: etcd, kube-apiserver, kube-controller-manager, kube-scheduler). Both
-must do what it says: `make test` (ours) and `make test-cluster` (the real one) fail otherwise. Each check has been seen to
-fail, on an embedded server that is broken on purpose in the way the last column says.
+must do what it says: `make test` (ours) and `make test-cluster` (the real one) fail otherwise. Each check has been seen
+to fail, on an embedded server that is broken on purpose in the way the last column says.
 
     python -m trainyard.testing.check_server                        this page
     python -m trainyard.testing.check_server --run                  ask a fresh embedded server

@@ -39,7 +39,28 @@ def test_token_certificate_and_port_hold_for_the_next_life(tmp_path: Path) -> No
     assert not [path for path in (tmp_path / "keys").iterdir() if path.name == "ca.key"]
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", '{"token": "short"}', '{"token": 7}', '{"port": "x"}'])
+def test_the_key_of_tokens_holds_and_an_older_program_s_folder_is_given_one(tmp_path: Path) -> None:
+    def key() -> bytes:
+        state = State(tmp_path, print)
+        state.close()
+        return state.key
+
+    token = opened(tmp_path)[0]
+    first = key()
+    assert len(first) >= 32 and key() == first
+    path = tmp_path / "keys" / FACTS
+    facts = json.loads(path.read_text())
+    path.write_text(json.dumps({name: fact for name, fact in facts.items() if name != "key"}))
+    again = key()
+    assert again not in (first, token.encode()) and key() == again
+    assert opened(tmp_path)[0] == token, "the administrator's token stays"
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+BROKEN = ("", "{", "[]", '{"token": "short"}', '{"token": 7}', '{"port": "x"}', f'{{"token": "{"x" * 40}", "key": ""}}')
+
+
+@pytest.mark.parametrize("content", BROKEN)
 def test_keys_that_cannot_be_read_are_kept_beside_and_made_anew(tmp_path: Path, content: str) -> None:
     first = opened(tmp_path)
     path = tmp_path / "keys" / FACTS

@@ -83,8 +83,8 @@ class LocalCluster:
         self._node: Node | None = None
         self.token = self._state.token if self._state else secrets.token_urlsafe(32)
         self.root_ca = ""
-        log, between = self._state.log if self._state else None, secrets.token_urlsafe(32)
-        self.server = Server(_checks(), self.token, now, log, kubelet_token=between)
+        log, key = (self._state.log, self._state.key) if self._state else (None, b"")
+        self.server = Server(_checks(), self.token, now, log, kubelet_token=secrets.token_urlsafe(32), key=key)
         self._api: Api | None = None
 
     @property

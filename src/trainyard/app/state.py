@@ -1,12 +1,13 @@
 """What a local cluster keeps when it is down: all that lies in one folder, for this user alone.
 
     log/    the API server's log (server/disk.py): jobs, pods, everything
-    keys/   the administrator's token, the port, the certificate of the TLS door and whom to trust for it
+    keys/   the administrator's token, the key that signs those of ServiceAccounts, the port, the certificate of the TLS
+            door and whom to trust for it
     node/   the node's: what containers printed, volumes, claims
 
 Rules:
-- A kubeconfig that was written once holds for the next life, too: token, port and certificate stay. Where one of them
-  cannot stay it is said.
+- A kubeconfig that was written once holds for the next life, too: token, port and certificate stay, and so does a
+  token that a ServiceAccount was given. Where one of them cannot stay it is said.
 - The key of the authority is not kept: nobody signs anything with it later.
 - What cannot be read is kept beside, and made anew.
 """
@@ -44,6 +45,11 @@ class State:
         self.token = str(self._facts["token"])
 
     @property
+    def key(self) -> bytes:
+        """What signs the tokens of ServiceAccounts."""
+        return str(self._facts["key"]).encode()
+
+    @property
     def port(self) -> int:
         """Where the TLS door was; 0 when it never was."""
         return int(self._facts.get("port") or 0)
@@ -78,9 +84,14 @@ class State:
         path = self._keys / FACTS
         try:
             found = json.loads(path.read_bytes())
-            if not isinstance(found, dict) or not isinstance(found.get("token"), str) or len(found["token"]) < 32:
+            if not isinstance(found, dict) or not _is_secret(found.get("token")):
                 raise ValueError
             int(found.get("port") or 0), float(found.get("certified") or 0.0)
+            if "key" not in found:  # written by an older program
+                found["key"] = secrets.token_urlsafe(32)
+                write(path, json.dumps(found).encode())
+            if not _is_secret(found["key"]):
+                raise ValueError
             return found
         except FileNotFoundError:
             pass
@@ -88,13 +99,17 @@ class State:
             beside = path.with_name(f"{FACTS}.broken")
             path.replace(beside)
             self._say(f"{path}: is broken; a new token is made, and the old file kept as {beside.name}")
-        fresh = {"token": secrets.token_urlsafe(32)}
+        fresh = {name: secrets.token_urlsafe(32) for name in ("token", "key")}
         write(path, json.dumps(fresh).encode())
         return fresh
 
     def _keep(self, **facts: Any) -> None:
         self._facts |= facts
         write(self._keys / FACTS, json.dumps(self._facts).encode())
+
+
+def _is_secret(found: Any) -> bool:
+    return isinstance(found, str) and len(found) >= 32
 
 
 def jobs_in(folder: Path) -> list[str]:

@@ -15,6 +15,8 @@ SERVICE_ADDRESS = "10.96.0.1"
 
 OPEN_PATHS = ("/healthz", "/livez", "/readyz", "/version", "/version/")
 """What anybody may ask: they say that the cluster lives, and how old it is."""
+AUTOUPDATE = "rbac.authorization.kubernetes.io/autoupdate"
+"""An annotation: whether a role or binding of ours is renewed at a start (furnishing.py)."""
 
 _READ, _WRITE = ["get", "list", "watch"], ["create", "delete", "deletecollection", "patch", "update"]
 _CORE = ["configmaps", "endpoints", "persistentvolumeclaims", "pods", "serviceaccounts", "services"]
@@ -90,6 +92,7 @@ def _service() -> Json:
 def _rbac(kind: str, name: str, **more: object) -> Json:
     made = _object(f"{GROUP}/v1", kind, name)
     made["metadata"]["labels"] = {"kubernetes.io/bootstrapping": "rbac-defaults"}
+    made["metadata"]["annotations"] = {AUTOUPDATE: "true"}
     return {**made, **more}
 
 

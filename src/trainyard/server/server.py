@@ -11,16 +11,13 @@ from collections.abc import Callable
 
 from aiohttp import web
 
-from trainyard.objects import encode
-from trainyard.server import bootstrap
 from trainyard.server.admission import Checks
 from trainyard.server.connections import factory, serving
 from trainyard.server.doors import Doors, loopback
-from trainyard.server.errors import Refused
+from trainyard.server.furnishing import furnish
 from trainyard.server.http import Http
 from trainyard.server.limits import Limits
 from trainyard.server.log import Log
-from trainyard.server.requests import Request
 from trainyard.server.resources import Registry
 from trainyard.server.strategies import BUILT_IN
 from trainyard.server.verbs import Verbs
@@ -33,7 +30,8 @@ class Server:
     """A Kubernetes API in this process, on loopback only.
 
     `checks` are cross-field rules by (group, kind): functions of (new, old or None) that return problems. `verbs`
-    counts the requests: ("patch", "pods/status").
+    counts the requests: ("patch", "pods/status"). `key` signs the tokens of ServiceAccounts; without one they die with
+    this server.
     """
 
     def __init__(
@@ -44,11 +42,12 @@ class Server:
         log: Log | None = None,
         limits: Limits | None = None,
         kubelet_token: str = "",
+        key: bytes = b"",
     ) -> None:
         self.log = Log() if log is None else log
         self.registry = Registry(BUILT_IN)
         self.hub = Hub(self.log)
-        self._verbs = Verbs(self.log, self.registry, checks or {}, now)
+        self._verbs = Verbs(self.log, self.registry, checks or {}, now, key)
         self._limits = limits or Limits()
         self.kubelet_token = kubelet_token or token
         """What the nodes ask this server for: it should open nothing else."""
@@ -71,7 +70,8 @@ class Server:
 
     async def open(self) -> None:
         """Serves from here on, but nobody outside this process: `dial`, and `start_tls` for the others."""
-        self._furnish()
+        furnish(self._verbs.answer)
+        self.verbs.clear()
         await self.log.durable(self.log.revision)
         self._connections = connections = serving(self._http)
         self._doors = Doors(factory(connections, self._limits), lambda: len(connections.connections), self._limits)
@@ -116,14 +116,3 @@ class Server:
             await asyncio.sleep(BOOKMARK_EVERY)
             self._verbs.expire()
             self.hub.bookmarks()
-
-    def _furnish(self) -> None:
-        """What a cluster has from the beginning, unless the log has it already."""
-        for path, obj in bootstrap.objects():
-            try:
-                self._verbs.answer(Request("GET", f"{path}/{obj['metadata']['name']}"))
-            except Refused as refused:
-                if refused.code != 404:
-                    raise
-                self._verbs.answer(Request("POST", path, body=encode(obj)))
-        self.verbs.clear()

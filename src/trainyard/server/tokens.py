@@ -1,7 +1,7 @@
 """Tokens of ServiceAccounts: signed, short-lived, and dead as soon as what they are bound to is gone.
 
-A token is a JSON Web Token (HMAC-SHA256) with the claims that Kubernetes writes. Its key is random and never leaves
-this process, so no token outlives the server.
+A token is a JSON Web Token (HMAC-SHA256) with the claims that Kubernetes writes. Whoever keeps the key (a cluster with
+a state does) has tokens that are good in the next life, too; otherwise it is random and ends with this process.
 
 Rules for this file:
 - Whatever is wrong with a token, the answer is the same: nobody. The caller says 401 and no reason.
@@ -33,9 +33,9 @@ _HEADER = {"alg": "HS256", "typ": "JWT"}
 class Tokens:
     """Gives tokens out and takes them back. `log` says who still exists."""
 
-    def __init__(self, log: Log, now: Callable[[], float]) -> None:
+    def __init__(self, log: Log, now: Callable[[], float], key: bytes = b"") -> None:
         self._log, self._now = log, now
-        self._key = secrets.token_bytes(32)
+        self._key = key or secrets.token_bytes(32)
 
     def issue(self, account: Json, pod: Json | None, audiences: tuple[str, ...], seconds: int) -> str:
         """A token for a ServiceAccount, bound to a pod when one is given."""

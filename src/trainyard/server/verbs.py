@@ -50,14 +50,16 @@ _TRIES = 8  # names to try for a generateName
 class Verbs:
     """The API of one cluster. `answer` raises `Refused` when the answer is a Status."""
 
-    def __init__(self, log: Log, registry: Registry, checks: admission.Checks, now: Callable[[], float]) -> None:
+    def __init__(
+        self, log: Log, registry: Registry, checks: admission.Checks, now: Callable[[], float], key: bytes = b""
+    ) -> None:
         self.counts: Counter[tuple[str, str]] = Counter()
         self._log, self._registry, self._checks, self._now = log, registry, checks, now
         self._addresses = Addresses()
         log.follow(self._addresses.saw)
         log.follow(Definitions(registry).saw)
         self.writes = Writes(log, registry)
-        self.tokens = Tokens(log, now)
+        self.tokens = Tokens(log, now, key)
         self.reachable = False
         """Pods can reach this server, so they get tokens for it."""
 

@@ -55,10 +55,12 @@ class Schema:
         defaulted: Json = self._default(obj) if self._default else obj
         return defaulted
 
-    def validate(self, obj: Any, path: str = "") -> list[Problem]:
-        """Every problem, none twice. Cross-field rules (CEL) are not the schema's; the server is given functions."""
-        deep = too_deep(obj)
-        if deep:
+    def validate(self, obj: Any, path: str = "", *, measured: bool = False) -> list[Problem]:
+        """Every problem, none twice. Cross-field rules (CEL) are not the schema's; the server is given functions.
+
+        `measured`: somebody has seen already that the object is not too deep.
+        """
+        if not measured and too_deep(obj):
             text = f"Invalid value: nested deeper than {DEPTH} levels; flatten it"
             return [Problem(path or "(the whole object)", text)]
         if self._fit(obj):

@@ -112,7 +112,7 @@ def update_status(resource: Resource, obj: Json, old: Json) -> Json:
     if resource.custom and resource.schema is not None:
         new = _stored_shape(resource, new)
         # A spec that an older definition let in must not keep its status from being told.
-        about_status = [one for one in resource.schema.validate(new) if one.path.startswith("status")]
+        about_status = [one for one in resource.schema.validate(new, measured=True) if one.path.startswith("status")]
         _refuse(resource, new, about_status + (resource.rules(new, old) if resource.rules and not about_status else []))
     elif not isinstance(status, dict | None):
         text = f"Invalid value: {shown(status)}: must be {WORDS['object']}"
@@ -131,7 +131,7 @@ def _stored_shape(resource: Resource, obj: Json) -> Json:
 
 def _shape(resource: Resource, new: Json, old: Json | None, site: Site, checks: Checks) -> tuple[Json, list[Problem]]:
     new = _stored_shape(resource, new)
-    if resource.schema is not None and (found := resource.schema.validate(new)):
+    if resource.schema is not None and (found := resource.schema.validate(new, measured=True)):
         _must_be_readable(resource, found)
         found = _made_worse(resource.schema, found, new, old)
         if found or resource.rules is None:

@@ -58,7 +58,7 @@ def _resource(spec: Json, version: Json, stored: str) -> Resource:
     names, group = spec["names"], spec["group"]
     subresources = version.get("subresources") or {}
     fields = {one["jsonPath"].lstrip("."): one["jsonPath"] for one in version.get("selectableFields") or ()}
-    other = version["name"] != stored
+    other, schema = version["name"] != stored, encode(_open(version))
     return Resource(
         group=group,
         version=version["name"],
@@ -73,8 +73,8 @@ def _resource(spec: Json, version: Json, stored: str) -> Resource:
         scale=_scaled(subresources.get("scale")),
         custom=True,
         generation=True,
-        schema=_compiled(encode(_open(version))),
-        rules=_ruled(encode(_open(version))),
+        schema=_compiled(schema),
+        rules=_ruled(schema),
         document=_open(version),
         prune=spec.get("preserveUnknownFields") is not True,
         fields=_field_reader(fields),

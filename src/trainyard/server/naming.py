@@ -54,9 +54,10 @@ def _taken(crd: Json, site: Site) -> Iterator[tuple[str, str, str]]:
     words: set[str] = set()
     kinds: set[str] = set()
     for key, record in site.log.list(STORE):
-        other = decode(record.body)
-        if other["spec"]["group"] != group or key.name == crd["metadata"].get("name"):
+        # Its name is PLURAL.GROUP. A definition is large, so those of other groups are not read.
+        if key.name.partition(".")[2] != group or key.name == crd["metadata"].get("name"):
             continue
+        other = decode(record.body)
         has: Json = (other.get("status") or {}).get("acceptedNames") or {}
         words.update(has[word] for word in ("plural", "singular") if word in has)
         words.update(has.get("shortNames") or ())

@@ -18,6 +18,7 @@ import binascii
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from trainyard.objects import Json, Problem
@@ -45,6 +46,7 @@ _TYPES = {"integer": "INT", "number": "DOUBLE", "boolean": "BOOL", "string": "ST
 _TIMES = {"date-time": "timestamp", "date": "timestamp", "datetime": "timestamp", "duration": "duration"}
 
 
+@lru_cache(maxsize=4096)
 def escaped(name: str) -> str:
     """A field's name as CEL can say it, "" when it cannot."""
     if name in _RESERVED:
@@ -75,6 +77,13 @@ class Tree:
     fields: dict[str, Tree] = field(default_factory=dict)
     values: Tree | None = None
     items: Tree | None = None
+    _timed: dict[str, str] = field(default_factory=dict)
+
+    def timed(self, text: str) -> str:
+        """An expression as the engine is asked it."""
+        if text not in self._timed:
+            self._timed[text] = timed(text, self)
+        return self._timed[text]
 
 
 def compile_rules(schema: Json, root: bool = True) -> Tree | None:
@@ -109,11 +118,13 @@ def broken(tree: Tree, new: Any, old: Any = None, path: str = "") -> Iterator[Pr
     if new is None:
         return
     same = old is not None and old == new
-    for rule in tree.rules:
-        if (rule.old == "value" and old is None) or (same and not rule.old):
-            continue
-        if (problem := _asked(rule, tree, new, old, path)) is not None:
-            yield problem
+    asked = [rule for rule in tree.rules if not ((rule.old == "value" and old is None) or (same and not rule.old))]
+    if asked:
+        value = value_of(tree.schema, new, tree.root)
+        before = value if same else None if old is None else value_of(tree.schema, old, tree.root)
+        for rule in asked:
+            if (problem := _asked(rule, tree, (new, value, before), path)) is not None:
+                yield problem
     if isinstance(new, dict):
         before = old if isinstance(old, dict) else {}
         for name, below in tree.fields.items():
@@ -141,14 +152,15 @@ def _pairs(schema: Json, old: Any) -> Callable[[Any], Any]:
     return lambda item: known.get(named(item))
 
 
-def _asked(rule: Rule, tree: Tree, new: Any, old: Any, path: str) -> Problem | None:
-    variables = {"self": value_of(tree.schema, new, tree.root)}
+def _asked(rule: Rule, tree: Tree, values: tuple[Any, Any, Any], path: str) -> Problem | None:
+    """`values`: the new one as it is stored, then the new and the old one as CEL sees them."""
+    new, value, before = values
+    variables = {"self": value}
     if rule.old:
-        before = None if old is None else value_of(tree.schema, old, tree.root)
-        variables.update({"oldSelf": before} if rule.old == "value" else {"was": old is not None, "before": before})
+        variables.update({"oldSelf": before} if rule.old == "value" else {"was": before is not None, "before": before})
     place = path + rule.place if path else rule.place.lstrip(".")
     try:
-        if cel.program(timed(rule.text, tree), rule.old).value(variables) is True:
+        if cel.program(tree.timed(rule.text), rule.old).value(variables) is True:
             return None
     except cel.Missing:
         return None  # the definition was accepted with a warning
@@ -170,7 +182,7 @@ def _asked(rule: Rule, tree: Tree, new: Any, old: Any, path: str) -> Problem | N
 def _message(rule: Rule, tree: Tree, variables: Json) -> str:
     if rule.expression:
         try:
-            said = cel.program(timed(rule.expression, tree), rule.old).value(variables)
+            said = cel.program(tree.timed(rule.expression), rule.old).value(variables)
         except cel.Wrong:
             said = None
         if isinstance(said, str) and said.strip() and "\n" not in said.strip():
@@ -184,13 +196,13 @@ def value_of(schema: Json, value: Any, root: bool = False) -> Any:
         more = schema.get("additionalProperties")
         if isinstance(more, dict):
             return {name: value_of(more, part) for name, part in value.items() if part is not None}
-        known = {**(schema.get("properties") or {})}
+        known = schema.get("properties") or {}
         if root or schema.get(EMBEDDED) is True:
             known = {**known, **_RESOURCE}
         return {
-            escaped(name): value_of(part, value[name])
-            for name, part in known.items()
-            if value.get(name) is not None and escaped(name)
+            escaped(name): value_of(known[name], part)
+            for name, part in value.items()
+            if part is not None and name in known and escaped(name)
         }
     if isinstance(value, list):
         return [value_of(schema.get("items") or {}, part) for part in value]

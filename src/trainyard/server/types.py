@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
@@ -59,21 +59,20 @@ class Shape:
     default: Any = None
     keeps: bool = False
     """Fields that nobody has described are kept, and nobody is told of them."""
-    _seen: dict[str, Shape] = field(default_factory=dict, repr=False)
 
     @property
     def fields(self) -> Mapping[str, Shape]:
-        if self.own is not None:
-            return self.own
-        return _fields(self.of) if self.of else {}
+        return self.own if self.own is not None else _fields(self.of) if self.of else _NONE
 
     def below(self, name: str) -> Shape | None:
         """The place of a field or of a key of a map, None when there is none of that name."""
         if self.kind == "map":
             return self.item
-        return self.fields.get(name) or (ANY if self.keeps or self.kind == "any" else None)
+        fields = self.own if self.own is not None else _fields(self.of) if self.of else _NONE
+        return fields.get(name) or (ANY if self.keeps or self.kind == "any" else None)
 
 
+_NONE: Mapping[str, Shape] = {}
 ANY = Shape("any")
 STRING = Shape("string")
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import enum
 import inspect
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -33,7 +34,13 @@ _NUMBER_WORDS = (
 
 def from_struct(struct: type) -> Json:
     """The structural OpenAPI v3 schema of a msgspec struct."""
-    return _schema(types.type_info(struct), ())
+    return _schema(_described(struct), ())
+
+
+@cache
+def _described(struct: type) -> types.Type:
+    """To describe a struct takes most of the time, and it never changes."""
+    return types.type_info(struct)
 
 
 def _schema(node: types.Type, within: tuple[type, ...]) -> Json:

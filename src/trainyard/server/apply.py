@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from trainyard.objects import Json, Problem, decode, encode
+from trainyard.objects import Json, decode, encode
 from trainyard.schema.compiled import too_deep
 from trainyard.server import errors, types
 from trainyard.server.apply_sets import (
@@ -106,13 +106,6 @@ _Loader.yaml_implicit_resolvers = {
     first: [one for one in found if one[0] != "tag:yaml.org,2002:timestamp"]
     for first, found in _Loader.yaml_implicit_resolvers.items()
 }
-
-
-def must_name_manager(manager: str) -> None:
-    """Raises Refused 422 when an apply does not say who applies."""
-    if not manager:
-        problem = Problem("fieldManager", "Required value: is required for apply patch")
-        raise errors.invalid("PatchOptions", "meta.k8s.io", "", [problem])
 
 
 def first(resource: Resource, config: Json, who: Who) -> Json:

@@ -6,6 +6,7 @@ Rules for this file:
 - When descriptors are used up, clients wait in the kernel's queue and are served as soon as there is one; what the
   server has already goes on. It is said once a minute.
 - Past the limit of connections a client is sent away at once, so that what is left over stays for everything else.
+- Who speaks plain HTTP where TLS is spoken hears so in plain words: Go's, for tools know them.
 - A pair has no name and no address: nobody else can even try, and it takes part in no limit.
 """
 
@@ -34,6 +35,8 @@ TLS_BUFFER = 32 * 1024
 PAUSE = 0.1  # seconds until the next try, when nothing could be accepted
 EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 SAY_EVERY = 60.0
+_PLAIN = (b"GET /", b"HEAD ", b"POST ", b"PUT /", b"OPTIO", b"PATCH", b"DELET")
+_WRONG_DOOR = b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n"
 
 
 class Doors:
@@ -109,8 +112,11 @@ class Doors:
     async def _welcome(self, client: socket.socket, context: ssl.SSLContext | None) -> None:
         loop, seconds = asyncio.get_running_loop(), self._limits.handshake if context else None
         try:
+            if context is not None and await _speaks_plainly(client, self._limits.handshake):
+                _hang_up(client, _WRONG_DOOR)
+                return
             await loop.connect_accepted_socket(self._make, client, ssl=context, ssl_handshake_timeout=seconds)
-        except OSError as error:  # no TLS, too slow, or gone
+        except (OSError, TimeoutError) as error:  # no TLS, too slow, or gone
             log.debug("a connection did not begin: %s", type(error).__name__)
             client.close()
 
@@ -137,12 +143,30 @@ async def loopback(host: str) -> tuple[socket.AddressFamily, str]:
     return family, str(place[0])
 
 
+async def _speaks_plainly(client: socket.socket, seconds: float) -> bool:
+    """Whether the first bytes, which stay where they are, are HTTP. Raises TimeoutError, OSError."""
+    loop, came = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_reader(client, came.set)
+    try:
+        async with asyncio.timeout(seconds):
+            await came.wait()
+    finally:
+        loop.remove_reader(client)
+    return client.recv(5, socket.MSG_PEEK) in _PLAIN
+
+
 def _send_away(client: socket.socket, secure: bool) -> None:
     """A word where it can be read, and the end."""
+    body = Refused(503, "ServiceUnavailable", "too many connections are open; try again").body()
+    head = f"HTTP/1.1 503 Service Unavailable\r\nContent-Length: {len(body)}\r\nRetry-After: 1\r\n"
+    text = f"{head}Content-Type: application/json\r\nConnection: close\r\n\r\n".encode() + body
+    _hang_up(client, b"" if secure else text)
+
+
+def _hang_up(client: socket.socket, last: bytes) -> None:
     with client, contextlib.suppress(OSError):
-        if not secure:
-            body = Refused(503, "ServiceUnavailable", "too many connections are open; try again").body()
-            head = f"HTTP/1.1 503 Service Unavailable\r\nContent-Length: {len(body)}\r\nRetry-After: 1\r\n"
+        if last:
             client.setblocking(False)
-            client.send(f"{head}Content-Type: application/json\r\nConnection: close\r\n\r\n".encode() + body)
+            client.send(last)
             client.shutdown(socket.SHUT_WR)
+            client.recv(64 * 1024)  # what is unread at the end would take the answer back

@@ -33,7 +33,7 @@ from trainyard.server.requests import JSON, LARGEST, Answer, Inside, Request, Re
 from trainyard.server.tunnel import Tunnels
 from trainyard.server.users import User
 from trainyard.server.verbs import Verbs
-from trainyard.server.watching import Hub, Listener, bookmark
+from trainyard.server.watching import LAST_BOOKMARK, Hub, Listener
 
 log = logging.getLogger("trainyard.server")
 
@@ -124,6 +124,10 @@ class Http:
         listener = Listener(
             watch, lambda line: transport.write(_chunk(line)), lambda: transport.get_write_buffer_size() > MOST_BUFFERED
         )
+        last: asyncio.TimerHandle | None = None
+        if watch.bookmarks and watch.seconds > LAST_BOOKMARK:
+            loop = asyncio.get_running_loop()
+            last = loop.call_later(watch.seconds - LAST_BOOKMARK, self._hub.last_mark, listener)
         try:
             async with asyncio.timeout(watch.seconds):
                 await self._catch_up(request, response, listener)
@@ -137,6 +141,8 @@ class Http:
             pass
         finally:
             self._hub.remove(listener)
+            if last is not None:
+                last.cancel()
         await response.write_eof()
         return response
 
@@ -146,7 +152,7 @@ class Http:
         for start in range(0, len(watch.initial), 200):
             await self._part(request, response, b"".join(watch.initial[start : start + 200]))
         if watch.initial_end:
-            await self._part(request, response, bookmark(watch, watch.revision, initial_end=True))
+            await self._part(request, response, listener.mark(watch.revision, initial_end=True))
         while lines := self._hub.past(listener):
             await self._part(request, response, b"".join(lines))
             if listener.ended.done():

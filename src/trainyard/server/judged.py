@@ -29,7 +29,7 @@ def first(resource: Resource, target: Target, request: Request, clock: Callable[
         # A delete with a body says everything there.
         found = [] if request.method == "DELETE" and request.body else dry_run_problems(request)
         if request.method != "DELETE":
-            found += _validation_problems(request)
+            found = [*patching.writer_problems(request), *found, *_validation_problems(request)]
         if found:
             raise errors.options_invalid(options_kind(request), found)
 

@@ -22,18 +22,32 @@ APPLY = apply.APPLY
 
 
 def who(request: Request, subresource: str, stamp: str) -> apply.Who:
-    """Who writes. Raises Refused 422 when an apply does not say it, or something else wants to force."""
-    manager = request.query.get("fieldManager", "")
-    if request.content_type == APPLY and request.method == "PATCH":
-        apply.must_name_manager(manager)
-    elif "force" in request.query and request.method == "PATCH":
-        problem = Problem("force", "Forbidden: may not be specified for non-apply patch")
-        raise errors.invalid("PatchOptions", "meta.k8s.io", "", [problem])
-    if len(manager) > apply.LONGEST_NAME:
-        problem = Problem("fieldManager", f"Too long: may not be more than {apply.LONGEST_NAME} bytes")
-        raise errors.invalid("PatchOptions", "meta.k8s.io", "", [problem])
-    name = errors.printable(manager or request.agent.partition("/")[0][: apply.LONGEST_NAME]) or "unknown"
-    return apply.Who(name, subresource, stamp, request.flag("force"))
+    """Who writes."""
+    name = request.query.get("fieldManager") or request.agent.partition("/")[0][: apply.LONGEST_NAME]
+    return apply.Who(errors.printable(name) or "unknown", subresource, stamp, request.flag("force"))
+
+
+def writer_problems(request: Request) -> list[Problem]:
+    """What is wrong with the parameters that say who writes: an apply must name him, and nothing else may force."""
+    manager, applied = request.query.get("fieldManager", ""), request.content_type == APPLY
+    found = []
+    if "force" in request.query and request.method == "PATCH" and not applied:
+        found.append(Problem("force", "Forbidden: may not be specified for non-apply patch"))
+    if not manager and request.method == "PATCH" and applied:
+        found.append(Problem("fieldManager", "Required value: is required for apply patch"))
+    if len(manager.encode("utf-8", "surrogateescape")) > apply.LONGEST_NAME:
+        found.append(Problem("fieldManager", f"Too long: may not be more than {apply.LONGEST_NAME} bytes"))
+    for at, char in enumerate(manager):
+        if not char.isprintable():
+            where = len(manager[:at].encode("utf-8", "surrogateescape"))
+            text = f"Invalid value: {_escaped(manager)}: invalid character U+{ord(char):04X} (at position {where})"
+            found.append(Problem("fieldManager", text))
+    return found
+
+
+def _escaped(text: str) -> str:
+    """In quotes, with what cannot be printed as its number, as the real server quotes it."""
+    return f'"{repr(text)[1:-1]}"'
 
 
 def must_be_served(resource: Resource, request: Request) -> None:

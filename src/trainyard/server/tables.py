@@ -67,7 +67,9 @@ def typed_cell(value: Any, kind: Any, now: float) -> Any:
     return "<no value>" if value is None else text_of(value)
 
 
-NAME = Column("Name", lambda obj, now: obj["metadata"]["name"], format="name", description="The name of the object.")
+NAME = Column(
+    "Name", lambda obj, now: obj["metadata"].get("name", ""), format="name", description="The name of the object."
+)
 AGE = Column("Age", age, description="The time since it was created.")
 
 
@@ -92,13 +94,13 @@ class Table:
     def one(self, body: bytes) -> bytes:
         """A table with one row: the answer to a get, and what a watch sends."""
         obj = self._decoded(body)
-        meta = {"resourceVersion": obj["metadata"].get("resourceVersion", "")}
+        meta = {name: obj["metadata"][name] for name in ("resourceVersion",) if name in obj["metadata"]}
         return encode({**TABLE, "metadata": meta, "columnDefinitions": self._definitions, "rows": [self._row(obj)]})
 
     def more(self, body: bytes) -> bytes:
         """The next table of a watch, whose columns have been named."""
         obj = self._decoded(body)
-        meta = {"resourceVersion": obj["metadata"].get("resourceVersion", "")}
+        meta = {name: obj["metadata"][name] for name in ("resourceVersion",) if name in obj["metadata"]}
         return encode({**TABLE, "metadata": meta, "columnDefinitions": None, "rows": [self._row(obj)]})
 
     def many(self, bodies: Sequence[bytes], meta: Json) -> bytes:

@@ -26,6 +26,7 @@ from trainyard.server.writes import DEFINITIONS
 log = logging.getLogger("trainyard.server")
 
 BOOKMARK_EVERY = 30.0
+LAST_BOOKMARK = 2.0  # seconds before the end of a watch
 CHUNK = 500  # entries of the past that are sent at a time
 
 
@@ -66,12 +67,12 @@ def _line(word: str, body: bytes) -> bytes:
 
 
 def bookmark(watch: Watch, revision: int, initial_end: bool = False) -> bytes:
-    """You have seen everything up to here."""
-    meta: dict[str, object] = {"resourceVersion": str(revision), "creationTimestamp": None}
+    """You have seen everything up to here: an object that is nothing but its version, in the form of the others."""
+    meta: dict[str, object] = {"resourceVersion": str(revision)}
     if initial_end:
         meta["annotations"] = {INITIAL_END: "true"}
-    obj = {"kind": watch.resource.kind, "apiVersion": watch.resource.api_version, "metadata": meta}
-    return _line("BOOKMARK", encode(obj))
+    body = encode({"kind": watch.resource.kind, "apiVersion": watch.resource.api_version, "metadata": meta})
+    return _line("BOOKMARK", watch.show(body) if watch.show else body)
 
 
 def error_line(refused: Refused) -> bytes:
@@ -89,10 +90,20 @@ class Listener:
 
     def hear(self, entry: Entry) -> bytes:
         """The line about that entry, empty when it is none of this watch's business."""
-        line, later = line_of(self.watch, entry), self.watch.later
-        if line and later:
-            self.watch = replace(self.watch, show=later[0], view=later[1], later=None)
+        if line := line_of(self.watch, entry):
+            self._told()
         return line
+
+    def mark(self, revision: int, initial_end: bool = False) -> bytes:
+        """The line that says how far the log is."""
+        line = bookmark(self.watch, revision, initial_end)
+        self._told()
+        return line
+
+    def _told(self) -> None:
+        """What the first line has said, the later ones do not say again."""
+        if later := self.watch.later:
+            self.watch = replace(self.watch, show=later[0], view=later[1], later=None)
 
     def end(self, why: str) -> None:
         if not self.ended.done():
@@ -153,7 +164,16 @@ class Hub:
         for listener in self._all():
             if listener.watch.bookmarks and listener.revision < revision and not listener.waiting:
                 listener.revision = revision
-                self._tell(listener, bookmark(listener.watch, revision))
+                self._tell(listener, listener.mark(revision))
+
+    def last_mark(self, listener: Listener) -> None:
+        """Its watch ends in a moment: from here on the next one can start."""
+        if listener in self._listeners.get(listener.watch.resource.place, ()):
+            line = listener.mark(self._log.settled)
+            if listener.waiting:
+                listener.waiting.append(line)
+            else:
+                self._tell(listener, line)
 
     def _all(self) -> list[Listener]:
         return [listener for listeners in self._listeners.values() for listener in listeners]

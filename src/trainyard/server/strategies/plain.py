@@ -28,6 +28,13 @@ from trainyard.server.strategies.shapes import (
 )
 from trainyard.server.tables import AGE, NAME
 
+MOST_BYTES = 1024 * 1024  # of all values of a ConfigMap or a Secret together
+_KEY_TEXT = (
+    "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  or "
+    "'key-name', regex used for validation is '[-._a-zA-Z0-9]+')"
+)
+_PLAIN = {"data": "stringData", "binaryData": "data"}
+
 
 def prepare_namespace(new: Json, old: Json | None, site: Site) -> None:
     if old is None:
@@ -64,21 +71,37 @@ def _frozen(new: Json, old: Json | None) -> list[Problem]:
     for name in ("data", "binaryData"):
         for key in new.get(name) or ():
             if not key or len(key) > 253 or not all(char.isalnum() or char in "-_." for char in key):
-                text = "a valid config key must consist of alphanumeric characters, '-', '_' or '.'"
-                found.append(Problem(f"{name}[{key[:80]}]", f"Invalid value: {shown(key)}: {text}"))
+                found.append(Problem(f"{name}[{key[:80]}]", f"Invalid value: {shown(key)}: {_KEY_TEXT}"))
     return found
 
 
+def _check_map(new: Json, old: Json | None) -> list[Problem]:
+    size = sum(len(value.encode("utf-8", "replace")) for value in (new.get("data") or {}).values())
+    return [*_frozen(new, old), *_too_large(size + _decoded_size(new, "binaryData"), "[]")]
+
+
 def _check_secret(new: Json, old: Json | None) -> list[Problem]:
-    found = _frozen(new, old)
-    for key, value in (new.get("data") or {}).items():
+    size = _decoded_size(new, "data")
+    return [*_frozen(new, old), *_too_large(size, "data"), *judging.secret_problems(new, old)]
+
+
+def _too_large(size: int, path: str) -> list[Problem]:
+    return [Problem(path, f"Too long: may not be more than {MOST_BYTES} bytes")] if size > MOST_BYTES else []
+
+
+def _decoded_size(new: Json, field: str) -> int:
+    """How many bytes the values of that map are. Raises Refused 400 when one of them is no base64."""
+    size = 0
+    for key, value in (new.get(field) or {}).items():
         try:
-            base64.b64decode(value, validate=True)
+            size += len(base64.b64decode(value, validate=True))
         except (binascii.Error, ValueError):
-            # The value is a secret, so the message does not show it.
-            text = f"data[{key[:80]}]: illegal base64 data; use stringData for plain text"
-            raise errors.bad_request(f'Secret in version "v1" cannot be handled as a Secret: {text}') from None
-    return [*found, *judging.secret_problems(new, old)]
+            # The value may be a secret, so the message does not show it.
+            text = f"{field}[{key[:80]}]: illegal base64 data; use {_PLAIN[field]} for plain text"
+            kind = new["kind"]
+            text = f'{kind} in version "v1" cannot be handled as a {kind}: {text}'
+            raise errors.bad_request(errors.printable(text)) from None
+    return size
 
 
 def _prepare_secret(new: Json, old: Json | None, site: Site) -> None:
@@ -147,7 +170,7 @@ CORE = (
         plural="configmaps",
         short=("cm",),
         schema=Schema(obj(data=PAIRS, binaryData=PAIRS, immutable=BOOLEAN)),
-        check=_frozen,
+        check=_check_map,
         columns=(NAME, _size("data", "binaryData"), AGE),
     ),
     Resource(

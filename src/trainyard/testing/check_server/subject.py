@@ -19,6 +19,8 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -27,7 +29,7 @@ from yarl import URL
 
 from trainyard.client import Api
 from trainyard.objects import Json, decode, encode
-from trainyard.server import Server
+from trainyard.server import Authority, Server
 from trainyard.testing.check_server.breaks import Break
 from trainyard.testing.control_plane import ControlPlane
 from trainyard.workloads import Workloads
@@ -90,9 +92,9 @@ class Lines:
         self._got, self._broken, self._seconds = got, broken, seconds
         self.headers = {name.lower(): value for name, value in got.headers.items()}
 
-    async def next(self) -> Any:
+    async def next(self, seconds: float | None = None) -> Any:
         """The next line, decoded. Raises TimeoutError, and EOFError at the end."""
-        async with asyncio.timeout(self._seconds):
+        async with asyncio.timeout(seconds or self._seconds):
             line = await self._got.content.readline()
         if not line:
             raise EOFError("the watch has ended")
@@ -153,6 +155,7 @@ class Subject:
         self.namespace = ""
         self.broken: Break | None = None
         self._compact: Callable[[], Awaitable[None]] | None = None
+        self._door: Callable[[], Awaitable[str]] | None = None
         self._secure = secure
         self._session = aiohttp.ClientSession(auto_decompress=False, cookie_jar=aiohttp.DummyCookieJar())
         self._tag = f"{secrets.token_hex(3)}{next(_numbers)}"
@@ -249,6 +252,12 @@ class Subject:
         """The past is compacted away: versions before now are gone, as they are in any cluster after some minutes."""
         assert self._compact is not None, "this subject cannot compact; name its etcd"
         await self._compact()
+
+    async def secure_door(self) -> tuple[str, int]:
+        """Where TLS is spoken: host and port."""
+        found = URL(await self._door() if self._door is not None else self.url)
+        assert found.scheme == "https" and found.host and found.port, found
+        return found.host, found.port
 
     # --- names, paths and objects
 
@@ -376,7 +385,12 @@ async def embedded(*, controllers: bool = False, server: Server | None = None) -
         async def compact() -> None:
             running.log.compact(running.log.revision)
 
-        yard._compact = compact
+        async def door() -> str:
+            with TemporaryDirectory() as folder:
+                await running.start_tls(Authority.new(time.time()).context(Path(folder)))
+            return running.tls_url
+
+        yard._compact, yard._door = compact, door
         stack.push_async_callback(yard.close)
         await yard.settle()
         yield yard

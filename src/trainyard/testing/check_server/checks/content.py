@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 
 from trainyard.objects import decode
@@ -227,3 +228,19 @@ async def no_difference(yard: Subject) -> None:
 async def unknown_token(yard: Subject) -> None:
     reply = await yard.ask("GET", yard.at("configmaps"), headers={"Authorization": "Bearer junk"})
     reply.refused(401, "Unauthorized")
+
+
+@check(
+    "Who speaks plain HTTP where TLS is spoken is told so.",
+    area=AREA,
+    breaks=replaced("doors:_PLAIN", (), "does not know plain HTTP"),
+)
+async def wrong_door(yard: Subject) -> None:
+    host, port = await yard.secure_door()
+    for method in ("GET", "HEAD", "POST", "PUT", "OPTIONS"):
+        reader, writer = await asyncio.open_connection(host, port)
+        writer.write(f"{method} /version HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+        async with asyncio.timeout(yard.seconds):
+            said = await reader.read()
+        writer.close()
+        assert said == b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n", said

@@ -223,3 +223,24 @@ async def everywhere(yard: Subject) -> None:
     await yard.map("one", labels={"l": yard.name("x")})
     found = (await yard.ask("GET", "/api/v1/configmaps", labelSelector=f"l={yard.name('x')}")).must(200)["items"]
     assert [one["metadata"]["namespace"] for one in found] == [yard.namespace]
+
+
+@check(
+    "A fieldManager is 128 bytes at most, that can be printed: 422 before the object is looked for.",
+    area=AREA,
+    breaks=replaced("patching:writer_problems", lambda request: []),
+)
+async def field_manager(yard: Subject) -> None:
+    words = "fieldManager: Too long: may not be more than 128 bytes"
+    for method, path, kind in (
+        ("POST", yard.at("configmaps"), "CreateOptions"),
+        ("PUT", yard.at("configmaps", "one"), "UpdateOptions"),
+        ("PATCH", yard.at("configmaps", "one"), "PatchOptions"),
+    ):
+        for manager in ("m" * 129, "\u00e9" * 65):
+            said = (await yard.ask(method, path, config_map("one"), fieldManager=manager)).refused(422, "Invalid")
+            assert said["message"] == f'{kind}.meta.k8s.io "" is invalid: {words}'
+    said = await yard.ask("POST", yard.at("configmaps"), config_map("one"), fieldManager="a\u00e9\x01")
+    where = "invalid character U+0001 (at position 3)"
+    said.refused(422, "Invalid", f'fieldManager: Invalid value: "a\u00e9\\x01": {where}')
+    (await yard.ask("POST", yard.at("configmaps"), config_map("one"), fieldManager="m" * 128)).must(201)

@@ -58,6 +58,26 @@ async def keys(yard: Subject) -> None:
     assert await bad(yard, "secrets", thing("v1", "Secret", "a", data={"a/b": ""})) == {("data[a/b]", "Invalid")}
 
 
+@check(
+    "The values of a ConfigMap or a Secret are 1 MiB at most, all together, decoded: 422.",
+    area=AREA,
+    breaks=replaced("strategies.plain:_too_large", lambda size, path: []),
+)
+async def too_large(yard: Subject) -> None:
+    half, coded = "x" * 2**19, base64.b64encode(b"x" * 2**19).decode()
+    for plural, kind, place, large in (
+        ("configmaps", "ConfigMap", "[]", {"data": {"a": half, "b": half + "x"}}),
+        ("configmaps", "ConfigMap", "[]", {"data": {"a": half + "x"}, "binaryData": {"b": coded}}),
+        ("secrets", "Secret", "data", {"data": {"a": coded}, "stringData": {"b": half + "x"}}),
+    ):
+        words = "Too long: may not be more than 1048576 bytes"
+        said = (await yard.ask("POST", yard.at(plural), thing("v1", kind, "a", **large))).refused(422, "Invalid")
+        assert said["message"] == f'{kind} "a" is invalid: {place}: {words}'
+        assert said["details"]["causes"] == [{"reason": "FieldValueTooLong", "message": words, "field": place}]
+    most = thing("v1", "ConfigMap", "a", data={"a": half}, binaryData={"b": coded})
+    assert (await yard.ask("POST", yard.at("configmaps"), most, dryRun="All")).code == 201
+
+
 @check("binaryData and data of a ConfigMap share no key.", area=AREA, breaks=drops("binaryData"))
 async def both_data(yard: Subject) -> None:
     obj = thing("v1", "ConfigMap", "a", data={"k": "v"}, binaryData={"k": "dg=="})

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
 
 from trainyard.objects import Json
+from trainyard.server.requests import Watch
+from trainyard.server.watching import bookmark
 from trainyard.testing.check_server import Reply, Subject, check
 from trainyard.testing.check_server.breaks import answers, ignores, replaced, swaps, unheard
 
@@ -46,6 +49,11 @@ async def _table(yard: Subject, path: str, includeObject: str = "", limit: str =
     said: Json = (await yard.ask("GET", f"{path}?{asked}" if asked else path, headers=TABLE)).must(200)
     assert (said["kind"], said["apiVersion"]) == ("Table", "meta.k8s.io/v1"), said
     return said
+
+
+def _bare(watch: Watch, revision: int, initial_end: bool = False) -> bytes:
+    """A bookmark that does not know of Tables."""
+    return bookmark(replace(watch, show=None), revision, initial_end)
 
 
 def _columns(table: Json) -> list[tuple[str, int]]:
@@ -375,3 +383,23 @@ async def unprinted(yard: Subject) -> None:
     table = await _table(yard, kind.path())
     assert _columns(table) == [("Name", 0), ("Age", 0)] and table["columnDefinitions"][1]["type"] == "date"
     assert _cells(table, "one")[0] == "one"
+
+
+@check(
+    "A bookmark of a watch in Tables is a Table, whose row has a version and no name.",
+    area=AREA,
+    breaks=replaced("watching:bookmark", _bare, "sends bookmarks as objects"),
+)
+async def bookmarks(yard: Subject) -> None:
+    initial = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan", "allowWatchBookmarks": "true"}
+    async with yard.watch(yard.at("secrets"), headers=TABLE, **initial) as lines:
+        mark = await lines.next()
+        assert mark["type"] == "BOOKMARK" and mark["object"]["kind"] == "Table", mark
+        assert _columns(mark["object"])[0] == ("Name", 0)
+        (row,) = mark["object"]["rows"]
+        assert row["cells"][0] == "" and row["cells"][-1] == "<unknown>"
+        assert row["object"]["metadata"]["resourceVersion"] == mark["object"]["metadata"]["resourceVersion"]
+        assert row["object"]["metadata"]["annotations"] == {"k8s.io/initial-events-end": "true"}
+        await _made(yard, "secrets", {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "a"}})
+        line = await lines.next()
+        assert line["type"] == "ADDED" and line["object"]["columnDefinitions"] is None

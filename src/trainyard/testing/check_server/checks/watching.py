@@ -309,3 +309,21 @@ async def silence(yard: Subject) -> None:
         (await yard.ask("PATCH", yard.at("secrets", "a"), {"data": {}}, dryRun="All")).must(200)
         await secrets(yard, "b")
         assert await lines.take(1) == [("ADDED", "b")]
+
+
+@check(
+    "A watch that takes bookmarks is told how far it has come before its time is up.",
+    area=AREA,
+    breaks=ignores("allowWatchBookmarks"),
+)
+async def last_bookmark(yard: Subject) -> None:
+    start = version((await secrets(yard, "a"))[0])
+    query = {"resourceVersion": start, "allowWatchBookmarks": "true", "timeoutSeconds": "3"}
+    async with yard.watch(yard.at("secrets"), **query) as lines:
+        mark = await lines.next(10)
+        assert mark["type"] == "BOOKMARK" and int(version(mark["object"])) >= int(start)
+        assert mark["object"] == {
+            "kind": "Secret",
+            "apiVersion": "v1",
+            "metadata": {"resourceVersion": version(mark["object"])},
+        }

@@ -88,6 +88,28 @@ def test_reading_on_from_any_revision_gives_the_present(steps: list[tuple[str, s
         assert state == now
 
 
+@given(STEPS, st.sampled_from(["", "a", "b"]), st.none() | st.sampled_from(KEYS), st.booleans())
+def test_a_store_stays_in_order_and_a_namespace_is_a_part_of_it(
+    steps: list[tuple[str, str, Key]], namespace: str, start: Key | None, looked: bool
+) -> None:
+    log = Log()
+    now: set[Key] = set()
+    for step, _, key in steps:
+        if looked:  # from then on the order is kept, not made anew
+            log.view("p")
+        if step == "put":
+            put(log, "p", key)
+            now.add(key)
+        elif step == "delete" and key in now:
+            delete(log, "p", key)
+            now.remove(key)
+    assert log.view("p").keys == sorted(now)
+    expected = sorted(
+        key for key in now if key.namespace == (namespace or key.namespace) and (not start or key >= start)
+    )
+    assert log.view("p").within(namespace, start) == expected
+
+
 def test_the_past_is_bounded_and_the_present_is_not() -> None:
     log = Log(keep=10)
     for index in range(100):

@@ -13,7 +13,7 @@ from asking import CRDS, MAPS, PODS, THINGS, Client, Cluster, config_map, crd, f
 from trainyard.objects import decode
 from trainyard.server import Log, Server
 from trainyard.server import http as http_module
-from trainyard.server.watching import Hub, Listener
+from trainyard.server.watching import SLICE, Hub, Listener
 
 
 async def test_a_watch_from_a_list_sees_what_comes_after_it(client: Client) -> None:
@@ -203,6 +203,31 @@ async def test_a_connection_that_breaks_while_it_is_written_to_keeps_nobody_else
     await until(lambda: len(heard) == 2)
     assert [decode(line)["object"]["metadata"]["name"] for line in heard] == ["a", "b"]
     assert broken.ended.result() == "broken" and hub.listening("configmaps") == 1
+
+
+async def test_where_many_listen_others_get_a_turn_and_what_they_write_goes_out_with_the_rest(cluster: Cluster) -> None:
+    hub, watch, writes = Hub(cluster.log), cluster.watch(MAPS), dict[int, list[int]]()
+    for index in range(3 * SLICE):
+        told = writes[index] = []
+        hub.add(Listener(watch, lambda lines, told=told: told.append(lines.count(b"\n")), lambda: False))
+    cluster.make(MAPS, config_map("a"))
+    await asyncio.sleep(0)
+    assert [len(told) for told in writes.values()] == [1] * SLICE + [0] * 2 * SLICE
+    cluster.make(MAPS, config_map("b"))
+    await until(lambda: all(sum(told) == 2 for told in writes.values()))
+    assert list(writes.values()) == [[1, 1]] * SLICE + [[2]] * 2 * SLICE
+
+
+async def test_many_watches_of_a_resource_hear_the_last_of_it_before_they_end(cluster: Cluster) -> None:
+    cluster.make(CRDS, crd())
+    cluster.make(THINGS, thing("a"))
+    hub, watch, told = Hub(cluster.log), cluster.watch(THINGS), list[str]()
+    listeners = [Listener(watch, lambda lines: told.append(lines.decode()), lambda: False) for _ in range(3 * SLICE)]
+    for listener in listeners:
+        hub.add(listener)
+    cluster.delete(f"{CRDS}/things.example.org")
+    await until(lambda: all(listener.ended.done() for listener in listeners))
+    assert len(told) == 3 * SLICE and all('"DELETED"' in lines for lines in told)
 
 
 async def test_a_watch_that_starts_far_behind_catches_up_and_misses_nothing(client: Client) -> None:

@@ -44,6 +44,8 @@ def selector(text: str) -> Selects:
             raise ValueError(f"cannot parse the label selector {text!r} at {text[at:]!r}")
         terms.append(_term(found))
         at = found.end()
+    if len(terms) == 1:  # nearly always, and asked of every object there is
+        return terms[0]
     return lambda labels: all(term(labels) for term in terms)
 
 

@@ -12,6 +12,7 @@ import base64
 import binascii
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, NamedTuple
 
 from trainyard.objects import Json, Key, decode, encode
@@ -70,8 +71,7 @@ def form(resource: Resource, request: Request, clock: Clock, listed: bool | None
             return Form(f"{name} {shape} {include}", table.one, table.many, table.more)
         if shape in ("PartialObjectMetadata", "PartialObjectMetadataList"):
             if listed is not None and listed is not shape.endswith("List"):
-                text = f"you requested {shape}, but the requested object is {'a' if listed else 'not a'} list"
-                raise errors.Refused(406, "NotAcceptable", text)
+                return _other_form(shape, listed)
             return Form(f"{name} metadata", _metadata_only, _list_of(_metadata_only, _PARTIAL))
         if not shape:
             show = _reader(resource)
@@ -81,6 +81,16 @@ def form(resource: Resource, request: Request, clock: Clock, listed: bool | None
         raise errors.Refused(406, "NotAcceptable", "only the following media types are accepted: application/json")
     text = "406: Not Acceptable\n\nAvailable representations: application/json"
     raise errors.Refused(406, "NotAcceptable", text, None if resource.custom else {})
+
+
+def _other_form(shape: str, listed: bool) -> Form:
+    """One form for the other. As in the real server, that is only seen when the answer is made: a write is done."""
+
+    def refuse(*anything: object) -> bytes:
+        text = f"you requested {shape}, but the requested object is {'a' if listed else 'not a'} list"
+        raise errors.Refused(406, "NotAcceptable", text)
+
+    return Form(shape, refuse, refuse)
 
 
 _PARTIAL = {"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1"}
@@ -105,20 +115,27 @@ def _list_of(
     def many(bodies: Sequence[bytes], meta: Json) -> bytes:
         told = {"continue": "", **meta} if custom else meta
         head = encode({**kinds, "metadata": told})[:-1]
-        items = bodies if show is None else [show(body) for body in bodies]
+        items = list(bodies) if show is None else [show(body) for body in bodies]
         if resource is not None and not custom:
-            items = [_bare(body, resource) for body in items]
-        return head + b',"items":[' + b",".join(items) + b"]}"
+            items = _bare(items, resource)
+        if not items:
+            return head + b',"items":[]}'
+        items[0] = head + b',"items":[' + items[0]  # so that what may be large is copied once
+        items[-1] += b"]}"
+        return b",".join(items)
 
     return many
 
 
-def _bare(body: bytes, resource: Resource) -> bytes:
-    """An object without kind and apiVersion. They come first in what is stored, so nothing needs to be decoded."""
+def _bare(bodies: Sequence[bytes], resource: Resource) -> list[bytes]:
+    """Objects without kind and apiVersion. They come first in what is stored, so nothing needs to be decoded."""
     start = encode({"kind": resource.kind, "apiVersion": resource.api_version})[:-1] + b","
-    if body.startswith(start):
-        return b"{" + body[len(start) :]
-    return encode({name: part for name, part in decode(body).items() if name not in ("kind", "apiVersion")})
+    length = len(start)
+
+    def slow(body: bytes) -> bytes:
+        return encode({name: part for name, part in decode(body).items() if name not in ("kind", "apiVersion")})
+
+    return [b"{" + body[length:] if body.startswith(start) else slow(body) for body in bodies]
 
 
 def selection(resource: Resource, target: Target, request: Request) -> Selection:
@@ -130,8 +147,7 @@ def selection(resource: Resource, target: Target, request: Request) -> Selection
 
 def chosen(log: Log, resource: Resource, target: Target, request: Request) -> list[tuple[Key, Record]]:
     """Everything that is selected, now."""
-    wanted = selection(resource, target, request)
-    return [(key, record) for key, record in log.list(resource.place) if wanted.wants(key, record)]
+    return list(selection(resource, target, request).among(log.view(resource.place)))
 
 
 NEWEST = -1  # the revision of a token that gives up the snapshot
@@ -149,22 +165,19 @@ def list_(log: Log, resource: Resource, target: Target, request: Request, clock:
     listing.must_be_right(request)
     page = _page(log, request)
     try:
-        everything = log.list(resource.place, max(page.revision, 0))
+        view = log.view(resource.place, max(page.revision, 0))
     except Compacted:
         raise (_lost(page.start) if page.start else errors.expired(TOO_OLD)) from None
     except Ahead:
         raise errors.too_new(page.revision, log.revision) from None
     revision = page.revision if page.revision > 0 else log.revision
     meta: Json = {"resourceVersion": str(revision)}
-    found = [(key, record) for key, record in everything if wanted.wants(key, record)]
-    if page.start:
-        found = [(key, record) for key, record in found if key >= page.start]
-    if page.limit and len(found) > page.limit:
-        meta["continue"] = _token(revision, found[page.limit][0])
+    found = wanted.among(view, page.start)
+    bodies = [record.body for _, record in islice(found, page.limit or None)]
+    if page.limit and (beyond := next(found, None)):
+        meta["continue"] = _token(revision, beyond[0])
         if wanted.everything:
-            meta["remainingItemCount"] = len(found) - page.limit
-        found = found[: page.limit]
-    bodies = [record.body for _, record in found]
+            meta["remainingItemCount"] = len(view.within(wanted.namespace, beyond[0]))
     return Response(shown.many(bodies, meta))
 
 
@@ -223,7 +236,7 @@ def watch(log: Log, resource: Resource, target: Target, request: Request, clock:
     send, end = listing.initial(request)
     initial: tuple[bytes, ...] = ()
     if send:
-        found = [record.body for key, record in log.list(resource.place) if wanted.wants(key, record)]
+        found = [record.body for _, record in wanted.among(log.view(resource.place))]
         initial = tuple(
             b'{"type":"ADDED","object":' + (shown.more(body) if shown.more and at else shown.one(body)) + b"}\n"
             for at, body in enumerate(found)

@@ -20,9 +20,10 @@ Assumption: one thread. An append is not interrupted; a follower must not append
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from itertools import islice
+from typing import NamedTuple
 
 from trainyard.objects import Key
 
@@ -72,6 +73,19 @@ class Entry:
 Entries = list[Entry]
 Objects = list[tuple[Key, Record]]
 Keys = list[Key]
+
+
+class View(NamedTuple):
+    """A store, to be read before anything else is written: its keys in order, and what they stand for."""
+
+    keys: Keys
+    records: Mapping[Key, Record]
+
+    def within(self, namespace: str, start: Key | None = None) -> Keys:
+        """The keys of that namespace ("": of all), those before `start` left out."""
+        least = Key(namespace, "")
+        first = bisect_left(self.keys, max(start, least) if start else least)
+        return self.keys[first : bisect_left(self.keys, Key(f"{namespace}\0", "")) if namespace else None]
 
 
 class Log:
@@ -127,8 +141,11 @@ class Log:
             objects.pop(key, None)
         else:
             objects[key] = record
-        if (record is None) is not (before is None):
-            self._sorted.pop(store, None)
+        if (record is None) is not (before is None) and (keys := self._sorted.get(store)) is not None:
+            if record is None:
+                del keys[bisect_left(keys, key)]
+            else:
+                insort(keys, key)
         self._entries.append(entry)
         for follower in self._followers:
             follower(entry)
@@ -147,17 +164,20 @@ class Log:
 
     def list(self, store: str, revision: int = 0) -> Objects:
         """All objects of a store in the order of their keys; as they were at `revision` when one is given."""
-        objects = self._stores.get(store, {})
-        if not revision or revision == self.revision:
-            return [(key, objects[key]) for key in self._keys(store)]
+        keys, records = self.view(store, revision)
+        return [(key, records[key]) for key in keys]
+
+    def view(self, store: str, revision: int = 0) -> View:
+        """The same, not copied: whoever wants few of many reads no more than those."""
+        objects, keys = self._stores.get(store, {}), self._keys(store)
         changed: dict[Key, Record | None] = {}
-        for entry in islice(self._entries, self._past(revision), None):
+        for entry in self._entries[self._past(revision) :] if revision else ():
             if entry.store == store:
                 changed.setdefault(entry.key, entry.before)
         if not changed:
-            return [(key, objects[key]) for key in self._keys(store)]
-        then = {**objects, **changed}
-        return [(key, record) for key in sorted(then) if (record := then[key]) is not None]
+            return View(keys, objects)
+        then = {key: record for key, record in {**objects, **changed}.items() if record is not None}
+        return View(sorted(then), then)
 
     def compact(self, floor: int) -> None:
         """Forgets the entries up to that number, settled ones only. The objects themselves stay."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from trainyard.objects import Key
 from trainyard.objects.labels import Selects, selector
 from trainyard.server import errors
-from trainyard.server.log import Record
+from trainyard.server.log import Record, View
 from trainyard.server.resources import Resource
 
 _FIELD = re.compile(r"\s*([A-Za-z0-9_.\-/\[\]]+?)\s*(==|=|!=)\s*((?:[^,\\]|\\.)*)(?:,|\Z)")
@@ -35,6 +35,14 @@ class Selection:
         if self.labels is not None and not self.labels(record.labels):
             return False
         return all(test(key, record) for test in self.fields)
+
+    def among(self, view: View, start: Key | None = None) -> Iterator[tuple[Key, Record]]:
+        """What is wanted of a store, in the order of the keys. It looks no further than it is asked to."""
+        labels, fields = self.labels, self.fields
+        for key in view.within(self.namespace, start):
+            record = view.records[key]
+            if (labels is None or labels(record.labels)) and (not fields or all(test(key, record) for test in fields)):
+                yield key, record
 
 
 def select(resource: Resource, namespace: str, labels: str, fields: str, name: str = "") -> Selection:

@@ -2,8 +2,9 @@
 
 Rules for this file:
 - A line is encoded once per entry, form and type, whoever gets it.
-- A listener hears of an entry when it is settled, and reads the lines when the loop comes round: a burst of writes is
-  one write to each socket.
+- A listener hears of an entry when it is settled, and is sent the lines when the loop comes round: a burst of writes is
+  one write to each socket. Where many listen they are sent to in slices, the longest waiting first, and others get a
+  turn in between; what is written then goes out with the rest.
 - With a selector, an object that stops matching is DELETED for that listener, one that starts to match is ADDED.
 - Who does not read is dropped (`behind` of the listener decides): he has a revision and can start again.
 - A connection that breaks while it is written to ends its own watch and nobody else's.
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -28,6 +30,7 @@ log = logging.getLogger("trainyard.server")
 BOOKMARK_EVERY = 30.0
 LAST_BOOKMARK = 2.0  # seconds before the end of a watch
 CHUNK = 500  # entries of the past that are sent at a time
+SLICE = 32  # listeners that are sent to at a time: about a millisecond
 
 
 def line_of(watch: Watch, entry: Entry) -> bytes:
@@ -86,6 +89,8 @@ class Listener:
         self.watch, self.send, self.behind = watch, send, behind
         self.revision = watch.revision
         self.waiting: list[bytes] = []
+        self.last = ""
+        """Why it ends when what is waiting has been sent."""
         self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
     def hear(self, entry: Entry) -> bytes:
@@ -116,7 +121,7 @@ class Hub:
     def __init__(self, log: Log) -> None:
         self._log = log
         self._listeners: dict[str, dict[Listener, None]] = {}
-        self._dirty: list[Listener] = []
+        self._dirty: deque[Listener] = deque()
         log.follow(self._heard, settled=True)  # nobody listens yet, so what is there already tells nobody
 
     def add(self, listener: Listener) -> None:
@@ -191,14 +196,19 @@ class Hub:
         entry.frames.clear()  # everybody has it; a latecomer makes his own
         if entry.store == DEFINITIONS and entry.now is None:
             for listener in self._listeners.get(entry.key.name, ()):
-                # Soon, not now: its last lines are waiting to be sent.
-                asyncio.get_running_loop().call_soon(listener.end, "the resource is gone")
+                listener.last = "the resource is gone"
+                if not listener.waiting:
+                    listener.end(listener.last)
 
     def _flush(self) -> None:
-        dirty, self._dirty = self._dirty, []
-        for listener in dirty:
+        for _ in range(min(SLICE, len(self._dirty))):
+            listener = self._dirty.popleft()
             lines, listener.waiting = listener.waiting, []
             self._tell(listener, lines[0] if len(lines) == 1 else b"".join(lines))
+            if listener.last:
+                listener.end(listener.last)
+        if self._dirty:
+            asyncio.get_running_loop().call_soon(self._flush)
 
     def _tell(self, listener: Listener, lines: bytes) -> None:
         """To the socket. What is wrong with one must not keep the others waiting."""

@@ -6,6 +6,8 @@ deleted nothing new goes in, and when the last of its content has gone, it goes 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from trainyard.objects import Json, Key, decode, encode, labels_of
 from trainyard.server import errors
 from trainyard.server.log import Log, Record
@@ -73,24 +75,22 @@ class Writes:
             self._left(resource.place, key)
         return last
 
-    def contents(self, place: str, name: str) -> list[tuple[Resource, Key]]:
+    def contents(self, place: str, name: str) -> Iterator[tuple[Resource, Key]]:
         """What is in a namespace, or of a definition."""
-        found: list[tuple[Resource, Key]] = []
         seen: set[str] = set()
         for resource in self.registry.all():
             if resource.place in seen:
                 continue
             seen.add(resource.place)
             if place == DEFINITIONS and resource.place == name:
-                found += [(resource, key) for key, _ in self.log.list(resource.place)]
+                yield from ((resource, key) for key in self.log.view(resource.place).within(""))
             if place == NAMESPACES and resource.namespaced:
-                found += [(resource, key) for key, _ in self.log.list(resource.place) if key.namespace == name]
-        return found
+                yield from ((resource, key) for key in self.log.view(resource.place).within(name))
 
     def settle(self, place: str, name: str) -> None:
         """Lets a place go that is being deleted and is empty."""
         record = self.log.get(place, Key("", name))
-        if record is None or record.fields.get("status.phase") != "Terminating" or self.contents(place, name):
+        if record is None or record.fields.get("status.phase") != "Terminating" or any(self.contents(place, name)):
             return
         old: Json = decode(record.body)
         resource = next(one for one in self.registry.all() if one.place == place)

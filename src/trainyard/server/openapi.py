@@ -46,6 +46,7 @@ _MIXED = {
     "int-or-string": "apimachinery.pkg.util.intstr.IntOrString",
     "quantity": "apimachinery.pkg.api.resource.Quantity",
 }
+_EMPTY = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 _MIXTURES: dict[str, Json] = {
     _MIXED["int-or-string"]: {"oneOf": [{"type": "integer"}, {"type": "string"}], "format": "int-or-string"},
     _MIXED["quantity"]: {"oneOf": [{"type": "string"}, {"type": "number"}]},
@@ -53,8 +54,13 @@ _MIXTURES: dict[str, Json] = {
 
 
 def answer(registry: Registry, request: Request) -> Response | None:
-    """The answer to a path below /openapi, None when there is none. Raises Refused 404 for version 2."""
+    """The answer to a path below /openapi, None when there is none. Raises Refused 404 for version 2.
+
+    kubectl asks for version 2, in protobuf, when version 3 does not know a kind. An empty document lets it say so.
+    """
     path = request.path.rstrip("/")
+    if path == "/openapi/v2" and "proto-openapi.spec.v2" in request.accept:
+        return Response(b"", content_type=_EMPTY, headers={"Content-Type": _EMPTY, "Vary": "Accept"})
     if path == "/openapi/v2":
         text = "OpenAPI version 2 is not served here; ask for /openapi/v3 (kubectl 1.27 and newer do)"
         raise errors.Refused(404, "NotFound", text, {})

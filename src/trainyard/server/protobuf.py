@@ -22,6 +22,8 @@ CONTENT_TYPE = "application/vnd.kubernetes.protobuf"
 MAGIC = b"k8s\x00"
 TEXT, NUMBER, BOOLEAN, BYTES, IGNORED = "text", "number", "boolean", "bytes", "ignored"
 _DEPTH = 16
+_JSON = "send JSON or YAML: kubectl create -f, kubectl apply"
+_INSTEAD = {"Pod": f"look into one that runs (kubectl exec -it POD -- COMMAND), it needs no copy; else {_JSON}"}
 
 # message -> field number -> (its name, what it is). [x]: many of x. {x}: a map from texts to x.
 _META = (1, "metadata", "ObjectMeta")
@@ -137,7 +139,7 @@ def read(body: bytes) -> Json:
     about = dict(_fields(_part(envelope.get(1, b""))))
     kind = _part(about.get(2, b"")).decode("utf-8", "replace")
     if kind not in _FIELDS or (kind not in KINDS and kind != "DeleteOptions"):
-        raise ValueError(f"{kind[:60]} is not served in protobuf; send JSON or YAML: kubectl create -f, kubectl apply")
+        raise ValueError(f"{kind[:60]} is not served in protobuf; {_INSTEAD.get(kind, _JSON)}")
     obj = _message(kind, _part(envelope.get(2, b"")), 0)
     return {"apiVersion": _text(about.get(1, b"")), "kind": kind, **obj}
 

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from trainyard.objects import Json, Key, Problem, decode, format_time
 from trainyard.schema.checks import shown
 from trainyard.server import (
+    absent,
     access,
     admission,
     apply,
@@ -82,6 +83,8 @@ class Verbs:
         if not request.user.all_rights:
             access.must_allow(self._log, request.user, access.asked_of(_verb(request, target), target, request))
         resource = self._registry.find(target.group, target.version, target.plural)
+        if resource is None and (gone := absent.refusal(target.group, target.plural)):
+            raise gone
         if resource is None and not self._registry.serves(target.group):
             return NO_PAGE
         if resource is None or (target.namespace and not resource.namespaced) or "/" in target.name:

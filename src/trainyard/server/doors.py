@@ -113,9 +113,11 @@ class Doors:
         loop, seconds = asyncio.get_running_loop(), self._limits.handshake if context else None
         try:
             if context is not None and await _speaks_plainly(client, self._limits.handshake):
-                _hang_up(client, _WRONG_DOOR)
-                return
+                return _hang_up(client, _WRONG_DOOR)
             await loop.connect_accepted_socket(self._make, client, ssl=context, ssl_handshake_timeout=seconds)
+        except asyncio.CancelledError:
+            client.close()  # nobody else may have it yet
+            raise
         except (OSError, TimeoutError) as error:  # no TLS, too slow, or gone
             log.debug("a connection did not begin: %s", type(error).__name__)
             client.close()

@@ -171,9 +171,7 @@ def test_a_definition_brings_its_own_columns(cluster: Cluster) -> None:
 
 def test_a_table_survives_objects_of_any_shape(cluster: Cluster) -> None:
     cluster.make(PODS, pod("a"))
-    cluster.merge(
-        f"{PODS}/a/status", {"status": {"containerStatuses": 5, "phase": ["x"], "initContainerStatuses": [5]}}
-    )
+    cluster.merge(f"{PODS}/a/status", {"status": {"containerStatuses": [{}], "initContainerStatuses": [None]}})
     assert table(cluster, PODS)[1][0][0] == "a"
 
 

@@ -22,7 +22,7 @@ def test_a_created_object_gets_what_only_the_server_gives(cluster: Cluster) -> N
 
 
 def test_a_client_cannot_choose_what_the_server_gives(cluster: Cluster) -> None:
-    meta = {"uid": "mine", "generation": 9, "creationTimestamp": "2000-01-01T00:00:00Z", "deletionTimestamp": "x"}
+    meta = {"uid": "mine", "generation": 9, "creationTimestamp": "2000-01-01T00:00:00Z", "deletionTimestamp": None}
     made = cluster.make(PODS, pod("a", metadata=meta))["metadata"]
     assert made["uid"] != "mine" and made["generation"] == 1
     assert made["creationTimestamp"] == "2027-01-15T08:00:00Z" and "deletionTimestamp" not in made
@@ -226,7 +226,7 @@ def test_a_patch_cannot_rename_or_move_an_object(cluster: Cluster) -> None:
     cluster.make(MAPS, config_map("a"))
     kind = "application/merge-patch+json"
     assert cluster.refused("PATCH", f"{MAPS}/a", {"metadata": {"name": "b"}}, kind).code == 400
-    assert cluster.refused("PATCH", f"{MAPS}/a", {"kind": "Pod"}, kind).code == 400
+    assert cluster.refused("PATCH", f"{MAPS}/a", {"kind": "Pod"}, kind).code == 422
     assert cluster.refused("PATCH", f"{MAPS}/a", {"metadata": {"namespace": "b"}}, kind).code == 400
     assert cluster.refused("PATCH", f"{MAPS}/a", {"metadata": {"name": None}}, kind).code == 400
     kept = cluster.merge(f"{MAPS}/a", {"metadata": {"creationTimestamp": None}})

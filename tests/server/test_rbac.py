@@ -201,7 +201,7 @@ def test_everybody_who_is_somebody_may_discover_and_ask_about_himself(world: Clu
         listed = world.make("/apis/authorization.k8s.io/v1/selfsubjectrulesreviews", rules)["status"]
         assert listed["nonResourceRules"] and not listed["incomplete"]
         assert world.refused("POST", review, {**kinds, "spec": {}}).code == 422
-        assert world.refused("POST", review, {**kinds, "spec": {"resourceAttributes": 5}}).code == 422
+        assert world.refused("POST", review, {**kinds, "spec": {"resourceAttributes": 5}}).code == 400
     assert world.make(review, asked)["status"] == {"allowed": True}
     assert world.refused("GET", review).code == 405
     assert not [key for key, _ in world.log.list("selfsubjectaccessreviews.authorization.k8s.io")]

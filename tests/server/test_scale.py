@@ -144,7 +144,6 @@ def test_discovery_tells_who_can_be_scaled(scaled: Cluster) -> None:
         ({**PATHS, "specReplicasPath": ".status.x"}, "specReplicasPath"),
         ({**PATHS, "statusReplicasPath": ".spec.x"}, "statusReplicasPath"),
         ({**PATHS, "labelSelectorPath": "x"}, "labelSelectorPath"),
-        (5, "scale"),
     ],
 )
 def test_a_definition_names_its_fields_rightly(cluster: Cluster, paths: Any, field: str) -> None:

@@ -18,7 +18,7 @@ from trainyard.objects import Json, Problem
 from trainyard.schema import Schema
 from trainyard.schema.checks import DEPTH, TYPE_TEXT, WORDS, shown
 from trainyard.schema.compiled import too_deep
-from trainyard.server import errors, metadata
+from trainyard.server import decoding, errors, metadata, types
 from trainyard.server.resources import Check, Resource
 from trainyard.server.rules import NOT_CHECKED
 from trainyard.server.same import same
@@ -30,23 +30,18 @@ _IDENTITY = ("apiVersion", "kind", "metadata")
 
 
 def read_object(resource: Resource, obj: Any, namespace: str, name: str) -> Json:
-    """The object a client sent, with a well-formed metadata of its own, in stored form. Raises Refused 400."""
-    if too_deep(obj):
-        raise errors.bad_request(f"the object is nested deeper than {DEPTH} levels; flatten it")
-    if not isinstance(obj, dict):
-        raise errors.bad_request(f"the object provided is unrecognized: it must be a JSON object, got {shown(obj)}")
-    for word, expected in (("apiVersion", resource.api_version), ("kind", resource.kind)):
-        if not resource.custom and obj.get(word) in (None, ""):
-            obj = {**obj, word: expected}
-        if not isinstance(obj.get(word), str) or not obj[word]:
-            raise errors.bad_request(f'Object "{word}" is missing in the body; write "{expected}"')
-        if obj[word] != expected:
-            text = f"the {word} in the body ({shown(obj[word])}) does not match the expected one ({expected})"
-            raise errors.bad_request(text)
+    """The object a client sent, with a well-formed metadata of its own, in stored form. Raises Refused 400.
+
+    A custom object of another kind can be read: that it is none of these is said with all else that is wrong with it.
+    """
+    must_be_readable(resource, obj)
+    return placed(resource, obj, namespace, name)
+
+
+def placed(resource: Resource, obj: Json, namespace: str, name: str) -> Json:
+    """The same for what can be read. Raises Refused 400 when it belongs elsewhere."""
+    obj = {**obj, **{word: said for word, said in _named(resource).items() if not obj.get(word)}}
     meta = obj.get("metadata") or {}
-    if why := metadata.malformed(meta):
-        text = f'{resource.kind} in version "{resource.version}" cannot be handled as a {resource.kind}: {why}'
-        raise errors.bad_request(text)
     if (meta.get("namespace") or namespace) != namespace:
         raise errors.bad_request(
             "the namespace of the provided object does not match the namespace sent on the request"
@@ -58,6 +53,35 @@ def read_object(resource: Resource, obj: Any, namespace: str, name: str) -> Json
     if namespace:
         obj["metadata"]["namespace"] = namespace
     return resource.write(obj) if resource.write else obj
+
+
+def _named(resource: Resource) -> Json:
+    return {"apiVersion": resource.api_version, "kind": resource.kind}
+
+
+def must_be_readable(resource: Resource, obj: Any) -> None:
+    """Raises Unreadable for what is no object of this resource's type."""
+    if too_deep(obj):
+        raise errors.Unreadable(f"the object is nested deeper than {DEPTH} levels; flatten it")
+    if not isinstance(obj, dict):
+        raise errors.Unreadable(f"the object provided is unrecognized: it must be a JSON object, got {shown(obj)}")
+    for word, expected in _named(resource).items():
+        if not resource.custom and obj.get(word) in (None, ""):
+            continue
+        if not isinstance(obj.get(word), str) or not obj[word]:
+            raise errors.Unreadable(f'Object "{word}" is missing in the body; write "{expected}"')
+        if obj[word] != expected and not (resource.custom and word == "kind"):
+            text = f"the {word} in the body ({shown(obj[word])}) does not match the expected one ({expected})"
+            raise errors.Unreadable(text)
+    meta = obj.get("metadata")
+    if meta is None:
+        meta = {}
+    why = metadata.malformed(meta) or decoding.metadata_unreadable(meta)
+    if not resource.custom:
+        why = why or decoding.unreadable(obj, types.shape_of(resource))
+    if why:
+        text = f'{resource.kind} in version "{resource.version}" cannot be handled as a {resource.kind}: {why}'
+        raise errors.Unreadable(errors.printable(text))
 
 
 def create(resource: Resource, obj: Json, site: Site, checks: Checks) -> Json:
@@ -73,7 +97,9 @@ def create(resource: Resource, obj: Json, site: Site, checks: Checks) -> Json:
     elif isinstance(sent := obj["metadata"].get("generation"), int) and sent:
         meta["generation"] = sent  # nobody counts, so nobody minds
     new, found = _shape(resource, new, None, site, checks)
-    _refuse(resource, new, metadata.problems(meta, resource.name_rule, custom=resource.custom) + found)
+    if new["kind"] == resource.kind:
+        found = metadata.problems(meta, resource.name_rule, custom=resource.custom) + found
+    _refuse(resource, new, found)
     return new
 
 
@@ -85,6 +111,8 @@ def update(resource: Resource, obj: Json, old: Json, site: Site, checks: Checks)
         if "status" in old:
             new["status"] = old["status"]
     new, shape_problems = _shape(resource, new, old, site, checks)
+    if new["kind"] != resource.kind:
+        _refuse(resource, new, shape_problems)
     found = metadata.problems(new["metadata"], resource.name_rule, custom=resource.custom)
     found += _changed_finalizers(new, old) + metadata.changed(obj["metadata"], old["metadata"])
     found += [problem for path in resource.immutable for problem in _changed(new, old, path)]
@@ -106,6 +134,7 @@ def update_status(resource: Resource, obj: Json, old: Json) -> Json:
             new["metadata"].pop(name, None)
             if name in old["metadata"]:
                 new["metadata"][name] = old["metadata"][name]
+    _refuse(resource, obj, _other_kind(resource, obj))
     status = obj.get("status")
     if status is not None:
         new["status"] = status
@@ -131,6 +160,8 @@ def _stored_shape(resource: Resource, obj: Json) -> Json:
 
 def _shape(resource: Resource, new: Json, old: Json | None, site: Site, checks: Checks) -> tuple[Json, list[Problem]]:
     new = _stored_shape(resource, new)
+    if found := _other_kind(resource, new):
+        return new, found
     if resource.schema is not None and (found := resource.schema.validate(new, measured=True)):
         _must_be_readable(resource, found)
         found = _made_worse(resource.schema, found, new, old)
@@ -145,6 +176,12 @@ def _shape(resource: Resource, new: Json, old: Json | None, site: Site, checks: 
     else:
         found += _ruled(resource, new, old, found)
     return new, found
+
+
+def _other_kind(resource: Resource, obj: Json) -> list[Problem]:
+    if obj["kind"] == resource.kind:
+        return []
+    return [Problem("kind", f"Invalid value: {shown(obj['kind'])}: must be {resource.kind}")]
 
 
 def _must_be_readable(resource: Resource, found: list[Problem]) -> None:
@@ -182,7 +219,7 @@ def _made_worse(schema: Schema, found: list[Problem], new: Json, old: Json | Non
 def _refuse(resource: Resource, obj: Json, problems: list[Problem]) -> None:
     if problems:
         name = obj["metadata"].get("name") or obj["metadata"].get("generateName") or ""
-        raise errors.invalid(resource.kind, resource.group, name, list(dict.fromkeys(problems)))
+        raise errors.invalid(obj["kind"], resource.group, name, list(dict.fromkeys(problems)))
 
 
 def _changed_finalizers(new: Json, old: Json) -> list[Problem]:

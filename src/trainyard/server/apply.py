@@ -153,6 +153,11 @@ def _idle(value: Any, there: Any) -> bool:
 _APPLIED_META = ("labels", "annotations", "ownerReferences", "finalizers")
 
 
+def must_be_typed(resource: Resource, config: Json) -> None:
+    """Raises Refused 500, as the real server, for what does not fit the schema."""
+    _typed(resource, config, types.shape_of(resource))
+
+
 def _typed(resource: Resource, config: Json, shape: types.Shape) -> Fields:
     if (config.get("metadata") or {}).get("managedFields"):
         raise errors.bad_request("metadata.managedFields must be nil")

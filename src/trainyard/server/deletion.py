@@ -15,11 +15,12 @@ from typing import Any
 
 from trainyard.objects import Json, Key, Problem, decode, format_time, parse_time
 from trainyard.schema.checks import shown
-from trainyard.server import errors, lists
+from trainyard.server import decoding, errors, lists
 from trainyard.server.paths import Target
 from trainyard.server.requests import Request, Response, body_of, dry_run, reply
 from trainyard.server.resources import Resource
 from trainyard.server.site import Site
+from trainyard.server.types import STRING, Shape
 from trainyard.server.writes import CLEANUP, DEFINITIONS, NAMESPACES, Writes, held
 
 FINALIZERS = {"Orphan": "orphan", "Foreground": "foregroundDeletion"}
@@ -169,17 +170,31 @@ def _must_be_meant(resource: Resource, old: Json, options: Options) -> None:
         raise errors.conflict(resource.kind, resource.group, meta["name"], errors.printable(why))
 
 
+_STRINGS, _BOOLEAN = Shape("list", item=STRING), Shape("boolean")
+_CONDITIONS = Shape("object", own={"uid": STRING, "resourceVersion": STRING})
+_OPTIONS = Shape(
+    "object",
+    own={
+        "apiVersion": STRING,
+        "kind": STRING,
+        "gracePeriodSeconds": Shape("integer", format="int64"),
+        "preconditions": _CONDITIONS,
+        "orphanDependents": _BOOLEAN,
+        "propagationPolicy": STRING,
+        "dryRun": _STRINGS,
+        "ignoreStoreReadErrorWithClusterBreakingPotential": _BOOLEAN,
+    },
+)
+
+
 def read_options(request: Request) -> Options:
     """DeleteOptions from the body, or from the query where the body is silent. Raises Refused 400."""
     sent: Any = body_of(request) if request.body else {}
     if not isinstance(sent, dict):
         raise errors.bad_request(f"the body of a delete must be DeleteOptions, got {shown(sent)}")
+    if why := decoding.unreadable(sent, _OPTIONS):
+        raise errors.bad_request(f"DeleteOptions: {errors.printable(why)}")
     conditions = sent.get("preconditions") or {}
-    if not isinstance(conditions, dict):
-        raise errors.bad_request("preconditions: must be an object")
-    for name in ("uid", "resourceVersion"):
-        if not isinstance(conditions.get(name), str | None):
-            raise errors.bad_request(f"preconditions.{name}: must be a string, got {shown(conditions[name])}")
     kind = sent.get("kind") or "DeleteOptions"
     if kind != "DeleteOptions":
         raise errors.bad_request(f"the body of a delete must be DeleteOptions, got kind {shown(kind)}")
@@ -205,7 +220,7 @@ def _option_problems(policy: Any, orphan: Any, dry: Any) -> list[Problem]:
     if policy and isinstance(orphan, bool):
         text = f"Invalid value: {shown(policy)}: orphanDependents and deletionPropagation cannot be both set"
         found.append(Problem("propagationPolicy", text))
-    elif policy not in ("", "Background", *FINALIZERS):
+    if policy not in ("", "Background", *FINALIZERS):
         text = f'Unsupported value: {shown(policy)}: supported values: "Foreground", "Background", "Orphan", "nil"'
         found.append(Problem("propagationPolicy", text))
     if dry and dry != ["All"]:

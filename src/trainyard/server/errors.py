@@ -48,6 +48,20 @@ class Refused(Exception):
         return encode(self.status())
 
 
+class Unreadable(Refused):
+    """400: what was sent is no object of the resource. Nothing else has been looked at yet."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(400, "BadRequest", message)
+
+
+def patch_invalid(text: str) -> Refused:
+    """What an object would be after a patch cannot be read."""
+    problem = Problem("patch", f"Invalid value: the object after the patch: {text}")
+    cause = {"reason": "FieldValueInvalid", "message": problem.text, "field": problem.path}
+    return Refused(422, "Invalid", f' "" is invalid: {problem}', {"causes": [cause]})
+
+
 def success(details: Json, code: int = 0) -> Json:
     said = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details}
     return {**said, "code": code} if code else said

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from trainyard.objects import Problem
+from trainyard.objects import Json, Problem
 from trainyard.server import admission, errors, lists, patching, strictness
 from trainyard.server.errors import Refused
 from trainyard.server.paths import Target
@@ -34,25 +34,36 @@ def first(resource: Resource, target: Target, request: Request, clock: Callable[
             raise errors.options_invalid(options_kind(request), found)
 
 
-def body(resource: Resource, target: Target, request: Request) -> None:
-    """A body that cannot be an object, or not this one, is refused whether the object is there or not."""
+def body(resource: Resource, target: Target, request: Request) -> tuple[Json, tuple[str, ...]]:
+    """What a PUT sends, and the warnings about it. What cannot be an object, or not this one, is refused whether the
+    object is there or not.
+    """
     sent = body_of(request)
-    obj = admission.read_object(resource, sent, target.namespace, target.name)
-    if not target.subresource and request.query.get("fieldValidation") == "Strict":
-        strictness.said(resource, request, sent)
-    if not (sent.get("metadata") or {}).get("name") or not obj["metadata"].get("name"):
+    admission.must_be_readable(resource, sent)
+    said = strictness.said(resource, request, sent)
+    with telling(said):
+        must_be_named(target, sent)
+        obj = admission.placed(resource, sent, target.namespace, target.name)
+    return strictness.known(resource, obj), said
+
+
+def must_be_named(target: Target, sent: Json) -> None:
+    if not (sent.get("metadata") or {}).get("name"):
         text = f"the name of the object ({target.name} based on URL) was undeterminable: name must be provided"
         raise errors.bad_request(errors.printable(text))
 
 
-def warnings(resource: Resource, request: Request, refused: Refused) -> tuple[str, ...]:
+class telling:
     """Who sent unknown fields hears of them, also when the object is refused for something else."""
-    if request.method not in ("POST", "PUT") or refused.code in (400, 405, 406, 415):
-        return ()
-    try:
-        return strictness.said(resource, request, body_of(request))
-    except Refused:
-        return ()
+
+    def __init__(self, warnings: tuple[str, ...]) -> None:
+        self._warnings = warnings
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, Refused):
+            error.warnings = error.warnings or self._warnings
 
 
 def _validation_problems(request: Request) -> list[Problem]:

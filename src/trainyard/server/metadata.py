@@ -121,7 +121,9 @@ def problems(meta: Json, name_rule: str, *, custom: bool = False) -> list[Proble
     found: list[Problem] = []
     if (prefix := meta.get("generateName")) and (bad := name_problem(prefix.rstrip("-"), name_rule)):
         found.append(Problem("metadata.generateName", bad.text.replace(shown(prefix.rstrip("-")), shown(prefix), 1)))
-    if bad := name_problem(meta.get("name", ""), name_rule):
+    if not meta.get("name"):
+        found.append(Problem("metadata.name", "Required value: name or generateName is required"))
+    elif bad := name_problem(meta["name"], name_rule):
         found.append(bad)
     if labels := meta.get("labels"):
         found += label_problems(labels, "metadata.labels")

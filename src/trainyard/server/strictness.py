@@ -15,6 +15,7 @@ from typing import Any
 from trainyard.objects import Json, Problem, decode, encode
 from trainyard.schema import DEPTH
 from trainyard.server import errors, types
+from trainyard.server.decoding import without_nulls
 from trainyard.server.requests import JSON, Request
 from trainyard.server.resources import Resource
 from trainyard.server.types import ANY, Shape
@@ -54,15 +55,10 @@ def said(resource: Resource, request: Request, sent: Any, old: Json | None = Non
     if way == "Strict" and found:
         listed = f"strict decoding error: {', '.join(found)}"
         if request.method == "PATCH":
-            problem = Problem("patch", f"Invalid value: the object after the patch: {listed}")
-            raise errors.Refused(422, "Invalid", f' "" is invalid: {problem}', {"causes": [_cause(problem)]})
+            raise errors.patch_invalid(listed)
         kind = resource.kind
-        raise errors.bad_request(f'{kind} in version "{resource.version}" cannot be handled as a {kind}: {listed}')
+        raise errors.Unreadable(f'{kind} in version "{resource.version}" cannot be handled as a {kind}: {listed}')
     return tuple(found)
-
-
-def _cause(problem: Problem) -> Json:
-    return {"reason": "FieldValueInvalid", "message": problem.text, "field": problem.path}
 
 
 def _found(resource: Resource, request: Request, sent: Json, old: Json | None) -> list[str]:
@@ -112,10 +108,13 @@ def _walk(value: Any, shape: Shape, path: str, level: int = 0) -> Iterator[str]:
 
 
 def known(resource: Resource, obj: Json) -> Json:
-    """The object without the fields that its built-in type does not have. (Custom ones are pruned by their schema.)"""
+    """The object without nulls, and without the fields that its built-in type does not have. (Custom ones are pruned
+    by their schema.)
+    """
     if resource.custom or resource.write:  # what is stored in other words is not of this type any more
         return obj
-    return dict(_kept(obj, types.shape_of(resource)))
+    shape = types.shape_of(resource)
+    return dict(without_nulls(_kept(obj, shape), shape))
 
 
 def _kept(value: Any, shape: Shape) -> Any:

@@ -31,7 +31,6 @@ from trainyard.server import (
 )
 from trainyard.server import subresources as below
 from trainyard.server.definitions import Definitions
-from trainyard.server.errors import Refused
 from trainyard.server.log import Log
 from trainyard.server.paths import Target, parse
 from trainyard.server.rbac import Asked
@@ -44,7 +43,7 @@ from trainyard.server.users import User
 from trainyard.server.writes import NAMESPACES, Writes
 
 EVENT_SECONDS = 3600.0
-NO_PAGE = Response(b"404 page not found\n", 404, "text/plain")
+NO_PAGE = Response(b"404 page not found\n", 404, "text/plain", {"Content-Type": "text/plain; charset=utf-8"})
 _TRIES = 8  # names to try for a generateName
 
 
@@ -92,6 +91,8 @@ class Verbs:
         if target.name in (".", ".."):
             raise errors.bad_request(f"Name parameter invalid: \"{target.name}\": may not be '{target.name}'")
         verb = _verb(request, target)
+        if verb in ("update", "patch") and not target.name:
+            raise errors.bad_request("name must be provided") if resource.custom else errors.method_not_allowed()
         named = f"{target.plural}/{target.subresource}" if target.subresource else target.plural
         self.counts[verb, named] += 1
         return self._perform(verb, resource, target, request)
@@ -116,13 +117,13 @@ class Verbs:
         missing = target.subresource == "status" and not resource.status
         if resource.custom and target.name and (missing or target.subresource not in ("", "status")):
             raise errors.not_found(resource.plural, resource.group, target.name)
+        if missing:
+            raise errors.no_such_path()
         judged.first(resource, target, request, self._now)
         if target.subresource and target.subresource != "status":
             return below.answer(
                 below.Seat(self.writes, self.tokens, self.site(request.user)), resource, target, request
             )
-        if missing:
-            raise errors.no_such_path()
         if verb == "get":
             return self._get(resource, target, request)
         if verb in ("list", "watch"):
@@ -132,16 +133,10 @@ class Verbs:
             raise errors.method_not_allowed()
         if verb == "deletecollection" and resource.place == NAMESPACES:
             raise errors.method_not_allowed()
-        if verb in ("create", "update", "patch"):
-            try:
-                return (
-                    self._create(resource, target, request)
-                    if verb == "create"
-                    else self._update(resource, target, request, verb)
-                )
-            except Refused as refused:
-                refused.warnings = judged.warnings(resource, request, refused)
-                raise
+        if verb == "create":
+            return self._create(resource, target, request)
+        if verb in ("update", "patch"):
+            return self._update(resource, target, request, verb)
         if target.subresource:
             raise errors.method_not_allowed()
         if verb == "delete":
@@ -156,31 +151,26 @@ class Verbs:
         return Response(form.one(record.body))
 
     def _create(self, resource: Resource, target: Target, request: Request) -> Answer:
-        if target.name:
+        if target.name and not resource.custom:
             raise errors.method_not_allowed()
         sent = body_of(request)
-        obj = admission.read_object(resource, sent, target.namespace, "")
+        admission.must_be_readable(resource, sent)
         warnings = strictness.said(resource, request, sent)
-        obj = strictness.known(resource, obj)
-        self.writes.must_accept(target.namespace, resource, obj["metadata"].get("name") or "")
-        meta = obj["metadata"]
-        prefix = meta.get("generateName") or ""
-        if not meta.get("name") and not prefix:
-            text = "name or generateName is required"
-            raise errors.invalid(
-                resource.kind, resource.group, "", [Problem("metadata.name", f"Required value: {text}")]
-            )
-        if not meta.get("name"):
-            meta["name"] = self._free_name(resource, target.namespace, prefix)
-        form = lists.form(resource, request, self._now)
-        site, versioned = self.site(request.user), bool(meta.get("resourceVersion"))
-        new = admission.create(resource, obj, site, self._checks)
-        if versioned:
-            raise errors.Refused(500, "", "resourceVersion should not be set on objects to be created")
-        if self._log.get(resource.place, Key(target.namespace, meta["name"])) is not None:
-            raise errors.already_exists(resource.plural, resource.group, meta["name"])
-        body = self.writes.put(resource, new, None, dry=dry_run(request))
-        return Response(form.one(body), 201, warnings=(*warnings, *site.warnings))
+        with judged.telling(warnings):
+            obj = strictness.known(resource, admission.placed(resource, sent, target.namespace, ""))
+            self.writes.must_accept(target.namespace, resource, obj["metadata"].get("name") or "")
+            meta = obj["metadata"]
+            if not meta.get("name") and (prefix := meta.get("generateName")):
+                meta["name"] = self._free_name(resource, target.namespace, prefix)
+            form = lists.form(resource, request, self._now)
+            site, versioned = self.site(request.user), bool(meta.get("resourceVersion"))
+            new = admission.create(resource, obj, site, self._checks)
+            if versioned:
+                raise errors.Refused(500, "", "resourceVersion should not be set on objects to be created")
+            if self._log.get(resource.place, Key(target.namespace, meta["name"])) is not None:
+                raise errors.already_exists(resource.plural, resource.group, meta["name"])
+            body = self.writes.put(resource, new, None, dry=dry_run(request))
+            return Response(form.one(body), 201, warnings=(*warnings, *site.warnings))
 
     def _free_name(self, resource: Resource, namespace: str, prefix: str) -> str:
         """A name for generateName, tried a few times."""
@@ -193,7 +183,9 @@ class Verbs:
     def _apply(self, resource: Resource, target: Target, request: Request) -> Answer:
         """An apply of what is not there makes it."""
         site = self.site(request.user)
-        obj = admission.read_object(resource, patching.config(resource, request), target.namespace, target.name)
+        config = patching.config(resource, request)
+        apply.must_be_typed(resource, config)
+        obj = admission.read_object(resource, config, target.namespace, target.name)
         self.writes.must_accept(target.namespace, resource, obj["metadata"].get("name") or "")
         form = lists.form(resource, request, self._now)
         owned = apply.first(resource, obj, patching.who(request, "", site.stamp))
@@ -203,26 +195,48 @@ class Verbs:
         return Response(form.one(self.writes.put(resource, new, None, dry=dry_run(request))), 201)
 
     def _update(self, resource: Resource, target: Target, request: Request, verb: str) -> Answer:
-        if verb == "update":
-            judged.body(resource, target, request)
-        key = Key(target.namespace, target.name)
-        record = self._log.get(resource.place, key)
-        if record is None:
-            if patching.applies(request, target.subresource):
+        obj, warnings = judged.body(resource, target, request) if verb == "update" else (None, ())
+        with judged.telling(warnings):
+            record = self._log.get(resource.place, Key(target.namespace, target.name))
+            if record is None and patching.applies(request, target.subresource):
                 return self._apply(resource, target, request)
-            raise errors.not_found(resource.plural, resource.group, target.name)
-        form = lists.form(resource, request, self._now)
+            if record is None:
+                raise errors.not_found(resource.plural, resource.group, target.name)
         old: Json = decode(record.body)
+        writer = patching.who(request, target.subresource, format_time(self._now()))
+        if obj is None:
+            obj, warnings = self._patched(resource, target, request, record.body, writer)
+        with judged.telling(warnings):
+            return self._over(resource, target, request, (old, obj), (writer, warnings))
+
+    def _patched(
+        self, resource: Resource, target: Target, request: Request, stored: bytes, writer: apply.Who
+    ) -> tuple[Json, tuple[str, ...]]:
+        """What the stored object becomes, and the warnings about it."""
+        sent = patching.patched(resource, stored, request, writer)
+        try:
+            admission.must_be_readable(resource, sent)
+        except errors.Unreadable as why:
+            raise errors.patch_invalid(why.message) from None
+        warnings = strictness.said(resource, request, sent, decode(stored))
+        with judged.telling(warnings):
+            obj = admission.placed(resource, sent, target.namespace, target.name)
+            judged.must_be_named(target, sent)
+        return strictness.known(resource, obj), warnings
+
+    def _over(
+        self,
+        resource: Resource,
+        target: Target,
+        request: Request,
+        objects: tuple[Json, Json],
+        told: tuple[apply.Who, tuple[str, ...]],
+    ) -> Answer:
+        """The second of (old, new) is written over the first."""
+        (old, obj), (writer, warnings) = objects, told
+        form = lists.form(resource, request, self._now)
         site = self.site(request.user)
-        writer = patching.who(request, target.subresource, site.stamp)
-        sent = body_of(request) if verb == "update" else patching.patched(resource, record.body, request, writer)
-        obj = admission.read_object(resource, sent, target.namespace, target.name)
-        if not (sent.get("metadata") or {}).get("name"):
-            text = f"the name of the object ({target.name} based on URL) was undeterminable: name must be provided"
-            raise errors.bad_request(errors.printable(text))
-        warnings = strictness.said(resource, request, sent, old)
-        obj = strictness.known(resource, obj)
-        self._must_be_current(resource, obj["metadata"], old, verb)
+        self._must_be_current(resource, obj["metadata"], old, "patch" if request.method == "PATCH" else "update")
         if target.subresource:
             new = admission.update_status(resource, obj, old)
         else:
@@ -292,6 +306,6 @@ def _verb(request: Request, target: Target) -> str:
     if request.method == "DELETE":
         return "delete" if target.name else "deletecollection"
     verb = {"POST": "create", "PUT": "update", "PATCH": "patch"}.get(request.method)
-    if verb is None or (verb in ("update", "patch") and not target.name):
+    if verb is None:
         raise errors.method_not_allowed()
     return verb

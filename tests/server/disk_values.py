@@ -14,7 +14,7 @@ from pathlib import Path
 
 from trainyard.objects import Key
 from trainyard.server import DiskLog, Server
-from trainyard.server.log import Record
+from trainyard.server.store import Record
 
 STEPS = ("begin", "insert", "commit", "committed", "answer")
 TIMES = (1, 2, 5, 9)

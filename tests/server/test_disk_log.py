@@ -23,7 +23,8 @@ from hypothesis import strategies as st
 from trainyard.objects import Key
 from trainyard.server import DiskError, DiskLog, Log, NotWritten, Server
 from trainyard.server.disk import FORMAT, NAME
-from trainyard.server.log import Compacted, Entry, Record
+from trainyard.server.log import Compacted, Entry
+from trainyard.server.store import Record
 
 STEPS = st.lists(
     st.tuples(st.sampled_from(["put", "put", "delete", "compact", "reopen"]), st.sampled_from(KEYS)), max_size=30

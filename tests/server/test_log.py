@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainyard.objects import Key
-from trainyard.server.log import Ahead, Compacted, Entry, Log, Record, Stale
+from trainyard.server.log import Ahead, Compacted, Entry, Log, Stale
+from trainyard.server.store import Record
 
 KEYS = [Key("a", "x"), Key("a", "y"), Key("b", "x")]
 STEPS = st.lists(

@@ -49,6 +49,16 @@ def selector(text: str) -> Selects:
     return lambda labels: all(term(labels) for term in terms)
 
 
+def demanded(text: str) -> tuple[str, str] | None:
+    """A label with the value that a selector demands of everything, when there is one."""
+    at, text = 0, text.strip()
+    while at < len(text) and (found := _TERM.match(text, at)):
+        if found["left"] and found["eq"] != "!=":
+            return found["left"], found["right"]
+        at = found.end()
+    return None
+
+
 def _term(found: re.Match[str]) -> Selects:
     if key := found["key"]:
         values = {value.strip() for value in found["set"].split(",")}

@@ -37,7 +37,8 @@ from pathlib import Path
 from typing import Any
 
 from trainyard.objects import Key, decode, encode
-from trainyard.server.log import KEEP, KEEP_BYTES, Entry, Log, NotWritten, Record
+from trainyard.server.log import KEEP, KEEP_BYTES, Entry, Log, NotWritten
+from trainyard.server.store import Record
 
 log = logging.getLogger("trainyard.server")
 
@@ -266,11 +267,9 @@ class DiskLog(Log):
         if _checksum(row[:-1]) != checksum:
             raise ValueError(f"entry {revision} is not what was written")
         key = Key(namespace, name)
-        objects = self._stores.setdefault(store, {})
-        before = objects.pop(key, None)
+        before = self.get(store, key)
         now = None if body is None else Record(revision, body, decode(labels), decode(fields))
-        if now is not None:
-            objects[key] = now
+        self._put(store, key, now)
         if revision > self.floor:
             if revision != self.revision + 1:
                 raise ValueError(f"entry {self.revision + 1} is missing")

@@ -17,11 +17,12 @@ from typing import Any, NamedTuple
 
 from trainyard.objects import Json, Key, decode, encode
 from trainyard.server import errors, listing, tables
-from trainyard.server.log import Ahead, Compacted, Log, Record
+from trainyard.server.log import Ahead, Compacted, Log
 from trainyard.server.paths import Target
 from trainyard.server.requests import Request, Response, Watch
 from trainyard.server.resources import Resource
 from trainyard.server.selection import Selection, select
+from trainyard.server.store import Record
 
 Clock = Callable[[], float]
 
@@ -147,7 +148,8 @@ def selection(resource: Resource, target: Target, request: Request) -> Selection
 
 def chosen(log: Log, resource: Resource, target: Target, request: Request) -> list[tuple[Key, Record]]:
     """Everything that is selected, now."""
-    return list(selection(resource, target, request).among(log.view(resource.place)))
+    wanted = selection(resource, target, request)
+    return list(wanted.among(log.view(resource.place, label=wanted.label)))
 
 
 NEWEST = -1  # the revision of a token that gives up the snapshot
@@ -165,7 +167,7 @@ def list_(log: Log, resource: Resource, target: Target, request: Request, clock:
     listing.must_be_right(request)
     page = _page(log, request)
     try:
-        view = log.view(resource.place, max(page.revision, 0))
+        view = log.view(resource.place, max(page.revision, 0), wanted.label)
     except Compacted:
         raise (_lost(page.start) if page.start else errors.expired(TOO_OLD)) from None
     except Ahead:
@@ -236,7 +238,7 @@ def watch(log: Log, resource: Resource, target: Target, request: Request, clock:
     send, end = listing.initial(request)
     initial: tuple[bytes, ...] = ()
     if send:
-        found = [record.body for _, record in wanted.among(log.view(resource.place))]
+        found = [record.body for _, record in wanted.among(log.view(resource.place, label=wanted.label))]
         initial = tuple(
             b'{"type":"ADDED","object":' + (shown.more(body) if shown.more and at else shown.one(body)) + b"}\n"
             for at, body in enumerate(found)

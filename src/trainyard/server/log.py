@@ -20,12 +20,11 @@ Assumption: one thread. An append is not interrupted; a follower must not append
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from trainyard.objects import Key
+from trainyard.server.store import Label, Record, Store, View
 
 KEEP = 10_000
 KEEP_BYTES = 256 * 1024 * 1024
@@ -47,16 +46,6 @@ class Ahead(Exception):
     """That number has not been given to any write yet."""
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
-    """An object as it is stored. `labels` and `fields` are what selectors ask for, read once, when it was written."""
-
-    revision: int
-    body: bytes
-    labels: Mapping[str, str]
-    fields: Mapping[str, str]
-
-
 @dataclass(slots=True)
 class Entry:
     """One write. `now` is None for a deletion; `last` is then the object as it went, carrying the entry's number."""
@@ -72,20 +61,6 @@ class Entry:
 
 Entries = list[Entry]
 Objects = list[tuple[Key, Record]]
-Keys = list[Key]
-
-
-class View(NamedTuple):
-    """A store, to be read before anything else is written: its keys in order, and what they stand for."""
-
-    keys: Keys
-    records: Mapping[Key, Record]
-
-    def within(self, namespace: str, start: Key | None = None) -> Keys:
-        """The keys of that namespace ("": of all), those before `start` left out."""
-        least = Key(namespace, "")
-        first = bisect_left(self.keys, max(start, least) if start else least)
-        return self.keys[first : bisect_left(self.keys, Key(f"{namespace}\0", "")) if namespace else None]
 
 
 class Log:
@@ -93,8 +68,7 @@ class Log:
 
     def __init__(self, keep: int = KEEP, keep_bytes: int = KEEP_BYTES) -> None:
         self._entries: Entries = []
-        self._stores: dict[str, dict[Key, Record]] = {}
-        self._sorted: dict[str, Keys] = {}
+        self._stores: dict[str, Store] = {}
         self._most, self._most_bytes = keep, keep_bytes
         self._bytes = 0  # of the bodies in the entries
         self._followers: list[Callable[[Entry], None]] = []
@@ -120,32 +94,23 @@ class Log:
         """Calls `follower` with every object that is there, as if it had just been made, then with every entry, at once
         or when it is settled. What is taken back is told to whoever hears at once: as an entry with `now` and `before`
         exchanged."""
-        for store, objects in self._stores.items():
-            for key, record in objects.items():
-                follower(Entry(record.revision, store, key, record, None))
+        for name, store in self._stores.items():
+            for key, record in store.records.items():
+                follower(Entry(record.revision, name, key, record, None))
         (self._listeners if settled else self._followers).append(follower)
 
     def get(self, store: str, key: Key) -> Record | None:
-        return self._stores.get(store, {}).get(key)
+        return self._stores[store].records.get(key) if store in self._stores else None
 
     def append(self, store: str, key: Key, record: Record | None, expect: int, last: bytes = b"") -> Entry:
         """Writes `record` (None deletes) over revision `expect` (0: there must be nothing). It gets the next number."""
-        objects = self._stores.setdefault(store, {})
-        before = objects.get(key)
+        before = self.get(store, key)
         if (before.revision if before else 0) != expect:
             raise Stale(f"{store} {key} is not at revision {expect}")
         entry = Entry(self.revision + 1, store, key, record, before, last)
         if record is not None and record.revision != entry.revision:
             raise Stale(f"the record says {record.revision}, the log is at {self.revision}")
-        if record is None:
-            objects.pop(key, None)
-        else:
-            objects[key] = record
-        if (record is None) is not (before is None) and (keys := self._sorted.get(store)) is not None:
-            if record is None:
-                del keys[bisect_left(keys, key)]
-            else:
-                insort(keys, key)
+        self._put(store, key, record)
         self._entries.append(entry)
         for follower in self._followers:
             follower(entry)
@@ -167,16 +132,16 @@ class Log:
         keys, records = self.view(store, revision)
         return [(key, records[key]) for key in keys]
 
-    def view(self, store: str, revision: int = 0) -> View:
-        """The same, not copied: whoever wants few of many reads no more than those."""
-        objects, keys = self._stores.get(store, {}), self._keys(store)
+    def view(self, store: str, revision: int = 0, label: Label | None = None) -> View:
+        """The same, not copied. With a label those without it may be left out: who wants few of many reads only few."""
+        there = self._stores.get(store) or Store()
         changed: dict[Key, Record | None] = {}
         for entry in self._entries[self._past(revision) :] if revision else ():
             if entry.store == store:
                 changed.setdefault(entry.key, entry.before)
         if not changed:
-            return View(keys, objects)
-        then = {key: record for key, record in {**objects, **changed}.items() if record is not None}
+            return there.labelled(label) if label else there.view()
+        then = {key: record for key, record in {**there.records, **changed}.items() if record is not None}
         return View(sorted(then), then)
 
     def compact(self, floor: int) -> None:
@@ -194,12 +159,7 @@ class Log:
 
     def _take_back(self, entry: Entry) -> None:
         """The last entry was not written after all."""
-        objects = self._stores[entry.store]
-        if entry.before is None:
-            objects.pop(entry.key, None)
-        else:
-            objects[entry.key] = entry.before
-        self._sorted.pop(entry.store, None)
+        self._put(entry.store, entry.key, entry.before)
         self._bytes -= _weight(self._entries.pop())
 
     def _past(self, revision: int) -> int:
@@ -209,10 +169,10 @@ class Log:
             raise Ahead(f"revision {revision} is newer than {self.revision}")
         return revision - self.floor
 
-    def _keys(self, store: str) -> Keys:
-        if store not in self._sorted:
-            self._sorted[store] = sorted(self._stores.get(store, ()))
-        return self._sorted[store]
+    def _put(self, store: str, key: Key, record: Record | None) -> None:
+        if store not in self._stores:
+            self._stores[store] = Store()
+        self._stores[store].put(key, record)
 
 
 def _weight(entry: Entry) -> int:

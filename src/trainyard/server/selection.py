@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from trainyard.objects import Key
-from trainyard.objects.labels import Selects, selector
+from trainyard.objects.labels import Selects, demanded, selector
 from trainyard.server import errors
-from trainyard.server.log import Record, View
 from trainyard.server.resources import Resource
+from trainyard.server.store import Label, Record, View
 
 _FIELD = re.compile(r"\s*([A-Za-z0-9_.\-/\[\]]+?)\s*(==|=|!=)\s*((?:[^,\\]|\\.)*)(?:,|\Z)")
 
@@ -24,6 +24,8 @@ class Selection:
     namespace: str = ""
     labels: Selects | None = None
     fields: tuple[FieldTest, ...] = ()
+    label: Label | None = None
+    """One that everything which is wanted has."""
 
     @property
     def everything(self) -> bool:
@@ -54,7 +56,7 @@ def select(resource: Resource, namespace: str, labels: str, fields: str, name: s
     tests = _field_tests(resource, fields)
     if name:
         tests.append(_test(resource, "metadata.name", name, equal=True))
-    return Selection(namespace, chosen, tuple(tests))
+    return Selection(namespace, chosen, tuple(tests), demanded(labels))
 
 
 def _field_tests(resource: Resource, text: str) -> list[FieldTest]:

@@ -10,9 +10,10 @@ from collections.abc import Iterator
 
 from trainyard.objects import Json, Key, decode, encode, labels_of
 from trainyard.server import errors
-from trainyard.server.log import Log, Record
+from trainyard.server.log import Log
 from trainyard.server.resources import Registry, Resource
 from trainyard.server.same import same
+from trainyard.server.store import Record
 
 NAMESPACES = "namespaces"
 DEFINITIONS = "customresourcedefinitions.apiextensions.k8s.io"

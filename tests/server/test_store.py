@@ -1,0 +1,49 @@
+"""The objects of a resource against a dict that is searched from end to end."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trainyard.objects import Key
+from trainyard.objects.labels import demanded, selector
+from trainyard.server.store import NAMES, Record, Store
+
+KEYS = [Key("a", "x"), Key("a", "y"), Key("b", "x")]
+VALUES = ["", "1", "2"]
+WRITES = st.lists(
+    st.tuples(st.sampled_from(KEYS), st.none() | st.dictionaries(st.sampled_from("pq"), st.sampled_from(VALUES))),
+    max_size=30,
+)
+
+
+@given(WRITES, st.sampled_from(["first", "always", "last"]))
+def test_what_has_a_label_is_found_whenever_that_was_asked_for_first(
+    writes: list[tuple[Key, dict[str, str] | None]], asked: str
+) -> None:
+    store = Store()
+    if asked == "first":
+        store.labelled(("p", "1"))
+    for number, (key, labels) in enumerate(writes):
+        store.put(key, None if labels is None else Record(number, b"", labels, {}))
+        for name in "pq" if asked == "always" or number == len(writes) - 1 else "":
+            for value in VALUES:
+                having = sorted(key for key, one in store.records.items() if one.labels.get(name) == value)
+                assert store.labelled((name, value)).keys == having
+        assert store.view().keys == sorted(store.records)
+
+
+def test_a_label_that_others_have_pushed_out_is_found_all_the_same() -> None:
+    store = Store()
+    for name in ["p", *map(str, range(NAMES)), "p"]:
+        store.put(KEYS[0], Record(1, b"", {name: "v"}, {}))
+        assert store.labelled((name, "v")).keys == [KEYS[0]]
+
+
+@given(st.lists(st.sampled_from(["p=1", "p==2", "q=", "p!=1", "q in (1)", "p", "!q"]), max_size=3), st.booleans())
+def test_what_a_selector_demands_is_had_by_everything_it_selects(terms: list[str], spaced: bool) -> None:
+    text = (" , " if spaced else ",").join(terms)
+    label, wanted = demanded(text), selector(text)
+    assert (label is None) is not any("=" in term and "!" not in term for term in terms)
+    for labels in ({}, *({"p": p, "q": q} for p in VALUES for q in VALUES), *({"p": p} for p in VALUES)):
+        assert not (label and wanted(labels)) or labels.get(label[0]) == label[1], (text, labels)

@@ -1,14 +1,19 @@
-"""What a local cluster installs without looking for unknown fields has none."""
+"""What a local cluster vouches for is right: our own definitions, asked as those of a stranger are."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from trainyard import kinds
 from trainyard.app.local import CRD
 from trainyard.client import Api
 from trainyard.client.request import create
-from trainyard.server import Server
+from trainyard.core import Kind
+from trainyard.objects import Json, encode
+from trainyard.server import Server, vouch
+from trainyard.server.examining import check, remembered
 
 
 async def test_our_definitions_have_no_field_that_the_server_does_not_know() -> None:
@@ -21,3 +26,26 @@ async def test_our_definitions_have_no_field_that_the_server_does_not_know() -> 
     finally:
         await api.close()
         await server.stop()
+
+
+def definition_of(kind: Kind) -> tuple[Json, Json]:
+    """The definition as it is when it is examined, and its schema."""
+    made = kinds.crd(kind)
+    made["spec"]["conversion"] = {"strategy": "None"}
+    return made, made["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+
+
+@pytest.mark.parametrize("kind", kinds.ALL, ids=lambda kind: f"{kind.gvk.plural}.{kind.gvk.group}")
+def test_our_schemas_and_their_rules_are_right(kind: Kind) -> None:
+    _, schema = definition_of(kind)
+    assert remembered(encode(schema), "schema", True) == ()
+    schema["properties"]["spec"]["type"] = "no type"
+    assert remembered(encode(schema), "schema", True) != ()
+
+
+def test_what_nobody_vouches_for_is_examined() -> None:
+    definition, schema = definition_of(kinds.TFJOB)
+    schema["properties"]["spec"]["type"] = "no type either"
+    assert [problem.path for problem in check(definition, None)]
+    vouch(definition)
+    assert check(definition, None) == []

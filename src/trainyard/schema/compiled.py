@@ -19,13 +19,15 @@ from trainyard.schema.shaping import EMBEDDED, PRESERVE, RESOURCE_FIELDS, Shape,
 class Schema:
     """A structural schema of a whole object: apiVersion, kind and metadata are always known.
 
-    `empties`: `default` also takes away nulls in maps, where none may be. Raises ValueError when the schema is wrong.
+    `empties`: `default` also takes away nulls in maps, where none may be. Raises ValueError when the schema is wrong,
+    unless it is known to be right (`examined`).
     """
 
-    def __init__(self, schema: Json, empties: bool = False) -> None:
+    def __init__(self, schema: Json, empties: bool = False, examined: bool = False) -> None:
         self._schema, self._empties = schema, empties
         try:
-            examine(schema)
+            if not examined:
+                examine(schema)
         except (AttributeError, TypeError) as error:  # `properties: 5` and the like, in a schema that anybody posted
             raise ValueError(f"the schema is malformed: {error}") from None
 

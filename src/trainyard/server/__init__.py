@@ -13,7 +13,8 @@ Rules for this room:
 
 from trainyard.server.certificates import Authority
 from trainyard.server.disk import DiskError, DiskLog
+from trainyard.server.examining import vouch
 from trainyard.server.log import Log, NotWritten
 from trainyard.server.server import Server
 
-__all__ = ["Authority", "DiskError", "DiskLog", "Log", "NotWritten", "Server"]
+__all__ = ["Authority", "DiskError", "DiskLog", "Log", "NotWritten", "Server", "vouch"]

@@ -103,7 +103,7 @@ def _steps(path: str) -> tuple[str, ...]:
 
 @lru_cache(maxsize=64)
 def _compiled(schema: bytes) -> Schema:
-    return Schema(decode(schema), empties=True)
+    return Schema(decode(schema), empties=True, examined=True)  # or it would not be stored
 
 
 @lru_cache(maxsize=64)

@@ -6,6 +6,8 @@ from pathlib import Path
 
 from kubectl_stories import STORIES, Line
 
+from trainyard.server.absent import INSTEAD
+
 PAGE = Path(__file__).parents[2] / "docs" / "kubectl.md"
 
 TEXT = """\
@@ -67,18 +69,34 @@ real cluster this reaches no pods of a `trainyard node`: their addresses are kno
 | `attach -i`, `run -it` | containers have no standard input to attach to here ... | `kubectl exec -it POD -- COMMAND` |
 | `debug` | containers cannot be added to a running pod here ... | `kubectl exec -it POD -- COMMAND` |
 | `top` | Metrics API not available (kubectl's own words) | `top`, `ps` on this machine: pods are its processes |
-| `autoscale`, `create cronjob`, `create quota` | kubectl's own words | nobody here would act on them |
+| `autoscale` | kubectl's own words | nobody here measures load: `kubectl scale` |
+| `rollout history`, `rollout undo` | no history is found | `kubectl apply` the manifest of before |
+
+`kubectl drain` evicts through the API, and stops for nobody: there are no disruption budgets. A pod that no controller
+makes again needs `--force`, as everywhere. After `kubectl uncordon` the node takes pods again.
+
+These types are not there. `get` says `the server doesn't have a resource type`, `apply` says `no matches for kind`, and
+what is made by words (`create cronjob`) says what to do instead:
+
+| | instead |
+|---|---|
+{types}
 
 """
 
 
 def page() -> str:
     """The whole text."""
-    parts = [TEXT + "## Line by line\n"]
+    parts = [TEXT.replace("{types}", _types()) + "## Line by line\n"]
     for name, lines in STORIES.items():
         rows = [_row(line) for line in lines if not line.quiet]
         parts.append("\n".join([f"\n### {name}\n", "| kubectl | ends with | |", "|---|---|---|", *rows]) + "\n")
     return "".join(parts)
+
+
+def _types() -> str:
+    names = {(group, plural): f"{plural}.{group}" if group else plural for group, plural in INSTEAD}
+    return "\n".join(f"| `{names[which]}` | {words} |" for which, words in INSTEAD.items())
 
 
 def _row(line: Line) -> str:

@@ -12,10 +12,12 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
+import re
 import shutil
 import subprocess
 import tempfile
 import threading
+import time
 from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -33,8 +35,9 @@ from trainyard.testing.control_plane import ControlPlane
 
 MANIFESTS = Path(__file__).with_name("manifests")
 STAND_INS = Path(__file__).parents[1] / "stories" / "stand_ins" / "images.yaml"
-START_SECONDS = 60.0
-KUBECTL_SECONDS = 60.0
+START_SECONDS = 120.0
+KUBECTL_SECONDS = 120.0
+UNTIL_SECONDS, PAUSE = 60.0, 0.1
 _numbers = itertools.count(1)
 
 
@@ -89,6 +92,14 @@ class Person:
         assert ran.code == 0, f"kubectl {' '.join(words)} ended with {ran.code}: {ran.said}"
         return ran.out
 
+    def until(self, *words: str, says: str) -> Ran:
+        """Typed again and again until it says that."""
+        end = time.monotonic() + UNTIL_SECONDS
+        while not re.search(says, (ran := self.run(*words)).said):
+            assert time.monotonic() < end, f"kubectl {' '.join(words)} never says {says!r}, only {ran.said}"
+            time.sleep(PAUSE)
+        return ran
+
     def refused(self, *words: str, **env: str) -> str:
         """What a command complains of that must fail."""
         ran = self.run(*words, **env)
@@ -138,8 +149,8 @@ class Yard:
         home.mkdir(exist_ok=True)
         one = Person(self.program, self.config, home, f"kubectl-{next(_numbers)}", self.node)
         one("create", "namespace", one.namespace)
-        one("wait", "--for=create", "serviceaccount/default", "--timeout=30s")
-        one("wait", "--for=create", "configmap/kube-root-ca.crt", "--timeout=30s")
+        one("wait", "--for=create", "serviceaccount/default", "--timeout=60s")
+        one("wait", "--for=create", "configmap/kube-root-ca.crt", "--timeout=60s")
         try:
             yield one
         finally:

@@ -24,6 +24,7 @@ _PATTERNS = (
     (r"[WE]\d{4} \d\d:\d\d:\d\d\.\d+ +\d+ ", ""),  # what kubectl itself logs
     (r"(Runtime Id: +)\w+", r"\1<id>"),
     (r"(0/1 +<age> +)\w{4}\b", r"\1<id>"),  # the column RuntimeId
+    (r"(?m)^Waiting for .*\n", ""),  # of `rollout status`: how long it takes
     (r"(?s)(DESCRIPTION:\n).*?(?=\nFIELDS:|\Z)", r"\1<our own words>"),
 )
 
@@ -36,7 +37,7 @@ def mapped(ran: Ran, person: Person) -> str:
     for pattern, word in _PATTERNS:
         text = re.sub(pattern, word, text)
     lines = [line for raw in text.splitlines() if (line := re.sub(r"[ \t]+", " ", raw).strip())]
-    if "Events:" in lines:  # two within one second may stand in either order
-        start = lines.index("Events:")
-        lines[start:] = [lines[start], *sorted(lines[start + 1 :])]
+    for start, line in enumerate(lines):
+        if line == "Events:" or line.startswith("LAST SEEN "):  # two within one second may stand in either order
+            lines[start + 1 :] = sorted(lines[start + 1 :])
     return "\n".join(lines)

@@ -12,17 +12,18 @@ import struct
 import subprocess
 import termios
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from kubectl_yards import Person
 
-PATIENCE = 30.0
+PATIENCE, AGAIN = 60.0, 0.5
 
 
 @contextmanager
-def running(person: Person, *words: str) -> Iterator[Running]:
-    process = person.start(*words)
+def running(person: Person, *words: str, **ends: Any) -> Iterator[Running]:
+    process = person.start(*words, **ends)
     assert process.stdout is not None
     try:
         yield Running(process, process.stdout.fileno())
@@ -53,10 +54,13 @@ class Running:
     def __init__(self, process: subprocess.Popen[bytes], fd: int) -> None:
         self.process, self._fd, self.seen = process, fd, ""
 
-    def until(self, pattern: str) -> str:
-        """Wait until that is said; what follows has not been seen yet."""
+    def until(self, pattern: str, meanwhile: Callable[[], None] | None = None) -> str:
+        """Wait until that is said; what follows has not been seen yet. `meanwhile` is done now and then."""
         end = time.monotonic() + PATIENCE
         while not (found := re.search(pattern, self.seen)):
+            if meanwhile is not None and not self._ready(AGAIN) and time.monotonic() < end:
+                meanwhile()
+                continue
             assert self._more(end), f"{pattern!r} is not said, only {self.seen!r}"
         self.seen = self.seen[found.end() :]
         return found[0]
@@ -69,7 +73,7 @@ class Running:
         return self.seen
 
     def _more(self, end: float) -> bool:
-        if not select.select([self._fd], [], [], max(0.0, end - time.monotonic()))[0]:
+        if not self._ready(end - time.monotonic()):
             return False
         try:
             piece = os.read(self._fd, 1 << 16)
@@ -78,12 +82,19 @@ class Running:
         self.seen += piece.decode(errors="replace")
         return bool(piece)
 
+    def _ready(self, seconds: float) -> bool:
+        return bool(select.select([self._fd], [], [], max(0.0, seconds))[0])
+
     def type(self, text: str) -> None:
         stdin = self.process.stdin
         os.write(stdin.fileno() if stdin else self._fd, text.encode())
 
     def resize(self, rows: int, columns: int) -> None:
         _size(self._fd, rows, columns)
+        self.changed()
+
+    def changed(self) -> None:
+        """What a terminal says to its program. Before kubectl listens for it, it is not heard."""
         self.process.send_signal(signal.SIGWINCH)
 
     def code(self) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 import shlex
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from kubectl_stories import STORIES, Line
@@ -16,7 +17,10 @@ pytestmark = pytest.mark.cluster
 
 def typed(line: Line, person: Person) -> Ran:
     places = {"m": MANIFESTS, "node": person.node, "ns": person.namespace, "home": person.home}
-    return person.run(*(_filled(word, places) for word in shlex.split(line.words)), stdin=line.stdin)
+    words = [_filled(word, places) for word in shlex.split(line.words)]
+    if line.patient:
+        return person.until(*words, says=line.says)
+    return person.run(*words, stdin=line.stdin)
 
 
 def _filled(word: str, places: dict[str, object]) -> str:
@@ -36,9 +40,9 @@ def compared(line: Line, ours: str, real: str) -> str:
 @pytest.mark.parametrize("story", STORIES)
 def test_both_clusters_say_the_same(story: str, embedded: Yard, real: Yard) -> None:
     wrong = []
-    with embedded.person() as here, real.person() as there:
+    with embedded.person() as here, real.person() as there, ThreadPoolExecutor(2) as both:
         for line in STORIES[story]:
-            ours, theirs = typed(line, here), typed(line, there)
+            ours, theirs = both.map(typed, (line, line), (here, there))
             why = compared(line, mapped(ours, here), mapped(theirs, there))
             if not re.search(line.says.replace("{node}", here.node), ours.said):
                 why += f"\n    not {line.says!r}: {ours.said}"

@@ -2,13 +2,35 @@
 
 from __future__ import annotations
 
+import ast
+from pathlib import Path
+
 import pytest
 from kubectl_page import PAGE, page
 from kubectl_stories import STORIES
 
 from trainyard.server import subresources
 
+OPTIONS = {
+    "get": "-o wide|-o yaml|-o json|-o name|-o jsonpath|-o custom-columns|-w|-l|--sort-by|--field-selector|--raw",
+    "explain": "--recursive",
+    "delete": "--cascade|--grace-period=0 --force|-f|-l|--all",
+    "logs": "-f|-p|-c|--since|--tail|--timestamps|-l|job/",
+    "exec": "-it",
+    "wait": "--for=condition|--for=delete|--for=jsonpath",
+    "apply": "--server-side|--prune|--dry-run",
+    "replace": "--force",
+    "rollout": "status|history|undo|pause|resume|restart",
+    "auth": "can-i|whoami",
+    "create": "cronjob|quota",
+    "set": "image|env",
+}
+"""What people use of them."""
+TOLD_AS_TESTS = ("test_kubectl_while_it_runs.py", "test_kubectl_proxy.py")
 VERBS = {
+    "events",
+    "expose",
+    "autoscale",
     "create",
     "apply",
     "get",
@@ -53,6 +75,25 @@ def test_the_page_is_that_of_the_stories(request: pytest.FixtureRequest) -> None
 def test_every_verb_is_in_a_story() -> None:
     told = {line.words.split()[0] for lines in STORIES.values() for line in lines}
     assert told >= VERBS, VERBS - told
+
+
+def test_every_option_is_in_a_story() -> None:
+    """Or in a test of what goes on while it runs, where the words of a command stand one by one."""
+    told = [f"{line.words} " for lines in STORIES.values() for line in lines]
+    told += [text for name in TOLD_AS_TESTS for text in _commands(name)]
+    for verb, options in OPTIONS.items():
+        for option in options.split("|"):
+            found = [one for one in told if one.startswith(f"{verb} ") and f" {option}" in one]
+            assert found, f"kubectl {verb} {option}: in no story"
+    assert any(one.startswith("proxy ") for one in told)
+
+
+def _commands(name: str) -> list[str]:
+    """The literal words of each call and each tuple, in one text each."""
+    tree = ast.parse(Path(__file__).with_name(name).read_text())
+    calls = [one.args for one in ast.walk(tree) if isinstance(one, ast.Call)]
+    groups = calls + [one.elts for one in ast.walk(tree) if isinstance(one, ast.Tuple)]
+    return [" ".join(str(one.value) for one in words if isinstance(one, ast.Constant)) + " " for words in groups]
 
 
 def test_what_is_not_served_is_answered_as_the_page_says() -> None:

@@ -6,12 +6,14 @@ have.
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Iterator
 
 import aiohttp
 import pytest
 from kubectl_yards import Person
-from terminals import running
+from terminals import PATIENCE, running
 
 pytestmark = pytest.mark.cluster
 
@@ -39,19 +41,21 @@ def browser(here: Person) -> Iterator[str]:
 @pytest.fixture
 def echo(here: Person) -> Person:
     here.apply("echo")
-    here("wait", "--for=condition=Ready", "pod/echo", "--timeout=30s")
+    here("wait", "--for=condition=Ready", "pod/echo", "--timeout=60s")
     return here
 
 
 async def answered(url: str) -> str:
     """The body, once somebody is there: a program needs a moment until it listens."""
+    end = time.monotonic() + PATIENCE
     async with aiohttp.ClientSession() as session:
-        for _ in range(200):
+        while True:
             async with session.get(url) as got:
                 body = await got.text()
                 if got.status != 503:
                     return body
-    raise AssertionError(f"{url}: {body}")
+            assert time.monotonic() < end, f"{url}: {body}"
+            await asyncio.sleep(0.05)
 
 
 async def test_method_path_query_body_and_headers_arrive(echo: Person, browser: str) -> None:
@@ -121,8 +125,9 @@ def test_who_may_not_reach_pods_is_refused(echo: Person) -> None:
 
 async def test_tensorboard_is_seen_through_it(here: Person, browser: str) -> None:
     here("create", "-f", "-", stdin=BOARD)
-    here("wait", "--for=jsonpath={.status.state}=Running", "tfjob/seen", "--timeout=30s")
+    here("wait", "--for=jsonpath={.status.state}=Running", "tfjob/seen", "--timeout=60s")
     runtime = here("get", "tfjob", "seen", "-o", "jsonpath={.spec.RuntimeId}")
-    here("rollout", "status", f"deployment/tensorboard-{runtime}", "--timeout=30s")
+    here("wait", "--for=create", f"deployment/tensorboard-{runtime}", "--timeout=60s")
+    here("rollout", "status", f"deployment/tensorboard-{runtime}", "--timeout=60s")
     page = await answered(f"{browser}/services/tensorboard-{runtime}:80/proxy/")
     assert "Directory listing for /" in page  # a stand-in, that lists the folder of the logs

@@ -21,15 +21,16 @@ def test_nothing_is_left_after_a_kill(network: str, who: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-STORIES = ("node", "network", "volumes", "exec", "messages", "services", "service_account")
+# Together in one process as many as run as long as the longest.
+STORIES = ("node", "exec services", "network volumes messages service_account")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("story", STORIES)
-def test_an_ordinary_user_runs_pods_in_both_networks(story: str) -> None:
+@pytest.mark.parametrize("stories", STORIES)
+def test_an_ordinary_user_runs_pods_in_both_networks(stories: str) -> None:
     python, env = command(ordinary=True)
-    file = str(HERE / f"test_{story}.py")
-    arguments = [*python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-x", file]
+    files = [str(HERE / f"test_{story}.py") for story in stories.split()]
+    arguments = [*python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-x", *files]
     root = HERE.parents[1]
     done = subprocess.run(arguments, env=env, capture_output=True, text=True, check=False, timeout=400, cwd=root)
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr

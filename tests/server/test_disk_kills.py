@@ -60,13 +60,17 @@ async def test_a_server_killed_under_load_keeps_all_that_it_has_answered(tmp_pat
         assert server.stdout
         url = (await server.stdout.readline()).decode().strip()
         heard: dict[str, int] = {}
-        async with aiohttp.ClientSession() as session:
-            client = Client(session, url)
-            await look(client, told, asked)
-            ends = asyncio.get_running_loop().call_later(chance.uniform(0.1, 0.4), server.kill)
-            work = [write(client, f"writer-{at}", f"{life}", told, asked) for at in range(WRITERS)]
-            await asyncio.gather(listen(client, heard), *work)
-            ends.cancel()
+        try:
+            async with aiohttp.ClientSession() as session:
+                client = Client(session, url)
+                await look(client, told, asked)
+                ends = asyncio.get_running_loop().call_later(chance.uniform(0.1, 0.4), server.kill)
+                work = [write(client, f"writer-{at}", f"{life}", told, asked) for at in range(WRITERS)]
+                await asyncio.gather(listen(client, heard), *work)
+                ends.cancel()
+        except BaseException:
+            server.kill()
+            raise
         await server.wait()
         log = DiskLog(tmp_path)
         assert max(heard.values(), default=0) <= log.revision, "a watch heard of what is not there"
@@ -90,6 +94,7 @@ async def write(client: Client, name: str, life: str, told: dict[str, tuple[str,
                 _, got = await client.ask("POST", MAPS, config_map(name, data={"value": value}))
         except (aiohttp.ClientError, OSError, ValueError):
             return
+        assert "resourceVersion" in got["metadata"], got
         version = int(got["metadata"]["resourceVersion"])
         assert name not in told or version > told[name][1], got
         told[name] = value, version

@@ -16,7 +16,6 @@ import asyncio
 import base64
 import contextlib
 import json
-import os
 import resource
 import secrets
 import ssl
@@ -38,7 +37,6 @@ from trainyard.testing.control_plane import ControlPlane
 
 MAPS = "/api/v1/namespaces/default/configmaps"
 PODS = "/api/v1/namespaces/default/pods"
-TICK = os.sysconf("SC_CLK_TCK")
 CONNECTIONS = 8
 FIXED = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}"
 
@@ -61,8 +59,7 @@ class Subject:
 
     def cpu(self) -> float:
         """Seconds of all its processes so far."""
-        spent = (Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split() for pid in self.pids)
-        return sum(int(one[11]) + int(one[12]) for one in spent) / TICK
+        return sum(time.clock_gettime(~pid << 3 | 2) for pid in self.pids)  # Linux: the clock of another process
 
     def memory(self) -> float:
         """MiB that are its own."""
@@ -331,7 +328,7 @@ async def measured(subject: Subject, small: bool) -> tuple[dict[str, float], dic
     state = {"start-up, s": begun, "memory at rest, MiB": subject.memory()}
     costs = await verbs(subject, 300 if small else 3000)
     costs |= await pods(subject, 1000 if small else 10_000)
-    state["memory after 10,000 pods, MiB"] = subject.memory()
+    state["memory after the pods, MiB"] = subject.memory()
     costs |= await watches(subject, 100 if small else 1000, 20)
     return state, costs
 
@@ -350,8 +347,8 @@ async def compare(small: bool) -> None:
     print(f"\n{'requests in a second':<36} {'ours':>10} {'real':>10} {'ratio':>8} {'of the ceiling':>15}")
     for name, cost in our_costs.items():
         there = real_costs[name]
-        share = cost.rate / top.rate
-        print(f"{name:<36} {cost.rate:>10.1f} {there.rate:>10.1f} {cost.rate / there.rate:>7.1f}x {share:>15.2f}")
+        share = "" if name.startswith("lines") else f"{cost.rate / top.rate:.2f}"  # lines are no requests
+        print(f"{name:<36} {cost.rate:>10.1f} {there.rate:>10.1f} {cost.rate / there.rate:>7.1f}x {share:>15}")
     print(f"\n{'CPU of the server, ms for each':<36} {'ours':>10} {'real':>10} {'ratio':>8}")
     for name, cost in our_costs.items():
         there = real_costs[name]

@@ -49,9 +49,11 @@ def form(resource: Resource, request: Request, clock: Clock, listed: bool | None
 
     `listed`: the answer is a list; None: a watch, whose lines are objects.
     """
+    if request.accept in ("application/json", "*/*", ""):  # nearly always
+        return _whole(resource)
     name = f"{resource.group}/{resource.version}"
     understood = False
-    for wanted in request.accept.split(",") if request.accept else ("application/json",):
+    for wanted in request.accept.split(","):
         media, *parameters = [part.strip() for part in wanted.split(";")]
         if media not in ("application/json", "*/*"):
             continue
@@ -75,9 +77,7 @@ def form(resource: Resource, request: Request, clock: Clock, listed: bool | None
                 return _other_form(shape, listed)
             return Form(f"{name} metadata", _metadata_only, _list_of(_metadata_only, _PARTIAL))
         if not shape:
-            show = _reader(resource)
-            kinds = {"kind": f"{resource.kind}List", "apiVersion": resource.api_version}
-            return Form(name, show, _list_of(show, kinds, resource))
+            return _whole(resource)
     if understood:
         raise errors.Refused(406, "NotAcceptable", "only the following media types are accepted: application/json")
     text = "406: Not Acceptable\n\nAvailable representations: application/json"
@@ -92,6 +92,12 @@ def _other_form(shape: str, listed: bool) -> Form:
         raise errors.Refused(406, "NotAcceptable", text)
 
     return Form(shape, refuse, refuse)
+
+
+def _whole(resource: Resource) -> Form:
+    show = _reader(resource)
+    kinds = {"kind": f"{resource.kind}List", "apiVersion": resource.api_version}
+    return Form(f"{resource.group}/{resource.version}", show, _list_of(show, kinds, resource))
 
 
 _PARTIAL = {"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1"}

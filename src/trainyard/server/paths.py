@@ -29,7 +29,9 @@ class Target(NamedTuple):
 def parse(path: str) -> Target | None:
     """The target of a raw (still quoted) path, None when the path is not about objects (discovery, health, nothing)."""
     path, tail = _cut(path)
-    parts = [unquote(part) for part in path.strip("/").split("/")]
+    parts = path.strip("/").split("/")
+    if "%" in path:
+        parts = [unquote(part) for part in parts]
     if parts[0] == "api" and len(parts) > 2:
         group, version, rest = "", parts[1], parts[2:]
     elif parts[0] == "apis" and len(parts) > 3:

@@ -30,7 +30,7 @@ log = logging.getLogger("trainyard.server")
 BOOKMARK_EVERY = 30.0
 LAST_BOOKMARK = 2.0  # seconds before the end of a watch
 CHUNK = 500  # entries of the past that are sent at a time
-SLICE = 32  # listeners that are sent to at a time: about a millisecond
+SLICE = 8  # listeners that are sent to at a time: a quarter of a millisecond
 
 
 def line_of(watch: Watch, entry: Entry) -> bytes:
@@ -95,7 +95,8 @@ class Listener:
 
     def hear(self, entry: Entry) -> bytes:
         """The line about that entry, empty when it is none of this watch's business."""
-        if line := line_of(self.watch, entry):
+        line = line_of(self.watch, entry)
+        if line and self.watch.later:
             self._told()
         return line
 

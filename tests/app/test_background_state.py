@@ -7,9 +7,15 @@ import os
 from pathlib import Path
 
 import pytest
+from click import Command
+from click.testing import CliRunner
 
 from trainyard.app.background import Background, BackgroundError, names, state_folder
 from trainyard.app.folder import PREFIX
+from trainyard.app.kubeconfig import KubeconfigError, find
+from trainyard.cli.down import down
+from trainyard.cli.status import status
+from trainyard.cli.up import up
 
 
 @pytest.fixture(autouse=True)
@@ -112,3 +118,38 @@ def test_the_clusters_of_a_user_are_listed(home: Path) -> None:
         (home / name).mkdir(parents=True)
     assert names() == ["default", "other"]
     assert (Background().word("up"), Background("other").word("up")) == ("trainyard up", "trainyard up --name other")
+
+
+def said(command: Command, *line: str) -> tuple[int, str]:
+    """A word about clusters, said in this process: its exit code, and all that it writes."""
+    ran = CliRunner().invoke(command, line)
+    return ran.exit_code, ran.output
+
+
+def test_who_mistypes_a_name_hears_which_clusters_there_are(home: Path) -> None:
+    assert said(down, "--name", "tset") == (0, "There is no cluster tset.\n")
+    for name in ("prod", "test"):
+        (home / name).mkdir(parents=True)
+    assert said(down, "--name", "tset", "--delete") == (0, "There is no cluster tset; there are: prod, test.\n")
+    code, text = said(status, "--name", "tset")
+    assert code == 3 and "not up: there is no cluster tset; there are: prod, test\n" in text
+    assert said(down, "--name", "test") == (0, "The cluster test is not up.\n") and names() == ["prod", "test"]
+
+
+def test_a_cluster_that_is_up_stays_as_it_is_whatever_is_given(home: Path) -> None:
+    lock = held(Background())
+    (home / "default" / "cluster.json").write_text('{"network": "shared"}')
+    for line in ((), ("--network", "shared"), ("--network", "auto")):
+        code, text = said(up, *line)
+        assert code == 0 and "is up already" in text and "It stays" not in text
+    code, text = said(up, "--network", "namespace", "--cache", "x")
+    assert code == 0 and text.endswith("trainyard down, then trainyard up --network --cache ...\n")
+    os.close(lock)
+
+
+def test_words_without_a_cluster_say_whether_there_was_one(home: Path) -> None:
+    with pytest.raises(KubeconfigError, match="no cluster: start one with `trainyard up`"):
+        find(env={})
+    Background().state.mkdir(parents=True)
+    with pytest.raises(KubeconfigError, match="the cluster default is not up: go on with it with `trainyard up`"):
+        find(env={})

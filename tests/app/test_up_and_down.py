@@ -49,7 +49,8 @@ def test_a_cluster_comes_up_is_used_and_goes_down_and_no_process_stays(tmp_path:
         assert home.state.stat().st_mode & 0o777 == 0o700
         assert {path.stat().st_mode & 0o077 for path in home.state.rglob("*") if not path.is_symlink()} == {0}
         again = home.up()
-        assert again[:2] == (0, out) and "is up already, since" in again[2]
+        assert again[:2] == (0, out) and "is up already, since" in again[2] and "It stays" not in again[2]
+        assert "It stays as it is; for what you have given: trainyard down, then" in home.up("--cache", "x")[2]
         assert home.say("submit", job(tmp_path, mark))[:2] == (0, "tfjob/mnist created\n")
         home.until("1/1", "get")
         code, out, _ = home.say("status")

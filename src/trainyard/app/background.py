@@ -72,6 +72,12 @@ def names() -> list[str]:
     return []
 
 
+def known(but: str = "") -> str:
+    """The other clusters that there are, as the end of a sentence about one that is not there."""
+    others = [name for name in names() if name != but]
+    return f"; there {'are' if len(others) > 1 else 'is'}: {', '.join(others)}" if others else ""
+
+
 class Background:
     """The background cluster of that name."""
 

@@ -21,7 +21,7 @@ class Entry(NamedTuple):
 COMMANDS = {
     "run": Entry("run", "Run jobs on this machine, from start to end, and show their logs."),
     "up": Entry("up", "Start a cluster on this machine that stays, in the background."),
-    "down": Entry("down", "Stop it, with all it runs."),
+    "down": Entry("down", "Stop it, with all it runs. It keeps what it has."),
     "status": Entry("status", "Say whether it is up, since when, and what it runs."),
     "submit": Entry("submit", "Submit jobs to the cluster."),
     "get": Entry("get", "Show jobs and how they stand."),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from trainyard.app.background import Background, BackgroundError
+from trainyard.app.background import Background, BackgroundError, known
 from trainyard.cli.codes import INTERRUPTED
 from trainyard.cli.standing import jobs_of, words_of
 
@@ -38,6 +38,9 @@ def down(name: str, grace: float, delete: bool) -> None:
     try:
         cluster = Background(name)
         which = "The cluster" if name == "default" else f"The cluster {name}"
+        if not cluster.folder.is_dir() and name != "default":
+            click.echo(f"There is no cluster {name}{known(name)}.")
+            return
         held = _held(cluster)
         was = cluster.stop(grace, lambda text: click.echo(text, err=True))
         click.echo(f"{which} is down." if was else f"{which} is not up.")
@@ -93,7 +96,7 @@ def _going(cluster: Background) -> list[str]:
             if jobs := jobs_in(cluster.state):
                 going.append(f"{len(jobs)} jobs: {', '.join(jobs[:6])}{', ...' if len(jobs) > 6 else ''}")
         except (DiskError, OSError) as error:
-            going.append(f"a state that cannot be read ({error})")
+            going.append(f"a state that cannot be read ({str(error).partition(';')[0]})")
     node = cluster.state / "node"
     for path, what in ((node / "pods", "logs and files of pods"), (node / "claims", "volumes of claims")):
         if size := _size(path):

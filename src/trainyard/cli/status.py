@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from trainyard.app.background import Background, BackgroundError, names
+from trainyard.app.background import Background, BackgroundError, known, names
 from trainyard.cli.codes import CANNOT, INTERRUPTED
 from trainyard.objects import parse_time
 
@@ -27,8 +27,7 @@ def status(name: str | None, output: str | None) -> None:
     Example: trainyard status -o json
     """
     try:
-        known = [name] if name is not None else names() or ["default"]
-        found = [Background(one) for one in known]
+        found = [Background(one) for one in ([name] if name is not None else names() or ["default"])]
         if len(found) > 1:
             up = _several(found, output)
         else:
@@ -104,6 +103,8 @@ def _up(cluster: Background, facts: dict[str, Any]) -> Lines:
 def _not_up(cluster: Background) -> Lines:
     killed = (cluster.folder / "cluster.json").exists()
     state = "on its way up or down" if cluster.alive else "not up: its daemon was killed" if killed else "not up"
+    if not cluster.folder.is_dir() and cluster.name != "default":
+        state = f"not up: there is no cluster {cluster.name}{known(cluster.name)}"
     lines: Lines = [("State", state)]
     if cluster.log.exists():
         lines.append(("Log", str(cluster.log)))

@@ -34,6 +34,9 @@ def up(name: str, fresh: bool, merge_kubeconfig: bool, **words: Any) -> None:
         target = _target() if merge_kubeconfig else None
         started = cluster.start(_absolute(words), lambda text: click.echo(text, err=True), fresh)
         _report(cluster, started)
+        if not started and (given := _given(cluster, words)):
+            again = f"{cluster.word('down')}, then {cluster.word('up')} {' '.join(given)} ..."
+            click.echo(f"It stays as it is; for what you have given: {again}", err=True)
         _merge(cluster, target)
     except ManifestError as error:
         for problem in error.problems:
@@ -59,6 +62,14 @@ def _absolute(words: dict[str, Any]) -> dict[str, Any]:
         "mounts": {claim: str(place) for claim, place in map(options.claim, words["mounts"])},
         "operator": not words["no_operator"],
     }
+
+
+def _given(cluster: Background, words: dict[str, Any]) -> list[str]:
+    """The options that say how a cluster is made, as far as somebody has used them."""
+    network = (cluster.facts() or {}).get("network")
+    options = {"images": "--images", "mounts": "--mount", "cache": "--cache", "config": "--controller-config-file"}
+    given = [name for word, name in options.items() if words[word]]
+    return given if words["network"] in ("auto", network) else ["--network", *given]
 
 
 def _target() -> Path:
@@ -88,13 +99,20 @@ def _merge(cluster: Background, target: Path | None) -> None:
         click.echo(f"In {target} it is the context {cluster.context}: kubectl --context {cluster.context}", err=True)
 
 
+def _also(cluster: Background) -> str:
+    """When trainyard's own words need $KUBECONFIG, too: they mean the default cluster when nobody says anything."""
+    if cluster.name != "default":
+        return " and for trainyard's words about this cluster"
+    return " (trainyard's own words would go to the cluster of $KUBECONFIG)" if os.environ.get("KUBECONFIG") else ""
+
+
 def _report(cluster: Background, started: bool) -> None:
     facts = cluster.facts() or {}
     state = "is up" if started else f"is up already, since {facts.get('since', 'a moment ago')}"
     which = "The cluster" if cluster.name == "default" else f"The cluster {cluster.name}"
     again = ", where it was stopped" if started and facts.get("again") else ""
     click.echo(f"{which} {state}{again} (network: {facts.get('network', 'unknown')}; log: {cluster.log}).", err=True)
-    click.echo("For kubectl, and for words about this cluster where $KUBECONFIG names another:", err=True)
+    click.echo(f"For kubectl{_also(cluster)}:", err=True)
     click.echo(f"export KUBECONFIG={shlex.quote(str(cluster.kubeconfig))}")
     click.echo("Next: trainyard submit FILE, get, logs -f JOB, why JOB.", err=True)
     click.echo(

@@ -12,7 +12,9 @@ Rules for this file:
 
 from __future__ import annotations
 
+import os
 import random
+import re
 import socket
 import ssl
 import time
@@ -260,7 +262,7 @@ class Api:
             what = f"{request.method} {request.path}: no answer in time"
             raise Unavailable(0, "Timeout", what) from None
         except (aiohttp.ClientError, OSError) as error:
-            what = f"{request.method} {request.path}: {error or type(error).__name__}"
+            what = f"{request.method} {request.path}: {_said(error)}"
             raise Unavailable(0, "ConnectionLost", what) from None
         finally:
             if not answered:
@@ -306,6 +308,14 @@ class _Dialled(aiohttp.BaseConnector):
     async def _create_connection(self, req: object, traces: object, timeout: object) -> ResponseHandler:
         _, protocol = await self._loop.create_connection(self._factory, sock=self._dial())
         return protocol
+
+
+def _said(error: Exception) -> str:
+    """Why there was no answer, without what aiohttp says of its own objects."""
+    cause = getattr(error, "os_error", None)
+    if isinstance(cause, ConnectionError) and cause.errno:
+        return os.strerror(cause.errno).lower()
+    return re.sub(r" ssl:<[^>]*>", "", str(error)) or type(error).__name__
 
 
 def _socket(address: aiohttp.connector.AddrInfoType) -> socket.socket:

@@ -7,6 +7,7 @@ import random
 import sqlite3
 import subprocess
 import sys
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import aiohttp
@@ -46,12 +47,23 @@ def test_a_process_killed_at_any_step_of_a_write_takes_nothing_with_it_that_was_
             log.close()
 
 
+@dataclass
+class Known:
+    """What the writers know."""
+
+    told: dict[str, tuple[str, int]] = field(default_factory=dict)
+    """By object: the value that was acknowledged, and its version."""
+    asked: dict[str, str] = field(default_factory=dict)
+    """The value under way when the server was killed."""
+    answered: asyncio.Event = field(default_factory=asyncio.Event)
+    """A write of this life has been."""
+
+
 @pytest.mark.slow
 async def test_a_server_killed_under_load_keeps_all_that_it_has_answered(tmp_path: Path) -> None:
     """Several lives on one folder. Each writer owns one object and knows what it was told of it."""
     chance = random.Random(6)
-    told: dict[str, tuple[str, int]] = {}  # by object: the value that was acknowledged, and its version
-    asked: dict[str, str] = {}  # the value under way when the server was killed
+    known = Known()
     highest = 0
     for life in range(5):
         server = await asyncio.create_subprocess_exec(
@@ -63,26 +75,33 @@ async def test_a_server_killed_under_load_keeps_all_that_it_has_answered(tmp_pat
         try:
             async with aiohttp.ClientSession() as session:
                 client = Client(session, url)
-                await look(client, told, asked)
-                ends = asyncio.get_running_loop().call_later(chance.uniform(0.1, 0.4), server.kill)
-                work = [write(client, f"writer-{at}", f"{life}", told, asked) for at in range(WRITERS)]
-                await asyncio.gather(listen(client, heard), *work)
-                ends.cancel()
+                await look(client, known)
+                known.answered.clear()
+                work = [write(client, f"writer-{at}", f"{life}", known) for at in range(WRITERS)]
+                await asyncio.gather(kill(server, known.answered, chance), listen(client, heard), *work)
         except BaseException:
             server.kill()
             raise
         await server.wait()
         log = DiskLog(tmp_path)
         assert max(heard.values(), default=0) <= log.revision, "a watch heard of what is not there"
-        assert log.revision >= max(version for _, version in told.values()) > highest
+        assert log.revision >= max(version for _, version in known.told.values()) > highest
         highest = log.revision
         log.close()
     whole = sqlite3.connect(tmp_path / NAME).execute("PRAGMA integrity_check").fetchone()
     assert whole == ("ok",) and highest > WRITERS * 5
 
 
-async def write(client: Client, name: str, life: str, told: dict[str, tuple[str, int]], asked: dict[str, str]) -> None:
-    turn = 0
+async def kill(server: asyncio.subprocess.Process, answered: asyncio.Event, chance: random.Random) -> None:
+    """A moment after the first answer of this life."""
+    async with asyncio.timeout(60):
+        await answered.wait()
+    await asyncio.sleep(chance.uniform(0, 0.4))
+    server.kill()
+
+
+async def write(client: Client, name: str, life: str, known: Known) -> None:
+    turn, told, asked = 0, known.told, known.asked
     while True:
         turn += 1
         value = f"{life}-{turn}"
@@ -99,6 +118,7 @@ async def write(client: Client, name: str, life: str, told: dict[str, tuple[str,
         assert name not in told or version > told[name][1], got
         told[name] = value, version
         del asked[name]
+        known.answered.set()
 
 
 async def listen(client: Client, heard: dict[str, int]) -> None:
@@ -110,8 +130,9 @@ async def listen(client: Client, heard: dict[str, int]) -> None:
         return
 
 
-async def look(client: Client, told: dict[str, tuple[str, int]], asked: dict[str, str]) -> None:
+async def look(client: Client, known: Known) -> None:
     """What is there is what was answered, or the one thing that was under way."""
+    told, asked = known.told, known.asked
     _, listed = await client.ask("GET", MAPS)
     found = {one["metadata"]["name"]: one for one in listed["items"]}
     assert told.keys() <= found.keys() <= told.keys() | asked.keys() | {"kube-root-ca.crt"}

@@ -144,7 +144,7 @@ def test_jobs_and_logs_survive_down_up_and_a_killed_daemon(tmp_path: Path) -> No
 
         code, out, err = home.say("down", "--delete", "--grace", "5")
         assert (code, out) == (0, "The cluster is down.\nThe cluster is deleted.\n")
-        for part in ("1 jobs: TfJob default/mnist", "logs and files of pods", "volumes of claims", str(home.state)):
+        for part in ("1 job: TfJob default/mnist", "logs and files of pods", "volumes of claims", str(home.state)):
             assert part in err, part
         assert not home.state.exists()
         assert home.say("down", "--delete")[:2] == (0, "The cluster is not up.\nThe cluster has nothing to delete.\n")

@@ -94,7 +94,8 @@ def _going(cluster: Background) -> list[str]:
     if cluster.state.is_dir():
         try:
             if jobs := jobs_in(cluster.state):
-                going.append(f"{len(jobs)} jobs: {', '.join(jobs[:6])}{', ...' if len(jobs) > 6 else ''}")
+                count = f"{len(jobs)} job{'s' if len(jobs) > 1 else ''}"
+                going.append(f"{count}: {', '.join(jobs[:6])}{', ...' if len(jobs) > 6 else ''}")
         except (DiskError, OSError) as error:
             going.append(f"a state that cannot be read ({str(error).partition(';')[0]})")
     node = cluster.state / "node"

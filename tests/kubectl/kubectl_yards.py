@@ -100,6 +100,10 @@ class Person:
             time.sleep(PAUSE)
         return ran
 
+    def go(self) -> None:
+        """What some programs in pods wait for. An `exec` may be killed by the end that it brings on."""
+        Path(f"/tmp/{self.namespace}-go").touch()
+
     def refused(self, *words: str, **env: str) -> str:
         """What a command complains of that must fail."""
         ran = self.run(*words, **env)
@@ -147,7 +151,8 @@ class Yard:
         """Somebody in a namespace of his own."""
         home = self.folder / "home"
         home.mkdir(exist_ok=True)
-        one = Person(self.program, self.config, home, f"kubectl-{next(_numbers)}", self.node)
+        namespace = f"kubectl-{os.getpid()}-{next(_numbers)}"  # pods of all share this machine, and its /tmp
+        one = Person(self.program, self.config, home, namespace, self.node)
         one("create", "namespace", one.namespace)
         one("wait", "--for=create", "serviceaccount/default", "--timeout=60s")
         one("wait", "--for=create", "configmap/kube-root-ca.crt", "--timeout=60s")

@@ -44,7 +44,7 @@ def test_both_clusters_say_the_same(story: str, embedded: Yard, real: Yard) -> N
         for line in STORIES[story]:
             ours, theirs = both.map(typed, (line, line), (here, there))
             why = compared(line, mapped(ours, here), mapped(theirs, there))
-            if not re.search(line.says.replace("{node}", here.node), ours.said):
+            if not re.search(line.says.replace("{node}", here.node).replace("{ns}", here.namespace), ours.said):
                 why += f"\n    not {line.says!r}: {ours.said}"
             if ours.code != line.code:
                 why += f"\n    it ended with {ours.code}, there with {theirs.code}"

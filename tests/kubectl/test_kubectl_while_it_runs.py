@@ -50,7 +50,7 @@ def test_logs_are_followed_to_the_end(person: Person) -> None:
     ready(person, "talks")
     with running(person, "logs", "-f", "talks") as log:
         log.until("^one\n")
-        person("exec", "talks", "--", "touch", f"/tmp/{go}")
+        person.go()
         log.until("^two\n")
         assert log.rest() == "" and log.code() == 0
 
@@ -114,12 +114,12 @@ def test_files_are_copied_both_ways(person: Person) -> None:
 def test_what_a_container_prints_is_attached_to(here: Person) -> None:
     """A real API server asks the node in SPDY or by WebSocket, as its version has it; here it is always a WebSocket."""
     script = "until [ -e /tmp/$0 ]; do echo waiting; sleep 0.05; done; rm /tmp/$0; echo end"
-    go = f"{here.namespace}-attached"
+    go = f"{here.namespace}-go"
     here("run", "talks", "--image=busybox", "--restart=Never", "--command", "--", "/bin/sh", "-c", script, go)
     ready(here, "talks")
     with running(here, "attach", "talks") as attached:
         attached.until("waiting\n")
-        here("exec", "talks", "--", "touch", f"/tmp/{go}")
+        here.go()
         attached.until("end\n")
         assert attached.rest() == "" and attached.code() == 0
     here("wait", "--for=jsonpath={.status.phase}=Succeeded", "pod/talks", "--timeout=60s")
@@ -175,7 +175,7 @@ def test_events_tell_the_life_of_a_job(person: Person) -> None:
     with running(person, "events", "--watch", "--for=tfjob/mnist") as events:
         person("wait", "--for=condition=Running", "tfjob/mnist", "--timeout=60s")
         events.until("JobRunning")
-        person("exec", "job/master-told-0", "--", "touch", "/notes/go")
+        person.go()
         person("wait", "--for=condition=Succeeded", "tfjob/mnist", "--timeout=60s")
         events.until("JobSucceeded")
     assert "JobSucceeded" in person("events", "--for=tfjob/mnist", "--types=Normal")

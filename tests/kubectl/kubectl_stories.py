@@ -153,7 +153,7 @@ STORIES: dict[str, tuple[Line, ...]] = {
         Line("exec web -- true", "Defaulted container"),
         Line("exec nobody -- true", 'pods "nobody" not found', code=1),
         Line("logs web -c side --tail=2", "^line 4\nline 5\n$", patient=True),
-        Line("logs web --all-containers --tail=1 --prefix", r"\[pod/web/side\] line 5"),
+        Line("logs web --all-containers --tail=1 --prefix", r"(?s)(?=.*/main\] up).*/side\] line 5", patient=True),
         Line("logs web -c side --limit-bytes=10", "^line 1\nlin$"),
         Line("logs web -c side --since=1h --tail=1", "line 5"),
         Line("logs web -c side --since-time=2020-01-01T00:00:00Z --tail=1", "line 5"),

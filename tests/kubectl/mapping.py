@@ -37,6 +37,8 @@ def mapped(ran: Ran, person: Person) -> str:
     for pattern, word in _PATTERNS:
         text = re.sub(pattern, word, text)
     lines = [line for raw in text.splitlines() if (line := re.sub(r"[ \t]+", " ", raw).strip())]
+    if all(line.startswith("[pod/") for line in lines):  # logs of several containers come side by side
+        lines.sort()
     for start, line in enumerate(lines):
         if line == "Events:" or line.startswith("LAST SEEN "):  # two within one second may stand in either order
             lines[start + 1 :] = sorted(lines[start + 1 :])

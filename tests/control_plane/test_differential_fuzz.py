@@ -8,7 +8,7 @@ import pytest
 
 from trainyard.testing.control_plane import ControlPlane
 from trainyard.testing.differential import cases
-from trainyard.testing.differential.allowed import ALLOWED
+from trainyard.testing.differential.allowed import USUAL
 from trainyard.testing.differential.fuzz import Pair, campaign
 from trainyard.testing.differential.target import Target, embedded, real
 
@@ -33,5 +33,5 @@ async def test_recordings_hold_and_random_sequences_agree(theirs: Target) -> Non
         found = await campaign(pair, SEED, range(SEQUENCES), shrink=False)
     fresh = [found[cause] for cause in found.keys() - cases.known()]
     assert not fresh, "\n".join(str(one) for one in fresh)
-    unused = [entry.why for entry in ALLOWED if not pair.used[entry.why]]
+    unused = [entry.why for entry in USUAL if not pair.used[entry.why]]
     assert not unused, "these differences are allowed and were not met: forget them"

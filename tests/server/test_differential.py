@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +14,8 @@ import pytest
 from trainyard.schema import Schema
 from trainyard.server import Server
 from trainyard.server.resources import nothing
-from trainyard.testing.differential.compare import Allowed, differences
+from trainyard.testing.differential.allowed import DOCUMENTED, documented
+from trainyard.testing.differential.compare import Allowed, Difference, differences
 from trainyard.testing.differential.fuzz import Pair, campaign
 from trainyard.testing.differential.generate import sequence
 from trainyard.testing.differential.normal import normal
@@ -100,6 +103,21 @@ async def test_shrinking_leaves_what_is_needed_and_its_references() -> None:
         return bool(bodies and 4 in bodies[0].get("b", {}).get("d", ())) and candidate[-1].path == "/z"
 
     assert await shrunk(steps, shows) == [Step("POST", "/needed", body={"b": {"d": [4]}}), Step("PUT", "/z", body={})]
+
+
+def test_what_differs_on_purpose_is_in_the_document() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "compatibility.md").read_text()
+    section = page[page.index("## The embedded API server") :]
+    assert len(documented()) > 4
+    for pattern, topic in documented():
+        assert re.compile(pattern) and f"\n| {topic} | " in section, topic
+
+
+def test_a_documented_difference_is_known_by_its_whole_text() -> None:
+    step = Step("PUT", "/api/v1/namespaces/x/configmaps/a")
+    real, ours = '500 strconv.ParseUint: parsing "abc": invalid syntax', "422 Invalid"
+    assert any(one.covers(Difference(0, step, "code", real, ours)) for one in DOCUMENTED)
+    assert not any(one.covers(Difference(0, step, "code", real, "200")) for one in DOCUMENTED)
 
 
 def _change(group: str, plural: str, **fields: Any) -> Callable[[Server], None]:

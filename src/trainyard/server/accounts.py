@@ -58,7 +58,8 @@ def _mount(spec: Json) -> None:
     if not without:
         return
     volumes = list(spec.get("volumes") or ())
-    volume = next((one["name"] for one in volumes if one["name"].startswith(VOLUME) and one.get("projected")), "")
+    names = (one.get("name", "") for one in volumes if one.get("projected"))
+    volume = next((name for name in names if name.startswith(VOLUME)), "")
     if not volume:
         volume = VOLUME + "".join(random.choices(SUFFIX, k=5))
         spec["volumes"] = [*volumes, _volume(volume)]

@@ -18,7 +18,7 @@ from trainyard.objects import Json, Problem
 from trainyard.schema import Schema
 from trainyard.schema.checks import DEPTH, TYPE_TEXT, WORDS, shown
 from trainyard.schema.compiled import too_deep
-from trainyard.server import decoding, errors, metadata, types
+from trainyard.server import decoding, errors, metadata, scale, types
 from trainyard.server.resources import Check, Resource
 from trainyard.server.rules import NOT_CHECKED
 from trainyard.server.same import same
@@ -100,6 +100,7 @@ def create(resource: Resource, obj: Json, site: Site, checks: Checks) -> Json:
     if new["kind"] == resource.kind:
         found = metadata.problems(meta, resource.name_rule, custom=resource.custom) + found
     _refuse(resource, new, found)
+    _warn_of_finalizers(resource, new, None, site)
     return new
 
 
@@ -117,6 +118,7 @@ def update(resource: Resource, obj: Json, old: Json, site: Site, checks: Checks)
     found += _changed_finalizers(new, old) + metadata.changed(obj["metadata"], old["metadata"])
     found += [problem for path in resource.immutable for problem in _changed(new, old, path)]
     _refuse(resource, new, found + shape_problems)
+    _warn_of_finalizers(resource, new, old, site)
     if resource.generation and not same(_spec(resource, new), _spec(resource, old)):
         new["metadata"]["generation"] = old["metadata"].get("generation", 1) + 1
     return new
@@ -130,10 +132,8 @@ def update_status(resource: Resource, obj: Json, old: Json) -> Json:
     else:
         new = {name: part for name, part in old.items() if name not in ("metadata", "status")}
         new["metadata"] = metadata.cleaned(obj["metadata"], old["metadata"])
-        for name in ("ownerReferences", "finalizers"):  # not a matter of status
-            new["metadata"].pop(name, None)
-            if name in old["metadata"]:
-                new["metadata"][name] = old["metadata"][name]
+        if resource.prepare_status is None:
+            _keep(new["metadata"], old["metadata"], "ownerReferences", "finalizers")  # not a matter of status
     _refuse(resource, obj, _other_kind(resource, obj))
     status = obj.get("status")
     if status is not None:
@@ -142,13 +142,24 @@ def update_status(resource: Resource, obj: Json, old: Json) -> Json:
         new = _stored_shape(resource, new)
         # A spec that an older definition let in must not keep its status from being told.
         about_status = [one for one in resource.schema.validate(new, measured=True) if one.path.startswith("status")]
+        if resource.scale is not None:
+            about_status += scale.problems(resource.scale, new, status_only=True)
         _refuse(resource, new, about_status + (resource.rules(new, old) if resource.rules and not about_status else []))
     elif not isinstance(status, dict | None):
         text = f"Invalid value: {shown(status)}: must be {WORDS['object']}"
         _refuse(resource, new, [Problem("status", text)])
     if not resource.custom:
+        if resource.prepare_status is not None:
+            resource.prepare_status(new, old, obj)
         _refuse(resource, new, metadata.problems(new["metadata"], resource.name_rule))
     return new
+
+
+def _keep(meta: Json, old: Json, *names: str) -> None:
+    for name in names:
+        meta.pop(name, None)
+        if name in old:
+            meta[name] = old[name]
 
 
 def _stored_shape(resource: Resource, obj: Json) -> Json:
@@ -164,18 +175,22 @@ def _shape(resource: Resource, new: Json, old: Json | None, site: Site, checks: 
         return new, found
     if resource.schema is not None and (found := resource.schema.validate(new, measured=True)):
         _must_be_readable(resource, found)
-        found = _made_worse(resource.schema, found, new, old)
+        found = _made_worse(resource.schema, found, new, old) + _unscalable(resource, new)
         if found or resource.rules is None:
             own = (resource.group, resource.kind) in checks
             return new, found + ([] if own else _ruled(resource, new, old, found))
     resource.prepare(new, old, site)
     resource.admit(new, old, site)
-    found = list(resource.check(new, old))
+    found = [*resource.check(new, old), *_unscalable(resource, new)]
     if check := checks.get((resource.group, resource.kind)):
         found += check(new, old)
     else:
         found += _ruled(resource, new, old, found)
     return new, found
+
+
+def _unscalable(resource: Resource, obj: Json) -> list[Problem]:
+    return list(scale.problems(resource.scale, obj)) if resource.custom and resource.scale is not None else []
 
 
 def _other_kind(resource: Resource, obj: Json) -> list[Problem]:
@@ -220,6 +235,14 @@ def _refuse(resource: Resource, obj: Json, problems: list[Problem]) -> None:
     if problems:
         name = obj["metadata"].get("name") or obj["metadata"].get("generateName") or ""
         raise errors.invalid(obj["kind"], resource.group, name, list(dict.fromkeys(problems)))
+
+
+def _warn_of_finalizers(resource: Resource, new: Json, old: Json | None, site: Site) -> None:
+    known = (old["metadata"].get("finalizers") or ()) if old is not None else ()
+    for one in new["metadata"].get("finalizers") or () if resource.custom else ():
+        if "/" not in one and one not in metadata.STANDARD_FINALIZERS and one not in known:
+            why = "to avoid accidental conflicts with other finalizer writers"
+            site.warnings.append(f'metadata.finalizers: "{one}": prefer a domain-qualified finalizer name {why}')
 
 
 def _changed_finalizers(new: Json, old: Json) -> list[Problem]:

@@ -67,6 +67,8 @@ def without_nulls(value: Any, shape: Shape) -> Any:
             for name, part in value.items()
             if part is not None
         }
+        if shape.kind == "map" and len(made) < len(value):  # a key says something by itself
+            made |= {name: _item(None, shape.item or shape) for name, part in value.items() if part is None}
         same = len(made) == len(value) and all(made[name] is value[name] for name in made)
         return value if same else made
     if isinstance(value, list) and shape.item is not None:

@@ -94,6 +94,7 @@ def _scaled(paths: Json | None) -> Scaled | None:
         _steps(paths["specReplicasPath"]),
         _steps(paths["statusReplicasPath"]),
         lambda obj: text_of(scale.at(obj, selector)) if selector else "",
+        selector,
     )
 
 

@@ -13,7 +13,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from trainyard.objects import Json, Key, Problem, decode, format_time, parse_time
+from trainyard.objects import Json, Key, Problem, decode, encode, format_time, parse_time
 from trainyard.schema.checks import shown
 from trainyard.server import decoding, errors, lists
 from trainyard.server.paths import Target
@@ -63,7 +63,8 @@ def delete(writes: Writes, resource: Resource, target: Target, request: Request,
         group = {"group": resource.group} if resource.group else {}
         details = {"name": key.name, **group, "kind": resource.plural, "uid": old["metadata"]["uid"]}
         return reply(errors.success(details))
-    return Response(form.one(body), 202 if options.cascading and not gone else 200, warnings=warnings)
+    begun = not gone and not (resource.grace and _pending(old["metadata"], options))
+    return Response(form.one(body), 202 if options.cascading and begun else 200, warnings=warnings)
 
 
 def delete_collection(writes: Writes, resource: Resource, target: Target, request: Request, site: Site) -> Response:
@@ -76,7 +77,9 @@ def delete_collection(writes: Writes, resource: Resource, target: Target, reques
         record = writes.log.get(resource.place, key)
         if record is None or (resource.place == NAMESPACES and key.name in KEPT_NAMESPACES):
             continue
-        start(writes, resource, decode(record.body), options, site)
+        old: Json = decode(record.body)
+        _must_be_meant(resource, old, options)
+        start(writes, resource, old, options, site)
     bodies = [record.body for _, record in chosen]
     return Response(form.many(bodies, {"resourceVersion": str(revision)}), warnings=_left_behind(resource, options))
 
@@ -87,6 +90,8 @@ def _left_behind(resource: Resource, options: Options) -> tuple[str, ...]:
 
 def start(writes: Writes, resource: Resource, old: Json, options: Options, site: Site) -> tuple[bytes, bool]:
     """Deletes, or marks as deleted. Returns what is left (or was last), and whether it has gone."""
+    if resource.grace and _pending(old["metadata"], options):
+        return encode(old), False
     new = {**old, "metadata": dict(old["metadata"])}
     meta = new["metadata"]
     _hold(resource, meta, options)
@@ -104,6 +109,14 @@ def start(writes: Writes, resource: Resource, old: Json, options: Options, site:
     if place and not options.dry:
         _empty(writes, place, meta["name"], site)
     return body, False
+
+
+def _pending(meta: Json, options: Options) -> bool:
+    """It is on its way out already, and this delete does not hurry it: then nothing changes, finalizers neither."""
+    running = meta.get("deletionGracePeriodSeconds")
+    if "deletionTimestamp" not in meta or running is None:
+        return False
+    return options.grace is None or options.grace >= running
 
 
 def _mark(meta: Json, grace: int, options: Options, site: Site) -> None:

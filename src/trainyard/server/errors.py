@@ -113,6 +113,12 @@ def method_not_allowed() -> Refused:
     return Refused(405, "MethodNotAllowed", "the server does not allow this method on the requested resource", {})
 
 
+def not_supported(verb: str, plural: str, group: str) -> Refused:
+    """405 of a subresource that does not know that verb."""
+    text = f'{verb} is not supported on resources of kind "{qualified(plural, group)}"'
+    return Refused(405, "MethodNotAllowed", text, _details(plural, group, ""))
+
+
 def unsupported_media_type(accepted: Sequence[str], got: str) -> Refused:
     text = f"the body of the request was in an unknown format - accepted media types include: {', '.join(accepted)}"
     return Refused(415, "UnsupportedMediaType", text)

@@ -22,9 +22,8 @@ def first(resource: Resource, target: Target, request: Request, clock: Callable[
         return
     if request.method == "PATCH":
         patching.must_be_served(resource, request)
-    if target.subresource != "scale":
-        many = not target.name and request.method in ("GET", "DELETE")
-        lists.form(resource, request, clock, None if many and request.flag("watch") else many)
+    many = not target.name and request.method in ("GET", "DELETE")
+    lists.form(resource, request, clock, None if many and request.flag("watch") else many)
     if request.method in ("POST", "PUT", "PATCH", "DELETE"):
         # A delete with a body says everything there.
         found = [] if request.method == "DELETE" and request.body else dry_run_problems(request)

@@ -21,7 +21,7 @@ from trainyard.server.log import Ahead, Compacted, Log
 from trainyard.server.paths import Target
 from trainyard.server.requests import Request, Response, Watch
 from trainyard.server.resources import Resource
-from trainyard.server.selection import Selection, select
+from trainyard.server.selection import Selection, must_parse, select
 from trainyard.server.store import Record
 
 Clock = Callable[[], float]
@@ -126,7 +126,7 @@ def _list_of(
         if resource is not None and not custom:
             items = _bare(items, resource)
         if not items:
-            return head + b',"items":[]}'
+            return head + (b',"items":null}' if resource is None else b',"items":[]}')
         items[0] = head + b',"items":[' + items[0]  # so that what may be large is copied once
         items[-1] += b"]}"
         return b",".join(items)
@@ -169,8 +169,8 @@ class _Page(NamedTuple):
 
 def list_(log: Log, resource: Resource, target: Target, request: Request, clock: Clock) -> Response:
     shown = form(resource, request, clock, True)
+    _rightly_asked(resource, request)
     wanted = selection(resource, target, request)
-    listing.must_be_right(request)
     page = _page(log, request)
     try:
         view = log.view(resource.place, max(page.revision, 0), wanted.label)
@@ -187,6 +187,14 @@ def list_(log: Log, resource: Resource, target: Target, request: Request, clock:
         if wanted.everything:
             meta["remainingItemCount"] = len(view.within(wanted.namespace, beyond[0]))
     return Response(shown.many(bodies, meta))
+
+
+def _rightly_asked(resource: Resource, request: Request) -> None:
+    """The real server's order: selectors that cannot be read, options, then fields that nobody offers."""
+    if "resourceVersionMatch" in request.query:
+        select(resource, "", request.query.get("labelSelector", ""), "")
+        must_parse(request.query.get("fieldSelector", ""))
+    listing.must_be_right(request)
 
 
 def _page(log: Log, request: Request) -> _Page:
@@ -235,8 +243,8 @@ def _read_token(token: str) -> tuple[int, Key]:
 
 
 def watch(log: Log, resource: Resource, target: Target, request: Request, clock: Clock) -> Watch:
-    wanted = selection(resource, target, request)
     listing.must_be_right(request)
+    wanted = selection(resource, target, request)
     asked = listing.revision_of(request)
     if asked > log.revision:
         raise errors.too_new(asked, log.revision)

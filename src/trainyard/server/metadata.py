@@ -89,10 +89,12 @@ def malformed(meta: Any) -> str:
         if pairs is not None and not isinstance(pairs, dict):
             return f"metadata.{name}: must be an object, got {shown(pairs)}"
         for key, value in (pairs or {}).items():
-            if not isinstance(value, str):
+            if not isinstance(value, str | None):
                 return f"metadata.{name}[{key[:80]}]: must be a string, got {shown(value)}; put it in quotes"
     finalizers = meta.get("finalizers")
-    if finalizers is not None and not (isinstance(finalizers, list) and all(isinstance(x, str) for x in finalizers)):
+    if finalizers is not None and not (
+        isinstance(finalizers, list) and all(isinstance(x, str | None) for x in finalizers)
+    ):
         return f"metadata.finalizers: must be a list of strings, got {shown(finalizers)}"
     owners = meta.get("ownerReferences")
     if owners is not None and not (isinstance(owners, list) and all(isinstance(x, dict) for x in owners)):

@@ -27,7 +27,7 @@ def merge(target: Any, patch: Any, level: int = 0) -> Any:
     if level > DEPTH:
         raise BadPatch(f"the patch is nested deeper than {DEPTH} levels")
     if not isinstance(patch, dict):
-        return patch
+        return _without_nulls(patch) if isinstance(patch, list) else patch
     merged: Json = dict(target) if isinstance(target, dict) else {}
     for name, part in patch.items():
         if part is None:
@@ -35,6 +35,15 @@ def merge(target: Any, patch: Any, level: int = 0) -> Any:
         else:
             merged[name] = merge(merged.get(name), part, level + 1)
     return merged
+
+
+def _without_nulls(value: Any) -> Any:
+    """A list as the real server takes it from a merge patch: objects in it lose their nulls."""
+    if isinstance(value, list):
+        return [_without_nulls(one) for one in value]
+    if isinstance(value, dict):
+        return {name: _without_nulls(part) for name, part in value.items() if part is not None}
+    return value
 
 
 def apply(target: Any, operations: Any) -> Any:
@@ -73,6 +82,8 @@ def _apply(target: Any, operation: Any) -> Any:
         return target
     if kind in ("move", "copy"):
         origin = _steps(operation.get("from"))
+        if not origin:
+            raise PatchFailed("the whole object can be neither moved nor copied")
         value = _find(target, origin) if kind == "move" else _seen(target, origin)
         if kind == "move":
             if path[: len(origin)] == origin and len(path) > len(origin):

@@ -93,7 +93,7 @@ def changed(current: Json, request: Request, shape: types.Shape | None) -> Any:
         if kind == MERGE:
             return patches.merge(current, _an_object(body_of(request, MERGE)))
         if kind == JSON_PATCH:
-            return patches.apply(current, body_of(request, JSON_PATCH))
+            return _still_one(patches.apply(current, body_of(request, JSON_PATCH)))
         if kind == STRATEGIC and shape is not None:
             return strategic.merge(current, body_of(request, STRATEGIC), shape)
     except patches.BadPatch as error:
@@ -106,6 +106,12 @@ def changed(current: Json, request: Request, shape: types.Shape | None) -> Any:
     if shape is None and kind == STRATEGIC:
         raise errors.unsupported_media_type((JSON_PATCH, MERGE, APPLY), kind)
     raise errors.unsupported_media_type((JSON_PATCH, MERGE, STRATEGIC, APPLY), kind)
+
+
+def _still_one(made: Any) -> Any:
+    if not isinstance(made, dict):
+        raise patches.PatchFailed("the patch leaves no object")
+    return made
 
 
 def _an_object(sent: Any) -> Any:

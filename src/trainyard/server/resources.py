@@ -40,6 +40,8 @@ class Scaled(NamedTuple):
     wanted: tuple[str, ...] = ("spec", "replicas")
     actual: tuple[str, ...] = ("status", "replicas")
     selector: Callable[[Json], str] = lambda obj: ""
+    labels: tuple[str, ...] = ()
+    """Where the selector is, for custom resources."""
 
 
 def no_problems(new: Json, old: Json | None) -> list[Problem]:
@@ -93,6 +95,8 @@ class Resource:
     """Fields that the schema does not know are taken away. Built-in resources keep them: newer ones pass through."""
     prepare: Callable[[Json, Json | None, Site], None] = nothing
     """Fills in what the real server fills in; `old` is None on create. It may edit `new`, never `old`."""
+    prepare_status: Callable[[Json, Json, Json], None] | None = None
+    """The same for what is written over its /status: (new, old, sent). It may edit `new`, nothing else."""
     admit: Callable[[Json, Json | None, Site], None] = nothing
     """What depends on who writes and what else there is. Raises Refused 403, or adds to `new` what a cluster adds."""
     check: Check = no_problems

@@ -5,15 +5,28 @@ object --view--> Scale --a client's change--> wanted --applied--> object, which 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from trainyard.objects import Json, Problem
 from trainyard.schema.checks import shown
-from trainyard.server import errors
+from trainyard.server import decoding, errors
 from trainyard.server.resources import Resource, Scaled
+from trainyard.server.types import META, STRING, Shape, built_in
 
 GROUP = "autoscaling"
 MOST = 2**31 - 1
+_NUMBER = Shape("integer", format="int32")
+SHAPE = Shape(
+    "object",
+    own={
+        "apiVersion": STRING,
+        "kind": STRING,
+        "metadata": built_in(f"{META}ObjectMeta"),
+        "spec": Shape("object", own={"replicas": _NUMBER}),
+        "status": Shape("object", own={"replicas": _NUMBER, "selector": STRING}),
+    },
+)
 
 
 def view(resource: Resource, scaled: Scaled, obj: Json) -> Json:
@@ -32,7 +45,7 @@ def view(resource: Resource, scaled: Scaled, obj: Json) -> Json:
         "kind": "Scale",
         "apiVersion": f"{GROUP}/v1",
         "metadata": {name: meta[name] for name in kept if name in meta},
-        "spec": {"replicas": wanted},
+        "spec": {"replicas": wanted} if wanted else {},
         "status": status,
     }
 
@@ -43,9 +56,46 @@ def blank(obj: Json) -> Json:
     return {"kind": "Scale", "apiVersion": f"{GROUP}/v1", "metadata": meta, "spec": {}}
 
 
-def wanted(sent: Any, name: str) -> int:
-    """The number that a client writes. Raises Refused."""
-    if not isinstance(sent, dict) or sent.get("kind") != "Scale" or sent.get("apiVersion") != f"{GROUP}/v1":
+def problems(scaled: Scaled, obj: Json, *, status_only: bool = False) -> Iterator[Problem]:
+    """What a custom object has wrong where /scale looks for its numbers, beside what its schema says of that."""
+    for steps in (scaled.actual,) if status_only else (scaled.wanted, scaled.actual):
+        number, path = at(obj, steps), "." + ".".join(steps)
+        if _broken(obj, steps) or (number is not None and type(number) is not int):
+            yield Problem(path, f"Invalid value: 0: {path} is no whole number: {shown(number)}")
+        elif number is not None and number < 0:
+            yield Problem(path, f"Invalid value: {number}: should be a non-negative integer")
+        elif number is not None and number > MOST:
+            yield Problem(path, f"Invalid value: {number}: should be less than or equal to {MOST}")
+    if scaled.labels:
+        text, path = at(obj, scaled.labels), "." + ".".join(scaled.labels)
+        if _broken(obj, scaled.labels) or not isinstance(text, str | None):
+            yield Problem(path, f'Invalid value: "": {path} is no text: {shown(text)}')
+
+
+def _broken(obj: Any, steps: tuple[str, ...]) -> bool:
+    """Whether something on the way there is no object."""
+    for step in steps[:-1]:
+        obj = obj.get(step)
+        if obj is None:
+            return False
+        if not isinstance(obj, dict):
+            return True
+    return False
+
+
+def must_be_readable(sent: Any, name: str) -> None:
+    """Raises Refused 400 for a body that is no Scale, or not the one on the URL."""
+    if isinstance(sent, dict) and isinstance(sent.get("kind"), str) and (why := decoding.unreadable(sent, SHAPE)):
+        raise errors.bad_request(errors.printable(f"the body must be a Scale of {GROUP}/v1: {why}"))
+    wanted(sent, name, custom=True)
+    if not (sent.get("metadata") or {}).get("name"):
+        raise errors.bad_request(errors.printable(f"the name of the object ({name} based on URL) must be provided"))
+
+
+def wanted(sent: Any, name: str, *, custom: bool = False) -> int:
+    """The number that a client writes. Raises Refused. A custom object itself says that it is no good number."""
+    kinds = {"kind": "Scale", "apiVersion": f"{GROUP}/v1"}
+    if not isinstance(sent, dict) or any((sent.get(name) or word) != word for name, word in kinds.items()):
         raise errors.bad_request(f"the body must be a Scale of {GROUP}/v1, got {shown(sent)}")
     if not isinstance(meta := sent.get("metadata") or {}, dict) or (meta.get("name") or name) != name:
         raise errors.bad_request(f"metadata: must be an object with the name on the URL ({name})")
@@ -54,7 +104,7 @@ def wanted(sent: Any, name: str) -> int:
     number = 0 if number is None else number
     if isinstance(number, bool) or not isinstance(number, int) or number > MOST:
         raise errors.bad_request(f"spec.replicas: must be a whole number up to {MOST}, got {shown(number)}")
-    if number < 0:
+    if number < 0 and not custom:
         problem = Problem("spec.replicas", f"Invalid value: {number}: must be greater than or equal to 0")
         raise errors.invalid("Scale", GROUP, name, [problem])
     return int(number)

@@ -59,6 +59,16 @@ def select(resource: Resource, namespace: str, labels: str, fields: str, name: s
     return Selection(namespace, chosen, tuple(tests), demanded(labels))
 
 
+def must_parse(text: str) -> None:
+    """Raises Refused 400 when that is no field selector."""
+    at = 0
+    while at < len(text):
+        if not (found := _FIELD.match(text, at)):
+            left = errors.printable(text[at:])
+            raise errors.bad_request(f"invalid selector: '{errors.printable(text)}'; can't understand '{left}'")
+        at = found.end()
+
+
 def _field_tests(resource: Resource, text: str) -> list[FieldTest]:
     tests: list[FieldTest] = []
     at = 0

@@ -31,6 +31,8 @@ def merge(original: Any, patch: Any, shape: Shape, level: int = 0) -> Json:
     """What the object becomes. Raises BadPatch for a malformed patch, PatchFailed for one that does not fit."""
     if level > DEPTH:
         raise BadPatch(f"the patch is nested deeper than {DEPTH} levels")
+    if patch is None and not level:
+        return dict(original)
     if not isinstance(patch, dict):
         raise BadPatch("Invalid JSON document: a strategic merge patch is an object")
     if DIRECTIVE in patch:

@@ -49,6 +49,8 @@ def said(resource: Resource, request: Request, sent: Any, old: Json | None = Non
         text = f'Unsupported value: "{errors.printable(way[:80])}": supported values: {supported}'
         options = _OPTIONS.get(request.method, "UpdateOptions")
         raise errors.invalid(options, "meta.k8s.io", "", [Problem("fieldValidation", text)])
+    if resource.custom and isinstance(sent, dict) and sent.get("kind") != resource.kind:
+        return ()  # nobody knows its fields
     if way == "Ignore" or not isinstance(sent, dict) or (not way and request.path.endswith("/status")):
         return ()
     found = _found(resource, request, sent, old)
@@ -58,6 +60,17 @@ def said(resource: Resource, request: Request, sent: Any, old: Json | None = Non
             raise errors.patch_invalid(listed)
         kind = resource.kind
         raise errors.Unreadable(f'{kind} in version "{resource.version}" cannot be handled as a {kind}: {listed}')
+    return tuple(found)
+
+
+def of_shape(shape: Shape, request: Request) -> tuple[str, ...]:
+    """The warnings about a body of that shape. Raises Refused 400 when it is wanted strict."""
+    way, sent = request.query.get("fieldValidation", ""), decode(request.body) if request.body[:1] == b"{" else None
+    if way == "Ignore" or not isinstance(sent, dict):
+        return ()
+    found = [errors.printable(text) for text in islice(_walk(sent, shape, ""), MOST)]
+    if found and way == "Strict":
+        raise errors.Unreadable(f"strict decoding error: {', '.join(found)}")
     return tuple(found)
 
 
@@ -73,6 +86,7 @@ def _found(resource: Resource, request: Request, sent: Json, old: Json | None) -
     # Nearly every object has only known fields, which is soon seen. To walk one with its paths takes far longer.
     quiet = _kept(sent, shape) is sent and not (repeats and request.method != "PATCH")
     unknown = [] if quiet else list(islice(_walk(sent, shape, ""), MOST))
+    unknown = sorted(unknown) if resource.custom else unknown
     if unknown and old is not None and request.method == "PATCH":
         known = set(_walk(old, shape, ""))
         unknown = [text for text in unknown if text not in known]
@@ -111,8 +125,11 @@ def known(resource: Resource, obj: Json) -> Json:
     """The object without nulls, and without the fields that its built-in type does not have. (Custom ones are pruned
     by their schema.)
     """
-    if resource.custom or resource.write:  # what is stored in other words is not of this type any more
+    if resource.write and not resource.custom:  # what is stored in other words is not of this type any more
         return obj
+    if resource.custom:
+        shape = types.built_in(f"{types.META}ObjectMeta")
+        return {**obj, "metadata": without_nulls(_kept(obj["metadata"], shape), shape)}
     shape = types.shape_of(resource)
     return dict(without_nulls(_kept(obj, shape), shape))
 

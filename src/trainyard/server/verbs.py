@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 
-from trainyard.objects import Json, Key, Problem, decode, format_time
+from trainyard.objects import Json, Key, Problem, decode, encode, format_time
 from trainyard.schema.checks import shown
 from trainyard.server import (
     absent,
@@ -111,10 +111,13 @@ class Verbs:
     def _perform(self, verb: str, resource: Resource, target: Target, request: Request) -> Answer:
         if resource.respond:
             return self._respond(verb, resource, target, request)
+        missing = target.subresource == "status" and not resource.status
+        below_it = target.name and not missing and (target.subresource == "status" or _is_scale(resource, target))
+        if resource.custom and below_it and verb in ("create", "delete"):
+            raise errors.not_supported(verb, resource.plural, resource.group)
         if target.subresource == "scale" and resource.scale and target.name:
             judged.first(resource, target, request, self._now)
             return self._scale(verb, resource, target, request)
-        missing = target.subresource == "status" and not resource.status
         if resource.custom and target.name and (missing or target.subresource not in ("", "status")):
             raise errors.not_found(resource.plural, resource.group, target.name)
         if missing:
@@ -196,6 +199,8 @@ class Verbs:
 
     def _update(self, resource: Resource, target: Target, request: Request, verb: str) -> Answer:
         obj, warnings = judged.body(resource, target, request) if verb == "update" else (None, ())
+        if verb == "patch" and request.content_type != patching.APPLY:
+            body_of(request, request.content_type)
         with judged.telling(warnings):
             record = self._log.get(resource.place, Key(target.namespace, target.name))
             if record is None and patching.applies(request, target.subresource):
@@ -256,6 +261,17 @@ class Verbs:
 
     def _scale(self, verb: str, resource: Resource, target: Target, request: Request) -> Answer:
         """The object as its number of replicas. A change is an update of the whole object, admitted like any other."""
+        warnings: tuple[str, ...] = ()
+        if verb == "update":
+            warnings = strictness.of_shape(scale.SHAPE, request)
+            with judged.telling(warnings):
+                scale.must_be_readable(body_of(request), target.name)
+        with judged.telling(warnings):
+            return self._scaled(verb, resource, target, request, warnings)
+
+    def _scaled(
+        self, verb: str, resource: Resource, target: Target, request: Request, warnings: tuple[str, ...]
+    ) -> Answer:
         record = self._log.get(resource.place, Key(target.namespace, target.name))
         if record is None:
             raise errors.not_found(resource.plural, resource.group, target.name)
@@ -265,7 +281,7 @@ class Verbs:
         if verb == "get":
             return reply(scale.view(resource, resource.scale, old))
         sent = body_of(request) if verb == "update" else patching.changed(scale.blank(old), request, ANY)
-        number = scale.wanted(sent, target.name)
+        number = scale.wanted(sent, target.name, custom=resource.custom)
         self._must_be_current(resource, sent.get("metadata") or {}, old, "scale")
         obj = scale.applied(resource.scale, old, number)
         site = self.site(request.user)
@@ -273,7 +289,7 @@ class Verbs:
         if "managedFields" in old["metadata"]:
             apply.tracked(resource, old, new, patching.who(request, "scale", site.stamp))
         body = self.writes.put(resource, new, old, dry=dry_run(request))
-        return reply(scale.view(resource, resource.scale, decode(body)))
+        return Response(encode(scale.view(resource, resource.scale, decode(body))), warnings=warnings)
 
     def _must_be_current(self, resource: Resource, meta: Json, old: Json, verb: str) -> None:
         """The fence: whoever names a version or a uid means exactly that object."""
@@ -294,6 +310,10 @@ class Verbs:
                 problem = Problem("metadata.resourceVersion", "Invalid value: must be the version the server gave")
                 raise errors.invalid(resource.kind, resource.group, name, [problem])
             raise errors.conflict(resource.plural, resource.group, name, errors.MODIFIED)
+
+
+def _is_scale(resource: Resource, target: Target) -> bool:
+    return target.subresource == "scale" and resource.scale is not None
 
 
 def _verb(request: Request, target: Target) -> str:

@@ -70,10 +70,11 @@ class Writes:
         record = self.log.get(resource.place, key)
         if record is None:
             raise errors.not_found(resource.plural, resource.group, key.name)
+        if dry:
+            return encode(obj)
         last = encode({**obj, "metadata": {**meta, "resourceVersion": str(self.log.revision + 1)}})
-        if not dry:
-            self.log.append(resource.place, key, None, record.revision, last)
-            self._left(resource.place, key)
+        self.log.append(resource.place, key, None, record.revision, last)
+        self._left(resource.place, key)
         return last
 
     def contents(self, place: str, name: str) -> Iterator[tuple[Resource, Key]]:

@@ -12,8 +12,9 @@ from trainyard.server.same import same
 from trainyard.server.scale import selector_of
 from trainyard.server.site import Site
 from trainyard.server.strategies.jobs import containers, images, selector_text
+from trainyard.server.strategies.pod_rules import template_problems
 from trainyard.server.strategies.shapes import BOOLEAN, COUNT, FREE, STRING, fill, many, needed, obj, whole
-from trainyard.server.strategies.templates import SELECTOR, TEMPLATE, default_pod_spec, template_problems
+from trainyard.server.strategies.templates import SELECTOR, TEMPLATE, default_pod_spec
 from trainyard.server.tables import AGE, NAME
 
 _SPEC = obj(
@@ -58,7 +59,7 @@ def _workload(new: Json) -> Json:
     spec: Json = new["spec"]
     fill(spec, replicas=1)
     fill(spec["template"], metadata={})
-    default_pod_spec(spec["template"]["spec"])
+    default_pod_spec(spec["template"]["spec"], at_home=False)
     return spec
 
 

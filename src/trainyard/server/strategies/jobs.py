@@ -2,118 +2,151 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
-from trainyard.objects import Json, Problem, is_true, parse_time
+from trainyard.objects import Json, Problem, encode, is_true, parse_time
 from trainyard.schema.checks import shown
-from trainyard.server.metadata import name_problem
 from trainyard.server.resources import Column, Resource
+from trainyard.server.same import same
 from trainyard.server.scale import selector_of
 from trainyard.server.site import Site
-from trainyard.server.strategies.shapes import BOOLEAN, COUNT, FREE, STRING, fill, needed, obj, one_of, whole
-from trainyard.server.strategies.templates import (
-    SELECTOR,
-    TEMPLATE,
-    containers_of,
-    default_pod_spec,
-    template_problems,
-)
+from trainyard.server.strategies.pod_rules import template_problems
+from trainyard.server.strategies.shapes import fill
+from trainyard.server.strategies.templates import containers_of, default_pod_spec
 from trainyard.server.tables import AGE, NAME, human
 
 CONTROLLER_UID = "batch.kubernetes.io/controller-uid"
 JOB_NAME = "batch.kubernetes.io/job-name"
 RESTARTS = ("OnFailure", "Never")
+MODES = ("NonIndexed", "Indexed")
 
-_SPEC = obj(
-    ("template",),
-    template=needed(TEMPLATE),
-    parallelism=COUNT,
-    completions=COUNT,
-    backoffLimit=COUNT,
-    activeDeadlineSeconds=COUNT,
-    ttlSecondsAfterFinished=COUNT,
-    suspend=BOOLEAN,
-    manualSelector=BOOLEAN,
-    completionMode=one_of("NonIndexed", "Indexed"),
-    selector=SELECTOR,
-    podFailurePolicy=FREE,
-    managedBy=STRING,
-)
+GENERATED = (CONTROLLER_UID, JOB_NAME, "controller-uid", "job-name")
+_FIXED = ("selector", "completionMode", "podFailurePolicy", "backoffLimitPerIndex", "managedBy", "successPolicy")
+_UNTIL_STARTED = ("nodeSelector", "tolerations", "affinity", "schedulingGates")
 
 
 def prepare(new: Json, old: Json | None, site: Site) -> None:
-    spec = new["spec"]
+    spec = new["spec"] = new.get("spec") or {}
     if spec.get("completions") is None and spec.get("parallelism") is None:
         spec["completions"] = 1
     fill(spec, parallelism=1, backoffLimit=6, completionMode="NonIndexed", suspend=False, manualSelector=False)
-    fill(spec, podReplacementPolicy="TerminatingOrFailed")
+    fill(spec, podReplacementPolicy="TerminatingOrFailed" if spec.get("podFailurePolicy") is None else "Failed")
+    for rule in (spec.get("podFailurePolicy") or {}).get("rules") or ():
+        for one in rule.get("onPodConditions") or ():
+            fill(one, status="True")
+    fill(spec, template={})
     template = spec["template"]
-    default_pod_spec(template["spec"])
-    fill(template, metadata={})
-    labels = dict(template["metadata"].get("labels") or {})
-    if old is None and not spec["manualSelector"]:
-        uid, name = new["metadata"]["uid"], new["metadata"].get("name", "")
-        ours = {CONTROLLER_UID: uid, JOB_NAME: name, "controller-uid": uid, "job-name": name}
-        template["metadata"]["labels"] = {**labels, **ours}
-        if spec.get("selector") is None:
-            spec["selector"] = {"matchLabels": {CONTROLLER_UID: uid}}
-    elif old is not None:
-        _keep_generated(spec, old["spec"])
-    if not new["metadata"].get("labels") and template["metadata"].get("labels"):
-        new["metadata"]["labels"] = dict(template["metadata"]["labels"])
-    if old is None:
-        new["status"] = {}
+    fill(template, metadata={}, spec={})
+    default_pod_spec(template["spec"], at_home=False)
+    labels, meta = template["metadata"].get("labels") or {}, new["metadata"]
+    _label(meta, labels)
+    if old is not None:
+        return
+    new["status"] = {}
+    if spec["manualSelector"]:
+        if spec.get("selector"):
+            spec["selector"] = {name: part for name, part in spec["selector"].items() if part}
+        return
+    uid, name = meta["uid"], meta.get("name", "")
+    generated = dict(zip(GENERATED, (uid, name, uid, name), strict=True))
+    template["metadata"]["labels"] = {**labels, **generated}
+    selector = dict(spec.get("selector") or {})
+    spec["selector"] = {**selector, "matchLabels": {**(selector.get("matchLabels") or {}), CONTROLLER_UID: uid}}
+    if meta.get("labels") == labels and not meta.get("generateName"):
+        meta["labels"] = {**meta.get("labels", {}), **generated}
+    _label(meta, template["metadata"]["labels"])
 
 
-def _keep_generated(spec: Json, old: Json) -> None:
-    """An update that sends the file again, without what was generated, means what is stored."""
-    fill(spec, selector=old.get("selector"))
-    before = (old["template"].get("metadata") or {}).get("labels") or {}
-    labels = dict(spec["template"]["metadata"].get("labels") or {})
-    for name in (CONTROLLER_UID, JOB_NAME, "controller-uid", "job-name"):
-        if name in before:
-            labels.setdefault(name, before[name])
-    if labels:
-        spec["template"]["metadata"]["labels"] = labels
+def _label(meta: Json, labels: Json) -> None:
+    """A Job without labels has those of its template."""
+    if not meta.get("labels") and labels:
+        meta["labels"] = dict(labels)
+
+
+def prepare_status(new: Json, old: Json, sent: Json) -> None:
+    """Numbers that are 0 are not told. Without labels the Job gets those of the template that was sent."""
+    template = (sent.get("spec") or {}).get("template") or {}
+    _label(new["metadata"], (template.get("metadata") or {}).get("labels") or {})
+    status = new.get("status") or {}
+    new["status"] = {name: part for name, part in status.items() if part != 0 or name in ("ready", "terminating")}
 
 
 def check(new: Json, old: Json | None) -> list[Problem]:
-    spec = new["spec"]
-    found = template_problems(spec["template"], "spec.template")
+    spec, path = new["spec"], "spec.template.spec.restartPolicy"
+    found = list(_numbers(spec)) + _selector_problems(new, old)
+    if spec["completionMode"] not in MODES:
+        supported = 'supported values: "NonIndexed", "Indexed"'
+        text = f"Unsupported value: {shown(spec['completionMode'])}: {supported}"
+        found.append(Problem("spec.completionMode", text))
+    if spec["completionMode"] == "Indexed" and spec.get("completions") is None:
+        found.append(Problem("spec.completions", "Required value: when completion mode is Indexed"))
+    if spec.get("podFailurePolicy") is not None and spec["podReplacementPolicy"] != "Failed":
+        text = f'Unsupported value: {shown(spec["podReplacementPolicy"])}: supported values: "Failed"'
+        found.append(Problem("spec.podReplacementPolicy", text))
+    if old is not None:
+        found += _changed(new, old)
+    own = any(one.path == "spec.template.labels" for one in found)
+    inside = template_problems(spec["template"], "spec.template")
+    found += [one for one in inside if not own or one.path != "spec.template.metadata.labels"]
     policy = spec["template"]["spec"].get("restartPolicy")
     if policy not in RESTARTS:
-        text = 'Required value: valid values: "OnFailure", "Never"'
-        found.append(Problem("spec.template.spec.restartPolicy", text))
-    if old is None:
-        found += _selector_problems(new)
-    if old is None and (bad := name_problem(new["metadata"].get("name", ""), "subdomain")) is None:
-        name = new["metadata"].get("name", "")
-        if len(name) > 63:
-            text = f"Invalid value: {shown(name)}: must be no more than 63 characters"
-            found.append(Problem("spec.template.labels", text))
-    elif old is None and bad:
-        return found
-    if spec.get("completionMode") == "Indexed" and spec.get("completions") is None:
-        found.append(Problem("spec.completions", "Required value: when completion mode is Indexed"))
+        found = [one for one in found if one.path != path]
+        found.append(Problem(path, 'Required value: valid values: "OnFailure", "Never"'))
+    elif policy != "Never" and spec.get("podFailurePolicy") is not None:
+        text = 'only "Never" is supported when podFailurePolicy is specified'
+        found.append(Problem(path, f"Invalid value: {shown(policy)}: {text}"))
     return found
 
 
-def _selector_problems(new: Json) -> list[Problem]:
+def _numbers(spec: Json) -> Iterator[Problem]:
+    names = ("parallelism", "completions", "backoffLimit", "activeDeadlineSeconds", "ttlSecondsAfterFinished")
+    for name in names:
+        if (number := spec.get(name)) is not None and number < 0:
+            yield Problem(f"spec.{name}", f"Invalid value: {number}: must be greater than or equal to 0")
+
+
+def _selector_problems(new: Json, old: Json | None) -> list[Problem]:
     """Who does not choose pods himself leaves that to the server, whole; who does has to find his own."""
     spec, path = new["spec"], "spec.selector"
     selector, labels = spec.get("selector"), (spec["template"].get("metadata") or {}).get("labels")
-    wanted = (selector or {}).get("matchLabels") or {}
-    if not spec.get("manualSelector"):
-        ours = {"matchLabels": {CONTROLLER_UID: new["metadata"]["uid"]}}
-        if selector == ours:
-            return []
-        merged = {**(selector or {}), "matchLabels": {**wanted, **ours["matchLabels"]}}
-        return [Problem(path, f"Invalid value: {shown(merged)}: `selector` not auto-generated")]
-    found = [] if selector is not None else [Problem(path, "Required value")]
-    if selector is None or any((labels or {}).get(name) != value for name, value in wanted.items()):
-        text = f"Invalid value: {shown(labels)}: `selector` does not match template `labels`"
+    wanted, found = (selector or {}).get("matchLabels") or {}, []
+    if selector is None:
+        found.append(Problem(path, "Required value"))
+    if old is None and not spec.get("manualSelector"):
+        uid, name = new["metadata"]["uid"], new["metadata"].get("name", "")
+        ours = dict(zip(GENERATED, (uid, name, uid, name), strict=True))
+        if any(ours.get(label) != value for label, value in wanted.items()):
+            found.append(Problem(path, f"Invalid value: {encode(selector).decode()}: `selector` not auto-generated"))
+    if old is None and not spec.get("manualSelector") and len(name := new["metadata"].get("name", "")) > 63:
+        text = f"Invalid value: {shown(name)}: must be no more than 63 bytes"
+        return [*found, Problem("spec.template.labels", text)]
+    misses = any((labels or {}).get(name) != value for name, value in wanted.items())
+    if selector is None or misses:
+        shown_labels = encode(labels).decode()
+        text = f"Invalid value: {shown_labels}: `selector` does not match template `labels`"
         found.append(Problem("spec.template.metadata.labels", text))
     return found
+
+
+def _changed(new: Json, old: Json) -> Iterator[Problem]:
+    """What stays as it was made. Where a Job that waits may run can still be said."""
+    now, before = new["spec"], old["spec"]
+    for name in _FIXED:
+        if not same(now.get(name), before.get(name)):
+            yield Problem(f"spec.{name}", f"Invalid value: {shown(now.get(name))}: field is immutable")
+    moved = now.get("completions") != before.get("completions")
+    if moved and not (now["completionMode"] == "Indexed" and now.get("completions") == now.get("parallelism")):
+        text = f"Invalid value: {shown(now.get('completions'))}: field is immutable"
+        yield Problem("spec.completions", text)
+    waits = before.get("suspend") is True and not (old.get("status") or {}).get("startTime")
+    if waits and not same(_kept(now["template"]["spec"]), _kept(before["template"]["spec"])):
+        yield Problem("spec.template.spec", f"Invalid value: {shown(now['template']['spec'])}: field is immutable")
+    elif not waits and not same(now["template"], before["template"]):
+        yield Problem("spec.template", f"Invalid value: {shown(now['template'])}: field is immutable")
+
+
+def _kept(spec: Json) -> Json:
+    return {name: part for name, part in spec.items() if name not in _UNTIL_STARTED}
 
 
 def fields(job: Json) -> Mapping[str, str]:
@@ -164,9 +197,8 @@ RESOURCES = (
         generation=True,
         # For the sake of old clients the real one keeps pods of a Job that is deleted without a word about them.
         propagation="Orphan",
-        immutable=("spec.template", "spec.selector", "spec.completionMode", "spec.completions"),
-        schema=whole(_SPEC),
         prepare=prepare,
+        prepare_status=prepare_status,
         check=check,
         fields=fields,
         field_names=("status.successful",),

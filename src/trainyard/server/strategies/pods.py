@@ -5,29 +5,40 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from trainyard.objects import Json, Problem
+from trainyard.schema.checks import shown
 from trainyard.server.accounts import admit_pod
+from trainyard.server.metadata import name_problem
 from trainyard.server.resources import Resource
 from trainyard.server.site import Site
 from trainyard.server.strategies import pod_cells
-from trainyard.server.strategies.shapes import fill, text, whole
-from trainyard.server.strategies.templates import POD_SPEC, containers_of, default_pod_spec, pod_spec_problems
+from trainyard.server.strategies.pod_rules import MOST, pod_spec_problems
+from trainyard.server.strategies.shapes import fill, text
+from trainyard.server.strategies.templates import containers_of, default_pod_spec
 
 ENDED = ("Succeeded", "Failed")
 LOST = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 PRIORITIES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
-_MAY_CHANGE = ("activeDeadlineSeconds", "tolerations", "terminationGracePeriodSeconds", "schedulingGates")
+_MAY_CHANGE = ("activeDeadlineSeconds", "tolerations", "schedulingGates")
 
 
 def prepare(new: Json, old: Json | None, site: Site) -> None:
-    spec = new["spec"]
+    spec = new["spec"] = new.get("spec") or {}
     default_pod_spec(spec)
     fill(spec, enableServiceLinks=True, preemptionPolicy="PreemptLowerPriority", priority=0)
     account = spec.get("serviceAccountName") or "default"
     spec["serviceAccountName"] = spec["serviceAccount"] = account
+    spec["tolerations"] = _tolerations(spec.get("tolerations") or [])
     if old is None:
+        _warn_of_name(new, site)
         spec["priority"] = PRIORITIES.get(text(spec.get("priorityClassName")), spec["priority"])
-        spec["tolerations"] = _tolerations(spec.get("tolerations") or [])
         new["status"] = {"phase": "Pending", "qosClass": _quality(spec), **_gated(spec, site)}
+
+
+def _warn_of_name(new: Json, site: Site) -> None:
+    name = new["metadata"].get("name") or ""
+    if name and (bad := name_problem(name, "label")):
+        why = "this is used in the Pod's hostname, which can result in surprising behavior; a DNS label is recommended"
+        site.warnings.append(f"metadata.name: {why}: [{bad.text.removeprefix(f'Invalid value: {shown(name)}: ')}]")
 
 
 def _tolerations(given: list[Json]) -> list[Json]:
@@ -58,28 +69,87 @@ def _gated(spec: Json, site: Site) -> Json:
     return {"conditions": [{**words, "lastProbeTime": None, "lastTransitionTime": site.stamp}]}
 
 
+def prepare_status(new: Json, old: Json, sent: Json) -> None:
+    """What the real server fills into a status. Who owns the pod is no matter of it."""
+    meta, status = new["metadata"], new["status"] = new["metadata"], new.get("status") or {}
+    meta.pop("ownerReferences", None)
+    if owners := old["metadata"].get("ownerReferences"):
+        meta["ownerReferences"] = owners
+    if not status.get("qosClass"):
+        status["qosClass"] = (old.get("status") or {}).get("qosClass") or _quality(new["spec"])
+    if status.get("podIP") and not status.get("podIPs"):
+        status["podIPs"] = [{"ip": status["podIP"]}]
+    for one in status.get("conditions") or ():
+        one.setdefault("lastProbeTime", None)
+        one.setdefault("lastTransitionTime", None)
+        one.setdefault("type", "")
+        one.setdefault("status", "")
+    for group in ("containerStatuses", "initContainerStatuses"):
+        for one in status.get(group) or ():
+            _default_state(one)
+
+
+def _default_state(one: Json) -> None:
+    for name, empty in (("name", ""), ("ready", False), ("restartCount", 0), ("image", ""), ("imageID", "")):
+        one.setdefault(name, empty)
+    for name in ("state", "lastState"):
+        one.setdefault(name, {})
+
+
 def check(new: Json, old: Json | None) -> list[Problem]:
     found = pod_spec_problems(new["spec"], "spec")
-    if old is None and new["spec"].get("schedulingGates") and new["spec"].get("nodeName"):
+    if old is not None:
+        return found + _changed(new["spec"], old["spec"])
+    if new["spec"].get("schedulingGates") and new["spec"].get("nodeName"):
         text = "Forbidden: cannot be set until all schedulingGates have been cleared"
         found.append(Problem("spec.nodeName", text))
-    if old is not None and _fixed(new["spec"]) != _fixed(old["spec"]):
+    return found
+
+
+def _changed(new: Json, old: Json) -> list[Problem]:
+    """What of a pod's spec may not become what it has become. A change of the containers' number ends the search."""
+    for group in ("containers", "initContainers"):
+        if len(new.get(group) or ()) != len(old.get(group) or ()):
+            return [Problem(f"spec.{group}", "Forbidden: pod updates may not add or remove containers")]
+    before, after = old.get("activeDeadlineSeconds"), new.get("activeDeadlineSeconds")
+    place, found = "spec.activeDeadlineSeconds", []
+    if after is not None and not 0 <= after <= MOST:
+        return [Problem(place, f"Invalid value: {after}: must be between 0 and {MOST}, inclusive")]
+    if before is not None and after is not None and before < after:
+        return [Problem(place, f"Invalid value: {after}: must be less than or equal to previous value")]
+    if before is not None and after is None:
+        found.append(Problem(place, "Invalid value: null: must not update from a positive integer to nil value"))
+    if any(not _borne(one, new.get("tolerations") or []) for one in old.get("tolerations") or ()):
+        found.append(
+            Problem(
+                "spec.tolerations", "Forbidden: existing toleration can not be modified except its tolerationSeconds"
+            )
+        )
+    known = {gate.get("name") for gate in old.get("schedulingGates") or ()}
+    for index, gate in enumerate(new.get("schedulingGates") or ()):
+        if gate.get("name") not in known:
+            where = f"spec.schedulingGates[{index}].name"
+            found.append(Problem(where, "Forbidden: only deletion is allowed, but found new scheduling gate"))
+    if _fixed(new) != _fixed(old):
         words = "`spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,"
         more = "`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds`"
         text = f"Forbidden: pod updates may not change fields other than {words}{more}"
-        found.append(Problem("spec", text))
+        found.append(Problem("spec", f"{text} (allow it to be set to 1 if it was previously negative)"))
     return found
+
+
+def _borne(toleration: Json, now: list[Json]) -> bool:
+    """Whether it is still there, for however long."""
+    bare = {name: part for name, part in toleration.items() if name != "tolerationSeconds"}
+    return any({name: part for name, part in one.items() if name != "tolerationSeconds"} == bare for one in now)
 
 
 def _fixed(spec: Json) -> Json:
     """The part of a pod's spec that stays as it was made."""
-    fixed = {name: part for name, part in spec.items() if name not in _MAY_CHANGE}
+    fixed = {name: part for name, part in spec.items() if name not in _MAY_CHANGE and part not in ([], "")}
     for group in ("containers", "initContainers"):
         if spec.get(group):
-            fixed[group] = [
-                {name: part for name, part in one.items() if name not in ("image", "imagePullPolicy")}
-                for one in spec[group]
-            ]
+            fixed[group] = [{name: part for name, part in one.items() if name != "image"} for one in spec[group]]
     return fixed
 
 
@@ -115,8 +185,8 @@ RESOURCES = (
         status=True,
         generation=True,
         subresources=("log", "exec", "attach", "proxy", "binding", "eviction"),
-        schema=whole(POD_SPEC),
         prepare=prepare,
+        prepare_status=prepare_status,
         admit=admit_pod,
         check=check,
         grace=grace,

@@ -7,9 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from trainyard.objects import Json, Problem
-from trainyard.schema.checks import shown
-from trainyard.server.metadata import label_problems, name_problem
+from trainyard.objects import Json
 from trainyard.server.strategies.shapes import (
     BOOLEAN,
     COUNT,
@@ -76,8 +74,9 @@ SELECTOR = obj(matchLabels=PAIRS, matchExpressions=many(FREE))
 PERCENT_OR_COUNT = MIXED
 
 
-def default_pod_spec(spec: Json) -> None:
-    """What the real server fills into every pod spec."""
+def default_pod_spec(spec: Json, at_home: bool = True) -> None:
+    """What the real server fills into every pod spec. `at_home`: it is a pod's, no template's; then ports of
+    the node's network are those of the node, and limits are asked for."""
     fill(
         spec,
         restartPolicy="Always",
@@ -88,13 +87,21 @@ def default_pod_spec(spec: Json) -> None:
     )
     if account := spec.get("serviceAccountName"):
         fill(spec, serviceAccount=account)
+    _without_empty_lists(spec)
     for volume in spec.get("volumes") or ():
         _default_volume(volume)
     for group in ("initContainers", "containers"):
         for container in spec.get(group) or ():
             _default_container(container)
-            for port in container.get("ports") or () if spec.get("hostNetwork") is True else ():
+            if at_home:
+                _default_requests(container["resources"])
+            for port in container.get("ports") or () if at_home and spec.get("hostNetwork") is True else ():
                 fill(port, hostPort=port.get("containerPort"))
+
+
+def _without_empty_lists(part: Json) -> None:
+    for name in [name for name, value in part.items() if value == [] and name != "containers"]:
+        del part[name]
 
 
 def _default_volume(volume: Json) -> None:
@@ -130,6 +137,7 @@ def _default_requests(resources: Json) -> None:
 
 
 def _default_container(container: Json) -> None:
+    _without_empty_lists(container)
     _default_probes(container)
     fill(
         container,
@@ -138,7 +146,6 @@ def _default_container(container: Json) -> None:
         terminationMessagePolicy="File",
         imagePullPolicy=pull_policy(container.get("image") or ""),
     )
-    _default_requests(container["resources"])
     for port in container.get("ports") or ():
         fill(port, protocol="TCP")
     for variable in container.get("env") or ():
@@ -155,76 +162,6 @@ def pull_policy(image: str) -> str:
         return "IfNotPresent"
     _, colon, tag = name.partition(":")
     return "Always" if not colon or tag == "latest" else "IfNotPresent"
-
-
-def pod_spec_problems(spec: Json, path: str) -> list[Problem]:
-    """Cross-field rules of a pod spec. The schema has been satisfied."""
-    found: list[Problem] = []
-    volumes = {volume["name"] for volume in spec.get("volumes") or ()}
-    seen: set[str] = set()
-    for index, volume in enumerate(spec.get("volumes") or ()):
-        found += _name(volume["name"], "label", f"{path}.volumes[{index}].name")
-        if volume["name"] in seen:
-            found.append(Problem(f"{path}.volumes[{index}].name", f"Duplicate value: {shown(volume['name'])}"))
-        seen.add(volume["name"])
-    names: dict[str, str] = {}
-    if not spec.get("containers"):
-        found.append(Problem(f"{path}.containers", "Required value: name at least one container"))
-    for group in ("initContainers", "containers"):
-        for index, container in enumerate(spec.get(group) or ()):
-            where = f"{path}.{group}[{index}]"
-            found += _container_problems(container, where, volumes)
-            if container["name"] in names:
-                found.append(Problem(f"{where}.name", f"Duplicate value: {shown(container['name'])}"))
-            names[container["name"]] = where
-    deadline = spec.get("activeDeadlineSeconds")
-    if deadline is not None and not 0 < deadline < 2**31:
-        text = f"Invalid value: {deadline}: must be between 1 and 2147483647, inclusive"
-        found.append(Problem(f"{path}.activeDeadlineSeconds", text))
-    for word in ("hostname", "subdomain"):
-        if spec.get(word):
-            found += _name(spec[word], "label", f"{path}.{word}")
-    return found
-
-
-def _container_problems(container: Json, where: str, volumes: set[str]) -> list[Problem]:
-    found = _name(container["name"], "label", f"{where}.name")
-    if not container.get("image"):
-        found.append(Problem(f"{where}.image", "Required value: name the image to run"))
-    for index, port in enumerate(container.get("ports") or ()):
-        number, here = port["containerPort"], f"{where}.ports[{index}].containerPort"
-        if not number:
-            found.append(Problem(here, "Required value"))
-        elif not 0 < number < 65536:
-            found.append(Problem(here, f"Invalid value: {number}: must be between 1 and 65535, inclusive"))
-    paths: set[str] = set()
-    for index, mount in enumerate(container.get("volumeMounts") or ()):
-        here = f"{where}.volumeMounts[{index}]"
-        if mount["name"] not in volumes:
-            found.append(Problem(f"{here}.name", f"Not found: {shown(mount['name'])}: add it to the pod's volumes"))
-        if mount["mountPath"] in paths:
-            found.append(Problem(f"{here}.mountPath", f"Invalid value: {shown(mount['mountPath'])}: must be unique"))
-        paths.add(mount["mountPath"])
-    for index, variable in enumerate(container.get("env") or ()):
-        here = f"{where}.env[{index}]"
-        if not variable["name"] or "=" in variable["name"] or "\x00" in variable["name"]:
-            text = "must not be empty and must not contain '='"
-            found.append(Problem(f"{here}.name", f"Invalid value: {shown(variable['name'])}: {text}"))
-        if variable.get("value") and variable.get("valueFrom"):
-            text = "Invalid value: may not be specified when `value` is not empty"
-            found.append(Problem(f"{here}.valueFrom", text))
-    return found
-
-
-def template_problems(template: Json, path: str) -> list[Problem]:
-    meta = template.get("metadata") or {}
-    found = label_problems(meta.get("labels") or {}, f"{path}.metadata.labels")
-    return found + pod_spec_problems(template["spec"], f"{path}.spec")
-
-
-def _name(name: str, rule: str, path: str) -> list[Problem]:
-    problem = name_problem(name, rule, path)
-    return [problem] if problem else []
 
 
 def containers_of(spec: Any, group: str = "containers") -> list[Json]:

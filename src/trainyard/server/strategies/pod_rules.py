@@ -1,0 +1,189 @@
+"""What the real server refuses of a pod spec, wherever it stands. Its types have been checked, its defaults are in.
+
+Only what people get wrong is looked at; each problem is at the real server's path, with its first words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from trainyard.objects import Json, Problem
+from trainyard.schema.checks import shown
+from trainyard.server.metadata import WORD_TEXT, label_problems, name_problem
+
+POLICIES = ("Always", "IfNotPresent", "Never")
+RESTARTS = ("Always", "OnFailure", "Never")
+PROTOCOLS = ("SCTP", "TCP", "UDP")
+DNS = ("ClusterFirst", "ClusterFirstWithHostNet", "Default", "None")
+MOST = 2**31 - 1
+
+
+def pod_spec_problems(spec: Json, path: str) -> list[Problem]:
+    """Everything that is wrong with a pod spec."""
+    return [*_volumes(spec, path), *_containers(spec, path), *_whole(spec, path)]
+
+
+def _volumes(spec: Json, path: str) -> Iterator[Problem]:
+    seen: set[str] = set()
+    for index, volume in enumerate(spec.get("volumes") or ()):
+        here, name = f"{path}.volumes[{index}]", volume.get("name") or ""
+        yield from named(name, f"{here}.name")
+        if name in seen:
+            yield Problem(f"{here}.name", f"Duplicate value: {shown(name)}")
+        seen.add(name)
+        sources = [one for one in sorted(volume, key=_as_declared) if one != "name" and volume[one] is not None]
+        for more in sources[1:]:
+            yield Problem(f"{here}.{more}", "Forbidden: may not specify more than 1 volume type")
+        for kind, word in (("secret", "secretName"), ("configMap", "name")):
+            if isinstance(source := volume.get(kind), dict) and sources[0] == kind and not source.get(word):
+                yield Problem(f"{here}.{kind}.{word}", "Required value")
+
+
+def _as_declared(kind: str) -> tuple[int, str]:
+    """The order in which the real server looks at the sources of a volume."""
+    known = ("emptyDir", "hostPath", "secret", "nfs", "persistentVolumeClaim", "downwardAPI", "configMap", "projected")
+    return (known.index(kind) if kind in known else len(known), kind)
+
+
+def _containers(spec: Json, path: str) -> Iterator[Problem]:
+    spoiled = {problem.path.split(".volumes[")[1].partition("]")[0] for problem in _volumes(spec, path)}
+    volumes = {one.get("name") for index, one in enumerate(spec.get("volumes") or ()) if str(index) not in spoiled}
+    names: set[str] = set()
+    if not spec.get("containers"):
+        yield Problem(f"{path}.containers", "Required value: name at least one container")
+    for group in ("initContainers", "containers"):
+        for index, container in enumerate(spec.get(group) or ()):
+            where = f"{path}.{group}[{index}]"
+            yield from _container(container, where, volumes)
+            if (name := container.get("name")) in names:
+                yield Problem(f"{where}.name", f"Duplicate value: {shown(name)}")
+            names.add(name or "")
+
+
+def _whole(spec: Json, path: str) -> Iterator[Problem]:
+    yield from _one_of(spec.get("restartPolicy"), RESTARTS, f"{path}.restartPolicy")
+    yield from _one_of(spec.get("dnsPolicy"), DNS, f"{path}.dnsPolicy")
+    deadline, grace = spec.get("activeDeadlineSeconds"), spec.get("terminationGracePeriodSeconds")
+    if deadline is not None and not 0 < deadline <= MOST:
+        text = f"Invalid value: {deadline}: must be between 1 and {MOST}, inclusive"
+        yield Problem(f"{path}.activeDeadlineSeconds", text)
+    if grace is not None and grace < 0:
+        yield Problem(f"{path}.terminationGracePeriodSeconds", f"Invalid value: {grace}: {_NOT_NEGATIVE}")
+    for word in ("hostname", "subdomain"):
+        if spec.get(word):
+            yield from named(spec[word], f"{path}.{word}")
+    for word in ("nodeName", "serviceAccountName", "priorityClassName", "schedulerName"):
+        if spec.get(word) and (bad := name_problem(spec[word], "subdomain", f"{path}.{word}")):
+            yield bad
+    yield from label_problems(spec.get("nodeSelector") or {}, f"{path}.nodeSelector")
+    for index, gate in enumerate(spec.get("schedulingGates") or ()):
+        if not gate.get("name"):
+            where = f"{path}.schedulingGates[{index}]"
+            yield Problem(where, 'Invalid value: "": name part must be non-empty')
+            yield Problem(where, f'Invalid value: "": name part {WORD_TEXT}')
+
+
+_NOT_NEGATIVE = "must be greater than or equal to 0"
+
+
+def _one_of(value: Any, known: tuple[str, ...], path: str) -> Iterator[Problem]:
+    if value is not None and value not in known:
+        supported = ", ".join(f'"{one}"' for one in sorted(known))
+        yield Problem(path, f"Unsupported value: {shown(value)}: supported values: {supported}")
+
+
+def _container(container: Json, where: str, volumes: set[Any]) -> Iterator[Problem]:
+    yield from named(container.get("name") or "", f"{where}.name")
+    if not (image := container.get("image")):
+        yield Problem(f"{where}.image", "Required value: name the image to run")
+    elif image != image.strip():
+        yield Problem(f"{where}.image", f"Invalid value: {shown(image)}: must not have leading or trailing whitespace")
+    yield from _one_of(container.get("imagePullPolicy"), POLICIES, f"{where}.imagePullPolicy")
+    yield from _ports(container, where)
+    yield from _mounts(container, where, volumes)
+    yield from _variables(container, where)
+    for name in ("livenessProbe", "readinessProbe", "startupProbe"):
+        if isinstance(probe := container.get(name), dict):
+            yield from _action(probe, f"{where}.{name}")
+            for word in ("initialDelaySeconds", "timeoutSeconds", "periodSeconds", "failureThreshold"):
+                if (probe.get(word) or 0) < 0:
+                    yield Problem(f"{where}.{name}.{word}", f"Invalid value: {probe[word]}: {_NOT_NEGATIVE}")
+    for name, hook in (container.get("lifecycle") or {}).items():
+        if isinstance(hook, dict):
+            yield from _action(hook, f"{where}.lifecycle.{name}")
+
+
+def _action(action: Json, where: str) -> Iterator[Problem]:
+    """What a probe or a hook does."""
+    if isinstance(run := action.get("exec"), dict):
+        if not run.get("command"):
+            yield Problem(f"{where}.exec.command", "Required value")
+    elif isinstance(ask := action.get("httpGet"), dict):
+        if not ask.get("path"):
+            yield Problem(f"{where}.httpGet.path", "Required value")
+        port = ask.get("port", 0)
+        if not isinstance(port, str) and not 0 < port < 65536:
+            text = f"Invalid value: {port}: must be between 1 and 65535, inclusive"
+            yield Problem(f"{where}.httpGet.port", text)
+    elif not any(action.get(one) is not None for one in ("tcpSocket", "grpc", "sleep")):
+        yield Problem(where, "Required value: must specify a handler type")
+
+
+def _ports(container: Json, where: str) -> Iterator[Problem]:
+    for index, port in enumerate(container.get("ports") or ()):
+        number, here = port.get("containerPort"), f"{where}.ports[{index}].containerPort"
+        if not number:
+            yield Problem(here, "Required value")
+        elif not 0 < number < 65536:
+            yield Problem(here, f"Invalid value: {number}: must be between 1 and 65535, inclusive")
+        yield from _one_of(port.get("protocol"), PROTOCOLS, f"{where}.ports[{index}].protocol")
+
+
+def _mounts(container: Json, where: str, volumes: set[Any]) -> Iterator[Problem]:
+    paths: set[str] = set()
+    for index, mount in enumerate(container.get("volumeMounts") or ()):
+        here, name, path = f"{where}.volumeMounts[{index}]", mount.get("name"), mount.get("mountPath")
+        if not name:
+            yield Problem(f"{here}.name", "Required value")
+        if name not in volumes:
+            yield Problem(f"{here}.name", f"Not found: {shown(name or '')}: add it to the pod's volumes")
+        if not path:
+            yield Problem(f"{here}.mountPath", "Required value")
+        if path in paths:
+            yield Problem(f"{here}.mountPath", f"Invalid value: {shown(path)}: must be unique")
+        paths.add(path or "")
+
+
+def _variables(container: Json, where: str) -> Iterator[Problem]:
+    for index, variable in enumerate(container.get("env") or ()):
+        here, name = f"{where}.env[{index}]", variable.get("name")
+        if not name:
+            yield Problem(f"{here}.name", "Required value")
+        elif "=" in name or "\x00" in name:
+            text = "must not be empty and must not contain '='"
+            yield Problem(f"{here}.name", f"Invalid value: {shown(name)}: {text}")
+        if (source := variable.get("valueFrom")) is None:
+            continue
+        kinds = [one for one in ("fieldRef", "resourceFieldRef", "configMapKeyRef", "secretKeyRef") if source.get(one)]
+        if not kinds:
+            text = "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef` or `secretKeyRef`"
+            yield Problem(f"{here}.valueFrom", f"Invalid value: {shown('')}: {text}")
+        if variable.get("value"):
+            yield Problem(f"{here}.valueFrom", 'Invalid value: "": may not be specified when `value` is not empty')
+        if source.get("fieldRef") and not source["fieldRef"].get("fieldPath"):
+            yield Problem(f"{here}.valueFrom.fieldRef.fieldPath", "Required value")
+
+
+def template_problems(template: Json, path: str) -> list[Problem]:
+    meta = template.get("metadata") or {}
+    found = label_problems(meta.get("labels") or {}, f"{path}.metadata.labels")
+    return found + pod_spec_problems(template.get("spec") or {}, f"{path}.spec")
+
+
+def named(name: str, path: str) -> list[Problem]:
+    """What is wrong with a name that has to be a label."""
+    if not name:
+        return [Problem(path, "Required value")]
+    problem = name_problem(name, "label", path)
+    return [problem] if problem else []

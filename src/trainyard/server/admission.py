@@ -77,7 +77,7 @@ def must_be_readable(resource: Resource, obj: Any) -> None:
     if meta is None:
         meta = {}
     why = metadata.malformed(meta) or decoding.metadata_unreadable(meta)
-    if not resource.custom:
+    if not resource.custom and not decoding.plain(obj, types.shape_of(resource)):
         why = why or decoding.unreadable(obj, types.shape_of(resource))
     if why:
         text = f'{resource.kind} in version "{resource.version}" cannot be handled as a {resource.kind}: {why}'

@@ -15,7 +15,7 @@ from typing import Any
 from trainyard.objects import Json, Problem, decode, encode
 from trainyard.schema import DEPTH
 from trainyard.server import errors, types
-from trainyard.server.decoding import without_nulls
+from trainyard.server.decoding import plain, without_nulls
 from trainyard.server.requests import JSON, Request
 from trainyard.server.resources import Resource
 from trainyard.server.types import ANY, Shape
@@ -77,14 +77,14 @@ def of_shape(shape: Shape, request: Request) -> tuple[str, ...]:
 def _found(resource: Resource, request: Request, sent: Json, old: Json | None) -> list[str]:
     shape = ANY if resource.custom and not resource.prune else types.shape_of(resource)
     texts: list[str] = []
-    if repeats := _may_repeat(request):
+    if repeats := _may_repeat(request, sent):
         again = json.loads(request.body, object_pairs_hook=_pairs)
         if request.method == "PATCH":
             texts += (text for text in _walk(again, ANY, "") if text.startswith("duplicate"))
         else:
             sent = again
     # Nearly every object has only known fields, which is soon seen. To walk one with its paths takes far longer.
-    quiet = _kept(sent, shape) is sent and not (repeats and request.method != "PATCH")
+    quiet = (plain(sent, shape) or _kept(sent, shape) is sent) and not (repeats and request.method != "PATCH")
     unknown = [] if quiet else list(islice(_walk(sent, shape, ""), MOST))
     unknown = sorted(unknown) if resource.custom else unknown
     if unknown and old is not None and request.method == "PATCH":
@@ -94,11 +94,12 @@ def _found(resource: Resource, request: Request, sent: Json, old: Json | None) -
     return [errors.printable(text) for text in texts[:MOST]]
 
 
-def _may_repeat(request: Request) -> bool:
+def _may_repeat(request: Request, sent: Json) -> bool:
     """Whether a name may be there twice. What is written again as it came has each of them once."""
     if request.content_type not in (JSON, "") and not request.content_type.endswith("+json"):
         return False
-    return encode(decode(request.body)) != request.body.rstrip()
+    body = decode(request.body) if request.method == "PATCH" else sent
+    return encode(body) != request.body.rstrip()
 
 
 def _walk(value: Any, shape: Shape, path: str, level: int = 0) -> Iterator[str]:
@@ -128,10 +129,12 @@ def known(resource: Resource, obj: Json) -> Json:
     if resource.write and not resource.custom:  # what is stored in other words is not of this type any more
         return obj
     if resource.custom:
-        shape = types.built_in(f"{types.META}ObjectMeta")
-        return {**obj, "metadata": without_nulls(_kept(obj["metadata"], shape), shape)}
-    shape = types.shape_of(resource)
-    return dict(without_nulls(_kept(obj, shape), shape))
+        return {**obj, "metadata": _of_type(obj["metadata"], types.built_in(f"{types.META}ObjectMeta"))}
+    return _of_type(obj, types.shape_of(resource))
+
+
+def _of_type(obj: Json, shape: Shape) -> Json:
+    return obj if plain(obj, shape) else dict(without_nulls(_kept(obj, shape), shape))
 
 
 def _kept(value: Any, shape: Shape) -> Any:

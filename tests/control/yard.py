@@ -13,6 +13,7 @@ from typing import Any
 
 from trainyard import kinds
 from trainyard.client import Api, NotFound, Request
+from trainyard.client.request import create
 from trainyard.control import Loop, Operator, Source, itself
 from trainyard.core import Config
 from trainyard.objects import GVK, Json, Key, format_time, is_true, labels_of, name_of, uid_of
@@ -156,7 +157,7 @@ async def running_yard(clock: Callable[[], float], install: bool = True) -> Asyn
     async with Api(server.url) as api, Api(server.url) as node_api, Api(server.url) as workloads_api:
         if install:
             for kind in kinds.ALL:
-                await api.create(CRD, "", kinds.crd(kind))
+                await api.send(create(CRD, "", kinds.crd(kind)))
         await api.create(NODE, "", {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "scripted"}})
         ready = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
         await api.patch(NODE, "", "scripted", ready, "status")

@@ -38,6 +38,7 @@ from trainyard.app.config import shipped
 from trainyard.app.folder import Folder
 from trainyard.app.state import State
 from trainyard.client import AlreadyExists, Api
+from trainyard.client.request import create
 from trainyard.control import Operator
 from trainyard.core import Config
 from trainyard.node import Images, Node
@@ -168,7 +169,7 @@ class LocalCluster:
             definition = kinds.crd(kind)
             vouch(definition)  # to examine ours takes as long as all the rest of a start
             try:
-                await self.api.create(CRD, "", definition)
+                await self.api.send(create(CRD, "", definition))  # the answer is as large, and nobody reads it
             except AlreadyExists:
                 ours = {"metadata": {"labels": definition["metadata"].get("labels")}, "spec": definition["spec"]}
                 await self.api.patch(CRD, "", definition["metadata"]["name"], ours)

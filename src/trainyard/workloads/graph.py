@@ -3,13 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
+
+import msgspec
 
 from trainyard.control.store import Change, Store
 from trainyard.control.view import plain
 from trainyard.objects import GVK, Json, Key, key_of, uid_of
 from trainyard.workloads.gc import Dependent, references
 
+CRD = GVK("apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions")
 REMEMBERED = 20_000
+
+
+class _Names(msgspec.Struct):
+    plural: str = ""
+
+
+class _Spec(msgspec.Struct):
+    names: _Names = msgspec.field(default_factory=_Names)
+
+
+class _Definition(msgspec.Struct):
+    metadata: Json
+    spec: _Spec = msgspec.field(default_factory=_Spec)
+
+
+_definition = msgspec.json.Decoder(_Definition)
+
+
+def _named(raw: bytes) -> Json:
+    """A definition without its schemas, which are large and nobody's business here."""
+    made: Json = msgspec.to_builtins(_definition.decode(raw))
+    return {"apiVersion": CRD.api_version, "kind": CRD.kind, **made}
 
 
 class Graph:
@@ -21,7 +47,8 @@ class Graph:
         self._gone: dict[str, None] = {}  # in order of arrival, so that the oldest is forgotten first
 
     def add(self, gvk: GVK) -> Store[Json]:
-        store = Store(plain(api_version=gvk.api_version, kind=gvk.kind))
+        view = plain(api_version=gvk.api_version, kind=gvk.kind)
+        store = Store(replace(view, decode=_named) if gvk == CRD else view)
         self.stores[gvk] = store
         return store
 

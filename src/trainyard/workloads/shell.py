@@ -39,11 +39,10 @@ from trainyard.objects import (
 )
 from trainyard.workloads import deployments, endpoints, gc, jobs, namespaces, placement, statefulsets
 from trainyard.workloads.discovery import Catalog, discover
-from trainyard.workloads.graph import Graph
+from trainyard.workloads.graph import CRD, Graph
 from trainyard.workloads.pods import deleting, spec_of
 from trainyard.workloads.writes import Bind, Create, Decision, Delete, Ensure, Merge, SetStatus, Write
 
-CRD = GVK("apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions")
 EVENT = GVK("", "v1", "Event", "events")
 LOOKS_AT_ONCE = 4
 SOON = 0.05

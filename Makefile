@@ -4,6 +4,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 VENV := .venv
 BIN := $(VENV)/bin
+unexport PYTHONDONTWRITEBYTECODE  # the tests start hundreds of programs: each would be compiled anew
 
 # The first interpreter that TensorFlow 2.21 serves: 3.11 to 3.13. Name another with PYTHON=...
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 /usr/bin/python3; do \

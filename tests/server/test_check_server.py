@@ -20,6 +20,7 @@ async def test_our_server_does_what_the_sentence_says(check: Check) -> None:
     await run_embedded(check)
 
 
+@pytest.mark.slow  # twenty seconds, all together
 @EACH
 async def test_the_check_fails_on_a_server_without_that_behaviour(check: Check) -> None:
     assert check.breaks is not None, "name a mutation with breaks="

@@ -29,6 +29,7 @@ def at(pod: str, command: str, seconds: float = 300) -> str:
     return f"ran({AGENT}, {pod!r}, {command!r}, TRAINYARD_EXEC_TIMEOUT='{seconds}')"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("network", ["shared", "namespace"])
 async def test_the_master_reaches_its_own_workers_and_nobody_else(stage: Stage, network: str) -> None:
     await stage.visitor(name="chainer")

@@ -60,6 +60,7 @@ async def test_a_new_operator_leaves_a_running_job_as_it_is_and_a_deleted_one_le
     assert max(Counter(one.place for one in stage.entered).values()) == 1
 
 
+@pytest.mark.slow
 @each
 async def test_a_suspended_job_runs_nothing_and_goes_on_when_it_is_resumed(stage: Stage, play: Play) -> None:
     await play.begin(stage, activeDeadlineSeconds=60)

@@ -1,8 +1,8 @@
 """What happens to an object on its way in: it is read, cleaned, defaulted, filled in and checked.
 
-Order, the same for every resource: identity (apiVersion, kind, name, namespace) -> metadata -> prune -> default ->
-schema -> `prepare` and `admit` of the strategy, its check, then the check that the server was given for the kind, or
-else the rules of its definition -> generation.
+Order, the same for every resource: can it be read at all (decoding.py), identity (apiVersion, kind, name, namespace)
+-> metadata -> prune -> default -> schema -> `prepare` and `admit` of the strategy, its check, then the check that the
+server was given for the kind, or else the rules of its definition -> generation.
 A problem of the schema hides the cross-field checks: those may trust the types. A write is not refused for a problem
 that the stored object has already.
 """
@@ -174,7 +174,6 @@ def _shape(resource: Resource, new: Json, old: Json | None, site: Site, checks: 
     if found := _other_kind(resource, new):
         return new, found
     if resource.schema is not None and (found := resource.schema.validate(new, measured=True)):
-        _must_be_readable(resource, found)
         found = _made_worse(resource.schema, found, new, old) + _unscalable(resource, new)
         if found or resource.rules is None:
             own = (resource.group, resource.kind) in checks
@@ -197,14 +196,6 @@ def _other_kind(resource: Resource, obj: Json) -> list[Problem]:
     if obj["kind"] == resource.kind:
         return []
     return [Problem("kind", f"Invalid value: {shown(obj['kind'])}: must be {resource.kind}")]
-
-
-def _must_be_readable(resource: Resource, found: list[Problem]) -> None:
-    """A built-in object with a value of the wrong type cannot be read: 400, not 422."""
-    wrong = [] if resource.custom else [problem for problem in found if TYPE_TEXT.match(problem.text)]
-    if wrong:
-        text = f'{resource.kind} in version "{resource.version}" cannot be handled as a {resource.kind}: {wrong[0]}'
-        raise errors.bad_request(errors.printable(text))
 
 
 def _ruled(resource: Resource, new: Json, old: Json | None, found: list[Problem]) -> list[Problem]:

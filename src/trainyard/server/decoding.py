@@ -21,8 +21,6 @@ from trainyard.server.types import ANY, META, Shape, built_in
 _QUANTITY = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?\d+)?\Z", re.ASCII)
 _BITS = {"int32": 2**31, "int64": 2**63}
 _EMPTY: Mapping[str, Any] = {"object": {}, "map": {}, "list": [], "string": "", "integer": 0, "boolean": False}
-
-
 _SCALAR = {"string": str, "boolean": bool}
 
 

@@ -61,26 +61,23 @@ def select(resource: Resource, namespace: str, labels: str, fields: str, name: s
 
 def must_parse(text: str) -> None:
     """Raises Refused 400 when that is no field selector."""
+    for _ in _terms(text):
+        pass
+
+
+def _field_tests(resource: Resource, text: str) -> list[FieldTest]:
+    return [_test(resource, *term) for term in _terms(text)]
+
+
+def _terms(text: str) -> Iterator[tuple[str, str, bool]]:
+    """Field, value, and whether they must be equal. Raises Refused 400."""
     at = 0
     while at < len(text):
         if not (found := _FIELD.match(text, at)):
             left = errors.printable(text[at:])
             raise errors.bad_request(f"invalid selector: '{errors.printable(text)}'; can't understand '{left}'")
         at = found.end()
-
-
-def _field_tests(resource: Resource, text: str) -> list[FieldTest]:
-    tests: list[FieldTest] = []
-    at = 0
-    while at < len(text):
-        found = _FIELD.match(text, at)
-        if not found:
-            left = errors.printable(text[at:])
-            raise errors.bad_request(f"invalid selector: '{errors.printable(text)}'; can't understand '{left}'")
-        at = found.end()
-        name, wanted = found[1], re.sub(r"\\(.)", r"\1", found[3].strip())
-        tests.append(_test(resource, name, wanted, found[2] != "!="))
-    return tests
+        yield found[1], re.sub(r"\\(.)", r"\1", found[3].strip()), found[2] != "!="
 
 
 def _test(resource: Resource, name: str, wanted: str, equal: bool) -> FieldTest:

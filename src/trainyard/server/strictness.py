@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any
 
-from trainyard.objects import Json, Problem, decode, encode
+from trainyard.objects import Json, decode, encode
 from trainyard.schema import DEPTH
 from trainyard.server import errors, types
 from trainyard.server.decoding import plain, without_nulls
@@ -21,7 +21,6 @@ from trainyard.server.resources import Resource
 from trainyard.server.types import ANY, Shape
 
 WAYS = ("", "Ignore", "Strict", "Warn")
-_OPTIONS = {"POST": "CreateOptions", "PUT": "UpdateOptions", "PATCH": "PatchOptions"}
 MOST = 100  # fields that are told of
 
 
@@ -44,11 +43,6 @@ def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def said(resource: Resource, request: Request, sent: Any, old: Json | None = None) -> tuple[str, ...]:
     """The warnings about an object that a client wrote. Raises Refused 422, and 400 when it wants it strict."""
     way = request.query.get("fieldValidation", "")
-    if way not in WAYS:
-        supported = ", ".join(f'"{one}"' for one in WAYS)
-        text = f'Unsupported value: "{errors.printable(way[:80])}": supported values: {supported}'
-        options = _OPTIONS.get(request.method, "UpdateOptions")
-        raise errors.invalid(options, "meta.k8s.io", "", [Problem("fieldValidation", text)])
     if resource.custom and isinstance(sent, dict) and sent.get("kind") != resource.kind:
         return ()  # nobody knows its fields
     if way == "Ignore" or not isinstance(sent, dict) or (not way and request.path.endswith("/status")):
@@ -84,7 +78,8 @@ def _found(resource: Resource, request: Request, sent: Json, old: Json | None) -
         else:
             sent = again
     # Nearly every object has only known fields, which is soon seen. To walk one with its paths takes far longer.
-    quiet = (plain(sent, shape) or _kept(sent, shape) is sent) and not (repeats and request.method != "PATCH")
+    walked = repeats and request.method != "PATCH"
+    quiet = not walked and (plain(sent, shape) or _kept(sent, shape) is sent)
     unknown = [] if quiet else list(islice(_walk(sent, shape, ""), MOST))
     unknown = sorted(unknown) if resource.custom else unknown
     if unknown and old is not None and request.method == "PATCH":

@@ -84,28 +84,12 @@ COMMANDS = [
 
 @pytest.mark.frameworks
 @pytest.mark.slow
+@pytest.mark.parametrize("yard", ["namespace"], indirect=True)  # in the other one the stories train them
 @pytest.mark.parametrize(("image", "command", "told"), COMMANDS, ids=[image for image, *_ in COMMANDS])
 async def test_the_commands_of_the_readmes_run_in_a_pod(yard: Yard, image: str, command: str, told: str) -> None:
     await yard.pod("main", container={"image": image, "command": ["sh", "-c", command]})
     await yard.phase("main", "Succeeded", 120)
     assert told in await yard.logs("main")
-
-
-@pytest.mark.frameworks
-@pytest.mark.slow
-async def test_an_elastic_pod_meets_its_etcd_and_trains(yard: Yard) -> None:
-    etcd = ["/usr/local/bin/etcd", "--enable-v2", "--data-dir", "/var/lib/etcd", "--listen-client-urls"]
-    etcd += ["http://0.0.0.0:2379", "--advertise-client-urls", "http://0.0.0.0:2379"]
-    label = {"labels": {"app": "etcd"}}
-    await yard.service("etcd-service", selector={"app": "etcd"}, ports=[{"port": 2379, "targetPort": 2379}])
-    args = ["--rdzv_backend=etcd", "--rdzv_endpoint=etcd-service:2379", "--rdzv_id=one", "--nnodes=1:1"]
-    args += ["--nproc_per_node=1", "/workspace/examples/imagenet/main.py", "--arch=resnet18", "--epochs=2"]
-    args += ["--pictures=256", "--workers=0", "/workspace/data/tiny-imagenet-200"]
-    worker = {"name": "main", "image": "torchelastic/examples:0.2.0", "args": args}
-    await yard.pod("one-worker-0", containers=[worker])
-    await yard.pod("etcd", metadata=label, container={"image": "quay.io/coreos/etcd:latest", "command": etcd})
-    await yard.phase("one-worker-0", "Succeeded", 120)
-    assert "2 epochs, 16 steps" in await yard.logs("one-worker-0")
 
 
 def test_what_the_machine_has_stays_and_the_highest_folder_that_is_missing_is_made(tmp_path: Path) -> None:

@@ -1,13 +1,12 @@
-"""train_cifar10.py with real MXNet: alone, and as the dist job of the README."""
+"""train_cifar10.py with real MXNet, alone. As the dist job of the README: stories/test_mxnet_training.py."""
 
 from __future__ import annotations
 
-import os
 import re
 from pathlib import Path
 
 import pytest
-from processes import Processes, free_ports
+from processes import Processes
 
 from trainyard.app.local import cache_folder
 from trainyard.node.images import Images, Prepared
@@ -41,25 +40,3 @@ async def test_a_local_job_says_that_it_has_no_gpu_and_learns(image: Prepared, t
         assert 'INFO:root:Saved checkpoint to "./wltest-0003.params"' in lines
         assert losses(lines)[-1] < losses(lines)[0] / 2
         assert (tmp_path / "wltest-0003.params").stat().st_size > 1000
-
-
-async def test_every_role_of_a_dist_job_ends_with_0_and_each_worker_learns(image: Prepared, tmp_path: Path) -> None:
-    (port,) = free_ports(1)
-    given = {
-        **image.env, "DMLC_PS_ROOT_URI": "localhost", "DMLC_PS_ROOT_PORT": str(port), "DMLC_NUM_SERVER": "2",
-        "DMLC_NUM_WORKER": "3", "DMLC_USE_KUBERNETES": "1",
-    }  # fmt: skip
-    names = ["worker-0", "worker-1", "server-0", "worker-2", "server-1", "scheduler-0"]  # the scheduler comes last
-    async with Processes() as all_:
-        for name in names:
-            role = name.partition("-")[0]
-            words = ["--num-epochs=4", *(["--kv-store=dist_device_sync"] if role == "worker" else [])]
-            await all_.begin(name, command(image, *words), {**given, "DMLC_ROLE": role}, str(tmp_path))
-        assert [await all_.ended(name) for name in names] == [0] * 6
-        assert any("serving until training is over" in line for line in all_.lines["server-1"])
-        workers = [all_.lines[f"worker-{at}"] for at in range(3)]
-        assert {line for lines in workers for line in lines if "done: worker" in line} == {
-            f"INFO:root:done: worker {rank} of 3" for rank in range(3)
-        }
-        assert all(losses(lines)[-1] < losses(lines)[0] for lines in workers)
-        assert {f"wltest{rank}-0004.params" for rank in ("", "-1", "-2")} <= set(os.listdir(tmp_path))

@@ -57,21 +57,18 @@ async def test_a_master_that_writes_summaries_waits_for_a_worker_that_trains_on(
         assert await tasks.ended("master-0") == 0, tasks.lines["master-0"][-5:]
 
 
-async def test_training_gets_over_a_lost_worker_and_a_lost_parameter_server(python: str, tmp_path: Path) -> None:
+async def test_training_gets_over_a_lost_parameter_server(python: str, tmp_path: Path) -> None:
     words = ["--steps=1200", "--print_every=50", "--delay=0.01", f"--checkpoint_dir={tmp_path}/saved"]
-    async with Tasks(python, tmp_path, master=1, worker=2, ps=2) as tasks:
+    async with Tasks(python, tmp_path, master=1, worker=1, ps=2) as tasks:
         for name in ("ps-0", "ps-1"):
             await tasks.start(name, PS_PROGRAM)
-        for name in ("master-0", "worker-0", "worker-1"):
+        for name in ("master-0", "worker-0"):
             await tasks.start(name, "tf_train.py", *words)
-        await tasks.said("worker-0", "loss")
-        await tasks.killed("worker-0")
-        await tasks.start("worker-0", "tf_train.py", *words)
         await tasks.said("master-0", "loss")
         await tasks.killed("ps-1")
         await tasks.start("ps-1", PS_PROGRAM)
         assert "hidden/weights" in await tasks.said("master-0", "restored step")
-        assert [await tasks.ended(name) for name in ("master-0", "worker-0", "worker-1")] == [0, 0, 0]
+        assert [await tasks.ended(name) for name in ("master-0", "worker-0")] == [0, 0]
         found = re.search(r"held-out accuracy (\d\.\d+)", tasks.lines["master-0"][-1])
         assert found and float(found[1]) >= 0.9
         assert tasks.lines["worker-0"][-1] == "worker 0: done"

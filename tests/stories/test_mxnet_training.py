@@ -22,14 +22,16 @@ def last_accuracy(lines: list[str]) -> float:
     return [float(said[1]) for line in lines if (said := re.search(r"Validation-accuracy=([0-9.]+)", line))][-1]
 
 
-@pytest.mark.parametrize("network", ["namespace", "shared"])
-def test_a_distributed_training_succeeds_and_all_workers_have_learnt_the_same(network: str) -> None:
-    run = ran(str(EXAMPLES / "mx_job_dist.yaml"), "--network", network)
+def test_a_distributed_training_succeeds_and_all_workers_have_learnt_the_same() -> None:
+    run = ran(str(EXAMPLES / "mx_job_dist.yaml"), "--network", "namespace")
     assert run.code == 0, run.text
     (job,) = run.jobs
     assert (job["status"]["phase"], job["status"]["state"]) == ("Done", "Succeeded")
     assert "restarts" not in job["status"]
     all_have_learnt_the_same(run)
+    done = [line for worker in WORKERS for line in run.of(worker) if "done: worker" in line]
+    assert sorted(done) == [f"INFO:root:done: worker {rank} of 3" for rank in range(3)]
+    assert any("serving until training is over" in line for line in run.of("server-1")), run.text
 
 
 def all_have_learnt_the_same(run: Said) -> None:
@@ -48,7 +50,7 @@ def test_a_local_training_succeeds_and_has_learnt() -> None:
 
 
 def test_a_worker_that_is_killed_takes_the_gang_along_and_the_next_attempt_trains_to_the_end() -> None:
-    run = Run(str(EXAMPLES / "mx_job_dist.yaml"))
+    run = Run(str(EXAMPLES / "mx_job_dist.yaml"), "--network", "shared")
     run.until(r"worker-1 +\| .*Epoch\[1\] Train-accuracy")
     os.kill(process_of(r"example-dist-job-worker-\w+-1", "train_cifar10.py"), signal.SIGKILL)
     run.end()

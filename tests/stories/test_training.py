@@ -50,9 +50,8 @@ def accuracy(lines: list[str]) -> float:
     return found
 
 
-@pytest.mark.parametrize("network", ["namespace", "shared"])
-def test_a_distributed_training_succeeds_and_has_learnt(network: str) -> None:
-    run = ran(str(EXAMPLES / "tf_job_dist_train.yaml"), "--network", network)
+def test_a_distributed_training_succeeds_and_has_learnt() -> None:
+    run = ran(str(EXAMPLES / "tf_job_dist_train.yaml"), "--network", "namespace")
     job = succeeded(run)
     all_have_learnt(run)
     assert "restarts" not in job["status"]
@@ -77,19 +76,10 @@ def test_every_task_of_the_readmes_job_answers() -> None:
     assert any(re.search(r"all 4 tasks answered from 4 servers", line) for line in run.of("master-0")), run.text
 
 
-def test_with_gradients_of_zero_nothing_is_learnt_and_the_job_fails(tmp_path: Path) -> None:
-    words = ["--steps=150", "--zero_gradients"]
-    run = ran(changed(tmp_path, "tf_job_dist_train.yaml", arguments(MASTER=words, WORKER=words)))
-    assert run.code == 1, run.text
-    (job,) = run.jobs
-    assert (job["status"]["phase"], job["status"]["state"]) == ("Done", "Failed")
-    assert "exited with code 1" in job["status"]["reason"]
-    assert accuracy(run.of("master-0")) < 0.5
-
-
 def test_a_worker_that_is_killed_in_the_middle_comes_back_and_trains_on(tmp_path: Path) -> None:
     words = ["--steps=3000", "--delay=0.01"]
-    run = Run(changed(tmp_path, "tf_job_dist_train.yaml", arguments(MASTER=words, WORKER=words)))
+    example = changed(tmp_path, "tf_job_dist_train.yaml", arguments(MASTER=words, WORKER=words))
+    run = Run(example, "--network", "shared")
     run.until(r"worker-0 +\| .*\(own step \d+\)")
     os.kill(process_of(r"worker-\w+-0", "tf_train.py"), signal.SIGKILL)
     run.end()

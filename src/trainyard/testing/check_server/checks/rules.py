@@ -7,7 +7,7 @@ from typing import Any
 from trainyard.objects import Json
 from trainyard.testing.check_server import Subject, check
 from trainyard.testing.check_server.breaks import replaced
-from trainyard.testing.check_server.checks.definitions import offered
+from trainyard.testing.check_server.checks.refusing import offered
 from trainyard.testing.check_server.checks.schemas import TEXT, WHOLE, kind_of, stored
 from trainyard.testing.check_server.subject import Kind
 

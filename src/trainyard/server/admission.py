@@ -59,8 +59,11 @@ def _named(resource: Resource) -> Json:
     return {"apiVersion": resource.api_version, "kind": resource.kind}
 
 
-def must_be_readable(resource: Resource, obj: Any) -> None:
-    """Raises Unreadable for what is no object of this resource's type."""
+def must_be_readable(resource: Resource, obj: Any) -> bool:
+    """Raises Unreadable for what is no object of this resource's type.
+
+    True: it is of a built-in type, every field is known and none is null, so nobody has to look for such again.
+    """
     if too_deep(obj):
         raise errors.Unreadable(f"the object is nested deeper than {DEPTH} levels; flatten it")
     if not isinstance(obj, dict):
@@ -77,11 +80,13 @@ def must_be_readable(resource: Resource, obj: Any) -> None:
     if meta is None:
         meta = {}
     why = metadata.malformed(meta) or decoding.metadata_unreadable(meta)
-    if not resource.custom and not decoding.plain(obj, types.shape_of(resource)):
+    plain = not resource.custom and decoding.plain(obj, types.shape_of(resource))
+    if not resource.custom and not plain:
         why = why or decoding.unreadable(obj, types.shape_of(resource))
     if why:
         text = f'{resource.kind} in version "{resource.version}" cannot be handled as a {resource.kind}: {why}'
         raise errors.Unreadable(errors.printable(text))
+    return plain
 
 
 def create(resource: Resource, obj: Json, site: Site, checks: Checks) -> Json:

@@ -38,12 +38,12 @@ def body(resource: Resource, target: Target, request: Request) -> tuple[Json, tu
     object is there or not.
     """
     sent = body_of(request)
-    admission.must_be_readable(resource, sent)
-    said = strictness.said(resource, request, sent)
+    plain = admission.must_be_readable(resource, sent)
+    said = strictness.said(resource, request, sent, plain=plain)
     with telling(said):
         must_be_named(target, sent)
         obj = admission.placed(resource, sent, target.namespace, target.name)
-    return strictness.known(resource, obj), said
+    return obj if plain else strictness.known(resource, obj), said
 
 
 def must_be_named(target: Target, sent: Json) -> None:

@@ -40,14 +40,17 @@ def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return known
 
 
-def said(resource: Resource, request: Request, sent: Any, old: Json | None = None) -> tuple[str, ...]:
-    """The warnings about an object that a client wrote. Raises Refused 422, and 400 when it wants it strict."""
+def said(resource: Resource, request: Request, sent: Any, old: Json | None = None, *, plain: bool) -> tuple[str, ...]:
+    """The warnings about an object that a client wrote. Raises Refused 422, and 400 when it wants it strict.
+
+    `plain`: somebody has seen that every field of it is known.
+    """
     way = request.query.get("fieldValidation", "")
     if resource.custom and isinstance(sent, dict) and sent.get("kind") != resource.kind:
         return ()  # nobody knows its fields
     if way == "Ignore" or not isinstance(sent, dict) or (not way and request.path.endswith("/status")):
         return ()
-    found = _found(resource, request, sent, old)
+    found = _found(resource, request, sent, old, plain)
     if way == "Strict" and found:
         listed = f"strict decoding error: {', '.join(found)}"
         if request.method == "PATCH":
@@ -68,7 +71,7 @@ def of_shape(shape: Shape, request: Request) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _found(resource: Resource, request: Request, sent: Json, old: Json | None) -> list[str]:
+def _found(resource: Resource, request: Request, sent: Json, old: Json | None, sure: bool) -> list[str]:
     shape = ANY if resource.custom and not resource.prune else types.shape_of(resource)
     texts: list[str] = []
     if repeats := _may_repeat(request, sent):
@@ -79,7 +82,7 @@ def _found(resource: Resource, request: Request, sent: Json, old: Json | None) -
             sent = again
     # Nearly every object has only known fields, which is soon seen. To walk one with its paths takes far longer.
     walked = repeats and request.method != "PATCH"
-    quiet = not walked and (plain(sent, shape) or _kept(sent, shape) is sent)
+    quiet = not walked and (sure or plain(sent, shape) or _kept(sent, shape) is sent)
     unknown = [] if quiet else list(islice(_walk(sent, shape, ""), MOST))
     unknown = sorted(unknown) if resource.custom else unknown
     if unknown and old is not None and request.method == "PATCH":
@@ -90,11 +93,16 @@ def _found(resource: Resource, request: Request, sent: Json, old: Json | None) -
 
 
 def _may_repeat(request: Request, sent: Json) -> bool:
-    """Whether a name may be there twice. What is written again as it came has each of them once."""
+    """Whether a name may be there twice. What is written again with as many colons as it came has each of them once,
+    where no colon can hide behind a backslash.
+    """
     if request.content_type not in (JSON, "") and not request.content_type.endswith("+json"):
         return False
     body = decode(request.body) if request.method == "PATCH" else sent
-    return encode(body) != request.body.rstrip()
+    written = encode(body)
+    if b"\\" in request.body:
+        return written != request.body.rstrip()
+    return written.count(b":") != request.body.count(b":")
 
 
 def _walk(value: Any, shape: Shape, path: str, level: int = 0) -> Iterator[str]:

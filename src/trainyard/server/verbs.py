@@ -157,10 +157,11 @@ class Verbs:
         if target.name and not resource.custom:
             raise errors.method_not_allowed()
         sent = body_of(request)
-        admission.must_be_readable(resource, sent)
-        warnings = strictness.said(resource, request, sent)
+        plain = admission.must_be_readable(resource, sent)
+        warnings = strictness.said(resource, request, sent, plain=plain)
         with judged.telling(warnings):
-            obj = strictness.known(resource, admission.placed(resource, sent, target.namespace, ""))
+            obj = admission.placed(resource, sent, target.namespace, "")
+            obj = obj if plain else strictness.known(resource, obj)
             self.writes.must_accept(target.namespace, resource, obj["metadata"].get("name") or "")
             meta = obj["metadata"]
             if not meta.get("name") and (prefix := meta.get("generateName")):
@@ -220,14 +221,14 @@ class Verbs:
         """What the stored object becomes, and the warnings about it."""
         sent = patching.patched(resource, stored, request, writer)
         try:
-            admission.must_be_readable(resource, sent)
+            plain = admission.must_be_readable(resource, sent)
         except errors.Unreadable as why:
             raise errors.patch_invalid(why.message) from None
-        warnings = strictness.said(resource, request, sent, decode(stored))
+        warnings = strictness.said(resource, request, sent, decode(stored), plain=plain)
         with judged.telling(warnings):
             obj = admission.placed(resource, sent, target.namespace, target.name)
             judged.must_be_named(target, sent)
-        return strictness.known(resource, obj), warnings
+        return obj if plain else strictness.known(resource, obj), warnings
 
     def _over(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -62,6 +63,12 @@ def test_selectors_choose(cluster: Cluster) -> None:
 )
 def test_a_question_that_cannot_be_understood_is_a_bad_request(cluster: Cluster, query: dict[str, str]) -> None:
     assert cluster.refused("GET", PODS, **query).code == 400
+
+
+def test_a_selector_is_read_once_however_long_it_is(cluster: Cluster) -> None:
+    began = time.process_time()
+    assert cluster.refused("GET", PODS, fieldSelector=f"metadata.name={' ' * 30_000}\\").code == 400
+    assert time.process_time() - began < 5, "everybody else waits for it"
 
 
 def test_pages_are_one_snapshot_whatever_happens_between_them(cluster: Cluster) -> None:

@@ -183,6 +183,17 @@ def test_a_list_of_one_name_needs_the_right_for_that_name(world: Cluster) -> Non
     no(world, ROBOT, "GET", MAPS)
 
 
+@pytest.mark.parametrize(
+    "fields", [r"metadata.namespace!=x\,metadata.name=mine", "metadata.name!=mine", "metadata.name=mine,metadata.name"]
+)
+def test_a_name_that_a_selector_does_not_demand_opens_nothing(world: Cluster, fields: str) -> None:
+    world.make(ROLES, role("r", rule("list watch", "configmaps", names="mine")))
+    world.make(BINDINGS, binding("b", "r", "robot"))
+    world.make(MAPS, config_map("theirs"))
+    with world.acting(ROBOT):
+        assert world.refused("GET", MAPS, fieldSelector=fields).code in (400, 403)
+
+
 def test_everybody_who_is_somebody_may_discover_and_ask_about_himself(world: Cluster) -> None:
     review = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
     kinds = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview"}

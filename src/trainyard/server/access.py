@@ -11,7 +11,6 @@ Rules for this file:
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from trainyard.objects import Json, Key, decode
@@ -20,13 +19,13 @@ from trainyard.server.log import Log
 from trainyard.server.paths import Target
 from trainyard.server.rbac import Asked
 from trainyard.server.requests import Request
+from trainyard.server.selection import one_name
 from trainyard.server.users import ACCOUNT_PREFIX, User
 
 GROUP = "rbac.authorization.k8s.io"
 ROLES, BINDINGS = f"roles.{GROUP}", f"rolebindings.{GROUP}"
 CLUSTER_ROLES, CLUSTER_BINDINGS = f"clusterroles.{GROUP}", f"clusterrolebindings.{GROUP}"
 STREAMED = ("exec", "attach", "portforward")
-_BY_NAME = re.compile(r"(?:^|,)\s*metadata\.name==?([^,]+)")
 
 
 def rules_of(log: Log, user: User, namespace: str) -> list[Json]:
@@ -93,8 +92,7 @@ def asked_of(verb: str, target: Target, request: Request) -> Asked:
     if target.plural == "namespaces" and not target.group:
         namespace = name
     if not name and verb in ("list", "watch", "deletecollection"):
-        chosen = _BY_NAME.search(request.query.get("fieldSelector", ""))
-        name = chosen[1].strip() if chosen else ""
+        name = one_name(request.query.get("fieldSelector", ""))
     return Asked(verb, target.group, target.plural, target.subresource, namespace, name)
 
 

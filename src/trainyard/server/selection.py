@@ -12,7 +12,7 @@ from trainyard.server import errors
 from trainyard.server.resources import Resource
 from trainyard.server.store import Label, Record, View
 
-_FIELD = re.compile(r"\s*([A-Za-z0-9_.\-/\[\]]+?)\s*(==|=|!=)\s*((?:[^,\\]|\\.)*)(?:,|\Z)")
+_FIELD = re.compile(r"\s*([A-Za-z0-9_.\-/\[\]]+?)\s*(==|=|!=)((?:[^,\\]|\\.)*)(?:,|\Z)")
 
 FieldTest = Callable[[Key, Record], bool]
 
@@ -63,6 +63,14 @@ def must_parse(text: str) -> None:
     """Raises Refused 400 when that is no field selector."""
     for _ in _terms(text):
         pass
+
+
+def one_name(text: str) -> str:
+    """The name that a field selector demands, "" when it demands none or is none."""
+    try:
+        return next((value for field, value, equal in _terms(text) if equal and field == "metadata.name"), "")
+    except errors.Refused:
+        return ""
 
 
 def _field_tests(resource: Resource, text: str) -> list[FieldTest]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
 from asking import CRDS, MAPS, PODS, Cluster, config_map, crd, pod
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from trainyard.server import apply
 from trainyard.server.apply_sets import fields_of, read, removed, write
 from trainyard.server.errors import Refused
-from trainyard.server.patching import APPLY
+from trainyard.server.patching import APPLY, JSON_PATCH, MERGE, STRATEGIC
 from trainyard.server.types import Shape, built_in, schema_shape
 
 Json = dict[str, Any]
@@ -175,3 +176,23 @@ def test_types_of_built_in_objects_are_all_readable() -> None:
             assert shape.kind, (name, field)
             if shape.of and shape.kind == "object":
                 assert shape.of in types.lines(), (name, field, shape.of)
+
+
+BOMB = "\n".join(["a0: &a0 [x, x]", *(f"a{at}: &a{at} [*a{at - 1}, *a{at - 1}]" for at in range(1, 20))]).encode()
+
+
+@pytest.mark.parametrize("body", [b"[" * 50_000, b"- " * 50_000, BOMB, b"a: 1\n---\nb: 1\n", b"", b"{", b"a: [\x00"])
+def test_a_body_that_is_no_object_or_far_too_large_a_one_is_refused(body: bytes) -> None:
+    with pytest.raises(Refused, match="error decoding") as caught:
+        apply.read_config(body)
+    assert caught.value.code == 400
+
+
+@pytest.mark.parametrize("kind", [MERGE, STRATEGIC, JSON_PATCH])
+def test_a_patch_that_is_nested_too_deep_is_refused_by_name(cluster: Cluster, kind: str) -> None:
+    cluster.make(MAPS, config_map("a"))
+    deep = "[" * 800 + "]" * 800
+    sent = f'{{"data": {deep}}}' if kind != JSON_PATCH else f'[{{"op": "add", "path": "/data", "value": {deep}}}]'
+    with pytest.raises(Refused) as caught:
+        cluster.raw("PATCH", f"{MAPS}/a", sent.encode(), kind)
+    assert caught.value.code in (400, 422) and "nested deeper than 100 levels" in caught.value.message

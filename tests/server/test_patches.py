@@ -114,6 +114,12 @@ def test_any_json_patch_is_applied_or_refused_by_name(target: Any, operations: A
     assert target == before
 
 
+def test_copies_of_copies_are_refused_before_they_fill_the_memory() -> None:
+    twice = [op("copy", f"/a/{at}", **{"from": "/a"}) for at in range(40)]
+    with pytest.raises(PatchFailed, match=r"operation 1.: the copies come to"):
+        apply({"a": {"b": "c"}}, twice)
+
+
 @given(JSON, JSON)
 def test_merging_twice_is_merging_once(target: Any, patch: Any) -> None:
     once = merge(target, patch)

@@ -15,9 +15,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-import yaml
-
-from trainyard.objects import Json, decode, encode
+from trainyard.objects import Json, decode
+from trainyard.objects.strict import ManifestError, load
 from trainyard.schema.compiled import too_deep
 from trainyard.server import errors, types
 from trainyard.server.apply_sets import (
@@ -83,29 +82,23 @@ class Owner:
 def read_config(body: bytes) -> Json:
     """The body of an apply: YAML, of which JSON is a part. Raises Refused 400."""
     try:
-        sent = decode(body) if body[:1] == b"{" else yaml.load(body, Loader=_Loader)  # noqa: S506 (a safe loader)
-    except yaml.YAMLError as error:
+        sent = decode(body) if body[:1] == b"{" else _of_yaml(body)
+    except ManifestError as error:
         raise errors.bad_request(f"error decoding YAML: {errors.printable(str(error))}") from None
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise errors.bad_request(f"error decoding patch: {errors.printable(str(error))}") from None
     if too_deep(sent):
         raise errors.bad_request("error decoding patch: it is nested too deep; flatten it")
     if not isinstance(sent, dict):
         raise errors.bad_request("error decoding patch: it must be an object")
-    try:
-        return dict(decode(encode(sent)))
-    except (TypeError, ValueError) as error:
-        raise errors.bad_request(f"error decoding patch: {errors.printable(str(error))}") from None
+    return sent
 
 
-class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]  # the C loader where there is one
-    """Dates stay text, as JSON has them."""
-
-
-_Loader.yaml_implicit_resolvers = {
-    first: [one for one in found if one[0] != "tag:yaml.org,2002:timestamp"]
-    for first, found in _Loader.yaml_implicit_resolvers.items()
-}
+def _of_yaml(body: bytes) -> Any:
+    """The one document, None when there is another number. This reader is bounded: others let aliases of aliases fill
+    the memory, and libyaml's own ends the process when it is led too deep."""
+    documents = load(body, "patch")
+    return documents[0].value if len(documents) == 1 else None
 
 
 def first(resource: Resource, config: Json, who: Who) -> Json:

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from trainyard.objects import Json
+from trainyard.objects import Json, encode
 from trainyard.schema import DEPTH
 from trainyard.server.same import same
 
 MOST_OPERATIONS = 10_000
+MOST_COPIED = 3 * 1024 * 1024
+"""Bytes of all that the copies of a patch copy: a copy into itself doubles, and forty of them would fill any memory."""
 
 
 class BadPatch(ValueError):
@@ -52,8 +54,13 @@ def apply(target: Any, operations: Any) -> Any:
         raise BadPatch("a JSON patch is a list of operations")
     if len(operations) > MOST_OPERATIONS:
         raise BadPatch(f"a JSON patch may have at most {MOST_OPERATIONS} operations")
+    copied = 0
     for index, operation in enumerate(operations):
         try:
+            if isinstance(operation, dict) and operation.get("op") == "copy":
+                copied += len(encode(_seen(target, _steps(operation.get("from")))))
+                if copied > MOST_COPIED:
+                    raise PatchFailed(f"the copies come to {copied} bytes, and at most {MOST_COPIED} are made")
             target = _apply(target, operation)
         except (BadPatch, PatchFailed) as error:
             raise type(error)(f"operation {index}: {error}") from None

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from trainyard.objects import Json, Problem, decode
+from trainyard.schema import DEPTH
 from trainyard.server import apply, errors, patches, strategic, types
 from trainyard.server.requests import Request, body_of
 from trainyard.server.resources import Resource
@@ -98,6 +99,8 @@ def changed(current: Json, request: Request, shape: types.Shape | None) -> Any:
             return strategic.merge(current, body_of(request, STRATEGIC), shape)
     except patches.BadPatch as error:
         raise errors.bad_request(errors.printable(str(error))) from None
+    except RecursionError:
+        raise errors.bad_request(f"the patch is nested deeper than {DEPTH} levels; flatten it") from None
     except patches.PatchFailed as error:
         text = errors.printable(str(error))
         raise (

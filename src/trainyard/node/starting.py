@@ -185,7 +185,11 @@ class Starter:
             for volume in sorted(asked, key=lambda one: "configMap" in one or "projected" in one):
                 self._volumes[str(volume.get("name"))] = build(volume, room)
             memory = [*room.memory, str(self._folder / "shm")]
-            await self._house.sandbox.add_pod(self._uid, hostname_of(self._pod), self._address, memory)
+            try:
+                await self._house.sandbox.add_pod(self._uid, hostname_of(self._pod), self._address, memory)
+            except asyncio.CancelledError:
+                self._housed = True  # the helper has heard of it, or will: `leave` gives it back
+                raise
             self._housed = True
             self._tokens.keep_fresh(room.folder)
 

@@ -42,8 +42,18 @@ class Pods:
                 raise
 
     def add(self, pod: str, hostname: str, address: str, memory: list[str]) -> None:
-        self._count += 1
+        try:
+            self._make(pod, hostname, address, memory)
+        except BaseException:
+            self.remove(pod)
+            raise
+
+    def _make(self, pod: str, hostname: str, address: str, memory: list[str]) -> None:
+        """Each thing is written down as soon as it is there, for `remove`."""
         fds: dict[int, int] = {}
+        mounted: list[str] = []
+        self._of[pod], self._memory[pod] = fds, mounted
+        self._count += 1
         try:
             calls.unshare(calls.NEWNET | calls.NEWUTS | calls.NEWIPC)
             for kind in _POD_KINDS:
@@ -58,6 +68,7 @@ class Pods:
                 calls.setns(fd, kind)
         link = f"pod{self._count}"
         self._net.veth(link, BRIDGE, address, fds[calls.NEWNET])
+        self._links[pod] = link
         # The pair is made one after the other in a fresh namespace: its eth0 is always the same number, but ask anyway.
         calls.setns(fds[calls.NEWNET], calls.NEWNET)
         try:
@@ -70,7 +81,7 @@ class Pods:
         inside.close()
         for folder in memory:
             calls.mount("tmpfs", folder, "tmpfs", calls.MS_NOSUID | calls.MS_NODEV, "mode=1777")
-        self._of[pod], self._memory[pod], self._links[pod] = fds, memory, link
+            mounted.append(folder)
 
     def remove(self, pod: str) -> None:
         for folder in self._memory.pop(pod, []):

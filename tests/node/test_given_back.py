@@ -1,0 +1,56 @@
+"""What the helper holds for a pod is given back when the pod is given up on the way."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from pathlib import Path
+
+import pytest
+from leftovers import hubs
+from test_exec import WAITS, soon
+from yards import Yard
+
+from trainyard.node.cluster import POD
+from trainyard.node.sandbox import Failed, Sandbox
+
+pytestmark = pytest.mark.slow
+
+
+def held(hub: int) -> list[str]:
+    """The namespaces that it keeps open."""
+    found = []
+    for fd in os.listdir(f"/proc/{hub}/fd"):
+        with contextlib.suppress(FileNotFoundError):
+            found.append(os.readlink(f"/proc/{hub}/fd/{fd}"))
+    return sorted(one for one in found if one.startswith(("net:", "uts:", "ipc:")))
+
+
+@pytest.mark.parametrize("yard", ["namespace"], indirect=True)
+async def test_a_pod_that_is_deleted_while_its_namespaces_are_made_leaves_none(yard: Yard, state: Path) -> None:
+    (hub,) = hubs(str(state))[1]
+    before = held(hub)
+    os.kill(hub, signal.SIGSTOP)
+    try:
+        await yard.pod("early", WAITS)
+        # It waits for nothing else while it holds this lock.
+        assert await soon(lambda: any(one._starter._housing.locked() for one in yard.node._running.values()))
+        await yard.api.delete(POD, "default", "early", grace=0)
+        assert await soon(lambda: all(one.life.over for one in yard.node._running.values()))
+    finally:
+        os.kill(hub, signal.SIGCONT)
+    await yard.pod("after", "print('goes on')")
+    assert await yard.result("after") == "goes on\n"
+    assert await soon(lambda: held(hub) == before)
+
+
+async def test_a_pod_that_cannot_be_furnished_leaves_no_namespaces(state: Path) -> None:
+    sandbox = Sandbox("namespace", lambda *_: None, lambda: None)
+    await sandbox.start(state / "hub.log")
+    (hub,) = hubs(str(state))[1]
+    before = held(hub)
+    with pytest.raises(Failed, match="mount tmpfs on /there/is/none"):
+        await sandbox.add_pod("uid", "host", "10.244.0.2", ["/there/is/none"])
+    assert held(hub) == before
+    await sandbox.close()

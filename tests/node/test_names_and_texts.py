@@ -8,8 +8,8 @@ import pytest
 
 from trainyard.node import dns, paths
 from trainyard.node.names import Directory, Peer, Port, ports_of
-from trainyard.node.namespaced import resolv_conf
-from trainyard.node.sandbox import Mount
+from trainyard.node.namespaced import NamespaceNetwork, resolv_conf
+from trainyard.node.sandbox import Mount, Sandbox
 from trainyard.node.shared import Ports, own_address
 from trainyard.node.textual import Known, declared_ports, rewriter
 from trainyard.objects import Json, Key
@@ -227,6 +227,18 @@ def test_a_text_that_is_only_a_name_becomes_loopback() -> None:
     assert [rewrite(text) for text in ("ps-0", "ps-0.job", "web.here.svc.cluster.local", "ps", "ps-0 ")] == [
         *("127.0.0.1", "127.0.0.1", "127.0.0.1", "ps", "ps-0 ")
     ]
+
+
+def test_a_network_after_a_killed_one_gives_no_address_twice() -> None:
+    known = Directory()
+    sandbox = Sandbox("namespace", lambda *_: None, lambda: None)
+
+    def allotted(network: NamespaceNetwork, name: str) -> str:
+        return network.allot({"metadata": {"name": name, "namespace": "default"}})
+
+    address = allotted(NamespaceNetwork(sandbox, known, print), "first")
+    known.peers["uid-first"] = peer("first", address)  # it starts again, with the address that it had
+    assert allotted(NamespaceNetwork(sandbox, known, print), "second") != address
 
 
 def test_this_machines_address_is_never_loopback() -> None:

@@ -123,14 +123,16 @@ class NamespaceNetwork(Network):
     def allot(self, pod: Json) -> str:
         """A pod that comes back under its name gets its old address back if it can: neighbours that remember it win."""
         who = f"{namespace_of(pod)}/{hostname_of(pod)}"
+        # Of the network before this one, whose helper was killed: their pods start again with what they had.
+        others = {peer.address for peer in self.directory.peers.values()}
         kept = self._kept.get(who, "")
-        if kept and kept not in self._used:
+        if kept and kept not in self._used and kept not in others:
             self._used[kept] = who
             return kept
         for _ in range(_HIGHEST):
             self._next = self._next + 1 if self._next < _HIGHEST else 2
             address = f"10.244.{self._next >> 8}.{self._next & 255}"
-            if address not in self._used:
+            if address not in self._used and address not in others:
                 self._used[address], self._kept[who] = who, address
                 return address
         raise OSError("no free address for a pod in 10.244.0.0/16")

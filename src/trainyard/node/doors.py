@@ -38,7 +38,8 @@ class TokenDoor:
 
     def refusal(self, request: web.BaseRequest) -> str:
         given = request.headers.get("Authorization", "")
-        known = bool(self.token) and hmac.compare_digest(given.encode(), f"Bearer {self.token}".encode())
+        said = given.encode("utf-8", "surrogateescape")  # as it came, whatever bytes it has
+        known = bool(self.token) and hmac.compare_digest(said, f"Bearer {self.token}".encode())
         return "" if known else "Unauthorized"
 
 

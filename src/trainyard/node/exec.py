@@ -135,9 +135,9 @@ class Session:
         """Start the program and serve it until its end, or until the client is gone."""
         ends = open_ends(self._asked)
         try:
-            # As the kubelet does: an empty frame says that the streams are there.
-            await self._send(STDOUT if self._asked.stdout else STDERR if self._asked.stderr else ERROR, b"")
             try:
+                # As the kubelet does: an empty frame says that the streams are there.
+                await self._send(STDOUT if self._asked.stdout else STDERR if self._asked.stderr else ERROR, b"")
                 await start(ends.theirs)
             except (Failed, SandboxError) as error:
                 await self._send(ERROR, json.dumps(internal_error(str(error))).encode())

@@ -72,6 +72,7 @@ class Sandbox:
         self._waiting: dict[int, asyncio.Future[list[int]]] = {}
         self._serial = 0
         self._sending = asyncio.Lock()
+        self._room: asyncio.Future[None] | None = None  # what a sender waits for
         self._ready: asyncio.Future[None] | None = None
         self._program: asyncio.subprocess.Process | None = None
         self._channel: Channel | None = None
@@ -122,8 +123,11 @@ class Sandbox:
     def _hang_up(self) -> None:
         if self._channel:
             asyncio.get_running_loop().remove_reader(self._channel.sock)
+            asyncio.get_running_loop().remove_writer(self._channel.sock)
             self._channel.sock.close()
             self._channel = None
+        if self._room:
+            _wake(self._room)  # it finds the channel gone
         gone = SandboxError("the helper process that runs the pods is gone")
         if self._ready and not self._ready.done():
             self._ready.set_exception(SandboxError("the helper ended before it was ready"))
@@ -185,12 +189,13 @@ class Sandbox:
             try:
                 sent = socket.send_fds(sock, [raw], fds) if fds else sock.send(raw)
             except BlockingIOError:
-                room = loop.create_future()
-                loop.add_writer(sock, _wake, room)
+                self._room = loop.create_future()
+                loop.add_writer(sock, _wake, self._room)
                 try:
-                    await room
+                    await self._room
                 finally:
-                    loop.remove_writer(sock)
+                    if self._channel is not None:
+                        loop.remove_writer(sock)
                 continue
             except OSError as error:
                 raise SandboxError(f"the helper process that runs the pods is gone: {error}") from None

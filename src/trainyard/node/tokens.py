@@ -58,10 +58,12 @@ class Tokens:
                 found[asked] = (await self._fresh(asked)).text
             except (ApiError, ValueError) as error:
                 self._failures += 1
-                wait = min(_FIRST_RETRY * 2 ** (self._failures - 1), _LONGEST_RETRY)
                 reason = error.message if isinstance(error, ApiError) else str(error)
-                found[asked] = Missing(f"failed to fetch token: {reason}", None, again=wait)
+                found[asked] = Missing(f"failed to fetch token: {reason}", None, again=self._pause())
         return found
+
+    def _pause(self) -> float:
+        return min(_FIRST_RETRY * 2.0 ** min(max(self._failures - 1, 0), 10), _LONGEST_RETRY)
 
     async def _fresh(self, asked: TokenAsked) -> Token:
         token = self._have.get(asked)
@@ -88,7 +90,7 @@ class Tokens:
     async def _renew(self, files: list[tuple[Path, TokenAsked]]) -> None:
         while True:
             wait = min(self._have[asked].due for _, asked in files) - self._now()
-            await asyncio.sleep(min(max(wait, _FIRST_RETRY), _LOOK_EVERY))
+            await asyncio.sleep(max(min(wait, _LOOK_EVERY), self._pause()))
             for file, asked in files:
                 before = self._have[asked]
                 try:
@@ -96,6 +98,7 @@ class Tokens:
                     if token != before:
                         replace_file(file, token.text.encode())
                 except (ApiError, ValueError, OSError) as error:
+                    self._failures += 1
                     log.warning("a token is not renewed file=%s error=%s", file, error)
 
 

@@ -1,0 +1,132 @@
+"""The other side goes, or says no: a client of logs or exec, a stranger, the helper, the API server. Nothing stays."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+from aiohttp import ClientSession
+from test_exec import soon
+from yards import TOKEN
+
+from trainyard.client.errors import error_for
+from trainyard.node import tokens
+from trainyard.node.doors import TokenDoor
+from trainyard.node.exec import Asked, Session
+from trainyard.node.hub.channel import Channel
+from trainyard.node.kubelet import Kubelet, Log, Refused
+from trainyard.node.pods import TokenAsked
+from trainyard.node.sandbox import Sandbox, SandboxError
+
+
+def refuse(*_: object) -> NoReturn:
+    raise Refused(404, "there is nothing here")
+
+
+@pytest.fixture
+async def silent(tmp_path: Path) -> AsyncIterator[tuple[Kubelet, Path]]:
+    """A kubelet with one container, which has printed a line and prints no more."""
+    path = tmp_path / "1.log"
+    path.write_bytes(b"up\n")
+    kubelet = Kubelet(lambda *_: Log(path, lambda: False), refuse, refuse, TokenDoor(TOKEN))
+    await kubelet.start()
+    yield kubelet, path
+    await kubelet.stop()
+
+
+def opened(path: Path) -> bool:
+    return str(path) in [os.path.realpath(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd")]
+
+
+async def test_a_log_is_let_go_when_who_followed_it_has_gone(silent: tuple[Kubelet, Path]) -> None:
+    kubelet, path = silent
+    async with ClientSession(headers={"Authorization": f"Bearer {TOKEN}"}) as client:
+        url = f"http://127.0.0.1:{kubelet.port}/containerLogs/default/box/main?follow=true"
+        async with client.get(url) as answer:
+            assert await answer.content.readline() == b"up\n"
+            assert opened(path)
+    assert await soon(lambda: not opened(path))
+
+
+async def test_a_token_of_odd_bytes_is_a_wrong_token(silent: tuple[Kubelet, Path]) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", silent[0].port)
+    writer.write(b"GET / HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer \xff\r\nConnection: close\r\n\r\n")
+    assert (await reader.readline()).split()[1] == b"401"
+    writer.close()
+
+
+class Gone:
+    """A WebSocket whose client went right after its handshake."""
+
+    async def send_bytes(self, data: bytes) -> None:
+        raise ConnectionResetError
+
+    async def receive(self) -> NoReturn:
+        raise ConnectionResetError
+
+
+async def test_a_client_who_goes_at_once_leaves_no_descriptors() -> None:
+    before = os.listdir("/proc/self/fd")
+    for tty in (False, True):
+        await Session(Gone(), Asked(["true"], stdin=True, stdout=True, stderr=not tty, tty=tty)).run(refuse)
+    assert os.listdir("/proc/self/fd") == before
+
+
+async def test_who_waits_for_room_hears_that_the_helper_is_gone() -> None:
+    sandbox = Sandbox("shared", lambda *_: None, lambda: None)
+    ours, helper = socket.socketpair()
+    ours.setblocking(False)
+    sandbox._channel = Channel(ours)
+    large = "x" * (1 << 20)  # more than fits into a socket that nobody reads
+    asking = [asyncio.create_task(sandbox.add_pod(large, "host", "10.244.0.2", [])) for _ in range(3)]
+    assert await soon(lambda: sandbox._room)
+    await sandbox.close()
+    async with asyncio.timeout(20):
+        said = await asyncio.gather(*asking, return_exceptions=True)
+    assert [type(one) for one in said] == [SandboxError] * 3
+    helper.close()
+
+
+class Accounts:
+    """An API server that gives one token and then knows the account no more."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    async def token(self, pod: object, asked: TokenAsked) -> tuple[str, float]:
+        self.asked += 1
+        if self.asked > 1:
+            raise error_for(404, "NotFound", 'serviceaccounts "robot" not found')
+        return "token-1", 3600.0
+
+
+async def test_a_renewal_that_is_refused_is_tried_less_and_less_often(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    waits: list[float] = []
+    enough = asyncio.Event()
+    sleep = asyncio.sleep
+
+    async def waited(seconds: float) -> None:
+        waits.append(seconds)
+        if len(waits) == 12:
+            enough.set()
+        await sleep(0)
+
+    sources = [{"serviceAccountToken": {"path": "token", "expirationSeconds": 3600}}]
+    pod: dict[str, Any] = {"spec": {"volumes": [{"name": "access", "projected": {"sources": sources}}]}}
+    clock = [0.0]
+    renewing = tokens.Tokens(Accounts(), pod, lambda: clock[0])  # type: ignore[arg-type]  # a scripted one
+    assert list((await renewing.all()).values()) == ["token-1"]
+    clock[0] = 3000.0
+    monkeypatch.setattr(asyncio, "sleep", waited)
+    renewing.keep_fresh(tmp_path)
+    async with asyncio.timeout(20):
+        await enough.wait()
+    renewing.stop()
+    assert waits[:4] == [0.5, 0.5, 1.0, 2.0] and waits[-1] > 100

@@ -184,6 +184,12 @@ def test_a_restarted_container_remembers_its_last_end() -> None:
     assert shown["lastState"]["terminated"]["containerID"] != shown["containerID"]
 
 
+def test_a_run_that_is_being_started_is_not_yet_the_one_whose_output_is_shown() -> None:
+    events = (Tick(0), Started(1, "main"), Ended(2, "main", 3), Started(3, "main"), Ended(4, "main", 3))
+    shown = [play(pod("OnFailure"), *events[:count])[0].named("main").current for count in range(1, 6)]
+    assert shown == [0, 1, 1, 2, 2]
+
+
 def test_a_condition_keeps_its_time_until_it_changes() -> None:
     one, _ = play(pod(), Tick(0), Started(1, "main"))
     first = status(one, PLACE, [], 1)["conditions"]

@@ -137,7 +137,7 @@ async def test_a_failed_container_is_restarted_at_once_then_waits_and_its_former
 async def test_deletion_sends_term_and_the_object_goes_when_the_program_has(yard: Yard) -> None:
     await yard.pod("polite", POLITE)
     await yard.until("polite", lambda status: status.get("phase") == "Running")
-    await _printed(yard, "polite")
+    await printed(yard, "polite")
     watch = asyncio.create_task(yard.until("polite", lambda status: terminated(status)))
     await asyncio.sleep(0)
     await yard.api.delete(POD, "default", "polite", grace=20)
@@ -146,7 +146,7 @@ async def test_deletion_sends_term_and_the_object_goes_when_the_program_has(yard
     await yard.gone("polite", 5)
 
 
-async def _printed(yard: Yard, name: str) -> bytes:
+async def printed(yard: Yard, name: str) -> bytes:
     """What the pod prints first, as soon as it does."""
     return await anext(yard.api.logs("default", name, "main", follow=True))
 
@@ -154,7 +154,7 @@ async def _printed(yard: Yard, name: str) -> bytes:
 async def test_a_program_that_ignores_term_is_killed_after_the_grace_period(yard: Yard) -> None:
     await yard.pod("stubborn", STUBBORN)
     await yard.phase("stubborn", "Running")
-    await _printed(yard, "stubborn")
+    await printed(yard, "stubborn")
     begin = asyncio.get_running_loop().time()
     await yard.api.delete(POD, "default", "stubborn", grace=1)
     await yard.gone("stubborn", 10)
@@ -179,7 +179,7 @@ async def test_a_pod_over_its_deadline_fails_and_says_so(yard: Yard) -> None:
 async def test_a_condition_that_somebody_else_wrote_stays(yard: Yard) -> None:
     await yard.pod("drained", POLITE)
     seen = await yard.phase("drained", "Running")
-    await _printed(yard, "drained")
+    await printed(yard, "drained")
     target = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}
     conditions = {"conditions": [*seen["status"]["conditions"], target]}
     await yard.api.patch(POD, "default", "drained", {"status": conditions}, "status")
@@ -240,7 +240,7 @@ async def test_each_pod_has_a_temporary_folder_of_its_own_whose_name_sockets_tak
     for name in ("one", "two"):
         await yard.pod(name, TEMPORARY)
         await yard.phase(name, "Running")
-        assert await _printed(yard, name) == b"1\n"
+        assert await printed(yard, name) == b"1\n"
     for name in ("one", "two"):
         await yard.api.delete(POD, "default", name)
         await yard.gone(name)
@@ -310,7 +310,7 @@ async def test_containers_of_a_killed_helper_are_started_again(yard: Yard) -> No
 async def test_a_stopping_node_lets_programs_end_by_themselves(yard: Yard) -> None:
     await yard.pod("ends", POLITE)
     await yard.phase("ends", "Running")
-    await _printed(yard, "ends")
+    await printed(yard, "ends")
     async with asyncio.timeout(5):
         await yard.node.stop()
 

@@ -6,7 +6,9 @@ import contextlib
 
 import pytest
 from sessions import execute
+from test_exec import soon
 from test_network import CLIENT
+from test_node import STUBBORN, printed
 from yards import Yard
 
 from trainyard.client import AlreadyExists
@@ -166,3 +168,20 @@ for attempt in range(100):
 """
     await yard.pod("asks", script)
     assert await yard.result("asks") == "etcd in elastic-job\n"
+
+
+async def test_a_service_follows_the_labels_of_a_pod_and_leaves_it_when_it_is_stopped(yard: Yard) -> None:
+    service = await yard.service("web", selector={"app": "web"}, ports=[{"port": 80}])
+
+    def behind() -> list[str]:
+        return [peer.name for peer in yard.node._directory.members(service)]
+
+    await yard.pod("one", STUBBORN)
+    await yard.phase("one", "Running")
+    await printed(yard, "one")
+    assert behind() == []
+    await yard.api.patch(POD, "default", "one", {"metadata": {"labels": {"app": "web"}}})
+    assert await soon(lambda: behind() == ["one"])
+    await yard.api.delete(POD, "default", "one", grace=60)
+    assert await soon(lambda: behind() == [])
+    assert (await yard.api.get(POD, "default", "one"))["status"]["phase"] == "Running"

@@ -73,6 +73,11 @@ class Container:
     def restarts(self) -> int:
         return max(0, self.run - 1)
 
+    @property
+    def current(self) -> int:
+        """The run whose output there is: the one that runs, else the last one that ended; 0 for none."""
+        return self.run if self.at is At.RUNNING else self.last.number if self.last else 0
+
 
 @dataclass(frozen=True, slots=True)
 class Pod:

@@ -87,8 +87,9 @@ class Running:
                 self._finish(deleting=False)
 
     def seen(self, pod: Json) -> None:
-        """The object has changed. Of its changes only deletion concerns a pod that is placed."""
+        """The object has changed. What concerns a pod that is placed is its labels and its deletion."""
         self._take(pod)
+        self._announce()
         meta = pod["metadata"]
         if meta.get("deletionTimestamp"):
             grace = meta.get("deletionGracePeriodSeconds")
@@ -198,12 +199,14 @@ class Running:
         self.feed(Dropped(self.house.now(), container))
 
     def _announce(self) -> None:
-        """Tell the neighbours: a name is there from the moment the pod has an address until it is over."""
+        """Tell the neighbours: a name is there from the moment the pod has an address until it is over. Services send
+        nobody to a pod that is being stopped."""
         peers = self.house.network.directory.peers
         if self.life.over:
             peers.pop(self.uid, None)
         else:
-            peers[self.uid] = peer_of(self.pod, self.address, status.is_ready(self.life))
+            ready = status.is_ready(self.life) and self.life.kill_at is None
+            peers[self.uid] = peer_of(self.pod, self.address, ready)
 
     def _finish(self, deleting: bool) -> None:
         self._leaving = self._leaving or deleting
@@ -316,11 +319,7 @@ class Running:
         pod = name_of(self.pod)
         if one is None:
             raise Refused(400, f"container {name} is not valid for pod {pod}")
-        run = one.run
-        if one.at is not lifecycle.At.RUNNING and one.last and run > one.last.number:
-            run = one.last.number  # the next run has not begun: its log would be empty
-        if previous:
-            run -= 1
+        run = one.current - 1 if previous else one.current
         path = self.log_path(name, run)
         if run < 1 or not path.exists():
             if previous:

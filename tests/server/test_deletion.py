@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from asking import CRDS, JOBS, MAPS, PODS, THINGS, Cluster, config_map, crd, job, pod, thing
 
+from trainyard.server.patching import APPLY
+
 
 def test_a_plain_object_goes_at_once(cluster: Cluster) -> None:
     made = cluster.make(MAPS, config_map("a"))
@@ -23,6 +25,38 @@ def test_only_the_object_that_is_meant_is_deleted(cluster: Cluster) -> None:
     assert no.code == 409
     meant = {"uid": made["metadata"]["uid"], "resourceVersion": made["metadata"]["resourceVersion"]}
     cluster.delete(f"{MAPS}/a", {"preconditions": meant})
+
+
+@pytest.mark.parametrize(
+    ("options", "query", "code"),
+    [
+        ({"preconditions": {"uid": "other"}}, {}, 409),
+        ({"dryRun": ["All"]}, {}, 0),
+        ({}, {"dryRun": "All"}, 0),
+        ({"gracePeriodSeconds": 0}, {"dryRun": "All"}, 0),
+    ],
+)
+def test_an_eviction_that_means_another_pod_or_is_tried_only_evicts_nobody(
+    cluster: Cluster, options: dict[str, object], query: dict[str, str], code: int
+) -> None:
+    made = cluster.make(PODS, pod("a"))
+    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "a"}, "deleteOptions": options}
+    if code:
+        assert cluster.refused("POST", f"{PODS}/a/eviction", eviction, **query).code == code
+    else:
+        cluster.make(f"{PODS}/a/eviction", eviction, **query)
+    assert cluster.get(f"{PODS}/a") == made
+
+
+def test_nothing_new_is_made_of_a_definition_that_is_on_its_way_out(cluster: Cluster) -> None:
+    cluster.make(CRDS, crd())
+    cluster.make(THINGS, {**thing("a"), "metadata": {"name": "a", "finalizers": ["x.io/a"]}})
+    cluster.delete(f"{CRDS}/things.example.org")
+    no = cluster.refused("POST", THINGS, thing("b"))
+    assert (no.code, no.message) == (405, "create not allowed while custom resource definition is terminating")
+    assert cluster.refused("PATCH", f"{THINGS}/b", thing("b"), APPLY, fieldManager="me").code == 405
+    cluster.merge(f"{THINGS}/a", {"metadata": {"finalizers": None}})
+    assert cluster.get(CRDS)["items"] == []
 
 
 def test_a_finalizer_holds_an_object_until_it_is_taken_away(cluster: Cluster) -> None:

@@ -54,7 +54,7 @@ def delete(writes: Writes, resource: Resource, target: Target, request: Request,
         refused.warnings = warnings
         raise refused
     old: Json = decode(record.body)
-    _must_be_meant(resource, old, options)
+    must_be_meant(resource, old, options)
     if resource.place == NAMESPACES and key.name in KEPT_NAMESPACES:
         raise errors.forbidden(NAMESPACES, "", key.name, "this namespace may not be deleted")
     form = lists.form(resource, request, lambda: site.now)
@@ -78,7 +78,7 @@ def delete_collection(writes: Writes, resource: Resource, target: Target, reques
         if record is None or (resource.place == NAMESPACES and key.name in KEPT_NAMESPACES):
             continue
         old: Json = decode(record.body)
-        _must_be_meant(resource, old, options)
+        must_be_meant(resource, old, options)
         start(writes, resource, old, options, site)
     bodies = [record.body for _, record in chosen]
     return Response(form.many(bodies, {"resourceVersion": str(revision)}), warnings=_left_behind(resource, options))
@@ -167,7 +167,8 @@ def _empty(writes: Writes, place: str, name: str, site: Site) -> None:
     writes.settle(place, name)
 
 
-def _must_be_meant(resource: Resource, old: Json, options: Options) -> None:
+def must_be_meant(resource: Resource, old: Json, options: Options) -> None:
+    """Raises Refused 409 when the preconditions name another object, or another version of it."""
     meta = old["metadata"]
     if options.uid and options.uid != meta["uid"]:
         why = (

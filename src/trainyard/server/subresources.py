@@ -233,7 +233,10 @@ def _evict(seat: Seat, resource: Resource, pod: Json, request: Request) -> Respo
     if not isinstance(sent, dict) or not isinstance(said := sent.get("deleteOptions") or {}, dict):
         raise errors.bad_request(f"the body must be an Eviction of policy/v1, got {shown(sent)}")
     asked = dataclasses.replace(request, body=encode(said), content_type="application/json")
-    deletion.start(seat.writes, resource, pod, deletion.read_options(asked), seat.site)
+    options = deletion.read_options(asked)
+    deletion.must_be_meant(resource, pod, options)
+    options = dataclasses.replace(options, dry=options.dry or dry_run(request))
+    deletion.start(seat.writes, resource, pod, options, seat.site)
     return reply({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}, 201)
 
 

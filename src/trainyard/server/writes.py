@@ -27,13 +27,17 @@ class Writes:
         self.log, self.registry = log, registry
 
     def must_accept(self, namespace: str, resource: Resource, name: str) -> None:
-        """Raises Refused when nothing can be made in that namespace."""
+        """Raises Refused when nothing can be made in that namespace, or of that definition."""
+        if resource.custom and _ends(self.log.get(DEFINITIONS, Key("", resource.place))):
+            refused = errors.not_supported("create", resource.plural, resource.group)
+            refused.message = "create not allowed while custom resource definition is terminating"
+            raise refused
         if not namespace:
             return
         record = self.log.get(NAMESPACES, Key("", namespace))
         if record is None:
             raise errors.not_found(NAMESPACES, "", errors.printable(namespace))
-        if record.fields.get("status.phase") == "Terminating":
+        if _ends(record):
             why = f"unable to create new content in namespace {namespace} because it is being terminated"
             cause = {"reason": "NamespaceTerminating", "message": f"namespace {namespace} is being terminated"}
             causes = [{**cause, "field": "metadata.namespace"}]
@@ -92,7 +96,7 @@ class Writes:
     def settle(self, place: str, name: str) -> None:
         """Lets a place go that is being deleted and is empty."""
         record = self.log.get(place, Key("", name))
-        if record is None or record.fields.get("status.phase") != "Terminating" or any(self.contents(place, name)):
+        if record is None or not _ends(record) or any(self.contents(place, name)):
             return
         old: Json = decode(record.body)
         resource = next(one for one in self.registry.all() if one.place == place)
@@ -109,6 +113,11 @@ class Writes:
             self.settle(NAMESPACES, key.namespace)
         if "." in place:
             self.settle(DEFINITIONS, place)
+
+
+def _ends(place: Record | None) -> bool:
+    """Whether it is being deleted."""
+    return place is not None and place.fields.get("status.phase") == "Terminating"
 
 
 def held(resource: Resource, obj: Json) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from urllib.parse import urlsplit
 
 import aiohttp
 import pytest
@@ -109,6 +110,9 @@ async def _kubelet(request: web.BaseRequest) -> web.StreamResponse:
     response = web.StreamResponse()
     await response.prepare(request)
     await response.write(f"{request.headers.get('Authorization')} {request.path_qs}\n".encode())
+    if request.path.endswith("/breaking"):
+        assert request.transport is not None
+        request.transport.abort()
     if request.query.get("follow") == "true":
         await asyncio.Event().wait()
     return response
@@ -123,17 +127,38 @@ async def kubelet() -> AsyncIterator[int]:
     await runner.cleanup()
 
 
-async def test_a_log_comes_from_the_kubelet_line_by_line(locked: Server, kubelet: int) -> None:
-    headers = {"Authorization": "Bearer canary"}
-    async with aiohttp.ClientSession(headers=headers) as session:
+HEADERS = {"Authorization": "Bearer canary"}
+
+
+@pytest.fixture
+async def logging(locked: Server, kubelet: int) -> Server:
+    """A server with a pod whose node has its logs."""
+    async with aiohttp.ClientSession(headers=HEADERS) as session:
         client = Client(session, locked.url)
         address = [{"type": "InternalIP", "address": "127.0.0.1"}]
         status = {"addresses": address, "daemonEndpoints": {"kubeletEndpoint": {"Port": kubelet}}}
         node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}, "status": status}
         await client.make("/api/v1/nodes", node)
-        two = [{"name": "main", "image": "i"}, {"name": "waiting", "image": "i"}]
-        await client.make(PODS, pod("a", nodeName="n", containers=two))
-        url = f"{locked.url}{PODS}/a/log"
+        containers = [{"name": name, "image": "i"} for name in ("main", "waiting", "breaking")]
+        await client.make(PODS, pod("a", nodeName="n", containers=containers))
+    return locked
+
+
+async def test_a_log_that_breaks_off_ends_there_and_no_second_answer_is_put_into_it(logging: Server) -> None:
+    where = urlsplit(logging.url)
+    reader, writer = await asyncio.open_connection(where.hostname, where.port)
+    head = f"GET {PODS}/a/log?container=breaking HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer canary\r\n\r\n"
+    writer.write(head.encode())
+    async with asyncio.timeout(10):
+        said = await reader.read()
+    writer.close()
+    assert said.count(b"HTTP/1.1 ") == 1 and b"/containerLogs/default/a/breaking" in said
+    assert not said.endswith(b"0\r\n\r\n"), "it looks like the whole log"
+
+
+async def test_a_log_comes_from_the_kubelet_line_by_line(logging: Server) -> None:
+    async with aiohttp.ClientSession(headers=HEADERS) as session:
+        url = f"{logging.url}{PODS}/a/log"
         async with session.get(url, params={"container": "main"}) as got:
             assert await got.text() == "Bearer canary /containerLogs/default/a/main\n"
         async with session.get(url, params={"container": "waiting"}) as got:
@@ -141,7 +166,7 @@ async def test_a_log_comes_from_the_kubelet_line_by_line(locked: Server, kubelet
             assert (got.status, said["reason"], said["message"]) == (400, "BadRequest", "container is waiting to start")
         async with session.get(url, params={"container": "main", "follow": "true"}) as got, asyncio.timeout(10):
             assert (await got.content.readline()).endswith(b"main?follow=true\n")
-    assert locked.verbs["get", "pods/log"] == 3
+    assert logging.verbs["get", "pods/log"] == 3
 
 
 async def test_a_kubelet_that_is_not_there_is_a_clear_error(client: Client) -> None:

@@ -52,13 +52,13 @@ class Connection(web.RequestHandler):
     def handle_error(
         self, request: web.BaseRequest, status: int = 500, exc: BaseException | None = None, message: str | None = None
     ) -> web.StreamResponse:
-        if isinstance(exc, ConnectionError) or request.writer.output_size > 0:
-            raise ConnectionResetError("there is nobody to answer, or half an answer has gone")
+        if isinstance(exc, ConnectionError):
+            raise ConnectionResetError("there is nobody to answer")
         if not isinstance(exc, THEIRS):
             self.log_exception("a connection failed", exc_info=exc)
-            return status_response(Refused(500, "InternalError", "Internal error occurred: see the API server's log"))
+            return refusal(request, Refused(500, "InternalError", "Internal error occurred: see the API server's log"))
         log.debug("what came is not HTTP: %s", type(exc).__name__)
-        return status_response(_unreadable(exc, self._limits), close=True)
+        return refusal(request, _unreadable(exc, self._limits), close=True)
 
     def log_exception(self, *words: Any, **more: Any) -> None:
         error = more.get("exc_info")
@@ -82,6 +82,14 @@ def _unreadable(exc: BaseException, limits: Limits) -> Refused:
         text = f"the head of the request is too large: {limits.line} bytes for its first line, {limits.field} for a "
         return Refused(431, "RequestHeaderFieldsTooLarge", f"{text}header, and {limits.fields} headers are taken")
     return Refused(400, "BadRequest", "the request is not HTTP/1.1, or names no Host")
+
+
+def refusal(request: web.BaseRequest, refused: Refused, close: bool = False) -> web.Response:
+    """The Status that answers a request. Raises ConnectionResetError when another answer has begun: what breaks off in
+    its midst is broken off, for a second head would be read as a part of it."""
+    if request.writer.output_size > 0:
+        raise ConnectionResetError("half an answer has gone")
+    return status_response(refused, close)
 
 
 def status_response(refused: Refused, close: bool = False) -> web.Response:

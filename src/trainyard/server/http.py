@@ -22,7 +22,7 @@ from aiohttp import HttpVersion11, web
 
 from trainyard.server import answers, errors
 from trainyard.server.bootstrap import OPEN_PATHS
-from trainyard.server.connections import status_response
+from trainyard.server.connections import refusal
 from trainyard.server.errors import Refused
 from trainyard.server.guard import Guard
 from trainyard.server.kubelets import Kubelets
@@ -75,12 +75,12 @@ class Http:
                 return await self._proxies.serve(request, asked, answer)
             return await self._kubelets.stream(request, answer)
         except Refused as refused:
-            return status_response(refused)
+            return refusal(request, refused)
         except (ConnectionError, asyncio.CancelledError):
             raise
         except Exception:
             log.exception("a request failed: method=%s path=%r", request.method, path)
-            return status_response(Refused(500, "InternalError", "Internal error occurred: see the API server's log"))
+            return refusal(request, Refused(500, "InternalError", "Internal error occurred: see the API server's log"))
 
     async def _settled(self, asked: Request) -> Answer:
         """What the verbs say, once nothing of it can be taken back: a read may have seen what is not stored yet."""

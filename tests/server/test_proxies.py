@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,7 +18,7 @@ from aiohttp import web
 from asking import PODS, Client, pod
 
 from trainyard.objects import decode
-from trainyard.server import Server, paths
+from trainyard.server import Authority, Server, paths
 from trainyard.server.errors import Refused
 from trainyard.server.proxies import moved
 from trainyard.server.proxy_targets import split
@@ -31,6 +32,7 @@ class World:
     """A node and a program behind it."""
 
     folder: Path
+    socket: str
     refusal: str = ""
     asked: list[str] = field(default_factory=list)
     seen: list[web.BaseRequest] = field(default_factory=list)
@@ -51,14 +53,11 @@ class World:
             return response
         return web.Response(body=body or b"nothing", headers={"X-Program": "yes", "Access-Control-Allow-Origin": "*"})
 
-    @property
-    def socket(self) -> str:
-        return str(self.folder / "s")
-
 
 @pytest.fixture
 async def world() -> AsyncIterator[World]:
-    one = World(Path(tempfile.mkdtemp(prefix="proxy-")))
+    folder = Path(tempfile.mkdtemp(prefix="proxy-"))
+    one = World(folder, str(folder / "s"))
     runner = web.ServerRunner(web.Server(one.program), shutdown_timeout=0.1)
     await runner.setup()
     await web.UnixSite(runner, one.socket).start()
@@ -144,6 +143,21 @@ async def test_a_program_that_breaks_off_breaks_the_answer_off(locked: Server) -
     ):
         with pytest.raises(aiohttp.ClientError):
             await got.read()
+
+
+async def test_a_program_that_speaks_tls_need_not_be_known_to_anybody(locked: Server, world: World) -> None:
+    (world.folder / "tls").mkdir()
+    runner = web.ServerRunner(web.Server(world.program), shutdown_timeout=0.1)
+    await runner.setup()
+    world.socket = str(world.folder / "tls" / "s")
+    await web.UnixSite(runner, world.socket, ssl_context=Authority.new(time.time()).context(world.folder)).start()
+    async with aiohttp.ClientSession(headers=HEADERS) as session:
+        async with session.post(f"{locked.url}{PODS}/https:a:8080/proxy/x", data=b"said") as got:
+            assert (got.status, await got.read()) == (200, b"said")
+        async with session.get(f"{locked.url}{PODS}/a:8080/proxy/x") as got:
+            assert got.status == 503, "it speaks TLS only"
+    assert world.seen[-1].secure
+    await runner.cleanup()
 
 
 async def test_without_a_token_nobody_comes_through(locked: Server, world: World) -> None:

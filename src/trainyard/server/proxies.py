@@ -13,13 +13,16 @@ Rules for this file:
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import ssl
 from collections.abc import AsyncIterator, Mapping
+from functools import cache
 from urllib.parse import urlsplit
 
 from aiohttp import (
     ClientError,
+    ClientRequest,
     ClientResponse,
     ClientSession,
     ClientTimeout,
@@ -28,6 +31,7 @@ from aiohttp import (
     WSServerHandshakeError,
     web,
 )
+from aiohttp.client_proto import ResponseHandler
 from multidict import CIMultiDict
 from yarl import URL
 
@@ -63,7 +67,7 @@ class Proxies:
             return web.Response(status=MOVED, headers={"Location": f"{inside.prefix}/{inside.path}"})
         path = await self._socket(inside)
         headers = _sent_on(request)
-        async with _at(path) as session:
+        async with _at(path, inside.secure) as session:
             try:
                 if asked.protocols is not None:
                     return await _talk(request, session, inside, asked.protocols, headers)
@@ -88,10 +92,29 @@ class Proxies:
         return said
 
 
-def _at(path: str) -> contextlib.AbstractAsyncContextManager[ClientSession]:
-    connector = UnixConnector(path, force_close=True)
+def _at(path: str, secure: bool) -> contextlib.AbstractAsyncContextManager[ClientSession]:
+    connector = (_Secure if secure else UnixConnector)(path, force_close=True)
     timeout = ClientTimeout(total=None, sock_connect=CONNECT_SECONDS)
     return ClientSession(connector=connector, timeout=timeout, auto_decompress=False, cookie_jar=DummyCookieJar())
+
+
+class _Secure(UnixConnector):
+    """TLS to a program: aiohttp's own connector speaks none to a Unix socket, whatever the URL says."""
+
+    async def _create_connection(self, req: ClientRequest, traces: object, timeout: object) -> ResponseHandler:
+        async with asyncio.timeout(CONNECT_SECONDS):
+            _, protocol = await asyncio.get_running_loop().create_unix_connection(
+                self._factory, self.path, ssl=_unverified(), server_hostname=req.url.host
+            )
+        return protocol
+
+
+@cache
+def _unverified() -> ssl.SSLContext:
+    """As a real cluster does: the certificate of a program in a pod is nobody's to judge."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return context
 
 
 async def _pass(
@@ -104,7 +127,6 @@ async def _pass(
         data=body or None,
         allow_redirects=False,
         skip_auto_headers=_AUTOMATIC,
-        ssl=_unverified(),
     ) as got:
         response = web.StreamResponse(status=got.status, reason=got.reason, headers=_passed_back(request, inside, got))
         if got.content_length is None and request.method != "HEAD" and got.status not in (204, 304):
@@ -138,9 +160,8 @@ async def _talk(
     kept = CIMultiDict((name, value) for name, value in headers.items() if not name.lower().startswith("sec-websocket"))
     try:
         program = await session.ws_connect(
-            _url(inside), protocols=protocols, headers=kept, max_msg_size=LARGEST_MESSAGE, autoclose=False,
-            ssl=_unverified(),
-        )  # fmt: skip
+            _url(inside), protocols=protocols, headers=kept, max_msg_size=LARGEST_MESSAGE, autoclose=False
+        )
     except WSServerHandshakeError as error:
         raise _unreachable(f"{inside.what} answered {error.status} and made no WebSocket") from None
     chosen = (program.protocol,) if program.protocol else ()
@@ -157,13 +178,6 @@ def _url(inside: Inside) -> URL:
     return URL(
         f"{scheme}://{inside.host}{inside.path if inside.path.startswith('/') else '/' + inside.path}", encoded=True
     )
-
-
-def _unverified() -> ssl.SSLContext:
-    """As a real cluster does: the certificate of a program in a pod is nobody's to judge."""
-    context = ssl.create_default_context()
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    return context
 
 
 def _sent_on(request: web.BaseRequest) -> CIMultiDict[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 import pytest
@@ -196,3 +197,15 @@ def test_a_patch_that_is_nested_too_deep_is_refused_by_name(cluster: Cluster, ki
     with pytest.raises(Refused) as caught:
         cluster.raw("PATCH", f"{MAPS}/a", sent.encode(), kind)
     assert caught.value.code in (400, 422) and "nested deeper than 100 levels" in caught.value.message
+
+
+def test_an_apply_of_many_items_looks_for_none_of_them_among_the_others(cluster: Cluster) -> None:
+    containers = [{"name": "a", "image": "i", "env": [{"name": f"E{at}", "value": "x"} for at in range(800)]}]
+    template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": containers}}
+    spec = {"selector": {"matchLabels": {"a": "b"}}, "template": template}
+    sent = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "a"}, "spec": spec}
+    path = "/apis/apps/v1/namespaces/default/deployments/a"
+    first = cluster.ask("PATCH", path, sent, APPLY, fieldManager="me")
+    began = time.process_time()
+    assert cluster.ask("PATCH", path, sent, APPLY, fieldManager="me") == first
+    assert time.process_time() - began < 2, "everybody else waits for it"

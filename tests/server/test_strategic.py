@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import time
 from contextlib import suppress
 from typing import Any
 
@@ -53,6 +54,16 @@ def test_a_merged_spec_says_what_the_patch_says(original: Json, patch: Json) -> 
     for name, one in old.items():
         if name not in {each["name"] for each in patch["containers"]}:
             assert now[name] == one
+
+
+@pytest.mark.parametrize("word", ["containers", "$setElementOrder/containers"])
+def test_many_items_are_merged_without_a_look_for_each_among_all_others(word: str) -> None:
+    many = [{"name": f"c{at}"} for at in range(6_000)]
+    turned = [{"name": one["name"], "image": "i"} for one in reversed(many)]
+    began = time.process_time()
+    merged = merge({"containers": many}, {"containers": turned, word: turned}, POD)
+    assert time.process_time() - began < 2, "everybody else waits for it"
+    assert merged == {"containers": turned}
 
 
 @MANY

@@ -119,7 +119,7 @@ def applied(resource: Resource, live: Json, config: Json, who: Who) -> Json:
     mine = next((one for one in owners if one.key == (who.manager, "Apply", "", who.subresource)), None)
     others = [one for one in owners if one is not mine]
     # null for what is not there, and {} for what is an object already, change nothing
-    idle = {path for path in own if _idle(sent[path], at(live, shape, path))}
+    idle = {path for path in own if sent[path] in (None, {}) and _idle(sent[path], at(live, shape, path))}
     changed = differing(now, {path: sent[path] for path in own - idle})
     others = _settled(others, changed, who, live, resource)
     kept = {path[:end] for one in others for path in one.paths for end in range(1, len(path) + 1)}

@@ -14,6 +14,7 @@ Rules for this file:
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -24,6 +25,7 @@ from trainyard.server.types import ANY, Shape
 
 PATCH = "application/strategic-merge-patch+json"
 DIRECTIVE, RETAIN = "$patch", "$retainKeys"
+_GONE = object()
 ORDER, DELETE = "$setElementOrder/", "$deleteFromPrimitiveList/"
 
 
@@ -103,7 +105,8 @@ def _take_out(result: Json, name: str, gone: Any) -> None:
     if not isinstance(gone, list):
         raise BadPatch(f"invalid patch format of primitive list: {DELETE}{name[:80]} must be a list")
     if isinstance(result.get(name), list):
-        result[name] = [one for one in result[name] if one not in gone]
+        taken = _places(gone)
+        result[name] = [one for one in result[name] if encode(one) not in taken]
 
 
 def _merged_list(old: list[Any], patch: list[Any], shape: Shape, level: int) -> list[Any]:
@@ -119,20 +122,26 @@ def _merged_list(old: list[Any], patch: list[Any], shape: Shape, level: int) -> 
         return [undirected(one) for one in patch if DIRECTIVE not in one]
     result: list[Any] = list(old)
     said: list[Any] = []
+    places: dict[bytes, list[int]] = {}
+    for at, item in enumerate(old):
+        places.setdefault(encode(item.get(key)), []).append(at)
     for one in patch:
         how, name = one.get(DIRECTIVE), _keyed(one, key)
-        at = next((index for index, item in enumerate(result) if item.get(key) == name), None)
+        there = places.get(encode(name), [])
         if how == "delete":
-            result = [item for item in result if item.get(key) != name]
+            for at in places.pop(encode(name), []):
+                result[at] = _GONE
         elif how is not None:
             raise PatchFailed(f"unknown patch type {encode(how).decode()[:80]} in a list; write replace or delete")
-        elif at is None:
-            result.append(undirected(one))
+        elif there:
+            result[there[0]] = merge(result[there[0]], one, shape.item or ANY, level + 1)
             said.append(name)
         else:
-            result[at] = merge(result[at], one, shape.item or ANY, level + 1)
+            places[encode(name)] = [len(result)]
+            result.append(undirected(one))
             said.append(name)
-    return _in_order(result, said, [item.get(key) for item in old], lambda one: one.get(key))
+    left = [one for one in result if one is not _GONE]
+    return _in_order(left, said, [item.get(key) for item in old], lambda one: one.get(key))
 
 
 def _keyed(item: Any, key: str) -> Any:
@@ -159,7 +168,8 @@ def _set_order(result: Json, patch: Json, name: str, shape: Shape, level: int) -
 
     order = [of(one) for one in wanted]
     said = [of(one) for one in new or () if not (isinstance(one, dict) and DIRECTIVE in one)]
-    if [one for one in order if one in said] != said:
+    mentioned = _places(said)
+    if [one for one in order if encode(one) in mentioned] != said:
         raise BadPatch(f"invalid patch format of setElementOrder list: the order of {name[:80]} in the patch differs")
     if old is None:
         merged_list: list[Any] = undirected(new)
@@ -170,14 +180,20 @@ def _set_order(result: Json, patch: Json, name: str, shape: Shape, level: int) -
 
 def _in_order(items: list[Any], named: list[Any], before: list[Any], of: Callable[[Any], Any]) -> list[Any]:
     """The named ones in that order; the others where they stood, but behind what is new."""
-    mine = sorted((one for one in items if of(one) in named), key=lambda one: named.index(of(one)))
-    others = sorted(
-        (one for one in items if of(one) not in named),
-        key=lambda one: before.index(of(one)) if of(one) in before else len(before),
+    wanted, stood = _places(named), _places(before)
+    marked = [(encode(of(one)), one) for one in items]
+    mine = deque(sorted((one for one in marked if one[0] in wanted), key=lambda one: wanted[one[0]]))
+    others = deque(
+        sorted((one for one in marked if one[0] not in wanted), key=lambda one: stood.get(one[0], len(before)))
     )
     result: list[Any] = []
     while mine and others:
-        first, second = of(others[0]), of(mine[0])
-        ahead = first in before and second in before and before.index(first) < before.index(second)
-        result.append((others if ahead else mine).pop(0))
-    return [*result, *mine, *others]
+        first, second = others[0][0], mine[0][0]
+        ahead = first in stood and second in stood and stood[first] < stood[second]
+        result.append((others if ahead else mine).popleft()[1])
+    return [*result, *(one for _, one in (*mine, *others))]
+
+
+def _places(names: list[Any]) -> dict[bytes, int]:
+    """Where each name stands first. (To look for each among all the others takes hours where somebody sends many.)"""
+    return {encode(name): at for at, name in reversed(list(enumerate(names)))}

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -73,6 +76,24 @@ def test_all_that_is_not_ours_stays_as_it_was_written(tmp_path: Path, source: Pa
     assert path.read_text() == text
     assert remove(path, NAME) and not remove(path, NAME)
     assert known(path) == before and NAME not in path.read_text()
+
+
+def test_a_namespace_that_a_person_has_chosen_for_our_context_stays(tmp_path: Path, source: Path) -> None:
+    path = tmp_path / "config"
+    merge(path, source, NAME)
+    path.write_text(path.read_text().replace("namespace: default", "namespace: mine"))
+    merge(path, source, NAME)
+    assert read([path], NAME).namespace == "mine"
+
+
+def test_a_file_is_utf_8_whatever_the_locale_says(tmp_path: Path, source: Path) -> None:
+    path = tmp_path / "config"
+    path.write_text(PERSONS.replace("name: work", "name: wörk"), "utf-8")
+    words = "import sys; from pathlib import Path; from trainyard.app.merging import merge; "
+    words += "merge(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3])"
+    plain = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    subprocess.run([sys.executable, "-c", words, path, source, NAME], env=plain, check=True)
+    assert "name: wörk" in path.read_text("utf-8") and NAME in path.read_text("utf-8")
 
 
 @settings(max_examples=25, deadline=None)

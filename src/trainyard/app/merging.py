@@ -48,10 +48,10 @@ def merge(path: Path, source: Path, name: str) -> None:
     with _locked(path):
         document = _load(path)
         for section, word in SECTIONS.items():
-            value = dict(ours[section][0][word])
+            value, items = dict(ours[section][0][word]), _items(path, document, section)
             if section == "contexts":
-                value |= {"cluster": name, "user": name}
-            _put(_items(path, document, section), name, {"name": name, word: value})
+                value |= {"cluster": name, "user": name, **_chosen(items, name)}
+            _put(items, name, {"name": name, word: value})
         if not _text(_get(document, "current-context")):
             _set(document, "current-context", yaml.ScalarNode(_TEXT, name))
         _write(path, document)
@@ -130,6 +130,13 @@ def _items(path: Path, document: yaml.MappingNode, section: str) -> yaml.Sequenc
     return found
 
 
+def _chosen(items: yaml.SequenceNode, name: str) -> dict[str, str]:
+    """What a person has chosen for the context of that name: `kubectl config set-context --current --namespace=x`."""
+    context = next((_get(one, "context") for one in items.value if _name_of(one) == name), None)
+    namespace = _text(_get(context, "namespace")) if isinstance(context, yaml.MappingNode) else ""
+    return {"namespace": namespace} if namespace else {}
+
+
 def _put(items: yaml.SequenceNode, name: str, entry: dict[str, Any]) -> None:
     """The entry, in the place of the one of that name; further ones of that name go."""
     node = yaml.compose(yaml.safe_dump(entry, sort_keys=False), Loader=yaml.SafeLoader)
@@ -185,8 +192,9 @@ def _write(path: Path, document: yaml.MappingNode) -> None:
     mode = real.stat().st_mode & 0o700 if real.exists() else 0o600
     early = real.with_name(f".{real.name}.{os.getpid()}.new")
     try:
-        with os.fdopen(os.open(early, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "w") as file:
-            file.write(yaml.serialize(document, Dumper=yaml.SafeDumper, width=2**20, allow_unicode=True))
+        text = yaml.serialize(document, Dumper=yaml.SafeDumper, width=2**20, allow_unicode=True)
+        with os.fdopen(os.open(early, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
+            file.write(text.encode())  # as it is read, whatever the locale says
             file.flush()
             os.fsync(file.fileno())
         early.chmod(mode)

@@ -5,7 +5,23 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from asking import ACCOUNTS, BINDINGS, MAPS, PODS, RBAC, ROLES, Cluster, account, binding, config_map, pod, role, rule
+from asking import (
+    ACCOUNTS,
+    BINDINGS,
+    CRDS,
+    MAPS,
+    PODS,
+    RBAC,
+    ROLES,
+    Cluster,
+    account,
+    binding,
+    config_map,
+    crd,
+    pod,
+    role,
+    rule,
+)
 
 from trainyard.server import access, bootstrap, rbac
 from trainyard.server.rbac import Asked
@@ -237,6 +253,16 @@ def test_nobody_grants_what_he_does_not_hold(world: Cluster) -> None:
         world.merge(f"{ROLES}/strong", {"metadata": {"labels": {"a": "b"}}})
     grown = {"rules": [rule("*", "*", "*")]}
     assert "not currently held" in no(world, ROBOT, "PATCH", f"{ROLES}/mine", grown, "application/merge-patch+json")
+
+
+def test_a_definition_of_what_is_built_in_neither_takes_its_place_nor_its_objects_along(world: Cluster) -> None:
+    definition = crd("roles", "Role", "rbac.authorization.k8s.io")
+    definition["metadata"]["annotations"] = {"api-approved.kubernetes.io": "https://example.org"}
+    world.make(ROLES, role("old", rule("get", "pods")))
+    world.make(CRDS, definition)
+    assert world.refused("POST", ROLES, role("new", {"verbs": []})).code == 422
+    world.delete(f"{CRDS}/roles.rbac.authorization.k8s.io")
+    assert [one["metadata"]["name"] for one in world.get(ROLES)["items"]] == ["old"]
 
 
 def test_who_may_escalate_or_bind_may_grant_more(world: Cluster) -> None:

@@ -39,7 +39,10 @@ class Definitions:
         if record is None:
             return
         crd = decode(record.body)
-        self._registry.remove(crd["spec"]["group"], crd["spec"]["names"]["plural"])
+        group, plural = crd["spec"]["group"], crd["spec"]["names"]["plural"]
+        if self._registry.built_in(group, plural):
+            return  # as in the real server: it is stored, and serves nothing
+        self._registry.remove(group, plural)
         if entry.now is not None:
             for resource in resources_of(crd):
                 self._registry.add(resource)

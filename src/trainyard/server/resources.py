@@ -144,6 +144,10 @@ class Registry:
         for key in [key for key in self._table if key[0] == group and key[2] == plural]:
             del self._table[key]
 
+    def built_in(self, group: str, plural: str) -> bool:
+        """Whether that is ours whatever a definition says."""
+        return any((key[0], key[2]) == (group, plural) and not one.custom for key, one in self._table.items())
+
     def serves(self, group: str) -> bool:
         """Whether there is anything of that group that no definition has brought."""
         return any(key[0] == group and not one.custom for key, one in self._table.items())

@@ -88,7 +88,7 @@ class Writes:
             if resource.place in seen:
                 continue
             seen.add(resource.place)
-            if place == DEFINITIONS and resource.place == name:
+            if place == DEFINITIONS and resource.custom and resource.place == name:
                 yield from ((resource, key) for key in self.log.view(resource.place).within(""))
             if place == NAMESPACES and resource.namespaced:
                 yield from ((resource, key) for key in self.log.view(resource.place).within(name))

@@ -234,6 +234,13 @@ def test_everybody_who_is_somebody_may_discover_and_ask_about_himself(world: Clu
     assert not [key for key, _ in world.log.list("selfsubjectaccessreviews.authorization.k8s.io")]
 
 
+@pytest.mark.parametrize("spec", [{"user": 5}, {"groups": 5}, {"groups": [5]}, {"user": "a", "groups": "b"}, {}])
+def test_a_question_about_nobody_is_refused_by_name(world: Cluster, spec: dict[str, Any]) -> None:
+    kinds = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview"}
+    asked = {**kinds, "spec": {"resourceAttributes": {"verb": "get", "resource": "pods"}, **spec}}
+    assert world.refused("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", asked).code == 422
+
+
 def test_nobody_grants_what_he_does_not_hold(world: Cluster) -> None:
     world.make(ROLES, role("maker", rule("create update patch", "roles rolebindings", "rbac.authorization.k8s.io"),
                            rule("get", "pods")))  # fmt: skip

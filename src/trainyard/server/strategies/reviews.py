@@ -8,14 +8,15 @@ from trainyard.server import access, errors
 from trainyard.server.rbac import Asked
 from trainyard.server.resources import Resource
 from trainyard.server.site import Site
-from trainyard.server.strategies.shapes import STRING, needed, obj
+from trainyard.server.strategies.shapes import STRING, STRINGS, needed, obj
 from trainyard.server.users import User
 
 _ATTRIBUTES = obj(
     namespace=STRING, verb=STRING, group=STRING, version=STRING, resource=STRING, subresource=STRING, name=STRING
 )
 _PATH = obj(path=STRING, verb=STRING)
-_ACCESS = Schema(obj(("spec",), spec=needed(obj(resourceAttributes=_ATTRIBUTES, nonResourceAttributes=_PATH))))
+_ASKED = obj(resourceAttributes=_ATTRIBUTES, nonResourceAttributes=_PATH, user=STRING, groups=STRINGS)
+_ACCESS = Schema(obj(("spec",), spec=needed(_ASKED)))
 _RULES = Schema(obj(("spec",), spec=needed(obj(namespace=STRING))))
 AUTHENTICATION, AUTHORIZATION = "authentication.k8s.io", "authorization.k8s.io"
 
@@ -47,7 +48,7 @@ def may_they(review: Json, site: Site) -> Json:
     """The same about somebody else."""
     spec = review["spec"]
     thing, path = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
-    groups = tuple(one for one in spec.get("groups") or () if isinstance(one, str))
+    groups = tuple(spec.get("groups") or ())
     if not spec.get("user") and not groups:
         text = "Invalid value: at least one of user or group must be specified"
         raise errors.invalid(review["kind"], AUTHORIZATION, "", [Problem("spec.user", text)])

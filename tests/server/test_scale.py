@@ -137,6 +137,12 @@ def test_discovery_tells_who_can_be_scaled(scaled: Cluster) -> None:
         assert found["verbs"] == ["get", "patch", "update"]
 
 
+@pytest.mark.parametrize("word", ["resourceVersion", "uid"])
+def test_a_patch_of_a_scale_that_names_no_version_is_refused_by_name(scaled: Cluster, word: str) -> None:
+    refused = scaled.refused("PATCH", f"{SETS}/w/scale", {"metadata": {word: -1}}, "application/merge-patch+json")
+    assert refused.code == 400 and f"metadata.{word}: must be a string, got -1" in refused.message
+
+
 @pytest.mark.parametrize(
     ("paths", "field"),
     [

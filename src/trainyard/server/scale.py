@@ -99,6 +99,9 @@ def wanted(sent: Any, name: str, *, custom: bool = False) -> int:
         raise errors.bad_request(f"the body must be a Scale of {GROUP}/v1, got {shown(sent)}")
     if not isinstance(meta := sent.get("metadata") or {}, dict) or (meta.get("name") or name) != name:
         raise errors.bad_request(f"metadata: must be an object with the name on the URL ({name})")
+    for word in ("resourceVersion", "uid"):
+        if not isinstance(meta.get(word) or "", str):
+            raise errors.bad_request(f"metadata.{word}: must be a string, got {shown(meta[word])}")
     spec = sent.get("spec") or {}
     number = spec.get("replicas", 0) if isinstance(spec, dict) else spec
     number = 0 if number is None else number

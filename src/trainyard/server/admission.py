@@ -156,7 +156,8 @@ def update_status(resource: Resource, obj: Json, old: Json) -> Json:
     if not resource.custom:
         if resource.prepare_status is not None:
             resource.prepare_status(new, old, obj)
-        _refuse(resource, new, metadata.problems(new["metadata"], resource.name_rule))
+        found = metadata.problems(new["metadata"], resource.name_rule) + _changed_finalizers(new, old)
+        _refuse(resource, new, found)
     return new
 
 

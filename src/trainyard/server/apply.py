@@ -132,7 +132,8 @@ def applied(resource: Resource, live: Json, config: Json, who: Who) -> Json:
     me = Owner(who.manager, "Apply", resource.api_version, who.stamp, who.subresource, frozenset(own))
     if mine is not None and mine.paths == me.paths and not changed and not gone:
         me = replace(me, time=mine.time)
-    new["metadata"]["managedFields"] = entries([*others, me] if own else others)
+    if own or owners_of(live):  # who says nothing of what nobody has applied has not begun
+        new["metadata"]["managedFields"] = entries([*others, me] if own else others)
     for name in ("name", "namespace", "resourceVersion", "uid"):
         if asked := (config.get("metadata") or {}).get(name):
             new["metadata"][name] = asked

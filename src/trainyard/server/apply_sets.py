@@ -118,13 +118,23 @@ def step_of(item: Any, shape: Shape, path: Path = ()) -> str:
         raise NotTyped(f"{dotted(path)}: expected map, got {json.dumps(item)[:100]}")
     keys: Json = {}
     for name in sorted(shape.keys):
-        below = (shape.item or ANY).below(name)
-        value = item.get(name, below.default if below is not None else None)
+        value = item[name] if name in item else _missing(shape.item or ANY, name)
         if value is None:
             text = f"associative list with keys has an element that omits key field {json.dumps(name)}"
             raise NotTyped(f"{dotted(path)}: element: {text} (and doesn't have default value)")
         keys[name] = value
     return f"k:{json.dumps(keys, separators=(',', ':'), ensure_ascii=False)}"
+
+
+def _missing(item: Shape, name: str) -> Any:
+    """What a key is that is not there. Those of built-in types are empty then."""
+    below = item.below(name)
+    if below is None or below.default is not None:
+        return below and below.default
+    return _EMPTY.get(below.kind) if item.of else None
+
+
+_EMPTY = {"string": "", "integer": 0}
 
 
 def differing(before: Fields, after: Fields) -> set[Path]:

@@ -15,7 +15,7 @@ from typing import Any
 
 from trainyard.objects import Json, Key, Problem, decode, encode, format_time, parse_time
 from trainyard.schema.checks import shown
-from trainyard.server import decoding, errors, lists
+from trainyard.server import decoding, errors, judged, lists
 from trainyard.server.paths import Target
 from trainyard.server.requests import Request, Response, body_of, dry_run, reply
 from trainyard.server.resources import Resource
@@ -34,12 +34,12 @@ LEFT_BEHIND = (
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What a client says about a delete. None and empty: nothing."""
+    """What a client says about a delete. None: nothing; an empty version or uid is one that nothing has."""
 
     grace: int | None = None
     propagation: str = ""
-    uid: str = ""
-    version: str = ""
+    uid: str | None = None
+    version: str | None = None
     dry: bool = False
     cascading: bool = False  # the old word for Background, which has an answer of its own
 
@@ -49,14 +49,13 @@ def delete(writes: Writes, resource: Resource, target: Target, request: Request,
     key = Key(target.namespace, target.name)
     record = writes.log.get(resource.place, key)
     warnings = _left_behind(resource, options)
-    if record is None:
-        refused = errors.not_found(resource.plural, resource.group, target.name)
-        refused.warnings = warnings
-        raise refused
-    old: Json = decode(record.body)
-    must_be_meant(resource, old, options)
-    if resource.place == NAMESPACES and key.name in KEPT_NAMESPACES:
-        raise errors.forbidden(NAMESPACES, "", key.name, "this namespace may not be deleted")
+    with judged.telling(warnings):
+        if record is None:
+            raise errors.not_found(resource.plural, resource.group, target.name)
+        old: Json = decode(record.body)
+        must_be_meant(resource, old, options)
+        if resource.place == NAMESPACES and key.name in KEPT_NAMESPACES:
+            raise errors.forbidden(NAMESPACES, "", key.name, "this namespace may not be deleted")
     form = lists.form(resource, request, lambda: site.now)
     body, gone = start(writes, resource, old, options, site)
     if gone and resource.grace is None:
@@ -112,9 +111,9 @@ def start(writes: Writes, resource: Resource, old: Json, options: Options, site:
 
 
 def _pending(meta: Json, options: Options) -> bool:
-    """It is on its way out already, and this delete does not hurry it: then nothing changes, finalizers neither."""
+    """It has been given time to end, and this delete does not hurry it: then nothing changes, finalizers neither."""
     running = meta.get("deletionGracePeriodSeconds")
-    if "deletionTimestamp" not in meta or running is None:
+    if "deletionTimestamp" not in meta or not running:
         return False
     return options.grace is None or options.grace >= running
 
@@ -170,13 +169,13 @@ def _empty(writes: Writes, place: str, name: str, site: Site) -> None:
 def must_be_meant(resource: Resource, old: Json, options: Options) -> None:
     """Raises Refused 409 when the preconditions name another object, or another version of it."""
     meta = old["metadata"]
-    if options.uid and options.uid != meta["uid"]:
+    if options.uid is not None and options.uid != meta["uid"]:
         why = (
             f"the UID in the precondition ({options.uid}) does not match the UID in record ({meta['uid']}). "
             "The object might have been deleted and then recreated"
         )
         raise errors.conflict(resource.kind, resource.group, meta["name"], errors.printable(why))
-    if options.version and options.version != meta["resourceVersion"]:
+    if options.version is not None and options.version != meta["resourceVersion"]:
         why = (
             f"the ResourceVersion in the precondition ({options.version}) does not match the ResourceVersion in record "
             f"({meta['resourceVersion']}). The object might have been modified"
@@ -213,17 +212,17 @@ def read_options(request: Request) -> Options:
     if kind != "DeleteOptions":
         raise errors.bad_request(f"the body of a delete must be DeleteOptions, got kind {shown(kind)}")
     query = {} if request.body else request.query  # who sends options sends all of them
-    policy = sent.get("propagationPolicy") or query.get("propagationPolicy") or ""
+    policy = sent.get("propagationPolicy", query.get("propagationPolicy"))
     orphan = sent.get("orphanDependents")
     if found := _option_problems(policy, orphan, sent.get("dryRun")):
         raise errors.options_invalid("DeleteOptions", found)
-    if not policy and isinstance(orphan, bool):
+    if policy is None and isinstance(orphan, bool):
         policy = "Orphan" if orphan else "Background"
     return Options(
         grace=_seconds(sent.get("gracePeriodSeconds", query.get("gracePeriodSeconds"))),
-        propagation=policy,
-        uid=conditions.get("uid") or "",
-        version=conditions.get("resourceVersion") or "",
+        propagation=policy or "",
+        uid=conditions.get("uid"),
+        version=conditions.get("resourceVersion"),
         dry=bool(sent.get("dryRun")) if request.body else dry_run(request),
         cascading=orphan is False,
     )
@@ -231,13 +230,13 @@ def read_options(request: Request) -> Options:
 
 def _option_problems(policy: Any, orphan: Any, dry: Any) -> list[Problem]:
     found = []
-    if policy and isinstance(orphan, bool):
+    if policy is not None and isinstance(orphan, bool):
         text = f"Invalid value: {shown(policy)}: orphanDependents and deletionPropagation cannot be both set"
         found.append(Problem("propagationPolicy", text))
-    if policy not in ("", "Background", *FINALIZERS):
+    if policy not in (None, "Background", *FINALIZERS):
         text = f'Unsupported value: {shown(policy)}: supported values: "Foreground", "Background", "Orphan", "nil"'
         found.append(Problem("propagationPolicy", text))
-    if dry and dry != ["All"]:
+    if dry and set(dry) != {"All"}:
         found.append(Problem("dryRun", f'Unsupported value: {shown(dry)}: supported values: "All"'))
     return found
 

@@ -75,6 +75,8 @@ def form(resource: Resource, request: Request, clock: Clock, listed: bool | None
         if shape in ("PartialObjectMetadata", "PartialObjectMetadataList"):
             if listed is not None and listed is not shape.endswith("List"):
                 return _other_form(shape, listed)
+            if listed is None and shape.endswith("List"):
+                return Form(f"{name} nothing", _nothing, _list_of(_nothing, _PARTIAL))
             return Form(f"{name} metadata", _metadata_only, _list_of(_metadata_only, _PARTIAL))
         if not shape:
             return _whole(resource)
@@ -106,6 +108,11 @@ _PARTIAL = {"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1"}
 def _reader(resource: Resource) -> Callable[[bytes], bytes] | None:
     read = resource.read
     return None if read is None else lambda body: encode(read(decode(body)))
+
+
+def _nothing(body: bytes) -> bytes:
+    """What a watch that wants each object as a list hears of it, as on the real server."""
+    return b""
 
 
 def _metadata_only(body: bytes) -> bytes:
@@ -253,10 +260,8 @@ def watch(log: Log, resource: Resource, target: Target, request: Request, clock:
     initial: tuple[bytes, ...] = ()
     if send:
         found = [record.body for _, record in wanted.among(log.view(resource.place, label=wanted.label))]
-        initial = tuple(
-            b'{"type":"ADDED","object":' + (shown.more(body) if shown.more and at else shown.one(body)) + b"}\n"
-            for at, body in enumerate(found)
-        )
+        told = (shown.more(body) if shown.more and at else shown.one(body) for at, body in enumerate(found))
+        initial = tuple(b'{"type":"ADDED","object":' + body + b"}\n" for body in told if body)
     later = (shown.more, f"{shown.name} more") if shown.more else None
     if later and initial:
         shown, later = Form(later[1], later[0], shown.many), None

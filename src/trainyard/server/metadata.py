@@ -97,7 +97,7 @@ def malformed(meta: Any) -> str:
     ):
         return f"metadata.finalizers: must be a list of strings, got {shown(finalizers)}"
     owners = meta.get("ownerReferences")
-    if owners is not None and not (isinstance(owners, list) and all(isinstance(x, dict) for x in owners)):
+    if owners is not None and not (isinstance(owners, list) and all(isinstance(x, dict | None) for x in owners)):
         return f"metadata.ownerReferences: must be a list of objects, got {shown(owners)}"
     return ""
 

@@ -75,6 +75,8 @@ def _apply(target: Any, operation: Any) -> Any:
     kind, path = operation["op"], _steps(operation.get("path"))
     # The real server takes a missing value for null, and a missing key of an object for one that is null.
     value = operation.get("value")
+    if not path and kind in ("add", "move", "copy"):
+        raise PatchFailed("the whole object can only be replaced")
     if kind == "add":
         return _edit(target, path, "add", value)
     if kind == "replace":

@@ -112,8 +112,10 @@ def changed(current: Json, request: Request, shape: types.Shape | None) -> Any:
 
 
 def _still_one(made: Any) -> Any:
-    if not isinstance(made, dict):
+    if made is None:
         raise patches.PatchFailed("the patch leaves no object")
+    if not isinstance(made, dict):
+        raise errors.patch_invalid("the patch leaves no object")
     return made
 
 

@@ -189,6 +189,7 @@ class Verbs:
         site = self.site(request.user)
         config = patching.config(resource, request)
         apply.must_be_typed(resource, config)
+        judged.must_be_named(target, config)
         obj = strictness.known(resource, admission.read_object(resource, config, target.namespace, target.name))
         self.writes.must_accept(target.namespace, resource, obj["metadata"].get("name") or "")
         form = lists.form(resource, request, self._now)

@@ -66,7 +66,7 @@ def _shown(watch: Watch, entry: Entry, word: str) -> bytes:
 
 
 def _line(word: str, body: bytes) -> bytes:
-    return b'{"type":"%b","object":%b}\n' % (word.encode(), body)
+    return b'{"type":"%b","object":%b}\n' % (word.encode(), body) if body else b""
 
 
 def bookmark(watch: Watch, revision: int, initial_end: bool = False) -> bytes:

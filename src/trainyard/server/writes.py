@@ -54,7 +54,8 @@ class Writes:
             if same(new, old):
                 return before.body
             if "deletionTimestamp" in meta and not held(resource, new):
-                return self.remove(resource, new, dry)
+                self.remove(resource, old, dry)
+                return encode(new)  # who lets it go hears what he wrote; who watches, what there was
         if dry:
             if old is None:
                 meta.pop("resourceVersion", None)

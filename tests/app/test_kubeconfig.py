@@ -72,6 +72,7 @@ def test_of_several_files_the_first_that_says_something_wins(tmp_path: Path) -> 
     [
         ({"current-context": None}, "--context NAME"),
         ({"current-context": "nowhere"}, "there is no 'nowhere' under contexts; known are: here, there"),
+        ({"contexts": 5}, "there is no 'here' under contexts; known are: none"),
         ({"clusters": []}, "contexts[here].cluster"),
         ({"users": []}, "contexts[here].user"),
         ({"cluster": {"server": ""}}, "server is missing"),

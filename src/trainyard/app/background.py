@@ -323,7 +323,12 @@ class Background:
 
     def word(self, verb: str) -> str:
         """The command about this cluster, as a person types it."""
-        return f"trainyard {verb}" if self.name == "default" else f"trainyard {verb} --name {self.name}"
+        return word(verb, self.name)
+
+
+def word(verb: str, name: str) -> str:
+    """The command about the cluster of that name."""
+    return f"trainyard {verb}" if name == "default" else f"trainyard {verb} --name {name}"
 
 
 def _is_at(fd: int, path: Path) -> bool:

@@ -23,7 +23,7 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
-from trainyard.app.background import in_words
+from trainyard.app.background import in_words, word
 from trainyard.app.config import ConfigError
 from trainyard.app.config import read as read_config
 from trainyard.app.local import LocalCluster, Options
@@ -92,7 +92,7 @@ async def serve(folder: Path, words: dict[str, Any], mouth: Mouth) -> int:
         mouth.tell(failed="\n".join(map(str, error.problems)), code=2)
         return 2
     except DiskError as error:
-        fix = f"\nTo put it aside and start anew: {_word('up --fresh', folder.name)}" if error.spoilt else ""
+        fix = f"\nTo put it aside and start anew: {word('up --fresh', folder.name)}" if error.spoilt else ""
         mouth.tell(failed=f"{error}{fix}", code=3)
         return 3
     except (OSError, ApiError, NodeError, NotWritten) as error:
@@ -116,10 +116,6 @@ def options(folder: Path, words: dict[str, Any], mouth: Mouth) -> Options:
         operator=words.get("operator", True),
         home=folder / "state",
     )
-
-
-def _word(verb: str, name: str) -> str:
-    return f"trainyard {verb}" if name == "default" else f"trainyard {verb} --name {name}"
 
 
 def _write_facts(folder: Path, cluster: LocalCluster, again: bool) -> None:

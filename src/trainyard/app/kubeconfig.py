@@ -243,7 +243,8 @@ def _entry(loaded: Sequence[tuple[Path, Json]], section: str, name: str, where: 
     """The named entry, with the file that holds it."""
     known = []
     for path, one in loaded:
-        for entry in one.get(section) or ():
+        listed = one.get(section)
+        for entry in listed if isinstance(listed, list) else ():
             if isinstance(entry, dict):
                 known.append(str(entry.get("name")))
                 found: Any = entry.get(SECTIONS[section])

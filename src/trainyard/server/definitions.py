@@ -19,10 +19,10 @@ from trainyard.server.resources import Check, Column, Registry, Resource, Scaled
 from trainyard.server.rules import broken, compile_rules
 from trainyard.server.site import Site
 from trainyard.server.tables import age, text_of, typed_cell
+from trainyard.server.writes import DEFINITIONS
 
 log = logging.getLogger("trainyard.server")
 
-STORE = "customresourcedefinitions.apiextensions.k8s.io"
 SCOPES = ("Cluster", "Namespaced")
 
 
@@ -33,7 +33,7 @@ class Definitions:
         self._registry = registry
 
     def saw(self, entry: Entry) -> None:
-        if entry.store != STORE:
+        if entry.store != DEFINITIONS:
             return
         record = entry.now or entry.before
         if record is None:

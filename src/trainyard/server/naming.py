@@ -10,8 +10,7 @@ from collections.abc import Iterator
 
 from trainyard.objects import Json, condition, decode, with_condition
 from trainyard.server.site import Site
-
-STORE = "customresourcedefinitions.apiextensions.k8s.io"
+from trainyard.server.writes import DEFINITIONS
 
 
 def judged(crd: Json, site: Site) -> Json:
@@ -53,7 +52,7 @@ def _taken(crd: Json, site: Site) -> Iterator[tuple[str, str, str]]:
     group, names = crd["spec"]["group"], crd["spec"]["names"]
     words: set[str] = set()
     kinds: set[str] = set()
-    for key, record in site.log.list(STORE):
+    for key, record in site.log.list(DEFINITIONS):
         # Its name is PLURAL.GROUP. A definition is large, so those of other groups are not read.
         if key.name.partition(".")[2] != group or key.name == crd["metadata"].get("name"):
             continue

@@ -11,8 +11,6 @@ from trainyard.server.resources import Column, Resource
 INCLUDES = ("None", "Metadata", "Object")
 TABLE = {"kind": "Table", "apiVersion": "meta.k8s.io/v1"}
 
-_SECONDS = (("y", 365 * 86400), ("d", 86400), ("h", 3600), ("m", 60), ("s", 1))
-
 
 def human(seconds: float) -> str:
     """A duration as kubectl shows it: two units where the second one still matters."""

@@ -13,7 +13,6 @@ from trainyard.server.strategies.shapes import (
     COUNT,
     FREE,
     INTEGER,
-    MIXED,
     PAIRS,
     STRING,
     STRINGS,
@@ -71,7 +70,6 @@ TEMPLATE = obj(
     spec=needed(POD_SPEC),
 )
 SELECTOR = obj(matchLabels=PAIRS, matchExpressions=many(FREE))
-PERCENT_OR_COUNT = MIXED
 
 
 def default_pod_spec(spec: Json, at_home: bool = True) -> None:

@@ -172,6 +172,19 @@ def test_a_namespace_takes_its_content_along(cluster: Cluster) -> None:
     assert cluster.refused("GET", "/api/v1/namespaces/x").code == 404
 
 
+@pytest.mark.parametrize("meant", [{"uid": "other"}, {"resourceVersion": "1"}])
+def test_the_finalizers_of_another_namespace_or_version_are_not_taken_away(
+    cluster: Cluster, meant: dict[str, str]
+) -> None:
+    kinds = {"apiVersion": "v1", "kind": "Namespace"}
+    made = cluster.make("/api/v1/namespaces", {**kinds, "metadata": {"name": "x"}})
+    sent = {**kinds, "metadata": {**made["metadata"], **meant}, "spec": {"finalizers": []}}
+    assert cluster.refused("PUT", "/api/v1/namespaces/x/finalize", sent).code == 409
+    assert cluster.get("/api/v1/namespaces/x") == made
+    sent["metadata"] = made["metadata"]
+    assert "finalizers" in cluster.ask("PUT", "/api/v1/namespaces/x/finalize", sent)["spec"]
+
+
 def test_an_empty_namespace_goes_at_once_and_default_never(cluster: Cluster) -> None:
     cluster.make("/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "x"}})
     cluster.delete("/api/v1/namespaces/x")

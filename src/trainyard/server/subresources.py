@@ -246,5 +246,8 @@ def _finalize(writes: Writes, resource: Resource, obj: Json, request: Request) -
     finalizers = (sent.get("spec") or {}).get("finalizers") if isinstance(sent.get("spec"), dict | None) else None
     if not isinstance(finalizers, list | None) or not all(isinstance(one, str) for one in finalizers or ()):
         raise errors.bad_request(f"spec.finalizers: must be a list of strings, got {shown(finalizers)}")
+    meta = sent["metadata"]
+    meant = deletion.Options(uid=meta.get("uid") or "", version=(meta.get("resourceVersion") or "").removeprefix("0"))
+    deletion.must_be_meant(resource, obj, meant)
     new = {**obj, "metadata": dict(obj["metadata"]), "spec": {"finalizers": finalizers or []}}
     return Response(writes.put(resource, new, obj, dry_run(request)))

@@ -1,7 +1,7 @@
 """The node's HTTP face: the kubelet's paths for logs, exec and attach, on loopback, for those whom its door lets in.
 
 Rules:
-- A log is the file that the process itself writes; nothing is copied, so a line costs nothing until it is read.
+- A log is a file, which the container's init writes (hub/init.py). Nothing is done here until somebody reads it.
 - Times of lines are not recorded: `timestamps` puts the time of reading before each line, and `sinceSeconds` and
   `sinceTime` leave out a run only when it wrote nothing since then.
 - Following looks at the file on a short timer, only while somebody follows, and ends when the container has.

@@ -10,10 +10,11 @@ import os
 import resource
 import signal
 import termios
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from . import calls, reaper, root  # relative: see the package's docstring
-from .init import Init, tell
+from .init import Init, Output, tell
 from .namespaces import Pods
 
 _FURTHER = 3  # the first file descriptor that is not one of the three standard ones
@@ -35,34 +36,43 @@ class Failed(Exception):
         return cls(said["code"], said["reason"], said["message"])
 
 
-def run_init(spec: dict[str, Any], fds: tuple[int, int, int], pods: Pods | None) -> NoReturn:
-    """Runs in the forked child and never comes back. `fds`: the log, the report pipe, the door (see init.py)."""
-    log, report, door = fds
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """What an init has of the hub: the pipe for its report, the door, what its program prints into, and what becomes
+    of that (see init.py)."""
+
+    report: int
+    door: int
+    printing: int
+    output: Output
+
+
+def run_init(spec: dict[str, Any], ends: Ends, pods: Pods | None) -> NoReturn:
+    """Runs in the forked child and never comes back."""
     identity = (int(spec["uid"]), int(spec["gid"])) if pods else None
     code = 128
     try:
-        program = _prepare(spec, fds, pods)
-        os.close(report)
-        os.close(log)
-        init = Init(program, door, lambda further, streams: _further(further, streams, identity))
+        program = _prepare(spec, ends, pods)
+        os.close(ends.report)
+        os.close(ends.printing)
+        init = Init(program, ends.door, ends.output, lambda further, streams: _further(further, streams, identity))
         code = init.run(alone=pods is not None)
     except BaseException as error:
         failure = error if isinstance(error, Failed) else Failed(128, "StartError", str(error))
         try:
-            failure.write(report)
+            failure.write(ends.report)
         finally:
             os._exit(code)
     os._exit(code)
 
 
-def _prepare(spec: dict[str, Any], fds: tuple[int, int, int], pods: Pods | None) -> int:
+def _prepare(spec: dict[str, Any], ends: Ends, pods: Pods | None) -> int:
     """Enter the pod, build the root, fork the program. Returns the program's pid."""
-    log, report, _ = fds
     identity = (int(spec["uid"]), int(spec["gid"])) if pods else None
     if pods:
         pods.enter(spec["pod"])
         calls.unshare(calls.NEWNS)
-    _keep_only(fds)
+    _keep_only((ends.report, ends.door, ends.printing, ends.output.printed, ends.output.log))
     os.setsid()
     if pods:
         root.build(spec["root"], spec["mounts"], spec["cwd"])
@@ -72,10 +82,10 @@ def _prepare(spec: dict[str, Any], fds: tuple[int, int, int], pods: Pods | None)
     program = os.fork()
     if program == 0:
         try:
-            _become(spec, (0, log, log), identity)
+            _become(spec, (0, ends.printing, ends.printing), identity)
         except BaseException as error:
             failure = error if isinstance(error, Failed) else Failed(128, "StartError", str(error))
-            failure.write(report)
+            failure.write(ends.report)
         finally:
             os._exit(128)
     return program

@@ -3,6 +3,8 @@
 Rules:
 - Everything that runs in a container was forked by its init or by something below it, so all of it ends with the init.
 - Signals only wake it, through a pipe; what is to be done is done here, never inside a signal handler.
+- What the program prints comes through a pipe and is written into the log here, piece by piece. Given the file itself,
+  `> /dev/stderr` and `tee /dev/stdout` would empty it. What is in the pipe at the end the hub writes.
 - What the runner asks for comes through the *door*: one byte per program, and five file descriptors beside it: what to
   run (a file of JSON), the three streams, and a pipe for what became of it. Into that pipe go lines of JSON:
   {"pid"}, maybe {"error"} of the words of a status, and {"code"}. A pipe that ends without a code was cut by the
@@ -17,21 +19,59 @@ import selectors
 import signal
 import socket
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from . import reaper  # relative: see the package's docstring
 
 DESCRIPTORS = 5  # beside each byte of the door
 _AT_ONCE = 4096
+_PIECE = 1 << 16  # what a pipe holds
+_MOST_AFTER_THE_END = 1 << 20  # what it may hold when the program has made it larger
 
 Start = Callable[[dict[str, Any], list[int]], int]
 """Forks a program: what to run, and its three streams and its pipe. Returns the pid."""
 
 
+@dataclass(frozen=True, slots=True)
+class Output:
+    """Where a program prints, to be read from here, and the log into which that goes."""
+
+    printed: int
+    log: int
+
+    def pass_on(self) -> bool:
+        """What is there now, at most a pipe's content. False when nobody can print any more."""
+        try:
+            piece = os.read(self.printed, _PIECE)
+        except BlockingIOError:
+            return True
+        self._write(piece)
+        return bool(piece)
+
+    def pass_on_the_rest(self) -> None:
+        """What is left when the program has ended. Somebody elsewhere may have the pipe and go on printing."""
+        left = _MOST_AFTER_THE_END
+        with contextlib.suppress(BlockingIOError):
+            while left > 0 and (piece := os.read(self.printed, _PIECE)):
+                self._write(piece)
+                left -= len(piece)
+
+    def _write(self, piece: bytes) -> None:
+        with contextlib.suppress(OSError):  # a full disk costs lines, and no program waits for it
+            while piece:
+                piece = piece[os.write(self.log, piece) :]
+
+    def close(self) -> None:
+        os.close(self.printed)
+        os.close(self.log)
+
+
 class Init:
-    def __init__(self, program: int, door: int, start: Start) -> None:
+    def __init__(self, program: int, door: int, output: Output, start: Start) -> None:
         self._program = program
         self._start = start
+        self._output = output
         self._door = socket.socket(fileno=door)
         self._further: dict[int, int] = {}  # pid of a further program -> the pipe for its end
         self._selector = selectors.DefaultSelector()
@@ -41,7 +81,7 @@ class Init:
         signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
         for name in reaper.AWAITED:
             signal.signal(name, lambda *_: None)
-        for fd in (self._woken, door):
+        for fd in (self._woken, door, output.printed):
             self._selector.register(fd, selectors.EVENT_READ)
         reaper.unblock_for_init()
 
@@ -61,6 +101,9 @@ class Init:
                 if key.fd == self._woken:
                     if self._signalled():
                         return 128 + signal.SIGKILL
+                elif key.fd == self._output.printed:
+                    if not self._output.pass_on():
+                        self._selector.unregister(key.fd)
                 else:
                     self._knock()
 

@@ -31,7 +31,8 @@ from typing import NoReturn
 
 from . import calls, reaper  # relative: see the package's docstring
 from .channel import Channel, Message
-from .container import Failed, run_init
+from .container import Ends, Failed, run_init
+from .init import Output
 from .namespaces import Pods
 
 
@@ -51,6 +52,7 @@ class Hub:
         self._inits: dict[int, str] = {}  # pid of an init -> container
         self._starting: dict[int, Starting] = {}  # the same pid -> what is awaited
         self._doors: dict[str, socket.socket] = {}  # container -> where its init hears of further programs
+        self._outputs: dict[str, Output] = {}  # container -> what its init left unread
         self._selector = selectors.DefaultSelector()
 
     def run(self, watcher: int) -> None:
@@ -131,8 +133,11 @@ class Hub:
     def _spawn(self, message: Message, log: int) -> None:
         """Fork the init. The answer follows when its program runs: then the pipe closes, empty."""
         result, report = os.pipe()
+        printed, printing = os.pipe()
+        os.set_blocking(printed, False)
         door, inner = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         door.setblocking(False)
+        output = Output(printed, os.dup(log))
         # Blocked before the fork: a TERM that comes early waits for the init, and is not lost on a PID 1.
         reaper.block_for_init()
         pid = -1
@@ -140,15 +145,21 @@ class Hub:
             pid = self.pods.fork() if self.pods else os.fork()
             if pid == 0:
                 signal.set_wakeup_fd(-1)
-                run_init(message, (log, report, inner.detach()), self.pods)
+                run_init(message, Ends(report, inner.detach(), printing, output), self.pods)
+        except OSError:  # there was no room for another process
+            os.close(result)
+            door.close()
+            output.close()
+            raise
         finally:
             if pid != 0:
                 reaper.unblock_for_init()
                 os.close(report)
+                os.close(printing)
                 inner.close()
         starting = Starting(message["container"], message["id"], result)
         self._inits[pid], self._starting[pid] = message["container"], starting
-        self._doors[message["container"]] = door
+        self._doors[message["container"]], self._outputs[message["container"]] = door, output
         self._selector.register(result, selectors.EVENT_READ, starting)
 
     def _exec(self, container: str, fds: list[int]) -> None:
@@ -164,6 +175,9 @@ class Hub:
         container = self._inits.pop(pid, None)
         if container is not None and (door := self._doors.pop(container, None)):
             door.close()
+        if container is not None and (output := self._outputs.pop(container, None)):
+            output.pass_on_the_rest()
+            output.close()
         return container
 
     def _started(self, one: Starting) -> None:

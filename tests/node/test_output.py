@@ -1,0 +1,31 @@
+"""What a program prints is its log, however it opens its streams and however it ends; in both networks."""
+
+from __future__ import annotations
+
+import pytest
+from yards import Yard
+
+pytestmark = pytest.mark.slow
+
+
+async def test_who_opens_his_streams_by_their_names_loses_nothing(yard: Yard) -> None:
+    script = "echo one; echo two > /dev/stderr; echo three | tee /dev/stderr; echo four > /proc/self/fd/1"
+    await yard.pod("names", container={"command": ["sh", "-c", script]})
+    assert await yard.result("names") == "one\ntwo\nthree\nthree\nfour\n"
+
+
+async def test_a_long_output_arrives_whole_and_in_order(yard: Yard) -> None:
+    await yard.pod("long", "for n in range(300_000): print(n)")
+    assert await yard.result("long") == "".join(f"{n}\n" for n in range(300_000))
+
+
+async def test_the_last_words_of_a_program_that_is_killed_are_kept(yard: Yard) -> None:
+    script = "import os, signal; os.write(2, b'x' * 60_000); os.kill(os.getpid(), signal.SIGKILL)"
+    await yard.pod("last", script)
+    assert await yard.result("last", "Failed") == "x" * 60_000
+
+
+async def test_a_program_that_closes_its_streams_runs_on(yard: Yard) -> None:
+    script = "import os; print('one', flush=True); os.close(1); os.close(2); raise SystemExit(3)"
+    await yard.pod("closed", script)
+    assert await yard.result("closed", "Failed") == "one\n"

@@ -190,7 +190,7 @@ def test_a_redirect_stays_below_the_clients_path() -> None:
 def test_names_of_programs_are_read() -> None:
     assert split("a", "pod") == ("", "a", "") and split("a:b", "pod") == ("", "a", "b")
     assert split("https:a:b", "pod") == ("https", "a", "b")
-    for bad in ("", ":b", "ftp:a:b", "a:b:c:d"):
+    for bad in ("", ":b", "ftp:a:b", "a:b:c:d", f"a:{'9' * 5000}", f"http:a:{'9' * 5000}"):
         with pytest.raises(Refused):
             split(bad, "pod")
 

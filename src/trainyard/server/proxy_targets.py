@@ -17,6 +17,7 @@ from trainyard.server import errors
 from trainyard.server.log import Log
 
 PODS = "pods"
+LONGEST = 512  # characters: a name has up to 253, and a port of thousands of digits is no number to Python
 
 
 class Program(NamedTuple):
@@ -36,9 +37,9 @@ class Name(NamedTuple):
 def split(text: str, kind: str) -> Name:
     """NAME, NAME:PORT or SCHEME:NAME:PORT. Raises Refused 400."""
     parts = text.split(":")
-    if len(parts) == 3 and parts[0] in ("http", "https", ""):
+    if len(parts) == 3 and parts[0] in ("http", "https", "") and len(text) <= LONGEST:
         return Name(*parts)
-    if len(parts) > 2 or not parts[0]:
+    if len(parts) > 2 or not parts[0] or len(text) > LONGEST:
         raise errors.bad_request(f'invalid {kind} request "{errors.printable(text)}"')
     return Name("", *(parts if len(parts) == 2 else (parts[0], "")))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import time
 from typing import Any
 
 import pytest
@@ -108,10 +109,19 @@ OPERATION = st.fixed_dictionaries(
 
 @given(JSON, st.lists(OPERATION) | JSON)
 def test_any_json_patch_is_applied_or_refused_by_name(target: Any, operations: Any) -> None:
-    before = copy.deepcopy(target)
+    before = copy.deepcopy((target, operations))
     with contextlib.suppress(BadPatch, PatchFailed):
         apply(target, operations)
-    assert target == before
+    assert (target, operations) == before
+
+
+def test_many_steps_into_a_large_object_do_not_copy_it_each_time() -> None:
+    large = {"data": {str(at): "x" for at in range(50_000)}}
+    steps = [op("add", f"/data/{at}", value="y") for at in range(5_000)]
+    began = time.process_time()
+    assert apply(large, steps)["data"]["4999"] == "y"
+    assert time.process_time() - began < 2, "everybody else waits for it"
+    assert large["data"]["4999"] == "x"
 
 
 def test_copies_of_copies_are_refused_before_they_fill_the_memory() -> None:

@@ -99,13 +99,13 @@ def changed(current: Json, request: Request, shape: types.Shape | None) -> Any:
             return strategic.merge(current, body_of(request, STRATEGIC), shape)
     except patches.BadPatch as error:
         raise errors.bad_request(errors.printable(str(error))) from None
-    except RecursionError:
-        raise errors.bad_request(f"the patch is nested deeper than {DEPTH} levels; flatten it") from None
     except patches.PatchFailed as error:
         text = errors.printable(str(error))
         raise (
             errors.Refused(500, "", text) if kind == STRATEGIC else errors.Refused(422, "Invalid", text, {})
         ) from None
+    except (RecursionError, ValueError):  # the limit of the JSON library, when it reads again what it has written
+        raise errors.bad_request(f"the patch is nested deeper than {DEPTH} levels; flatten it") from None
     if shape is None and kind == STRATEGIC:
         raise errors.unsupported_media_type((JSON_PATCH, MERGE, APPLY), kind)
     raise errors.unsupported_media_type((JSON_PATCH, MERGE, STRATEGIC, APPLY), kind)

@@ -26,7 +26,6 @@ import fcntl
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -35,7 +34,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from trainyard.app.folder import PREFIX, sweep
+from trainyard.app.folder import PREFIX, remove, sweep
 
 NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?")
 LOOK = 0.05  # seconds between two looks at a lock that somebody else holds
@@ -235,7 +234,7 @@ class Background:
         with self._turn():
             lock = self._lock(say)
             try:
-                shutil.rmtree(self.folder)
+                remove(self.folder)
             except OSError as error:
                 raise BackgroundError(f"{error.filename}: {(error.strerror or str(error)).lower()}") from None
             finally:

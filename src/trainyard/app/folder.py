@@ -35,8 +35,16 @@ class Folder:
         if keep:
             (self.path / _LOCK).unlink(missing_ok=True)
         else:
-            shutil.rmtree(self.path, ignore_errors=True)
+            with contextlib.suppress(OSError):
+                remove(self.path)
         os.close(self._lock)
+
+
+def remove(folder: Path) -> None:
+    """The folder and all that pods have left in it. Raises OSError when something stays."""
+    from trainyard.node.removing import remove as removed  # here: who only looks at folders loads no node
+
+    removed(folder)
 
 
 def private(folder: Path) -> None:
@@ -59,7 +67,7 @@ def sweep(place: Path) -> None:
     for path in place.glob(f"{PREFIX}*"):
         with contextlib.suppress(OSError):
             if not path.is_symlink() and path.stat().st_uid == os.getuid() and _abandoned(path):
-                shutil.rmtree(path, ignore_errors=True)
+                remove(path)
 
 
 def _abandoned(path: Path) -> bool:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import shutil
 import time
 from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
@@ -25,6 +24,7 @@ from trainyard.node.names import Directory, hostname_of
 from trainyard.node.namespaced import NamespaceNetwork
 from trainyard.node.network import Network, Outside
 from trainyard.node.registration import Member
+from trainyard.node.removing import remove
 from trainyard.node.running import Running
 from trainyard.node.sandbox import Failed, Process, Sandbox, SandboxError
 from trainyard.node.shared import SharedNetwork
@@ -374,7 +374,8 @@ class Node:
 
 def _remove(folders: list[Path]) -> None:
     for folder in folders:
-        shutil.rmtree(folder, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            remove(folder)
 
 
 async def _probe(sandbox: Sandbox, folder: Path, proven: asyncio.Future[int]) -> None:

@@ -11,7 +11,6 @@ import asyncio
 import contextlib
 import logging
 import os
-import shutil
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from trainyard.node.kubelet import Log, Refused
 from trainyard.node.lifecycle import Blocked, Cancel, Dropped, Ended, Over, Signal, Start, Started, Stop, Tick, Wake
 from trainyard.node.names import peer_of
 from trainyard.node.pods import containers
+from trainyard.node.removing import remove
 from trainyard.node.returning import LOST, ended, returned
 from trainyard.node.sandbox import Failed, SandboxError
 from trainyard.node.starting import House, Starter
@@ -226,7 +226,8 @@ class Running:
         if deleting:
             if not self._vanished:
                 await self.house.cluster.forget(self.pod)
-            await asyncio.to_thread(shutil.rmtree, self.folder, True)
+            with contextlib.suppress(OSError):
+                await asyncio.to_thread(remove, self.folder)
             self._gone(self)
         self.told.set()
 

@@ -30,6 +30,7 @@ EXTENSIONS = ("sets", "two-var-comprehensions", "lists", "strings", "math", "opt
 RENAMED = re.compile(r"""("(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*')|\.(indexOf|lastIndexOf)(?=\()""")
 _SUFFIXES = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _BINARY = {"Ki": 1, "Mi": 2, "Gi": 3, "Ti": 4, "Pi": 5, "Ei": 6}
+_LARGEST = Decimal(2**63 - 1)
 _QUANTITY = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+))(?:([eE][+-]?\d+)|([numkMGTPE]|[KMGTPE]i)?)")
 _SEMVER = re.compile(
     r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(?:-([0-9A-Za-z.-]+))?(?:\+[0-9A-Za-z.-]+)?", flags=re.ASCII
@@ -193,6 +194,8 @@ def _number(text: str) -> Decimal:
 
 
 def _quantity(value: Decimal) -> Json:
+    """Of what is larger than any number, the largest, as in Kubernetes: 1e900000000, written out, fills the memory."""
+    value = max(-_LARGEST, min(value, _LARGEST))
     nano = (value * 10**9).to_integral_value(ROUND_CEILING)
     return {"quantity": format((nano / 10**9).normalize(), "f")}
 

@@ -93,6 +93,16 @@ def test_what_may_run_once_is_not_run_twice() -> None:
     assert last is not None and (last.code, last.reason, last.started) == (137, LOST[0], AT)
 
 
+@pytest.mark.parametrize("statuses", [(), (told(waiting={"reason": "ContainerCreating"}) | {"containerID": ""},)])
+def test_what_was_killed_before_it_could_say_that_it_had_begun_is_not_run_twice(statuses: tuple[Json, ...]) -> None:
+    seen, lost = returned(life(), {"containerStatuses": list(statuses)}, {"main": 1})
+    assert lost == ("main",)
+    seen, actions = lifecycle.step(seen, Ended(AT, "main", 137, *LOST))
+    assert seen.over and not [one for one in actions if isinstance(one, Start)]
+    again, _ = returned(life("OnFailure"), {"containerStatuses": [RUNNING], "startTime": THEN}, {"main": 1})
+    assert again.named("main").started == AT  # what the status knows is believed
+
+
 @pytest.mark.parametrize("policy", ["OnFailure", "Always"])
 def test_what_may_run_again_is_run_again_and_counted(policy: str) -> None:
     pod, actions = back(policy, RUNNING)

@@ -41,7 +41,7 @@ class Running:
         self.house, self.pod, self._gone = house, pod, gone
         self.uid = uid_of(pod)
         self.folder = house.state / "pods" / f"{namespace_of(pod)}_{name_of(pod)}_{self.uid}"
-        self.life, self._lost = returned(_life(pod), pod.get("status") or {})
+        self.life, self._lost = returned(_life(pod), pod.get("status") or {}, _begun(self.folder / "logs"))
         self.over = asyncio.Event()
         self.told = asyncio.Event()  # the API server knows how it ended, or need not
         self.address = ""
@@ -344,6 +344,14 @@ class Running:
     def _is_running(self, name: str, run: int) -> bool:
         one = self.life.named(name)
         return one.run == run and one.at is lifecycle.At.RUNNING
+
+
+def _begun(logs: Path) -> dict[str, int]:
+    """The newest run of each container that has a log here: it is made just before its run begins."""
+    found: dict[str, int] = {}
+    for log in logs.glob("*/*.log"):
+        found[log.parent.name] = max(found.get(log.parent.name, 0), int(log.stem))
+    return found
 
 
 def _life(pod: Json) -> lifecycle.Pod:

@@ -1,0 +1,32 @@
+"""A node that comes back to what a former life of it had begun, on this machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from yards import TOKEN, CurrentInterpreter, Yard, terminated
+
+from trainyard.client import Api
+from trainyard.node import Node
+from trainyard.server import Server
+
+pytestmark = pytest.mark.slow
+
+
+async def test_a_pod_whose_start_was_not_told_is_not_run_twice(state: Path) -> None:
+    server = Server(token=TOKEN)
+    await server.start()
+    async with Api(server.url, TOKEN) as api:
+        node = Node(api, state, CurrentInterpreter(state), network="shared", token=TOKEN, say=lambda _: None)
+        yard = Yard(api, node, [])
+        uid = (await yard.pod("once", "print('again')"))["metadata"]["uid"]
+        log = state / "pods" / f"default_once_{uid}" / "logs" / "main" / "1.log"
+        log.parent.mkdir(parents=True)
+        log.write_text("begun\n")
+        await node.start()
+        ended = terminated((await yard.phase("once", "Failed"))["status"])
+        assert ended is not None and (ended["exitCode"], ended["reason"]) == (137, "ContainerStatusUnknown")
+        assert await yard.logs("once") == "begun\n"
+        await node.stop(kill=True)
+    await server.stop()

@@ -151,11 +151,6 @@ async def test_the_first_way_that_works_is_taken(make: Callable[..., Images]) ->
     assert (prepared.env, prepared.workdir) == ({"A": "b"}, "/w")
 
 
-async def test_a_module_within_one_that_is_not_there_is_a_reason_and_no_fault(make: Callable[..., Images]) -> None:
-    problem = await refused(make("images:\n- {match: x, ways: [{current: {no_such_module.inner: ''}}]}\n"), "x")
-    assert "has no module no_such_module.inner; install it there with pip" in problem.message
-
-
 async def test_when_no_way_works_every_reason_is_told(make: Callable[..., Images]) -> None:
     ways = "[{current: {yaml: '<1'}}, {system: {python: /nowhere/python, modules: {torch: python3-torch}}}]"
     problem = await refused(make(f"images:\n- match: x\n  ways: {ways}\n"), "x")

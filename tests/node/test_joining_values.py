@@ -10,10 +10,8 @@ import pytest
 
 from trainyard.app.joining import JoinedNode, JoinOptions, Life, host_name
 from trainyard.app.kubeconfig import Access
-from trainyard.client.errors import error_for
 from trainyard.control.lease import Known, Record
 from trainyard.node import lifecycle
-from trainyard.node.cluster import Cluster
 from trainyard.node.doors import API_SERVERS, stranger
 from trainyard.node.lifecycle import At, Container, Ended, Pod, Start, Stop, Tick
 from trainyard.node.network import Outside
@@ -53,26 +51,6 @@ async def test_an_unforeseen_fault_does_not_end_the_renewal_of_the_lease(tmp_pat
         "node: somebody has taken the name one; ending",
     ]
     await joined.stop()
-
-
-class Forgetful:
-    """An API server that does not know the node for a moment, as when its token has ended."""
-
-    def __init__(self) -> None:
-        self.refusals = [error_for(401, "Unauthorized", "who are you")]
-
-    async def get(self, gvk: object, namespace: str, name: str) -> Json:
-        if self.refusals:
-            raise self.refusals.pop()
-        return {"metadata": {"name": name}}
-
-
-async def test_a_right_that_is_given_back_is_waited_for() -> None:
-    said: list[str] = []
-    cluster = Cluster(Forgetful(), "one", said.append)  # type: ignore[arg-type]  # a scripted one
-    found = await asyncio.wait_for(cluster.fetch("default", {("secret", "key")}), 10)
-    assert found == {("secret", "key"): {"metadata": {"name": "key"}}}
-    assert len(said) == 1 and "who are you" in said[0]
 
 
 def told(name: str = "main", restarts: int = 0, last: Json | None = None, **state: Json) -> Json:

@@ -211,14 +211,6 @@ async def test_an_image_that_cannot_be_had_is_a_waiting_reason_and_the_pod_can_b
     await yard.gone("imageless", 5)
 
 
-async def test_a_fault_that_nobody_has_foreseen_fails_the_pod_and_says_so(yard: Yard) -> None:
-    await yard.pod("odd", container={"image": "unforeseen"})
-    ended = terminated((await yard.phase("odd", "Failed"))["status"])
-    assert ended is not None and (ended["exitCode"], ended["reason"]) == (128, "StartError")
-    assert ended["message"] == "a bug in the node: ValueError('what is this')"
-    assert "node: pod odd_default: a bug of ours: ValueError('what is this')" in yard.lines
-
-
 async def test_an_image_that_takes_long_is_shown_as_being_pulled(yard: Yard) -> None:
     await yard.pod("slow", "print('at last')", container={"image": "slow"})
     await yard.until("slow", lambda status: waiting(status).get("reason") == "PullingImage")

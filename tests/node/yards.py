@@ -18,8 +18,7 @@ TOKEN = "secret-of-this-test"
 
 
 class CurrentInterpreter(Images):
-    """Every image is the interpreter that runs the tests; "missing" cannot be had, "with-program" has an entrypoint;
-    "unforeseen" fails as nobody has foreseen."""
+    """Every image is the interpreter that runs the tests; "missing" cannot be had, "with-program" has an entrypoint."""
 
     def __init__(self, state: Path) -> None:
         self._bin = state / "bin"
@@ -32,8 +31,6 @@ class CurrentInterpreter(Images):
     async def prepare(self, image: str, need_command: bool, has_args: bool = False) -> Prepared:
         if image == "missing":
             raise ImageProblem("ErrImagePull", "no such image; write another")
-        if image == "unforeseen":
-            raise ValueError("what is this")
         if image == "slow":
             await asyncio.sleep(1)
         entrypoint = ["python", "-c"] if image == "with-program" else []

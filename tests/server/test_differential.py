@@ -196,3 +196,13 @@ async def test_a_planted_difference_shrinks_to_its_cause() -> None:
             return any(one.cause == difference.cause for one in await pair.differ(candidate))
 
         assert [(step.do, "data" in step.body) for step in await shrunk(steps, shows)] == [("POST", False)]
+
+
+def test_a_version_that_one_side_did_not_count_is_told_once() -> None:
+    def told(*versions: int) -> list[dict[str, Any]]:
+        return normal([_object(UIDS[0], version) for version in versions], "ns")
+
+    steps = [Step("GET", "/a")] * 5
+    real, ours = told(5, 6, 6, 7, 7), told(5, 5, 5, 8, 8)
+    assert [one.number for one in differences(steps, real, ours)] == [1]
+    assert [one.number for one in differences(steps, real, told(5, 5, 5, 5, 8))] == [1, 3, 4]

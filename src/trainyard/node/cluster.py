@@ -129,7 +129,7 @@ class Cluster:
         for kind, name in sorted(refs):
             ask = partial(self._api.get, _KINDS[kind], namespace, name)
             try:
-                found[kind, name] = await self._keep_trying(ask, self._told)
+                found[kind, name] = await self._keep_trying(ask)
             except NotFound:
                 found[kind, name] = None
         return found

@@ -190,11 +190,8 @@ class Running:
     def _done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()):
-            self._bug(error)
-
-    def _bug(self, error: BaseException) -> None:
-        log.error("a bug in the node pod=%s", self.life.name, exc_info=error)
-        self.house.say(f"node: pod {self.life.name}: a bug of ours: {error!r}")
+            log.error("a bug in the node pod=%s", self.life.name, exc_info=error)
+            self.house.say(f"node: pod {self.life.name}: a bug of ours: {error!r}")
 
     async def _dropped(self, container: str) -> None:
         with contextlib.suppress(asyncio.CancelledError):
@@ -288,9 +285,6 @@ class Running:
             self.feed(Ended(self.house.now(), name, 128, "StartError", str(hopeless)))
         except (OSError, SandboxError) as error:
             self.feed(Ended(self.house.now(), name, 128, "StartError", str(error)))
-        except Exception as error:  # it is said, and the pod does not wait for ever
-            self._bug(error)
-            self.feed(Ended(self.house.now(), name, 128, "StartError", f"a bug in the node: {error!r}"))
         finally:
             self._spawning.discard(name)
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from trainyard.objects import Json, Problem
 from trainyard.schema.checks import DEPTH, MOST, Check, below, compile_check
+from trainyard.schema.embedding import Found, Look, compile_embedded
 from trainyard.schema.examining import examine
 from trainyard.schema.fitting import Fit, compile_fit
 from trainyard.schema.shaping import EMBEDDED, PRESERVE, RESOURCE_FIELDS, Shape, compile_default, compile_prune
@@ -46,6 +47,14 @@ class Schema:
     @cached_property
     def _default(self) -> Shape | None:
         return compile_default(self._schema, self._empties)
+
+    @cached_property
+    def _embedded(self) -> Look | None:
+        return compile_embedded(self._schema)
+
+    def embedded(self, obj: Json) -> Found:
+        """The objects inside this one, with their paths."""
+        return self._embedded(obj, "") if self._embedded else iter(())
 
     def prune(self, obj: Json) -> Json:
         """The object without the fields that the schema neither knows nor preserves."""

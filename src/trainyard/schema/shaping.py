@@ -65,10 +65,12 @@ def compile_prune(schema: Json, resource: bool = False) -> Shape | None:
 
 
 def _own_metadata(meta: Any) -> Any:
-    """Of the metadata of an embedded object only the known fields stay."""
-    if not isinstance(meta, dict) or meta.keys() <= METADATA_FIELDS:
+    """Of the metadata of an embedded object only the known fields stay, and those that say something."""
+    if meta is None:
+        return {}
+    if not isinstance(meta, dict) or (meta.keys() <= METADATA_FIELDS and None not in meta.values()):
         return meta
-    return {name: part for name, part in meta.items() if name in METADATA_FIELDS}
+    return {name: part for name, part in meta.items() if name in METADATA_FIELDS and part is not None}
 
 
 def compile_default(schema: Json, empties: bool = False) -> Shape | None:

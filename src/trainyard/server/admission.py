@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from trainyard.objects import Json, Problem
@@ -27,6 +27,8 @@ from trainyard.server.site import Site
 Checks = Mapping[tuple[str, str], Check]
 BLOCKING = ("Required value", "Unsupported value", "Too long", "Too many")
 _IDENTITY = ("apiVersion", "kind", "metadata")
+_CHECKED_AGAIN = ("metadata.labels", "metadata.annotations", "metadata.ownerReferences")
+"""Of a custom object that is written over, the real server looks at these three times, and tells what it saw."""
 
 
 def read_object(resource: Resource, obj: Any, namespace: str, name: str) -> Json:
@@ -83,10 +85,24 @@ def must_be_readable(resource: Resource, obj: Any) -> bool:
     plain = not resource.custom and decoding.plain(obj, types.shape_of(resource))
     if not resource.custom and not plain:
         why = why or decoding.unreadable(obj, types.shape_of(resource))
+    if resource.custom and resource.schema is not None:
+        why = why or _unreadable_inside(resource.schema, obj)
     if why:
         text = f'{resource.kind} in version "{resource.version}" cannot be handled as a {resource.kind}: {why}'
         raise errors.Unreadable(errors.printable(text))
     return plain
+
+
+def _unreadable_inside(schema: Schema, obj: Json) -> str:
+    """Why the first of the objects inside this one cannot be read, "" when they can."""
+    for path, one in schema.embedded(obj):
+        for word in ("apiVersion", "kind"):
+            if not isinstance(one.get(word, ""), str):
+                return f"{path}.{word}: Invalid value: {shown(one[word])}: must be a string"
+        meta = one.get("metadata")
+        if meta is not None and (why := metadata.malformed(meta) or decoding.metadata_unreadable(meta)):
+            return f"{path}.metadata: Invalid value: {shown(meta)}: {why}"
+    return ""
 
 
 def create(resource: Resource, obj: Json, site: Site, checks: Checks) -> Json:
@@ -120,9 +136,10 @@ def update(resource: Resource, obj: Json, old: Json, site: Site, checks: Checks)
     if new["kind"] != resource.kind:
         _refuse(resource, new, shape_problems)
     found = metadata.problems(new["metadata"], resource.name_rule, custom=resource.custom)
-    found += _changed_finalizers(new, old) + metadata.changed(obj["metadata"], old["metadata"])
+    found += (changes := _changed_finalizers(new, old) + metadata.changed(obj["metadata"], old["metadata"]))
+    again = [*changes, *[one for one in found if one.path.startswith(_CHECKED_AGAIN)] * 2] if resource.custom else []
     found += [problem for path in resource.immutable for problem in _changed(new, old, path)]
-    _refuse(resource, new, found + shape_problems)
+    _refuse(resource, new, found + shape_problems, again)
     _warn_of_finalizers(resource, new, old, site)
     if resource.generation and not same(_spec(resource, new), _spec(resource, old)):
         new["metadata"]["generation"] = old["metadata"].get("generation", 1) + 1
@@ -157,7 +174,7 @@ def update_status(resource: Resource, obj: Json, old: Json) -> Json:
         if resource.prepare_status is not None:
             resource.prepare_status(new, old, obj)
         found = metadata.problems(new["metadata"], resource.name_rule) + _changed_finalizers(new, old)
-        _refuse(resource, new, found)
+        _refuse(resource, new, metadata.changed_uid(obj["metadata"], old["metadata"]) + found)
     return new
 
 
@@ -228,10 +245,11 @@ def _made_worse(schema: Schema, found: list[Problem], new: Json, old: Json | Non
     return [problem for problem in found if problem not in known or not untouched(problem)]
 
 
-def _refuse(resource: Resource, obj: Json, problems: list[Problem]) -> None:
+def _refuse(resource: Resource, obj: Json, problems: list[Problem], again: Sequence[Problem] = ()) -> None:
+    """`again`: those of the problems that are told more than once."""
     if problems:
         name = obj["metadata"].get("name") or obj["metadata"].get("generateName") or ""
-        raise errors.invalid(obj["kind"], resource.group, name, list(dict.fromkeys(problems)))
+        raise errors.invalid(obj["kind"], resource.group, name, [*dict.fromkeys(problems), *again])
 
 
 def _warn_of_finalizers(resource: Resource, new: Json, old: Json | None, site: Site) -> None:

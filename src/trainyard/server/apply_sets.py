@@ -45,22 +45,26 @@ class NotTyped(ValueError):
 
 
 def fields_of(obj: Json, shape: Shape, strict: bool = False) -> Fields:
-    """Every field of an object that somebody may own. `strict` raises NotTyped for what the shape does not know."""
+    """Every field of an object that somebody may own. `strict` raises NotTyped for what the shape does not know, where
+    it is not free: an object without any described fields is, and all below one that keeps what it does not know, save
+    for what is of a built-in type there.
+    """
     found = dict(_walk(obj, shape, (), strict))
     managed = ("f:metadata", "f:managedFields")
     return {path: value for path, value in found.items() if path not in NOBODYS and path[:2] != managed}
 
 
-def _walk(value: Any, shape: Shape, path: Path, strict: bool) -> Iterator[tuple[Path, Any]]:
+def _walk(value: Any, shape: Shape, path: Path, strict: bool, free: bool = False) -> Iterator[tuple[Path, Any]]:
     if len(path) > DEPTH:
         raise NotTyped(f"{dotted(path)[:200]}: nested deeper than {DEPTH} levels")
     if strict:
         _must_fit(value, shape, path)
+    free = (free or shape.keeps) and not shape.of
     if isinstance(value, dict) and divided(shape):
         for name, part in value.items():
             below = shape.below(name)
             if below is None:
-                if strict:
+                if strict and not free and shape.fields:
                     raise NotTyped(f"{dotted((*path, f'f:{name}'))}: field not declared in schema")
                 below = ANY
             step = (*path, f"f:{name}")
@@ -69,13 +73,17 @@ def _walk(value: Any, shape: Shape, path: Path, strict: bool) -> Iterator[tuple[
                 continue
             if isinstance(part, dict) and divided(below) and (shape.kind != "object" or name not in shape.fields):
                 yield step, INSIDE
-            yield from _walk(part, below, step, strict)
+            yield from _walk(part, below, step, strict, free)
     elif isinstance(value, list) and listed(shape):
+        seen: set[str] = set()
         for item in value:
-            step = (*path, step_of(item, shape, path))
+            step = (*path, name := step_of(item, shape, path))
+            if strict and name in seen:
+                raise NotTyped(f"{dotted(path)}: duplicate entries for key {dotted((name,))}")
+            seen.add(name)
             yield step, INSIDE if isinstance(item, dict) else item
             if isinstance(item, dict):
-                yield from _walk(item, shape.item or ANY, step, strict)
+                yield from _walk(item, shape.item or ANY, step, strict, free)
     elif path:
         yield path, value
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -31,6 +32,7 @@ class Definitions:
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
+        self._since: dict[str, int] = {}  # when each came
 
     def saw(self, entry: Entry) -> None:
         if entry.store != DEFINITIONS:
@@ -43,9 +45,12 @@ class Definitions:
         if self._registry.built_in(group, plural):
             return  # as in the real server: it is stored, and serves nothing
         self._registry.remove(group, plural)
-        if entry.now is not None:
-            for resource in resources_of(crd):
-                self._registry.add(resource)
+        if entry.now is None:
+            self._since.pop(entry.key.name, None)
+            return
+        since = self._since.setdefault(entry.key.name, entry.revision)
+        for resource in resources_of(crd):
+            self._registry.add(replace(resource, since=since))
 
 
 def resources_of(crd: Json) -> list[Resource]:

@@ -137,10 +137,11 @@ def too_old(asked: int, floor: int) -> Refused:
     return expired(f"too old resource version: {asked} ({floor})")
 
 
-def too_new(asked: int, current: int) -> Refused:
+def too_new(asked: int, current: int, again: bool = True) -> Refused:
+    """`again`: it may be there in a second."""
     text = f"Timeout: Too large resource version: {asked}, current: {current}"
     cause = {"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}
-    return Refused(504, "Timeout", text, {"causes": [cause], "retryAfterSeconds": 1})
+    return Refused(504, "Timeout", text, {"causes": [cause], **({"retryAfterSeconds": 1} if again else {})})
 
 
 def invalid(kind: str, group: str, name: str, problems: Sequence[Problem]) -> Refused:
@@ -149,7 +150,7 @@ def invalid(kind: str, group: str, name: str, problems: Sequence[Problem]) -> Re
     for problem in problems:
         reason = next((word for start, word in _CAUSES if problem.text.startswith(start)), _invalid_reason(problem))
         causes.append({"reason": reason, "message": problem.text, "field": problem.path or "<nil>"})
-    texts = [str(problem) for problem in problems]
+    texts = [str(problem) for problem in dict.fromkeys(problems)]
     listed = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
     text = f'{qualified(kind, group)} "{name}" is invalid: {listed}'
     return Refused(422, "Invalid", text, _details(kind, group, name, causes=causes))

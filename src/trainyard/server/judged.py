@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from trainyard.objects import Json, Problem
 from trainyard.server import admission, errors, lists, patching, strictness
-from trainyard.server.errors import Refused
+from trainyard.server.errors import Refused, Unreadable
 from trainyard.server.paths import Target
 from trainyard.server.requests import Request, body_of, dry_run_problems, options_kind
 from trainyard.server.resources import Resource
@@ -53,7 +53,7 @@ def must_be_named(target: Target, sent: Json) -> None:
 
 
 class telling:
-    """Who sent unknown fields hears of them, also when the object is refused for something else."""
+    """Who sent unknown fields hears of them, also when the object is refused for something else that was read."""
 
     def __init__(self, warnings: tuple[str, ...]) -> None:
         self._warnings = warnings
@@ -61,7 +61,7 @@ class telling:
     def __enter__(self) -> None: ...
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, Refused):
+        if isinstance(error, Refused) and not isinstance(error, Unreadable):
             error.warnings = error.warnings or self._warnings
 
 

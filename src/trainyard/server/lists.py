@@ -21,8 +21,8 @@ from trainyard.server.log import Ahead, Compacted, Log
 from trainyard.server.paths import Target
 from trainyard.server.requests import Request, Response, Watch
 from trainyard.server.resources import Resource
-from trainyard.server.selection import Selection, must_parse, select
-from trainyard.server.store import Record
+from trainyard.server.selection import Selection, must_parse, one_name, select
+from trainyard.server.store import Record, following
 
 Clock = Callable[[], float]
 
@@ -187,13 +187,16 @@ def list_(log: Log, resource: Resource, target: Target, request: Request, clock:
         raise errors.too_new(page.revision, log.revision) from None
     revision = page.revision if page.revision > 0 else log.revision
     meta: Json = {"resourceVersion": str(revision)}
-    found = wanted.among(view, page.start)
-    bodies = [record.body for _, record in islice(found, page.limit or None)]
-    if page.limit and (beyond := next(found, None)):
-        meta["continue"] = _token(revision, beyond[0])
-        if wanted.everything:
-            meta["remainingItemCount"] = len(view.within(wanted.namespace, beyond[0]))
-    return Response(shown.many(bodies, meta))
+    found = list(islice(wanted.among(view, page.start), page.limit or None))
+    if page.limit and len(found) == page.limit and (page.start or not one_name(request.query.get("fieldSelector", ""))):
+        # As in the real server: more is what comes after the last, whether it is wanted or not.
+        whole = log.view(resource.place, max(page.revision, 0)) if wanted.label else view
+        beyond = whole.within(wanted.namespace, following(found[-1][0]))
+        if beyond:
+            meta["continue"] = _token(revision, beyond[0])
+        if beyond and wanted.everything:
+            meta["remainingItemCount"] = len(beyond)
+    return Response(shown.many([record.body for _, record in found], meta))
 
 
 def _rightly_asked(resource: Resource, request: Request) -> None:
@@ -215,7 +218,8 @@ def _page(log: Log, request: Request) -> _Page:
             raise errors.bad_request("specifying resource version is not allowed when using continue")
         return _Page(revision, start, limit)
     if asked > log.revision:
-        raise errors.too_new(asked, log.revision)
+        direct = match == "Exact" and one_name(query.get("fieldSelector", ""))  # no cache that could catch up
+        raise errors.too_new(asked, log.revision, again=not direct)
     return _Page(asked if match == "Exact" or (limit and not match) else 0, None, limit)
 
 

@@ -11,7 +11,7 @@ import random
 import re
 from typing import Any
 
-from trainyard.objects import Json, Problem
+from trainyard.objects import Json, Problem, encode
 from trainyard.schema.checks import shown
 
 KEPT = ("name", "generateName", "namespace", "labels", "annotations", "ownerReferences", "finalizers")
@@ -105,17 +105,34 @@ def malformed(meta: Any) -> str:
 def cleaned(meta: Json, old: Json | None) -> Json:
     """What stays of the metadata that a client sent: its own fields from it, the server's from the old object."""
     kept = {name: value for name in KEPT if (value := meta.get(name)) not in (None, "", {}, [])}
+    if len(kept.get("ownerReferences", ())) > 1:
+        kept["ownerReferences"] = owners(meta)[0]
     if old is not None:
         kept.update((name, old[name]) for name in SERVERS if name in old)
     return kept
 
 
+def owners(meta: Json) -> tuple[list[Json], list[str]]:
+    """The owners that an object names, each once, and the uids of those that are named again."""
+    once: dict[bytes, Json] = {}
+    again: list[str] = []
+    for one in meta.get("ownerReferences") or ():
+        if once.setdefault(encode(sorted(one.items())), one) is not one:
+            again.append(str(one.get("uid") or ""))
+    return list(once.values()), again
+
+
 def changed(sent: Json, old: Json) -> list[Problem]:
     """What of the server's own fields a client has tried to change. Most of it is passed over; this is refused."""
-    value = sent.get("deletionTimestamp")
-    if value is None or "deletionTimestamp" in old:
-        return []
-    return [Problem("metadata.deletionTimestamp", f"Invalid value: {shown(value)}: field is immutable")]
+    found, value = changed_uid(sent, old), sent.get("deletionTimestamp")
+    if value is not None and "deletionTimestamp" not in old:
+        found.append(Problem("metadata.deletionTimestamp", f"Invalid value: {shown(value)}: field is immutable"))
+    return found
+
+
+def changed_uid(sent: Json, old: Json) -> list[Problem]:
+    uid = sent.get("uid") or old["uid"]
+    return [] if uid == old["uid"] else [Problem("metadata.uid", f"Invalid value: {shown(uid)}: field is immutable")]
 
 
 def problems(meta: Json, name_rule: str, *, custom: bool = False) -> list[Problem]:
@@ -134,8 +151,8 @@ def problems(meta: Json, name_rule: str, *, custom: bool = False) -> list[Proble
     if owners := meta.get("ownerReferences"):
         found += _owner_problems(owners)
     for index, finalizer in enumerate(meta.get("finalizers") or ()):
-        if not _qualified(finalizer):
-            found.append(Problem("metadata.finalizers", f"Invalid value: {shown(finalizer)}: name part {WORD_TEXT}"))
+        texts = _key_texts(finalizer)
+        found += [Problem("metadata.finalizers", f"Invalid value: {shown(finalizer)}: {text}") for text in texts]
         if not custom and "/" not in finalizer and finalizer not in STANDARD_FINALIZERS:
             path = f"metadata.finalizers[{index}]"
             found.append(Problem(path, f"Invalid value: {shown(finalizer)}: {UNQUALIFIED}"))
@@ -167,13 +184,6 @@ def _key_texts(key: str) -> list[str]:
     if not 0 < len(name) <= 63:
         found.append(f"name part {'must be no more than 63 bytes' if name else 'must be non-empty'}")
     return found if _WORD.match(name) else [*found, f"name part {WORD_TEXT}"]
-
-
-def _qualified(key: str) -> bool:
-    prefix, slash, name = key.rpartition("/")
-    if slash and not (prefix and len(prefix) <= 253 and _SUBDOMAIN.match(prefix)):
-        return False
-    return 0 < len(name) <= 63 and bool(_WORD.match(name))
 
 
 def _annotation_problems(annotations: Json) -> list[Problem]:

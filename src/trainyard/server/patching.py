@@ -112,7 +112,7 @@ def changed(current: Json, request: Request, shape: types.Shape | None) -> Any:
 
 
 def _still_one(made: Any) -> Any:
-    if made is None:
+    if not isinstance(made, dict | list):
         raise patches.PatchFailed("the patch leaves no object")
     if not isinstance(made, dict):
         raise errors.patch_invalid("the patch leaves no object")

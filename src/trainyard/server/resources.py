@@ -83,6 +83,8 @@ class Resource:
     """metadata.generation counts the versions of the spec."""
     propagation: str = "Background"
     """What a delete that does not say does with dependents."""
+    since: int = 0
+    """The log's number when its definition came. A watch cannot start before that."""
     name_rule: str = "subdomain"
     """Which names are legal: subdomain, label, service (a label that starts with a letter)."""
     immutable: tuple[str, ...] = ()

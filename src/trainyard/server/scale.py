@@ -16,6 +16,8 @@ from trainyard.server.types import META, STRING, Shape, built_in
 
 GROUP = "autoscaling"
 MOST = 2**31 - 1
+UNSET = -(2**31)
+_KINDS = {"kind": "Scale", "apiVersion": f"{GROUP}/v1"}
 _NUMBER = Shape("integer", format="int32")
 SHAPE = Shape(
     "object",
@@ -50,10 +52,18 @@ def view(resource: Resource, scaled: Scaled, obj: Json) -> Json:
     }
 
 
-def blank(obj: Json) -> Json:
-    """What a change is applied to when the object has no number yet."""
-    meta = {name: obj["metadata"][name] for name in ("name", "namespace") if name in obj["metadata"]}
-    return {"kind": "Scale", "apiVersion": f"{GROUP}/v1", "metadata": meta, "spec": {}}
+def start(resource: Resource, scaled: Scaled, obj: Json) -> Json:
+    """What a patch is applied to: the Scale, with a number that nobody wants where the object has none yet."""
+    if _number(obj, scaled.wanted) is not None:
+        return view(resource, scaled, obj)
+    return {**view(resource, scaled, applied(scaled, obj, 0)), "spec": {"replicas": UNSET}}
+
+
+def must_still_be_one(sent: Any) -> None:
+    """Raises Refused 422 when a patch has left no Scale."""
+    why = next((f"{word} must be {said}" for word, said in _KINDS.items() if (sent.get(word) or said) != said), "")
+    if why := why or decoding.unreadable(sent, SHAPE):
+        raise errors.patch_invalid(errors.printable(why))
 
 
 def problems(scaled: Scaled, obj: Json, *, status_only: bool = False) -> Iterator[Problem]:
@@ -86,16 +96,15 @@ def _broken(obj: Any, steps: tuple[str, ...]) -> bool:
 def must_be_readable(sent: Any, name: str) -> None:
     """Raises Refused 400 for a body that is no Scale, or not the one on the URL."""
     if isinstance(sent, dict) and isinstance(sent.get("kind"), str) and (why := decoding.unreadable(sent, SHAPE)):
-        raise errors.bad_request(errors.printable(f"the body must be a Scale of {GROUP}/v1: {why}"))
-    wanted(sent, name, custom=True)
+        raise errors.Unreadable(errors.printable(f"the body must be a Scale of {GROUP}/v1: {why}"))
+    wanted(sent, name, None, custom=True)
     if not (sent.get("metadata") or {}).get("name"):
         raise errors.bad_request(errors.printable(f"the name of the object ({name} based on URL) must be provided"))
 
 
-def wanted(sent: Any, name: str, *, custom: bool = False) -> int:
+def wanted(sent: Any, name: str, scaled: Scaled | None, *, custom: bool = False) -> int:
     """The number that a client writes. Raises Refused. A custom object itself says that it is no good number."""
-    kinds = {"kind": "Scale", "apiVersion": f"{GROUP}/v1"}
-    if not isinstance(sent, dict) or any((sent.get(name) or word) != word for name, word in kinds.items()):
+    if not isinstance(sent, dict) or any((sent.get(name) or word) != word for name, word in _KINDS.items()):
         raise errors.bad_request(f"the body must be a Scale of {GROUP}/v1, got {shown(sent)}")
     if not isinstance(meta := sent.get("metadata") or {}, dict) or (meta.get("name") or name) != name:
         raise errors.bad_request(f"metadata: must be an object with the name on the URL ({name})")
@@ -107,6 +116,8 @@ def wanted(sent: Any, name: str, *, custom: bool = False) -> int:
     number = 0 if number is None else number
     if isinstance(number, bool) or not isinstance(number, int) or number > MOST:
         raise errors.bad_request(f"spec.replicas: must be a whole number up to {MOST}, got {shown(number)}")
+    if number == UNSET and scaled is not None:
+        raise errors.bad_request(f'the spec replicas field ".{".".join(scaled.wanted)}" cannot be empty')
     if number < 0 and not custom:
         problem = Problem("spec.replicas", f"Invalid value: {number}: must be greater than or equal to 0")
         raise errors.invalid("Scale", GROUP, name, [problem])

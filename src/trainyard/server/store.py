@@ -29,6 +29,11 @@ class Record:
     fields: Mapping[str, str]
 
 
+def following(key: Key) -> Key:
+    """The least key after that one."""
+    return Key(key.namespace, f"{key.name}\0")
+
+
 class View(NamedTuple):
     """Objects, to be read before anything else is written: their keys in order, and what these stand for."""
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from trainyard.objects import Json, decode, encode
 from trainyard.schema import DEPTH
-from trainyard.server import errors, types
+from trainyard.server import errors, metadata, types
 from trainyard.server.decoding import plain, without_nulls
 from trainyard.server.requests import JSON, Request
 from trainyard.server.resources import Resource
@@ -45,6 +45,19 @@ def said(resource: Resource, request: Request, sent: Any, old: Json | None = Non
 
     `plain`: somebody has seen that every field of it is known.
     """
+    unknown = _unknown(resource, request, sent, old, plain=plain)
+    owners = (sent.get("metadata") or {}).get("ownerReferences") or ()
+    if len(owners) < 2 or not (again := metadata.owners(sent["metadata"])[1]):
+        return unknown
+    when = " after mutating admission happens" if request.method == "PATCH" else ""
+    text = (
+        f".metadata.ownerReferences contains duplicate entries{when}; API server dedups owner references in 1.20+, and "
+        "may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: "
+    )
+    return (*unknown, errors.printable(text + ", ".join(again[:MOST])))
+
+
+def _unknown(resource: Resource, request: Request, sent: Any, old: Json | None, *, plain: bool) -> tuple[str, ...]:
     way = request.query.get("fieldValidation", "")
     if resource.custom and isinstance(sent, dict) and sent.get("kind") != resource.kind:
         return ()  # nobody knows its fields
@@ -60,14 +73,15 @@ def said(resource: Resource, request: Request, sent: Any, old: Json | None = Non
     return tuple(found)
 
 
-def of_shape(shape: Shape, request: Request) -> tuple[str, ...]:
-    """The warnings about a body of that shape. Raises Refused 400 when it is wanted strict."""
-    way, sent = request.query.get("fieldValidation", ""), decode(request.body) if request.body[:1] == b"{" else None
+def of_shape(shape: Shape, request: Request, sent: Any) -> tuple[str, ...]:
+    """The warnings about what was sent, or patched, of that shape. Raises Refused when it is wanted strict."""
+    way = request.query.get("fieldValidation", "")
     if way == "Ignore" or not isinstance(sent, dict):
         return ()
     found = [errors.printable(text) for text in islice(_walk(sent, shape, ""), MOST)]
     if found and way == "Strict":
-        raise errors.Unreadable(f"strict decoding error: {', '.join(found)}")
+        listed = f"strict decoding error: {', '.join(found)}"
+        raise errors.patch_invalid(listed) if request.method == "PATCH" else errors.Unreadable(listed)
     return tuple(found)
 
 

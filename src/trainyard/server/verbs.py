@@ -13,7 +13,6 @@ from collections import Counter
 from collections.abc import Callable
 
 from trainyard.objects import Json, Key, Problem, decode, encode, format_time
-from trainyard.schema.checks import shown
 from trainyard.server import (
     absent,
     access,
@@ -167,13 +166,16 @@ class Verbs:
             if not meta.get("name") and (prefix := meta.get("generateName")):
                 meta["name"] = self._free_name(resource, target.namespace, prefix)
             form = lists.form(resource, request, self._now)
-            site, versioned = self.site(request.user), bool(meta.get("resourceVersion"))
+            site, version, dry = self.site(request.user), meta.get("resourceVersion"), dry_run(request)
             new = admission.create(resource, obj, site, self._checks)
-            if versioned:
+        with judged.telling((*warnings, *site.warnings)):
+            if version and not dry:
                 raise errors.Refused(500, "", "resourceVersion should not be set on objects to be created")
             if self._log.get(resource.place, Key(target.namespace, meta["name"])) is not None:
                 raise errors.already_exists(resource.plural, resource.group, meta["name"])
-            body = self.writes.put(resource, new, None, dry=dry_run(request))
+            if version:
+                new["metadata"]["resourceVersion"] = version  # nobody looks, where nothing is stored
+            body = self.writes.put(resource, new, None, dry=dry)
             return Response(form.one(body), 201, warnings=(*warnings, *site.warnings))
 
     def _free_name(self, resource: Resource, namespace: str, prefix: str) -> str:
@@ -225,7 +227,8 @@ class Verbs:
             plain = admission.must_be_readable(resource, sent)
         except errors.Unreadable as why:
             raise errors.patch_invalid(why.message) from None
-        warnings = strictness.said(resource, request, sent, decode(stored), plain=plain)
+        applies = request.content_type == patching.APPLY  # what nobody knows has been refused there, or may be
+        warnings = () if applies else strictness.said(resource, request, sent, decode(stored), plain=plain)
         with judged.telling(warnings):
             obj = admission.placed(resource, sent, target.namespace, target.name)
             judged.must_be_named(target, sent)
@@ -265,7 +268,8 @@ class Verbs:
         """The object as its number of replicas. A change is an update of the whole object, admitted like any other."""
         warnings: tuple[str, ...] = ()
         if verb == "update":
-            warnings = strictness.of_shape(scale.SHAPE, request)
+            sent = body_of(request) if request.body[:1] == b"{" else None
+            warnings = strictness.of_shape(scale.SHAPE, request, sent)
             with judged.telling(warnings):
                 scale.must_be_readable(body_of(request), target.name)
         with judged.telling(warnings):
@@ -282,8 +286,15 @@ class Verbs:
         old: Json = decode(record.body)
         if verb == "get":
             return reply(scale.view(resource, resource.scale, old))
-        sent = body_of(request) if verb == "update" else patching.changed(scale.blank(old), request, ANY)
-        number = scale.wanted(sent, target.name, custom=resource.custom)
+        if verb == "update":
+            sent = body_of(request)
+        else:
+            sent = patching.changed(scale.start(resource, resource.scale, old), request, ANY)
+            scale.must_still_be_one(sent)
+            judged.must_be_named(target, sent)
+            warnings = strictness.of_shape(scale.SHAPE, request, sent)
+            sent["metadata"] = {**(sent.get("metadata") or {}), "uid": ""}  # nobody looks at what a patch makes of it
+        number = scale.wanted(sent, target.name, resource.scale, custom=resource.custom)
         self._must_be_current(resource, sent.get("metadata") or {}, old, "scale")
         obj = scale.applied(resource.scale, old, number)
         site = self.site(request.user)
@@ -296,10 +307,7 @@ class Verbs:
     def _must_be_current(self, resource: Resource, meta: Json, old: Json, verb: str) -> None:
         """The fence: whoever names a version or a uid means exactly that object."""
         name, current = old["metadata"]["name"], old["metadata"]
-        if (uid := meta.get("uid")) and uid != current["uid"] and verb == "patch":
-            problem = Problem("metadata.uid", f"Invalid value: {shown(uid)}: field is immutable")
-            raise errors.invalid(resource.kind, resource.group, name, [problem])
-        if (uid := meta.get("uid")) and uid != current["uid"]:
+        if (uid := meta.get("uid")) and uid != current["uid"] and verb != "patch":  # of a patch, admission speaks
             why = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {current['uid']}"
             raise errors.conflict(resource.plural, resource.group, name, errors.printable(why))
         version = meta.get("resourceVersion")

@@ -147,13 +147,15 @@ class Hub:
         lines: list[bytes] = []
         while not lines:
             try:
+                if listener.revision < listener.watch.resource.since:
+                    raise Compacted
                 entries = self._log.after(listener.revision, CHUNK)
                 entries = entries[
                     : max(0, self._log.settled - listener.revision)
                 ]  # the rest is told when it is settled
             except Compacted:
                 listener.end("expired")
-                return [error_line(too_old(listener.revision, self._log.floor))]
+                return [error_line(too_old(listener.revision, max(self._log.floor, listener.watch.resource.since)))]
             if not entries:
                 self.add(listener)
                 return []

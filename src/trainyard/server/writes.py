@@ -57,8 +57,6 @@ class Writes:
                 self.remove(resource, old, dry)
                 return encode(new)  # who lets it go hears what he wrote; who watches, what there was
         if dry:
-            if old is None:
-                meta.pop("resourceVersion", None)
             return encode(new)
         revision = self.log.revision + 1
         meta["resourceVersion"] = str(revision)

@@ -67,7 +67,7 @@ def _output(argv: list[str]) -> str:
 
 def lacks(modules: dict[str, str]) -> str:
     """What the current interpreter lacks of {module: version range}, "" when nothing. Imports nothing."""
-    missing = [module for module in modules if not _is_there(module)]
+    missing = [module for module in modules if importlib.util.find_spec(module) is None]
     if missing:
         return f"no module {missing[0]}"
     if not any(modules.values()):
@@ -78,13 +78,6 @@ def lacks(modules: dict[str, str]) -> str:
         if terms and not any(fits(version, terms) for version in versions):
             return f"{module} {versions[0] if versions else 'of no known version'}, not {terms}"
     return ""
-
-
-def _is_there(module: str) -> bool:
-    try:
-        return importlib.util.find_spec(module) is not None
-    except ModuleNotFoundError:  # of a.b there is not even a
-        return False
 
 
 def without(system: System) -> list[str]:

@@ -65,11 +65,12 @@ class Allowed:
 
 def differences(steps: Sequence[Step], real: Sequence[Json], ours: Sequence[Json]) -> Iterator[Difference]:
     """Every one, allowed or not, in order."""
+    pairs = _Pairs()
     for number, (step, theirs, mine) in enumerate(zip(steps, real, ours, strict=True)):
         if theirs["code"] != mine["code"]:  # all else differs, too, and says nothing more
             yield Difference(number, step, "code", _outcome(theirs), _outcome(mine))
             continue
-        for path, left, right in _compared(theirs, mine, ""):
+        for path, left, right in _compared(theirs, mine, "", pairs):
             yield Difference(number, step, path, left, right)
 
 
@@ -78,13 +79,37 @@ def _outcome(answer: Json) -> str:
     return " ".join(str(one) for one in (answer["code"], body.get("reason"), body.get("message")) if one)
 
 
-def _compared(real: Any, ours: Any, path: str) -> Iterator[tuple[str, Any, Any]]:
+def _is_version(value: Any) -> bool:
+    return isinstance(value, str) and value.startswith("<version ")
+
+
+class _Pairs:
+    """Which version of one run is which of the other. A difference (a write that one of them did not count) is told
+    once: from then on the two of it belong together, and so do the next that are new on both sides.
+    """
+
+    def __init__(self) -> None:
+        self._ours: dict[str, str] = {}
+        self._known: set[str] = set()
+
+    def same(self, real: str, ours: str) -> bool:
+        fresh = real not in self._ours and ours not in self._known and (" before " in real) == (" before " in ours)
+        agree = fresh or self._ours.get(real) == ours
+        self._ours[real] = ours
+        self._known.add(ours)
+        return agree
+
+
+def _compared(real: Any, ours: Any, path: str, pairs: _Pairs) -> Iterator[tuple[str, Any, Any]]:
     if isinstance(real, dict) and isinstance(ours, dict):
         for name in sorted({*real, *ours}):
             below = f"{path}.{name}" if path else name
-            yield from _compared(real.get(name, NOTHING), ours.get(name, NOTHING), below)
+            yield from _compared(real.get(name, NOTHING), ours.get(name, NOTHING), below, pairs)
     elif isinstance(real, list) and isinstance(ours, list) and len(real) == len(ours):
         for index, (left, right) in enumerate(zip(real, ours, strict=True)):
-            yield from _compared(left, right, f"{path}[{index}]")
+            yield from _compared(left, right, f"{path}[{index}]", pairs)
+    elif _is_version(real) and _is_version(ours):
+        if not pairs.same(real, ours):
+            yield path, real, ours
     elif real != ours or isinstance(real, bool) != isinstance(ours, bool):
         yield path, real, ours

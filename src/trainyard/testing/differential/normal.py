@@ -44,6 +44,10 @@ class Symbols:
         known = {str(number): symbol for number, symbol in self._versions.items()}
         return self.text(_NUMBER.sub(lambda found: known.get(found[0], found[0]), text))
 
+    def knows(self, number: str) -> bool:
+        """Whether that is a version that has been told."""
+        return int(number) in self._versions
+
     def version(self, text: str) -> str:
         if not text.isdigit():
             return text
@@ -86,6 +90,8 @@ def _value(value: Any, name: str, symbols: Symbols) -> Any:
     if isinstance(value, str):
         if _TIME.match(value):
             return "<time>"
+        if value.isdigit() and len(value) > 1 and symbols.knows(value):
+            return symbols.version(value)  # a patch may put it anywhere
         return symbols.message(value) if name == "message" else symbols.text(value)
     if isinstance(value, list):
         found = [_value(part, name, symbols) for part in value]

@@ -19,6 +19,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -158,6 +159,7 @@ class Stage:
         kind = kinds.kind_of(job)
         assert kind is not None
         self.kind = kind
+        job = deepcopy(job)  # the same one may be played elsewhere, too
         for template in _templates(job["spec"]):
             template["spec"].setdefault("volumes", []).append(self.way())
         return await self.api.create(kind.gvk, self.namespace, job)

@@ -109,12 +109,16 @@ _WORDS = {
 }
 
 
+_ANY_SCALAR = ("any scalar", (str, int, float, bool))
+"""What a text with a format is taken for."""
+
+
 def _must_fit(value: Any, shape: Shape, path: Path) -> None:
-    wanted = _WORDS.get(shape.kind)
+    wanted = _ANY_SCALAR if shape.kind == "string" and shape.format not in ("", "byte") else _WORDS.get(shape.kind)
     if wanted is None or value is None:
         return
     word, kinds = wanted
-    if not isinstance(value, kinds) or (isinstance(value, bool) and shape.kind != "boolean"):
+    if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
         raise NotTyped(f"{dotted(path)}: expected {word}, got {json.dumps(value)[:100]}")
 
 

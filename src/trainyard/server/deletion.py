@@ -58,6 +58,10 @@ def delete(writes: Writes, resource: Resource, target: Target, request: Request,
             raise errors.forbidden(NAMESPACES, "", key.name, "this namespace may not be deleted")
     form = lists.form(resource, request, lambda: site.now)
     body, gone = start(writes, resource, old, options, site)
+    if gone and options.dry and old["metadata"].get("finalizers") and resource.grace is None:
+        # As in the real server, which has lost sight of the object that it would have changed first.
+        empty: Json = {} if resource.custom else {"metadata": {}}
+        return reply({"kind": resource.kind, "apiVersion": resource.api_version, **empty})
     if gone and resource.grace is None:
         group = {"group": resource.group} if resource.group else {}
         details = {"name": key.name, **group, "kind": resource.plural, "uid": old["metadata"]["uid"]}

@@ -11,7 +11,8 @@ from typing import Any
 from trainyard.objects import Json, Problem
 from trainyard.schema.checks import shown
 from trainyard.server import decoding, errors
-from trainyard.server.resources import Resource, Scaled
+from trainyard.server.resources import Column, Resource, Scaled
+from trainyard.server.tables import AGE, NAME
 from trainyard.server.types import META, STRING, Shape, built_in
 
 GROUP = "autoscaling"
@@ -29,6 +30,18 @@ SHAPE = Shape(
         "status": Shape("object", own={"replicas": _NUMBER, "selector": STRING}),
     },
 )
+FORM = Resource(
+    group=GROUP,
+    kind="Scale",
+    plural="scales",
+    columns=(
+        NAME,
+        Column("Desired", lambda obj, now: obj["spec"].get("replicas", 0), "integer", description="Wished for."),
+        Column("Available", lambda obj, now: obj["status"]["replicas"], "integer", description="There."),
+        AGE._replace(type="date"),
+    ),
+)
+"""A Scale in the forms that a client may want: nothing of it is stored."""
 
 
 def view(resource: Resource, scaled: Scaled, obj: Json) -> Json:

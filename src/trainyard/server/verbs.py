@@ -192,6 +192,7 @@ class Verbs:
         config = patching.config(resource, request)
         apply.must_be_typed(resource, config)
         judged.must_be_named(target, config)
+        config["metadata"].pop("creationTimestamp", None)  # of any type: the server's own takes its place
         obj = strictness.known(resource, admission.read_object(resource, config, target.namespace, target.name))
         self.writes.must_accept(target.namespace, resource, obj["metadata"].get("name") or "")
         form = lists.form(resource, request, self._now)
@@ -284,8 +285,9 @@ class Verbs:
         if verb not in ("get", "update", "patch") or resource.scale is None:
             raise errors.method_not_allowed()
         old: Json = decode(record.body)
+        form = lists.form(scale.FORM, request, self._now)
         if verb == "get":
-            return reply(scale.view(resource, resource.scale, old))
+            return Response(form.one(encode(scale.view(resource, resource.scale, old))))
         if verb == "update":
             sent = body_of(request)
         else:
@@ -302,7 +304,7 @@ class Verbs:
         if "managedFields" in old["metadata"]:
             apply.tracked(resource, old, new, patching.who(request, "scale", site.stamp))
         body = self.writes.put(resource, new, old, dry=dry_run(request))
-        return Response(encode(scale.view(resource, resource.scale, decode(body))), warnings=warnings)
+        return Response(form.one(encode(scale.view(resource, resource.scale, decode(body)))), warnings=warnings)
 
     def _must_be_current(self, resource: Resource, meta: Json, old: Json, verb: str) -> None:
         """The fence: whoever names a version or a uid means exactly that object."""
@@ -311,8 +313,9 @@ class Verbs:
             why = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {current['uid']}"
             raise errors.conflict(resource.plural, resource.group, name, errors.printable(why))
         version = meta.get("resourceVersion")
+        unsaid = not version and verb == "scale"
         version = "" if version == "0" else version
-        if not version and resource.custom and verb in ("update", "patch"):
+        if not version and resource.custom and not unsaid:
             problem = Problem("metadata.resourceVersion", "Invalid value: 0: must be specified for an update")
             raise errors.invalid(resource.plural, resource.group, name, [problem])
         if version and version != current["resourceVersion"]:

@@ -200,7 +200,8 @@ class Verbs:
         new = admission.create(resource, owned, site, self._checks)
         if owned["metadata"]["managedFields"]:
             new["metadata"]["managedFields"] = owned["metadata"]["managedFields"]
-        return Response(form.one(self.writes.put(resource, new, None, dry=dry_run(request))), 201)
+        body = self.writes.put(resource, new, None, dry=dry_run(request))
+        return Response(form.one(body), 201, warnings=tuple(site.warnings))
 
     def _update(self, resource: Resource, target: Target, request: Request, verb: str) -> Answer:
         obj, warnings = judged.body(resource, target, request) if verb == "update" else (None, ())

@@ -238,6 +238,22 @@ async def test_an_edit_that_no_pod_can_be_made_from_is_said_and_who_trains_train
     assert lives(stage) == [1, 1, 1]
 
 
+async def test_an_edit_that_no_pod_can_be_made_from_is_mended_while_the_job_is_suspended(stage: Stage) -> None:
+    await ELASTIC.begin(stage)
+    good = (await stage.job())["spec"]["replicaSpecs"]["Worker"]["template"]
+    container = good["spec"]["containers"][0]
+    bad = {**container, "volumeMounts": [{"name": "not-there", "mountPath": "/data"}]}
+    await stage.edit({"replicaSpecs": {"Worker": {"replicas": 3, "template": {"spec": {"containers": [bad]}}}}})
+    await stage.condition("Blocked")
+    await stage.edit({"suspend": True})
+    await stage.condition("Suspended")
+    await stage.edit(
+        {"suspend": False, "replicaSpecs": {"Worker": {"template": {"spec": {"containers": [container]}}}}}
+    )
+    await stage.everybody(worker=3)
+    await stage.condition("Running")
+
+
 async def test_one_that_ran_for_long_is_replaced_at_once(stage: Stage) -> None:
     await ELASTIC.begin(stage)
     stage.later(60)

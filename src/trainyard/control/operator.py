@@ -200,6 +200,7 @@ class Operator:
 
     def _seen(self, job: Json, memory: Memory) -> Seen:
         uid = uid_of(job)
+        memory.read(job["metadata"].get("generation"))
         children = tuple(child for store in self._children.values() for child in store.under(uid))
         for child in children:
             refusal = memory.refused.get(child.ref)

@@ -23,7 +23,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import groupby
 
@@ -52,6 +52,15 @@ class Memory:
     refused: dict[Ref, Refusal] = field(default_factory=dict)
     last_status: float = float("-inf")  # on the monotonic clock
     advanced: bool = False  # the last pass has made or deleted at least one child, whatever came after
+    generation: object = None  # of the spec that `refused` is about
+
+    def read(self, generation: object) -> None:
+        """An edit of the spec may have mended what was refused. What was wrong in itself was made from another spec and
+        says nothing of this one; the rest is true until it is tried again, which is now."""
+        if generation != self.generation:
+            kept = {ref: one for ref, one in self.refused.items() if not one.invalid}
+            self.refused = {ref: replace(one, at=0.0, tries=0) for ref, one in kept.items()}
+        self.generation = generation
 
 
 @dataclass(frozen=True, slots=True)

@@ -173,9 +173,12 @@ class _Pass:
     def _refused(self, verdict: Verdict, memory: Memory) -> Verdict | None:
         """What the API server did not take: an invalid child ends the job, all else is said and tried again.
 
-        Where edits are followed, one that no child can be made from does not end what runs.
+        Where edits are followed, one that no child can be made from does not end what runs. While the job is suspended
+        no child is asked for, so what was refused before says nothing.
         """
-        wanted = {create.ref: create for create in changes.missing(replace(self.job, memory=memory), self.family)}
+        asks = verdict.stage != "Suspended"
+        creates = changes.missing(replace(self.job, memory=memory), self.family) if asks else []
+        wanted = {create.ref: create for create in creates}
         made = {ref: one for ref, one in self.seen.refused.items() if one.verb == "create"}
         refused = {ref: one for ref, one in made.items() if ref in wanted}
         for ref, refusal in refused.items():

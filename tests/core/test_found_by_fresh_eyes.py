@@ -1,0 +1,54 @@
+"""Faults that a reader who had not written the core found, each as the small case that shows it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from trainyard.core import Kind, Ref, Refusal
+from trainyard.kinds import CHAINERJOB, ELASTICJOB
+from trainyard.objects import Json, condition, is_true
+from trainyard.testing.builders import NOW
+from trainyard.testing.life import Life, begun
+from trainyard.testing.samples import chainerjob, elasticjob, worker_set
+
+WORDS = "spec.containers[0].image: Required value"
+
+
+def blocked(kind: Kind, job: Json, refusal: Refusal, **edit: object) -> Life:
+    """A job that runs, and an edit of it from which the API server takes no child."""
+    life = begun(kind, job)
+    life.run()
+    life.settle()
+    life.edit(**edit)
+    life.refused = {create.ref: refusal for create in life.look().creates if create.slot}
+    life.job = {**life.job, "status": life.look().status}
+    assert is_true(life.job["status"]["conditions"], "Blocked")
+    return life
+
+
+def elastic(refusal: Refusal) -> Life:
+    return blocked(ELASTICJOB, elasticjob(1), refusal, replicaSpecs=elasticjob(2)["spec"]["replicaSpecs"])
+
+
+def chainer(refusal: Refusal) -> Life:
+    return blocked(CHAINERJOB, chainerjob(), refusal, workerSets={"ws0": worker_set(2), "more": worker_set(1)})
+
+
+@pytest.mark.parametrize("start", [elastic, chainer], ids=lambda one: one.__name__)
+def test_to_suspend_a_job_whose_edit_is_refused_does_not_end_it(start: Callable[[Refusal], Life]) -> None:
+    """It is what we tell people to do; nothing is asked for while it is suspended."""
+    life = start(Refusal(422, "Invalid", WORDS, NOW))
+    life.edit(suspend=True)
+    found = life.look()
+    said = {one["type"]: one["status"] for one in found.status["conditions"]}
+    assert said["Suspended"] == "True" and said.get("Failed") is None
+
+
+def test_a_suspended_job_is_not_called_blocked() -> None:
+    life = elastic(Refusal(403, "Forbidden", "exceeded quota", NOW))
+    life.edit(suspend=True)
+    status = life.settle()
+    assert (condition(status["conditions"], "Blocked") or {})["status"] == "False"
+    assert Ref("Pod", "example-worker-1") in life.refused

@@ -70,6 +70,13 @@ def test_an_answer_that_is_lost_does_not_lengthen_the_term() -> None:
     assert decide("me", ours, 109, TERMS) == Wait(1)
 
 
+def test_who_finds_after_a_lost_answer_that_it_is_his_renews_it_before_his_term_ends() -> None:
+    """The answer to a renewal took five seconds and was lost, the next try contradicted us: a second is left."""
+    ours = contradicted(unanswered(wrote(known(FREE), MINE, 100), 107))
+    found = saw("me", ours, replace(MINE, revision="2"), 109)
+    assert leads(found, 109, TERMS) and decide("me", found, 109, TERMS) is Act.RENEW
+
+
 def test_seeing_another_holder_ends_the_term_at_once() -> None:
     assert not leads(saw("me", wrote(known(FREE), MINE, 100), THEIRS, 101), 101, TERMS)
     assert not leads(saw("me", wrote(known(FREE), MINE, 100), None, 101), 101, TERMS)

@@ -79,7 +79,7 @@ class Known:
     record: Record | None = None
     sure: bool = False  # False: look before anything else
     since: float = float("-inf")  # when we first saw `record` as it is
-    looked: float = float("-inf")  # when we last looked, or tried to write
+    looked: float = float("-inf")  # when we last looked and it was not ours, or tried to write
     sent: float = float("-inf")  # when we sent the last accepted write that made it ours; -inf: it is not
 
 
@@ -122,12 +122,13 @@ def leads(known: Known, now: float, terms: Terms) -> bool:
 
 
 def saw(me: str, known: Known, record: Record | None, now: float) -> Known:
-    """After a look that was sent at `now`."""
+    """After a look that was sent at `now`. One that finds it ours follows a write that went wrong: renewing is due."""
+    looked = float("-inf")
     if record is None or record.holder != me:
-        known = replace(known, sent=float("-inf"))
+        known, looked = replace(known, sent=float("-inf")), now
     if known.record == record and known.since > float("-inf"):
-        return replace(known, sure=True, looked=now)
-    return replace(known, record=record, sure=True, since=now, looked=now)
+        return replace(known, sure=True, looked=looked)
+    return replace(known, record=record, sure=True, since=now, looked=looked)
 
 
 def wrote(known: Known, record: Record, sent: float) -> Known:

@@ -8,8 +8,8 @@ import pytest
 
 from trainyard.core import Kind, Ref, Refusal
 from trainyard.kinds import CHAINERJOB, ELASTICJOB
-from trainyard.objects import Json, condition, is_true
-from trainyard.testing.builders import NOW
+from trainyard.objects import Json, condition, format_time, is_true
+from trainyard.testing.builders import NOW, batch_job, look, started
 from trainyard.testing.life import Life, begun
 from trainyard.testing.samples import chainerjob, elasticjob, worker_set
 
@@ -52,3 +52,31 @@ def test_a_suspended_job_is_not_called_blocked() -> None:
     status = life.settle()
     assert (condition(status["conditions"], "Blocked") or {})["status"] == "False"
     assert Ref("Pod", "example-worker-1") in life.refused
+
+
+@pytest.mark.parametrize("sets", [None, {}], ids=["distributed", "alone"])
+def test_nobody_is_made_who_would_run_as_the_account_of_somebody_else(sets: Json | None) -> None:
+    life = Life(CHAINERJOB, chainerjob(sets))
+    life.step()
+    account = Ref("ServiceAccount", "example-launcher")
+    life.refused[account] = Refusal(409, "AlreadyExists", "it belongs to nobody", NOW)
+    life.objects.clear()
+    found = life.look()
+    assert {one.gvk.kind for one in found.creates} >= {"Role", "RoleBinding"} and found.after == NOW + 10
+    assert all(one.slot is None for one in found.creates)
+    assert "example-launcher" in (condition(found.status["conditions"], "NameConflict") or {})["message"]
+    del life.refused[account]
+    assert any(one.slot for one in life.look().creates)
+
+
+def test_a_refusal_from_a_time_that_is_to_come_does_not_wait_for_it() -> None:
+    """A clock that was a day ahead must not stop the job for a day."""
+    life = elastic(Refusal(403, "Forbidden", "exceeded quota", NOW + 86400))
+    assert Ref("Pod", "example-worker-1") in {one.ref for one in life.look().creates}
+
+
+def test_a_failed_job_without_a_pod_that_ended_in_time_to_come_is_believed() -> None:
+    job = batch_job("MASTER", failed="BackoffLimitExceeded")
+    (said,) = (one for one in job["status"]["conditions"])
+    said["lastTransitionTime"] = format_time(NOW + 86400)
+    assert [one.name for one in look(started(), job, batch_job("WORKER")).deletes] == ["master-76no-0"]

@@ -34,6 +34,7 @@ from trainyard.control.pace import Pace
 from trainyard.control.patches import merge_patch
 from trainyard.control.writes import Write, Writes
 from trainyard.core import Config, Create, Delete, Job, Kind, Patch, Plan, Ref, Refusal
+from trainyard.core.changes import needed
 from trainyard.core.model import ROLE_BINDING
 from trainyard.objects import GVK, Json, controller_of, key_of, revision_of, uid_of
 from trainyard.objects.labels import OWNER
@@ -139,13 +140,20 @@ class Shell:
         return self._now() + (0.0 if any(one.tries == 1 for one in news) else TRY_AGAIN)
 
     async def _patch_spec(self, this: Pass, spec: Json) -> bool:
-        """True when the pass ends here. Not so when the server made nothing of the patch: no watch will tell of it."""
+        """True when the pass ends here. Not so when the server made nothing of the patch: no watch will tell of it. Nor
+        when it does not allow it: what is not stored is worked out again, and the job need not wait."""
         body = {"metadata": {"resourceVersion": revision_of(this.job)}, "spec": spec}
         try:
             answer = await self._api.patch(this.gvk, this.namespace, this.name, body)
         except NotFound:
             log.debug("job has gone kind=%s job=%s/%s", this.gvk.kind, this.namespace, this.name)
             return True
+        except ApiError as error:
+            if _passes(error):
+                raise
+            words = "defaults are not stored, the job goes on without kind=%s job=%s/%s why=%s"
+            log.warning(words, this.gvk.kind, this.namespace, this.name, error)
+            return False
         self._note(this, this.gvk, answer)
         return revision_of(answer) != revision_of(this.job)
 
@@ -197,8 +205,13 @@ class Shell:
         # Children are made for what the status says now. The job is read once, however many there are.
         job = core.read(this.kind, {**this.job, "status": this.plan.status}, self.config)
         # In the plan's order: what replicas need (a ConfigMap, the Service), the replicas, what comes after them.
-        for _, wave in groupby(this.plan.creates, key=lambda create: (create.slot is None, create.gvk in AFTER)):
-            await self._together([partial(self._create, this, job, create) for create in wave])
+        lacking = False
+        for (extra, _), wave in groupby(this.plan.creates, key=lambda one: (one.slot is None, one.gvk in AFTER)):
+            if lacking and not extra:
+                continue  # the next plan says why
+            creates = list(wave)
+            await self._together([partial(self._create, this, job, create) for create in creates])
+            lacking |= any(needed(job, create) and create.ref in this.memory.refused for create in creates)
 
     async def _create(self, this: Pass, job: Job, create: Create) -> None:
         obj = core.render_for(job, create)
@@ -227,7 +240,7 @@ class Shell:
 
     def _refuse(self, this: Pass, write: Create | Patch | Delete, error: ApiError, message: str = "") -> None:
         """Remember that the server does not take it. Raises what is none: a conflict, and what passes by itself."""
-        if isinstance(error, (Unavailable, Conflict)) or error.code == 401:
+        if _passes(error):
             raise error
         verb, message = type(write).__name__.lower(), message or error.message
         before = this.memory.refused.get(write.ref)
@@ -260,6 +273,11 @@ class Shell:
         await asyncio.gather(*(one(call) for call in calls))
         if errors:
             raise errors[0]
+
+
+def _passes(error: ApiError) -> bool:
+    """True for what is no refusal: a conflict, and what goes away by itself."""
+    return isinstance(error, (Unavailable, Conflict)) or error.code == 401
 
 
 class _LeftOut(Exception):

@@ -33,6 +33,18 @@ def missing(job: Job, family: Family) -> list[Create]:
     return early + slots + late
 
 
+def startable(job: Job, creates: list[Create], seen: Seen) -> list[Create]:
+    """Without the replicas, as long as the server refuses something that none of them may run without."""
+    if any(needed(job, create) and create.ref in seen.refused for create in creates):
+        return [create for create in creates if create.slot is None]
+    return creates
+
+
+def needed(job: Job, create: Create) -> bool:
+    """No replica may run before this is there."""
+    return create.slot is None and job.extras[create.ref].needed
+
+
 def unwanted(job: Job, family: Family) -> list[Delete]:
     """Children of an older attempt and of slots that the job does not have any more. What ended well stays."""
     deletes = []

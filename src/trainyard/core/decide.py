@@ -64,8 +64,9 @@ class _Pass:
         return self._write(verdict, memory)
 
     def _believed(self, replica: Replica) -> Replica:
-        """An end whose evidence may still be on its way is not looked at before its time."""
-        if replica.end is None or self.now >= replica.end.believed:
+        """An end whose evidence may still be on its way is not looked at before its time: a moment, unless a clock is
+        wrong."""
+        if replica.end is None or not self.now < replica.end.believed <= self.now + policy.FIRST_PAUSE:
             return replica
         self.whens.append(replica.end.believed)
         return replica._replace(end=None, failed=(), state="Starting")
@@ -257,7 +258,7 @@ class _Pass:
         if verdict.stage == "Suspended":
             deletes, patches = changes.sweep(after, self.family, "Running", verdict.reason)
             return lost + deletes + changes.not_while_suspended(after, self.family, verdict.reason), patches, []
-        creates = changes.missing(after, self.family)
+        creates = changes.startable(after, changes.missing(after, self.family), self.seen)
         deletes, patches = changes.edited(after, self.family)
         for replica in self.replicas:
             resume = after.carrier(replica.slot.role).resume(after, replica)

@@ -235,7 +235,8 @@ class Family:
 class Extra:
     """An object beside the replicas. `body` renders it whole but for what every child gets (name, owner, labels).
 
-    With a `digest` it follows the spec: an object that was made from another one is patched.
+    With a `digest` it follows the spec: an object that was made from another one is patched. `needed`: Kubernetes would
+    start the replicas without it, or with what somebody else has under its name, and they must not run so.
     """
 
     gvk: GVK
@@ -244,6 +245,7 @@ class Extra:
     runs: bool = False  # it keeps pods running: not while suspended
     late: bool = False  # made after the replicas
     digest: str = ""
+    needed: bool = False
 
 
 class Said(NamedTuple):

@@ -42,8 +42,10 @@ def refusal_pause(tries: int) -> float:
 
 
 def sent_again_at(refusal: Refusal | None, verb: str, now: float) -> float:
-    """When a write that may have been refused is due."""
-    return now if refusal is None or refusal.verb != verb else refusal.at + refusal_pause(refusal.tries)
+    """When a write that may have been refused is due. A refusal in the future is of a clock that was wrong."""
+    if refusal is None or refusal.verb != verb or refusal.at > now:
+        return now
+    return refusal.at + refusal_pause(refusal.tries)
 
 
 def over_limit(job: Job, failures: dict[str, int], in_place: int) -> str:

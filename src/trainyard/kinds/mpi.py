@@ -101,7 +101,7 @@ def objects(job: Job, labels: Mapping[str, str], sets: Sequence[WorkerSet], file
         return {"apiVersion": api_version, "kind": kind, "metadata": {"labels": dict(labels)}, **rest}
 
     found = [
-        Extra(SERVICE_ACCOUNT, name, lambda: body("v1", "ServiceAccount")),
+        Extra(SERVICE_ACCOUNT, name, lambda: body("v1", "ServiceAccount"), needed=True),
         Extra(RBAC_ROLE, f"{name}-role", lambda: body(f"{_API}/v1", "Role", rules=rules), digest=digest(rules)),
         Extra(
             ROLE_BINDING,

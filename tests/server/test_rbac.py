@@ -312,7 +312,7 @@ def test_a_binding_keeps_its_role(cluster: Cluster) -> None:
     changed = {"roleRef": {"name": "other"}}
     refused = cluster.refused("PATCH", f"{BINDINGS}/b", changed, "application/merge-patch+json")
     assert refused.code == 422 and "cannot change roleRef" in refused.message
-    assert cluster.merge(f"{BINDINGS}/b", {"subjects": []})["subjects"] == []
+    assert "subjects" not in cluster.merge(f"{BINDINGS}/b", {"subjects": []})
 
 
 def test_names_of_roles_may_have_colons(cluster: Cluster) -> None:

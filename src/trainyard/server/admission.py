@@ -174,7 +174,8 @@ def update_status(resource: Resource, obj: Json, old: Json) -> Json:
         if resource.prepare_status is not None:
             resource.prepare_status(new, old, obj)
         found = metadata.problems(new["metadata"], resource.name_rule) + _changed_finalizers(new, old)
-        _refuse(resource, new, metadata.changed_uid(obj["metadata"], old["metadata"]) + found)
+        found += metadata.changed_uid(obj["metadata"], old["metadata"])
+        _refuse(resource, new, found + list(resource.check_status(new, old) if resource.check_status else ()))
     return new
 
 

@@ -1,7 +1,8 @@
 """Whether JSON can be read as one of the types that the server knows. What cannot is refused before anything else.
 
 Rules for this file:
-- null is no value: a field that is null is absent, an item that is null is empty.
+- null is no value: a field that is null is absent, an item that is null is empty. A list or a map without anything in
+  it is absent, too, where it may be. `settled` leaves them out and writes quantities in one way.
 - It goes as deep as the type. What nobody knows (fields without a shape) is passed over: strictness.py speaks of it.
 - What may stand in a field is the schema's and the strategies' matter; here only types count.
 """
@@ -10,22 +11,30 @@ from __future__ import annotations
 
 import base64
 import binascii
-import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from trainyard.objects import encode, parse_time
 from trainyard.schema.checks import WORDS, shown
+from trainyard.server.quantities import canonical, is_quantity
 from trainyard.server.types import ANY, META, Shape, built_in
 
-_QUANTITY = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?\d+)?\Z", re.ASCII)
 _BITS = {"int32": 2**31, "int64": 2**63}
-_EMPTY: Mapping[str, Any] = {"object": {}, "map": {}, "list": [], "string": "", "integer": 0, "boolean": False}
+_EMPTY: Mapping[str, Callable[[], Any]] = {
+    "object": dict,
+    "map": dict,
+    "list": list,
+    "string": str,
+    "integer": int,
+    "boolean": bool,
+    "quantity": lambda: "0",
+}
 _SCALAR = {"string": str, "boolean": bool}
 
 
 def plain(value: Any, shape: Shape) -> bool:
-    """A quick look that knows only yes: every type is right, every field is known, nothing is null.
+    """A quick look that knows only yes: every type is right, every field is known, nothing is null, `settled` would
+    leave it as it is.
 
     Nearly every object is like that. Where one is not, the slower looks say what to do about it. The depth of the value
     has been checked.
@@ -36,7 +45,7 @@ def plain(value: Any, shape: Shape) -> bool:
     if value.__class__ is dict:
         if shape.kind == "map":
             inside = shape.item or ANY
-            return all(plain(part, inside) for part in value.values())
+            return bool(value or shape.told) and all(plain(part, inside) for part in value.values())
         if shape.kind != "object":
             return False
         fields, other = shape.fields, ANY if shape.keeps else None
@@ -50,7 +59,9 @@ def plain(value: Any, shape: Shape) -> bool:
         return True
     if value.__class__ is list:
         inside = shape.item or ANY
-        return shape.kind == "list" and all(plain(item, inside) for item in value)
+        return shape.kind == "list" and bool(value or shape.told) and all(plain(item, inside) for item in value)
+    if shape.kind == "quantity":
+        return value.__class__ is str and canonical(value) == value and is_quantity(value)
     return value is not None and shape.kind not in ("object", "map", "list") and not unreadable(value, shape)
 
 
@@ -91,20 +102,22 @@ def metadata_unreadable(meta: Any) -> str:
     return "" if plain(meta, shape) else unreadable(meta, shape, "metadata")
 
 
-def without_nulls(value: Any, shape: Shape) -> Any:
-    """The same value, itself where there is no null in it."""
+def settled(value: Any, shape: Shape) -> Any:
+    """The same value as it is stored: without what is null or empty, quantities and bytes in their one form. Itself
+    where it is like that already.
+    """
     if isinstance(value, dict):
-        made = {
-            name: without_nulls(part, shape.below(name) or shape) if isinstance(part, dict | list) else part
-            for name, part in value.items()
-            if part is not None
-        }
-        if shape.kind == "map" and len(made) < len(value):  # a key says something by itself
-            made |= {name: _item(None, shape.item or shape) for name, part in value.items() if part is None}
+        made: dict[str, Any] = {}
+        for name, part in value.items():
+            below = shape.below(name) or ANY
+            if part is None and shape.kind == "map":
+                made[name] = _item(None, below)  # a key says something by itself
+            elif part is not None and (part or below.told or below.kind not in ("list", "map")):
+                made[name] = _item(part, below)
         same = len(made) == len(value) and all(made[name] is value[name] for name in made)
         return value if same else made
-    if isinstance(value, list) and shape.item is not None:
-        inside = shape.item
+    if isinstance(value, list) and shape.kind == "list":
+        inside = shape.item or ANY
         items = [_item(one, inside) for one in value]
         return value if all(new is one for new, one in zip(items, value, strict=True)) else items
     return value
@@ -112,9 +125,14 @@ def without_nulls(value: Any, shape: Shape) -> Any:
 
 def _item(value: Any, shape: Shape) -> Any:
     if value is None:
-        empty = _EMPTY.get(shape.kind)
-        return type(empty)() if empty is not None else None
-    return without_nulls(value, shape) if isinstance(value, dict | list) else value
+        return _EMPTY[shape.kind]() if shape.kind in _EMPTY else None
+    if shape.kind == "quantity":
+        text = value.strip() if isinstance(value, str) else str(value)
+        found = canonical(text)
+        return value if found == value else found
+    if shape.format == "byte" and isinstance(value, list):
+        return base64.b64encode(bytes(value)).decode()
+    return settled(value, shape) if isinstance(value, dict | list) else value
 
 
 def _is_number(value: Any, shape: Shape) -> bool:
@@ -127,6 +145,8 @@ def _is_time(value: Any, shape: Shape) -> bool:
 
 
 def _is_bytes(value: Any, shape: Shape) -> bool:
+    if isinstance(value, list):  # as Go reads them, too
+        return all(_is_number(one, shape) and 0 <= one < 256 for one in value)
     try:
         return isinstance(value, str) and bool(base64.b64decode(value, validate=True) or not value)
     except (ValueError, binascii.Error):
@@ -135,7 +155,7 @@ def _is_bytes(value: Any, shape: Shape) -> bool:
 
 def _is_quantity(value: Any, shape: Shape) -> bool:
     if isinstance(value, str):
-        return bool(_QUANTITY.match(value.strip()))
+        return is_quantity(value.strip())
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 

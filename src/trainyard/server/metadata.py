@@ -151,7 +151,7 @@ def problems(meta: Json, name_rule: str, *, custom: bool = False) -> list[Proble
     if owners := meta.get("ownerReferences"):
         found += _owner_problems(owners)
     for index, finalizer in enumerate(meta.get("finalizers") or ()):
-        texts = _key_texts(finalizer)
+        texts = key_texts(finalizer)
         found += [Problem("metadata.finalizers", f"Invalid value: {shown(finalizer)}: {text}") for text in texts]
         if not custom and "/" not in finalizer and finalizer not in STANDARD_FINALIZERS:
             path = f"metadata.finalizers[{index}]"
@@ -162,14 +162,14 @@ def problems(meta: Json, name_rule: str, *, custom: bool = False) -> list[Proble
 def label_problems(labels: Json, path: str) -> list[Problem]:
     found = []
     for key, value in labels.items():
-        found += [Problem(path, f"Invalid value: {shown(key)}: {text}") for text in _key_texts(key)]
+        found += [Problem(path, f"Invalid value: {shown(key)}: {text}") for text in key_texts(key)]
         if not isinstance(value, str) or len(value) > 63 or (value and not _WORD.match(value)):
             text = "must be no more than 63 bytes" if len(str(value)) > 63 else VALUE_TEXT
             found.append(Problem(path, f"Invalid value: {shown(value)}: {text}"))
     return found
 
 
-def _key_texts(key: str) -> list[str]:
+def key_texts(key: str) -> list[str]:
     """What is wrong with the key of a label, each part of it for itself."""
     prefix, slash, name = key.partition("/")
     if "/" in name:
@@ -191,7 +191,7 @@ def _annotation_problems(annotations: Json) -> list[Problem]:
     size = 0
     for key, value in annotations.items():
         size += len(key) + len(value)
-        texts = _key_texts(key.lower())
+        texts = key_texts(key.lower())
         found += [Problem("metadata.annotations", f"Invalid value: {shown(key)}: {text}") for text in texts]
     if size > ANNOTATIONS_SIZE:
         found.append(Problem("metadata.annotations", f"Too long: may not be more than {ANNOTATIONS_SIZE} bytes"))

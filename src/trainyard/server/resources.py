@@ -6,7 +6,7 @@ for all. A CustomResourceDefinition becomes such a value when it is posted.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -99,6 +99,8 @@ class Resource:
     """Fills in what the real server fills in; `old` is None on create. It may edit `new`, never `old`."""
     prepare_status: Callable[[Json, Json, Json], None] | None = None
     """The same for what is written over its /status: (new, old, sent). It may edit `new`, nothing else."""
+    check_status: Callable[[Json, Json], Iterable[Problem]] | None = None
+    """What is wrong with what is written over its /status: (new, old)."""
     admit: Callable[[Json, Json | None, Site], None] = nothing
     """What depends on who writes and what else there is. Raises Refused 403, or adds to `new` what a cluster adds."""
     check: Check = no_problems

@@ -15,7 +15,7 @@ from typing import Any
 from trainyard.objects import Json, decode, encode
 from trainyard.schema import DEPTH
 from trainyard.server import errors, metadata, types
-from trainyard.server.decoding import plain, without_nulls
+from trainyard.server.decoding import plain, settled
 from trainyard.server.requests import JSON, Request
 from trainyard.server.resources import Resource
 from trainyard.server.types import ANY, Shape
@@ -140,8 +140,8 @@ def _walk(value: Any, shape: Shape, path: str, level: int = 0) -> Iterator[str]:
 
 
 def known(resource: Resource, obj: Json) -> Json:
-    """The object without nulls, and without the fields that its built-in type does not have. (Custom ones are pruned
-    by their schema.)
+    """The object as it is stored: without nulls and the fields that its built-in type does not have. (Custom ones are
+    pruned by their schema.)
     """
     if resource.write and not resource.custom:  # what is stored in other words is not of this type any more
         return obj
@@ -151,7 +151,7 @@ def known(resource: Resource, obj: Json) -> Json:
 
 
 def _of_type(obj: Json, shape: Shape) -> Json:
-    return obj if plain(obj, shape) else dict(without_nulls(_kept(obj, shape), shape))
+    return obj if plain(obj, shape) else dict(settled(_kept(obj, shape), shape))
 
 
 def _kept(value: Any, shape: Shape) -> Any:

@@ -31,6 +31,12 @@ _FORMATS = {
     "date-time": "string",
     "byte": "string",
 }
+_TOLD = {
+    ("api.rbac.v1.Role", "rules"),
+    ("api.rbac.v1.ClusterRole", "rules"),
+    ("api.discovery.v1.EndpointSlice", "endpoints"),
+    ("api.discovery.v1.EndpointSlice", "ports"),
+}
 SCALARS = ("string", "integer", "number", "boolean", "int-or-string", "quantity")
 
 
@@ -50,6 +56,8 @@ class Shape:
     """The fields, for objects of a schema."""
     item: Shape | None = None
     required: bool = False
+    told: bool = False
+    """A list or a map that is there when there is nothing in it, too."""
     atomic: bool = False
     list_type: str = ""
     keys: tuple[str, ...] = ()
@@ -125,6 +133,7 @@ def _parsed(owner: str, text: str) -> tuple[str, Shape]:
     return found["name"], replace(
         shape,
         required=bool(found["must"]),
+        told=bool(found["must"]) or (owner, found["name"]) in _TOLD,
         atomic=shape.atomic or facts.get("t") == "atomic" or (shape.kind == "list" and facts.get("l", "") == "atomic"),
         list_type=facts.get("l", "") or ("atomic" if shape.kind == "list" else ""),
         keys=tuple(facts["m"].split(",")) if "m" in facts else (),

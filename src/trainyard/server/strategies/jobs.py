@@ -10,8 +10,10 @@ from trainyard.server.resources import Column, Resource
 from trainyard.server.same import same
 from trainyard.server.scale import selector_of
 from trainyard.server.site import Site
+from trainyard.server.strategies.job_rules import name_problems, number_problems, policy_problems, status_problems
 from trainyard.server.strategies.pod_rules import template_problems
-from trainyard.server.strategies.shapes import fill
+from trainyard.server.strategies.pod_warnings import name_warnings, pod_warnings
+from trainyard.server.strategies.shapes import fill, fill_empty
 from trainyard.server.strategies.templates import containers_of, default_pod_spec
 from trainyard.server.tables import AGE, NAME, human
 
@@ -29,15 +31,20 @@ def prepare(new: Json, old: Json | None, site: Site) -> None:
     spec = new["spec"] = new.get("spec") or {}
     if spec.get("completions") is None and spec.get("parallelism") is None:
         spec["completions"] = 1
-    fill(spec, parallelism=1, backoffLimit=6, completionMode="NonIndexed", suspend=False, manualSelector=False)
+    fill(spec, backoffLimit=6 if spec.get("backoffLimitPerIndex") is None else 2**31 - 1)
+    fill(spec, parallelism=1, completionMode="NonIndexed", suspend=False, manualSelector=False)
     fill(spec, podReplacementPolicy="TerminatingOrFailed" if spec.get("podFailurePolicy") is None else "Failed")
     for rule in (spec.get("podFailurePolicy") or {}).get("rules") or ():
         for one in rule.get("onPodConditions") or ():
-            fill(one, status="True")
+            fill_empty(one, status="True")
     fill(spec, template={})
     template = spec["template"]
     fill(template, metadata={}, spec={})
     default_pod_spec(template["spec"], at_home=False)
+    if old is None:
+        site.warnings.extend(name_warnings(new, "Pod names and hostnames"))
+    if old is None or not same(template, old["spec"]["template"]):
+        site.warnings.extend(pod_warnings(template["spec"], "spec.template.spec"))
     labels, meta = template["metadata"].get("labels") or {}, new["metadata"]
     _label(meta, labels)
     if old is not None:
@@ -64,27 +71,24 @@ def _label(meta: Json, labels: Json) -> None:
 
 
 def prepare_status(new: Json, old: Json, sent: Json) -> None:
-    """Numbers that are 0 are not told. Without labels the Job gets those of the template that was sent."""
+    """Numbers that are 0 are not told. Without labels the Job gets those of the template that was sent, or its own."""
     template = (sent.get("spec") or {}).get("template") or {}
-    _label(new["metadata"], (template.get("metadata") or {}).get("labels") or {})
+    for one in (template, old["spec"]["template"]):
+        _label(new["metadata"], (one.get("metadata") or {}).get("labels") or {})
     status = new.get("status") or {}
     new["status"] = {name: part for name, part in status.items() if part != 0 or name in ("ready", "terminating")}
 
 
 def check(new: Json, old: Json | None) -> list[Problem]:
     spec, path = new["spec"], "spec.template.spec.restartPolicy"
-    found = list(_numbers(spec)) + _selector_problems(new, old)
+    found = [*number_problems(spec), *_selector_problems(new, old), *policy_problems(spec)]
     if spec["completionMode"] not in MODES:
         supported = 'supported values: "NonIndexed", "Indexed"'
         text = f"Unsupported value: {shown(spec['completionMode'])}: {supported}"
         found.append(Problem("spec.completionMode", text))
     if spec["completionMode"] == "Indexed" and spec.get("completions") is None:
         found.append(Problem("spec.completions", "Required value: when completion mode is Indexed"))
-    if spec.get("podFailurePolicy") is not None and spec["podReplacementPolicy"] != "Failed":
-        text = f'Unsupported value: {shown(spec["podReplacementPolicy"])}: supported values: "Failed"'
-        found.append(Problem("spec.podReplacementPolicy", text))
-    if old is not None:
-        found += _changed(new, old)
+    found += name_problems(new) if old is None else _changed(new, old)
     own = any(one.path == "spec.template.labels" for one in found)
     inside = template_problems(spec["template"], "spec.template")
     found += [one for one in inside if not own or one.path != "spec.template.metadata.labels"]
@@ -96,13 +100,6 @@ def check(new: Json, old: Json | None) -> list[Problem]:
         text = 'only "Never" is supported when podFailurePolicy is specified'
         found.append(Problem(path, f"Invalid value: {shown(policy)}: {text}"))
     return found
-
-
-def _numbers(spec: Json) -> Iterator[Problem]:
-    names = ("parallelism", "completions", "backoffLimit", "activeDeadlineSeconds", "ttlSecondsAfterFinished")
-    for name in names:
-        if (number := spec.get(name)) is not None and number < 0:
-            yield Problem(f"spec.{name}", f"Invalid value: {number}: must be greater than or equal to 0")
 
 
 def _selector_problems(new: Json, old: Json | None) -> list[Problem]:
@@ -200,6 +197,7 @@ RESOURCES = (
         prepare=prepare,
         prepare_status=prepare_status,
         check=check,
+        check_status=status_problems,
         fields=fields,
         field_names=("status.successful",),
         columns=(

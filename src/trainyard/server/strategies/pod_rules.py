@@ -5,16 +5,19 @@ Only what people get wrong is looked at; each problem is at the real server's pa
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
 from trainyard.objects import Json, Problem
 from trainyard.schema.checks import shown
 from trainyard.server.metadata import WORD_TEXT, label_problems, name_problem
+from trainyard.server.strategies.pod_resources import resource_problems
 
 POLICIES = ("Always", "IfNotPresent", "Never")
 RESTARTS = ("Always", "OnFailure", "Never")
 PROTOCOLS = ("SCTP", "TCP", "UDP")
+SCHEMES = ("HTTP", "HTTPS")
 DNS = ("ClusterFirst", "ClusterFirstWithHostNet", "Default", "None")
 MOST = 2**31 - 1
 
@@ -38,6 +41,8 @@ def _volumes(spec: Json, path: str) -> Iterator[Problem]:
         for kind, word in (("secret", "secretName"), ("configMap", "name")):
             if isinstance(source := volume.get(kind), dict) and sources[0] == kind and not source.get(word):
                 yield Problem(f"{here}.{kind}.{word}", "Required value")
+        if isinstance(source := volume.get("hostPath"), dict) and not source.get("path"):
+            yield Problem(f"{here}.hostPath.path", "Required value")
 
 
 def _as_declared(kind: str) -> tuple[int, str]:
@@ -64,12 +69,10 @@ def _containers(spec: Json, path: str) -> Iterator[Problem]:
 def _whole(spec: Json, path: str) -> Iterator[Problem]:
     yield from _one_of(spec.get("restartPolicy"), RESTARTS, f"{path}.restartPolicy")
     yield from _one_of(spec.get("dnsPolicy"), DNS, f"{path}.dnsPolicy")
-    deadline, grace = spec.get("activeDeadlineSeconds"), spec.get("terminationGracePeriodSeconds")
+    deadline = spec.get("activeDeadlineSeconds")
     if deadline is not None and not 0 < deadline <= MOST:
         text = f"Invalid value: {deadline}: must be between 1 and {MOST}, inclusive"
         yield Problem(f"{path}.activeDeadlineSeconds", text)
-    if grace is not None and grace < 0:
-        yield Problem(f"{path}.terminationGracePeriodSeconds", f"Invalid value: {grace}: {_NOT_NEGATIVE}")
     for word in ("hostname", "subdomain"):
         if spec.get(word):
             yield from named(spec[word], f"{path}.{word}")
@@ -77,11 +80,15 @@ def _whole(spec: Json, path: str) -> Iterator[Problem]:
         if spec.get(word) and (bad := name_problem(spec[word], "subdomain", f"{path}.{word}")):
             yield bad
     yield from label_problems(spec.get("nodeSelector") or {}, f"{path}.nodeSelector")
+    gates: set[str] = set()
     for index, gate in enumerate(spec.get("schedulingGates") or ()):
-        if not gate.get("name"):
-            where = f"{path}.schedulingGates[{index}]"
+        where, name = f"{path}.schedulingGates[{index}]", gate.get("name") or ""
+        if not name:
             yield Problem(where, 'Invalid value: "": name part must be non-empty')
             yield Problem(where, f'Invalid value: "": name part {WORD_TEXT}')
+        if name in gates:
+            yield Problem(where, f"Duplicate value: {shown(name)}")
+        gates.add(name)
 
 
 _NOT_NEGATIVE = "must be greater than or equal to 0"
@@ -103,6 +110,8 @@ def _container(container: Json, where: str, volumes: set[Any]) -> Iterator[Probl
     yield from _ports(container, where)
     yield from _mounts(container, where, volumes)
     yield from _variables(container, where)
+    if resources := container.get("resources"):
+        yield from resource_problems(resources, f"{where}.resources")
     for name in ("livenessProbe", "readinessProbe", "startupProbe"):
         if isinstance(probe := container.get(name), dict):
             yield from _action(probe, f"{where}.{name}")
@@ -126,18 +135,39 @@ def _action(action: Json, where: str) -> Iterator[Problem]:
         if not isinstance(port, str) and not 0 < port < 65536:
             text = f"Invalid value: {port}: must be between 1 and 65535, inclusive"
             yield Problem(f"{where}.httpGet.port", text)
+        yield from _one_of(ask.get("scheme"), SCHEMES, f"{where}.httpGet.scheme")
     elif not any(action.get(one) is not None for one in ("tcpSocket", "grpc", "sleep")):
         yield Problem(where, "Required value: must specify a handler type")
 
 
 def _ports(container: Json, where: str) -> Iterator[Problem]:
+    names: set[str] = set()
     for index, port in enumerate(container.get("ports") or ()):
+        if name := port.get("name"):
+            yield from _port_name(name, f"{where}.ports[{index}].name")
+            if name in names:
+                yield Problem(f"{where}.ports[{index}].name", f"Duplicate value: {shown(name)}")
+            names.add(name)
         number, here = port.get("containerPort"), f"{where}.ports[{index}].containerPort"
         if not number:
             yield Problem(here, "Required value")
         elif not 0 < number < 65536:
             yield Problem(here, f"Invalid value: {number}: must be between 1 and 65535, inclusive")
         yield from _one_of(port.get("protocol"), PROTOCOLS, f"{where}.ports[{index}].protocol")
+
+
+def _port_name(name: str, path: str) -> Iterator[Problem]:
+    if len(name) > 15:
+        yield Problem(path, f"Invalid value: {shown(name)}: must be no more than 15 characters")
+    if not re.fullmatch("[-a-z0-9]+", name):
+        text = "must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)"
+        yield Problem(path, f"Invalid value: {shown(name)}: {text}")
+    if not re.search("[a-z]", name):
+        yield Problem(path, f"Invalid value: {shown(name)}: must contain at least one letter (a-z)")
+    if "--" in name:
+        yield Problem(path, f"Invalid value: {shown(name)}: must not contain consecutive hyphens")
+    if name[0] == "-" or name[-1] == "-":
+        yield Problem(path, f"Invalid value: {shown(name)}: must not begin or end with a hyphen")
 
 
 def _mounts(container: Json, where: str, volumes: set[Any]) -> Iterator[Problem]:

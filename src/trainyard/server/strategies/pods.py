@@ -7,11 +7,12 @@ from collections.abc import Mapping
 from trainyard.objects import Json, Problem
 from trainyard.schema.checks import shown
 from trainyard.server.accounts import admit_pod
-from trainyard.server.metadata import name_problem
+from trainyard.server.quantities import number
 from trainyard.server.resources import Resource
 from trainyard.server.site import Site
 from trainyard.server.strategies import pod_cells
 from trainyard.server.strategies.pod_rules import MOST, pod_spec_problems
+from trainyard.server.strategies.pod_warnings import name_warnings, pod_warnings
 from trainyard.server.strategies.shapes import fill, text
 from trainyard.server.strategies.templates import containers_of, default_pod_spec
 
@@ -29,16 +30,12 @@ def prepare(new: Json, old: Json | None, site: Site) -> None:
     spec["serviceAccountName"] = spec["serviceAccount"] = account
     spec["tolerations"] = _tolerations(spec.get("tolerations") or [])
     if old is None:
-        _warn_of_name(new, site)
+        site.warnings.extend(name_warnings(new, "the Pod's hostname"))
+        if spec["terminationGracePeriodSeconds"] < 0:
+            spec["terminationGracePeriodSeconds"] = 1
+        site.warnings.extend(pod_warnings(spec, "spec"))
         spec["priority"] = PRIORITIES.get(text(spec.get("priorityClassName")), spec["priority"])
         new["status"] = {"phase": "Pending", "qosClass": _quality(spec), **_gated(spec, site)}
-
-
-def _warn_of_name(new: Json, site: Site) -> None:
-    name = new["metadata"].get("name") or ""
-    if name and (bad := name_problem(name, "label")):
-        why = "this is used in the Pod's hostname, which can result in surprising behavior; a DNS label is recommended"
-        site.warnings.append(f"metadata.name: {why}: [{bad.text.removeprefix(f'Invalid value: {shown(name)}: ')}]")
 
 
 def _tolerations(given: list[Json]) -> list[Json]:
@@ -56,8 +53,9 @@ def _quality(spec: Json) -> str:
     for container in [*containers_of(spec), *containers_of(spec, "initContainers")]:
         resources = container.get("resources") or {}
         limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
-        asked = asked or any(name in limits or name in requests for name in ("cpu", "memory"))
-        sure = sure and all(limits.get(name) and limits[name] == requests.get(name) for name in ("cpu", "memory"))
+        most, least = ([number(part.get(name, "0")) for name in ("cpu", "memory")] for part in (limits, requests))
+        asked = asked or any((*most, *least))
+        sure = sure and all(most) and most == least
     return ("Guaranteed" if sure else "Burstable") if asked else "BestEffort"
 
 
@@ -130,7 +128,9 @@ def _changed(new: Json, old: Json) -> list[Problem]:
         if gate.get("name") not in known:
             where = f"spec.schedulingGates[{index}].name"
             found.append(Problem(where, "Forbidden: only deletion is allowed, but found new scheduling gate"))
-    if _fixed(new) != _fixed(old):
+    if gated := bool(known):
+        found += _moved(new.get("nodeSelector") or {}, old.get("nodeSelector") or {})
+    if _fixed(new, gated) != _fixed(old, gated):
         words = "`spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,"
         more = "`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds`"
         text = f"Forbidden: pod updates may not change fields other than {words}{more}"
@@ -144,9 +144,18 @@ def _borne(toleration: Json, now: list[Json]) -> bool:
     return any({name: part for name, part in one.items() if name != "tolerationSeconds"} == bare for one in now)
 
 
-def _fixed(spec: Json) -> Json:
+def _moved(now: Json, before: Json) -> list[Problem]:
+    """A pod that waits at a gate may still become choosier."""
+    if before.items() <= now.items():
+        return []
+    text = "only additions to spec.nodeSelector are allowed (no mutations or deletions)"
+    return [Problem("spec.nodeSelector", f"Invalid value: {shown(now)}: {text}")]
+
+
+def _fixed(spec: Json, gated: bool) -> Json:
     """The part of a pod's spec that stays as it was made."""
-    fixed = {name: part for name, part in spec.items() if name not in _MAY_CHANGE and part not in ([], "")}
+    free = (*_MAY_CHANGE, "nodeSelector") if gated else _MAY_CHANGE
+    fixed = {name: part for name, part in spec.items() if name not in free and part not in ([], "")}
     for group in ("containers", "initContainers"):
         if spec.get(group):
             fixed[group] = [{name: part for name, part in one.items() if name != "image"} for one in spec[group]]

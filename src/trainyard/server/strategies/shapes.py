@@ -54,5 +54,12 @@ def fill(target: Json, **defaults: Any) -> None:
             target[name] = value
 
 
+def fill_empty(target: Json, **defaults: Any) -> None:
+    """Sets what is missing, null, "" or 0: what a field of the real server without a pointer cannot be told from."""
+    for name, value in defaults.items():
+        if not target.get(name):
+            target[name] = value
+
+
 def text(value: Any) -> str:
     return value if isinstance(value, str) else ""

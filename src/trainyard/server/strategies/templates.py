@@ -17,6 +17,7 @@ from trainyard.server.strategies.shapes import (
     STRING,
     STRINGS,
     fill,
+    fill_empty,
     many,
     needed,
     obj,
@@ -77,15 +78,12 @@ def default_pod_spec(spec: Json, at_home: bool = True) -> None:
     the node's network are those of the node, and limits are asked for."""
     fill(
         spec,
-        restartPolicy="Always",
-        dnsPolicy="ClusterFirst",
-        schedulerName="default-scheduler",
         securityContext={},
         terminationGracePeriodSeconds=30,
     )
+    fill_empty(spec, restartPolicy="Always", dnsPolicy="ClusterFirst", schedulerName="default-scheduler")
     if account := spec.get("serviceAccountName"):
         fill(spec, serviceAccount=account)
-    _without_empty_lists(spec)
     for volume in spec.get("volumes") or ():
         _default_volume(volume)
     for group in ("initContainers", "containers"):
@@ -94,17 +92,12 @@ def default_pod_spec(spec: Json, at_home: bool = True) -> None:
             if at_home:
                 _default_requests(container["resources"])
             for port in container.get("ports") or () if at_home and spec.get("hostNetwork") is True else ():
-                fill(port, hostPort=port.get("containerPort"))
-
-
-def _without_empty_lists(part: Json) -> None:
-    for name in [name for name, value in part.items() if value == [] and name != "containers"]:
-        del part[name]
+                fill_empty(port, hostPort=port.get("containerPort"))
 
 
 def _default_volume(volume: Json) -> None:
     """A volume that names no source is an empty folder; files of all others may be read by everybody."""
-    if len(volume) == 1:
+    if not any(name != "name" for name in volume):
         volume["emptyDir"] = {}
     for kind in ("secret", "configMap", "downwardAPI", "projected"):
         if isinstance(volume.get(kind), dict):
@@ -116,7 +109,7 @@ def _default_volume(volume: Json) -> None:
 def _default_probes(container: Json) -> None:
     for name in ("livenessProbe", "readinessProbe", "startupProbe"):
         if isinstance(probe := container.get(name), dict):
-            fill(probe, timeoutSeconds=1, periodSeconds=10, successThreshold=1, failureThreshold=3)
+            fill_empty(probe, timeoutSeconds=1, periodSeconds=10, successThreshold=1, failureThreshold=3)
             _default_http(probe)
     lifecycle = container.get("lifecycle")
     for hook in lifecycle.values() if isinstance(lifecycle, dict) else ():
@@ -125,7 +118,7 @@ def _default_probes(container: Json) -> None:
 
 def _default_http(action: Any) -> None:
     if isinstance(action, dict) and isinstance(request := action.get("httpGet"), dict):
-        fill(request, path="/", scheme="HTTP")
+        fill_empty(request, path="/", scheme="HTTP")
 
 
 def _default_requests(resources: Json) -> None:
@@ -135,22 +128,21 @@ def _default_requests(resources: Json) -> None:
 
 
 def _default_container(container: Json) -> None:
-    _without_empty_lists(container)
     _default_probes(container)
-    fill(
+    fill(container, resources={})
+    fill_empty(
         container,
-        resources={},
         terminationMessagePath="/dev/termination-log",
         terminationMessagePolicy="File",
         imagePullPolicy=pull_policy(container.get("image") or ""),
     )
     for port in container.get("ports") or ():
-        fill(port, protocol="TCP")
+        fill_empty(port, protocol="TCP")
     for variable in container.get("env") or ():
         source = variable.get("valueFrom")
         reference = source.get("fieldRef") if isinstance(source, dict) else None
         if isinstance(reference, dict):
-            fill(reference, apiVersion="v1")
+            fill_empty(reference, apiVersion="v1")
 
 
 def pull_policy(image: str) -> str:

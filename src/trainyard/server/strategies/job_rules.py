@@ -1,0 +1,136 @@
+"""What the real server refuses of a Job beyond its pods: names, numbers, policies.
+
+Types have been checked, defaults are in. Each problem is at the real server's path, with its first words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import Any
+
+from trainyard.objects import Json, Problem
+from trainyard.schema.checks import shown
+from trainyard.server.metadata import key_texts, name_problem
+from trainyard.server.strategies.templates import containers_of
+
+ACTIONS = ("Count", "FailIndex", "FailJob", "Ignore")
+OPERATORS = ("In", "NotIn")
+STATUSES = ("False", "True", "Unknown")
+REPLACEMENTS = ("Failed", "TerminatingOrFailed")
+NUMBERS = (
+    *("parallelism", "completions", "backoffLimit", "activeDeadlineSeconds", "ttlSecondsAfterFinished"),
+    *("backoffLimitPerIndex", "maxFailedIndexes"),
+)
+COUNTS = ("active", "succeeded", "failed", "ready", "terminating")
+MOST_RULES, MOST_CODES = 20, 255
+_NOT_NEGATIVE = "must be greater than or equal to 0"
+
+
+def number_problems(spec: Json) -> Iterator[Problem]:
+    for name in NUMBERS:
+        if (number := spec.get(name)) is not None and number < 0:
+            yield Problem(f"spec.{name}", f"Invalid value: {number}: {_NOT_NEGATIVE}")
+    for name in ("backoffLimitPerIndex", "maxFailedIndexes"):
+        if (number := spec.get(name)) is not None and spec["completionMode"] != "Indexed":
+            yield Problem(f"spec.{name}", f"Invalid value: {number}: requires indexed completion mode")
+    if spec.get("maxFailedIndexes") is not None and spec.get("backoffLimitPerIndex") is None:
+        yield Problem("spec.backoffLimitPerIndex", "Required value: when maxFailedIndexes is specified")
+
+
+def name_problems(new: Json) -> Iterator[Problem]:
+    """The last pod of an indexed Job has to have a name, too."""
+    spec, name = new["spec"], new["metadata"].get("name") or ""
+    if spec["completionMode"] == "Indexed" and (spec.get("completions") or 0) > 0:
+        last = f"{name}-{spec['completions'] - 1}"
+        if name_problem(last, "label"):
+            text = f"will not able to create pod with invalid DNS label: {last}"
+            yield Problem("metadata.name", f"Invalid value: {shown(name)}: {text}")
+
+
+def policy_problems(spec: Json) -> Iterator[Problem]:
+    """Which failures of pods count, and when a pod is replaced."""
+    policy, replaced = spec.get("podFailurePolicy"), spec["podReplacementPolicy"]
+    known = REPLACEMENTS if policy is None else REPLACEMENTS[:1]
+    yield from _one_of(replaced, known, "spec.podReplacementPolicy")
+    rules = (policy or {}).get("rules") or ()
+    path = "spec.podFailurePolicy.rules"
+    if len(rules) > MOST_RULES:
+        yield _too_many(rules, MOST_RULES, path)
+    for index, rule in enumerate(rules[:MOST_RULES]):
+        yield from _rule(rule, spec, f"{path}[{index}]")
+
+
+def _rule(rule: Json, spec: Json, path: str) -> Iterator[Problem]:
+    action, codes, conditions = rule.get("action"), rule.get("onExitCodes"), rule.get("onPodConditions") or ()
+    if not action:
+        yield _missing(ACTIONS, f"{path}.action")
+    yield from _one_of(action or ACTIONS[0], ACTIONS, f"{path}.action")
+    if action == "FailIndex" and spec.get("backoffLimitPerIndex") is None:
+        text = f"Invalid value: {shown(action)}: requires the backoffLimitPerIndex to be set"
+        yield Problem(f"{path}.action", text)
+    if codes is not None:
+        yield from _exit_codes(codes, spec, f"{path}.onExitCodes")
+    for index, one in enumerate(conditions):
+        here, kind = f"{path}.onPodConditions[{index}]", one.get("type") or ""
+        yield from (Problem(f"{here}.type", f"Invalid value: {shown(kind)}: {text}") for text in key_texts(kind))
+        yield from _one_of(one.get("status"), STATUSES, f"{here}.status")
+    if (codes is not None) is bool(conditions):
+        how = "specifying both OnExitCodes and OnPodConditions is not supported"
+        how = how if conditions else "specifying one of OnExitCodes and OnPodConditions is required"
+        yield Problem(path, f"Invalid value: {how}")
+
+
+def _exit_codes(codes: Json, spec: Json, path: str) -> Iterator[Problem]:
+    operator, values, name = codes.get("operator"), codes.get("values") or [], codes.get("containerName")
+    if not operator:
+        yield _missing(OPERATORS, f"{path}.operator")
+    yield from _one_of(operator or OPERATORS[0], OPERATORS, f"{path}.operator")
+    pod = spec["template"]["spec"]
+    names = [one.get("name") for group in ("initContainers", "containers") for one in containers_of(pod, group)]
+    if name is not None and name not in names:
+        text = "must be one of the container or initContainer names in the pod template"
+        yield Problem(f"{path}.containerName", f"Invalid value: {shown(name)}: {text}")
+    if not values:
+        yield Problem(f"{path}.values", f"Invalid value: {shown(codes.get('values'))}: at least one value is required")
+    if len(values) > MOST_CODES:
+        yield _too_many(values, MOST_CODES, f"{path}.values")
+        return
+    seen: set[int] = set()
+    for index, value in enumerate(values):
+        if operator == "In" and value == 0:
+            yield Problem(f"{path}.values[{index}]", "Invalid value: 0: must not be 0 for the In operator")
+        if value in seen:
+            yield Problem(f"{path}.values[{index}]", f"Duplicate value: {value}")
+        seen.add(value)
+    if any(one > other for one, other in pairwise(values)):
+        yield Problem(f"{path}.values", f"Invalid value: {shown(values)}: must be ordered")
+
+
+def status_problems(new: Json, old: Json) -> Iterator[Problem]:
+    """What was counted stays counted."""
+    status, before = new.get("status") or {}, old.get("status") or {}
+    for name in COUNTS:
+        if (status.get(name) or 0) < 0:
+            yield Problem(f"status.{name}", f"Invalid value: {status[name]}: {_NOT_NEGATIVE}")
+    for name in ("succeeded", "failed"):
+        if (number := status.get(name) or 0) < (before.get(name) or 0):
+            yield Problem(f"status.{name}", f"Invalid value: {number}: cannot decrease the {name} counter")
+    ready = status.get("ready")
+    if ready is not None and ready > (status.get("active") or 0):
+        yield Problem("status.ready", f"Invalid value: {ready}: cannot set more ready pods than active")
+
+
+def _missing(known: Sequence[str], path: str) -> Problem:
+    listed = " ".join(f'"{one}"' for one in known)
+    return Problem(path, f"Required value: valid values: [{listed}]")
+
+
+def _one_of(value: Any, known: Sequence[str], path: str) -> Iterator[Problem]:
+    if value not in known:
+        supported = ", ".join(f'"{one}"' for one in known)
+        yield Problem(path, f"Unsupported value: {shown(value)}: supported values: {supported}")
+
+
+def _too_many(items: Sequence[Any], most: int, path: str) -> Problem:
+    return Problem(path, f"Too many: {len(items)}: must have at most {most} items")

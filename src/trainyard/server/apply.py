@@ -115,7 +115,7 @@ def applied(resource: Resource, live: Json, config: Json, who: Who) -> Json:
     sent = _typed(resource, config, shape)
     own = _own(resource, sent, who)
     now = fields_of(live, shape)
-    owners = owners_of(live) or [_before(resource, now, who)]
+    owners = owners_of(live) or [_before(resource, live, now, who)]
     mine = next((one for one in owners if one.key == (who.manager, "Apply", "", who.subresource)), None)
     others = [one for one in owners if one is not mine]
     # null for what is not there, and {} for what is an object already, change nothing
@@ -170,9 +170,10 @@ def _own(resource: Resource, sent: Fields, who: Who) -> set[Path]:
     return {path for path in sent if path[0] != "f:status" or not resource.status}
 
 
-def _before(resource: Resource, now: Fields, who: Who) -> Owner:
+def _before(resource: Resource, live: Json, now: Fields, who: Who) -> Owner:
     """The owner of what was there before anybody applied."""
-    return Owner(FIRST, "Update", resource.api_version, who.stamp, "", frozenset(now))
+    nobodys = set(resource.unowned(live)) if resource.unowned else frozenset()
+    return Owner(FIRST, "Update", resource.api_version, who.stamp, "", frozenset(now) - nobodys)
 
 
 def _settled(others: list[Owner], changed: set[Path], who: Who, live: Json, resource: Resource) -> list[Owner]:

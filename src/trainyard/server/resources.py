@@ -101,6 +101,8 @@ class Resource:
     """The same for what is written over its /status: (new, old, sent). It may edit `new`, nothing else."""
     check_status: Callable[[Json, Json], Iterable[Problem]] | None = None
     """What is wrong with what is written over its /status: (new, old)."""
+    unowned: Callable[[Json], Iterable[tuple[str, ...]]] | None = None
+    """The fields that the server itself has put into the object: no manager of server-side apply owns them."""
     admit: Callable[[Json, Json | None, Site], None] = nothing
     """What depends on who writes and what else there is. Raises Refused 403, or adds to `new` what a cluster adds."""
     check: Check = no_problems

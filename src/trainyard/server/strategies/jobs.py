@@ -64,6 +64,14 @@ def prepare(new: Json, old: Json | None, site: Site) -> None:
     _label(meta, template["metadata"]["labels"])
 
 
+def generated(job: Json) -> list[tuple[str, ...]]:
+    """The selector and the labels that the server makes, as fields of server-side apply."""
+    if job["spec"].get("manualSelector"):
+        return []
+    labels = ("f:spec", "f:template", "f:metadata", "f:labels")
+    return [("f:spec", "f:selector"), *((*labels, f"f:{name}") for name in GENERATED)]
+
+
 def _label(meta: Json, labels: Json) -> None:
     """A Job without labels has those of its template."""
     if not meta.get("labels") and labels:
@@ -198,6 +206,7 @@ RESOURCES = (
         prepare_status=prepare_status,
         check=check,
         check_status=status_problems,
+        unowned=generated,
         fields=fields,
         field_names=("status.successful",),
         columns=(

@@ -59,27 +59,30 @@ class Symbols:
             self._order.insert(at, number)
         return self._versions[number]
 
-    def learn(self, value: Any) -> None:
-        """The names that the server has made up."""
+    def learn(self, value: Any, asked: Sequence[str] = ()) -> None:
+        """The names that the server has made up. `asked`: their beginnings, where the answer does not say so."""
         if isinstance(value, list):
             for part in value:
-                self.learn(part)
+                self.learn(part, asked)
         if isinstance(value, dict):
             name, prefix = value.get("name"), value.get("generateName")
-            if isinstance(name, str) and isinstance(prefix, str) and prefix and re.fullmatch(
-                re.escape(prefix[:58]) + "[a-z0-9]{5}", name
-            ):  # fmt: skip
+            prefixes = (prefix,) if isinstance(prefix, str) and prefix else asked
+            if isinstance(name, str) and any(_made_of(one, name) for one in prefixes):
                 self._names.setdefault(name, f"<name {len(self._names)}>")
             for part in value.values():
-                self.learn(part)
+                self.learn(part, asked)
 
 
-def normal(answers: Sequence[Answer], namespace: str) -> list[Json]:
-    """The answers of one run as values that can be compared with those of another."""
+def _made_of(prefix: str, name: str) -> bool:
+    return re.fullmatch(re.escape(prefix[:58]) + "[a-z0-9]{5}", name) is not None
+
+
+def normal(answers: Sequence[Answer], namespace: str, asked: Sequence[str] = ()) -> list[Json]:
+    """The answers of one run as values that can be compared with those of another. `asked`: what generateName said."""
     symbols = Symbols(namespace)
     found = []
     for answer in answers:
-        symbols.learn(answer.body)
+        symbols.learn(answer.body, asked)
         body = _value(answer.body, "", symbols)
         headers = {name: _value(value, name, symbols) for name, value in sorted(answer.headers.items())}
         found.append({"code": answer.code, "headers": headers, "body": body})

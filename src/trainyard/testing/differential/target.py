@@ -64,7 +64,7 @@ class Target:
                 answers.append(Answer(0))
             except (aiohttp.ClientError, TimeoutError) as error:
                 answers.append(Answer(-1, body=type(error).__name__))
-        return normal(answers, namespace)
+        return normal(answers, namespace, [name for name in map(_asked, steps) if name])
 
     async def _make_namespace(self, name: str) -> None:
         """What the controllers of a cluster would put into it is put there by hand, or taken away."""
@@ -93,6 +93,13 @@ class Target:
                 shown["Warning"] = got.headers.getall("Warning")
             lines = step.watches and got.status == 200
             return Answer(got.status, shown, _lines(body) if lines else _read(body))
+
+
+def _asked(step: Step) -> str:
+    """What a name shall begin with that the server makes up."""
+    meta = step.body.get("metadata") if isinstance(step.body, dict) else None
+    name = meta.get("generateName") if isinstance(meta, dict) else None
+    return name if isinstance(name, str) else ""
 
 
 def _named(kind: str, name: str) -> Json:

@@ -73,6 +73,8 @@ def test_a_generated_name_is_a_symbol_wherever_it_is_seen() -> None:
     first, second = normal([_object(UIDS[0], 1, **meta), told], "ns")
     assert first["body"]["metadata"]["name"] == "<name 1>"
     assert second["body"]["message"] == 'configmaps "<name 1>" not found'
+    refused = Answer(422, {}, {"details": {"name": "gen-b2c4d"}})
+    assert normal([refused], "ns", ["gen-"])[0]["body"]["details"]["name"] == "<name 1>"
 
 
 def test_differences_are_told_by_field_and_a_code_says_all() -> None:

@@ -217,10 +217,11 @@ def _page(log: Log, request: Request) -> _Page:
         if asked:
             raise errors.bad_request("specifying resource version is not allowed when using continue")
         return _Page(revision, start, limit)
+    exact = match == "Exact" or (limit and not match)
     if asked > log.revision:
-        direct = match == "Exact" and one_name(query.get("fieldSelector", ""))  # no cache that could catch up
+        direct = exact and one_name(query.get("fieldSelector", ""))  # no cache that could catch up
         raise errors.too_new(asked, log.revision, again=not direct)
-    return _Page(asked if match == "Exact" or (limit and not match) else 0, None, limit)
+    return _Page(asked if exact else 0, None, limit)
 
 
 TOO_OLD = "The resourceVersion for the provided list is too old."

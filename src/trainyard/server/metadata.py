@@ -116,7 +116,8 @@ def owners(meta: Json) -> tuple[list[Json], list[str]]:
     """The owners that an object names, each once, and the uids of those that are named again."""
     once: dict[bytes, Json] = {}
     again: list[str] = []
-    for one in meta.get("ownerReferences") or ():
+    for sent in meta.get("ownerReferences") or ():
+        one = sent or {}
         if once.setdefault(encode(sorted(one.items())), one) is not one:
             again.append(str(one.get("uid") or ""))
     return list(once.values()), again

@@ -15,7 +15,6 @@ from trainyard.testing.differential.steps import Step
 
 NOTHING = "<nothing>"
 _INDEX = re.compile(r"\[\d+\]")
-_VERSION = re.compile(r"<version (\d+)>")
 _SHOWN = 300
 
 
@@ -36,12 +35,6 @@ class Difference:
         values = [encode(one).decode() if isinstance(one, dict | list) else str(one) for one in (self.real, self.ours)]
         texts = " | ".join(_loose(one) for one in values)
         return f"{self.step.do} {self.step.resource} {place}: {texts}"
-
-    @property
-    def apart(self) -> int | None:
-        """By how many versions the two differ, when that is what they differ in."""
-        real, ours = (_VERSION.fullmatch(one) if isinstance(one, str) else None for one in (self.real, self.ours))
-        return int(real[1]) - int(ours[1]) if real and ours else None
 
     def __str__(self) -> str:
         real, ours = (encode(one).decode()[:_SHOWN] for one in (self.real, self.ours))

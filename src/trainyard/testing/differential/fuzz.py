@@ -60,21 +60,16 @@ class Pair:
 
 
 def first(found: Iterable[Difference], allowed: Sequence[Allowed], used: Counter[str]) -> list[Difference]:
-    """Those of the first step that has any. Counts what was allowed on the way there.
-
-    Where one side was allowed to write once more, its versions stay that far apart.
-    """
+    """Those of the first step that has any. Counts what was allowed on the way there."""
     kept: list[Difference] = []
-    apart: set[int | None] = set()
     for one in found:
         if kept and one.number != kept[0].number:
             break
         reason = next((entry for entry in allowed if entry.covers(one)), None)
-        if reason is not None:
-            used[reason.why] += 1
-            apart.add(one.apart)
-        elif one.apart is None or one.apart not in apart:
+        if reason is None:
             kept.append(one)
+        else:
+            used[reason.why] += 1
     return kept
 
 

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from trainyard.kinds import ELASTICJOB
+from trainyard.objects import format_time
 from trainyard.testing.builders import batch_job, look, pod_of, started
+from trainyard.testing.life import begun
+from trainyard.testing.samples import elasticjob, pods
 
 
 @pytest.mark.parametrize("clean", ["Running", "All"])
@@ -19,3 +23,16 @@ def test_a_suspended_job_keeps_no_sidecar_running() -> None:
     master, worker = batch_job("MASTER"), batch_job("WORKER")
     found = look(started(suspend=True), master, worker, pod_of(master), pod_of(worker, "Running", code=0))
     assert [one.name for one in found.deletes] == ["master-76no-0", "worker-76no-0"]
+
+
+@pytest.mark.parametrize(("policy", "ends"), [("Never", True), ("OnFailure", True), ("Always", False)])
+def test_a_worker_that_is_done_is_done_although_its_sidecar_runs_on(policy: str, ends: bool) -> None:
+    """Only under Always does the node start it again; under OnFailure an exit with 0 is the last (S25)."""
+    template = pods("elasticjob-worker")
+    template["spec"]["containers"].append({"name": "proxy", "image": "example/proxy:1"})
+    life = begun(ELASTICJOB, elasticjob(1, worker={"template": template, "restartPolicy": policy}))
+    life.run()
+    life.settle()
+    (listed,) = (life.get("Pod", name)["status"]["containerStatuses"] for name in life.names("Pod"))
+    listed[0]["state"] = {"terminated": {"exitCode": 0, "reason": "Completed", "finishedAt": format_time(life.now)}}
+    assert (life.settle()["state"] == "Succeeded") is ends

@@ -129,7 +129,8 @@ def child_of(obj: bytes | dict[str, Any], kind: str = "") -> Child:
     fields: dict[str, Any] = {}
     if kind == "Pod":
         fields = _pod_fields(status)
-        fields["in_place"] = wire.spec is not None and wire.spec.restartPolicy in ("Always", "OnFailure")
+        policy = wire.spec.restartPolicy if wire.spec else None
+        fields |= {"in_place": policy in ("Always", "OnFailure"), "always": policy == "Always"}
     elif kind == "Job":
         fields = _job_fields(status)
     elif kind == "StatefulSet":

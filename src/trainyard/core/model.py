@@ -68,7 +68,8 @@ class Child(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     started: float = 0.0
     ended: float = 0.0  # when the last container ended, or the pod's or Job's last transition
     # Pod
-    in_place: bool = False  # its node starts an ended container again, so an exit is no end
+    in_place: bool = False  # its node starts a failed container again, so such an exit is no end
+    always: bool = False  # and one that ended well, too
     disrupted: bool = False  # condition DisruptionTarget, or a reason that names one
     containers: str = ""  # one line a container, see children.py: "name|state|code|reason|restarts|init"
     # StatefulSet

@@ -49,7 +49,7 @@ def succeeded(job: Job, slot: Slot, pod: Child, judged: bool) -> bool:
     ours = speaker(job, slot, pod)
     done = ours is not None and ours.state == "terminated" and ours.code == 0
     # The speaking container alone decides; elsewhere a failed pod is made again by its Job.
-    return done and (not pod.in_place if judged else pod.phase != "Failed")
+    return done and (not pod.always if judged else pod.phase != "Failed")
 
 
 def life(job: Job, slot: Slot, pod: Child | None) -> tuple[str, str]:

@@ -15,7 +15,7 @@ from typing import Any
 from trainyard.objects import Json, Problem, format_time
 from trainyard.schema.checks import shown
 from trainyard.server import errors
-from trainyard.server.metadata import SUFFIX
+from trainyard.server.metadata import SUFFIX, asked_name
 from trainyard.server.site import Site
 from trainyard.server.tokens import ACCOUNTS, PODS, Tokens
 
@@ -35,7 +35,7 @@ def admit_pod(new: Json, old: Json | None, site: Site) -> None:
     account = site.get(ACCOUNTS, meta.get("namespace", ""), name)
     if account is None and name != "default":
         why = f'error looking up service account {meta["namespace"]}/{name}: serviceaccount "{name}" not found'
-        raise errors.forbidden("pods", "", meta.get("name", ""), errors.printable(why))
+        raise errors.forbidden("pods", "", asked_name(meta) or "Unknown", errors.printable(why))
     account = account or {}
     if not spec.get("imagePullSecrets") and account.get("imagePullSecrets"):
         spec["imagePullSecrets"] = account["imagePullSecrets"]

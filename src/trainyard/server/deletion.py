@@ -74,17 +74,18 @@ def delete_collection(writes: Writes, resource: Resource, target: Target, reques
     """Deletes everything that a list with the same parameters shows, and answers with that list."""
     options = read_options(request)
     form = lists.form(resource, request, lambda: site.now, True)
-    revision = writes.log.revision
+    revision, warnings = writes.log.revision, _left_behind(resource, options)
     chosen = lists.chosen(writes.log, resource, target, request)
     for key, _ in chosen:
         record = writes.log.get(resource.place, key)
         if record is None or (resource.place == NAMESPACES and key.name in KEPT_NAMESPACES):
             continue
         old: Json = decode(record.body)
-        must_be_meant(resource, old, options)
+        with judged.telling(warnings):
+            must_be_meant(resource, old, options)
         start(writes, resource, old, options, site)
     bodies = [record.body for _, record in chosen]
-    return Response(form.many(bodies, {"resourceVersion": str(revision)}), warnings=_left_behind(resource, options))
+    return Response(form.many(bodies, {"resourceVersion": str(revision)}), warnings=warnings)
 
 
 def _left_behind(resource: Resource, options: Options) -> tuple[str, ...]:

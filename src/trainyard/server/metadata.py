@@ -77,6 +77,13 @@ def generated(prefix: str) -> str:
     return prefix[:58] + "".join(random.choices(SUFFIX, k=5))
 
 
+def asked_name(meta: Json) -> str:
+    """What a new object was called before the server made up a name."""
+    name, prefix = meta.get("name") or "", meta.get("generateName") or ""
+    made_up = prefix and name.startswith(prefix[:58]) and len(name) == len(prefix[:58]) + 5
+    return prefix if made_up else name
+
+
 def malformed(meta: Any) -> str:
     """Why this cannot be decoded as metadata, "" when it can. (A decoding error of the real server: 400.)"""
     if not isinstance(meta, dict):

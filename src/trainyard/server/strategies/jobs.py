@@ -102,8 +102,8 @@ def check(new: Json, old: Json | None) -> list[Problem]:
     found += [one for one in inside if not own or one.path != "spec.template.metadata.labels"]
     policy = spec["template"]["spec"].get("restartPolicy")
     if policy not in RESTARTS:
-        found = [one for one in found if one.path != path]
-        found.append(Problem(path, 'Required value: valid values: "OnFailure", "Never"'))
+        word = "Required value: valid" if policy == "Always" else f"Unsupported value: {shown(policy)}: supported"
+        found.append(Problem(path, f'{word} values: "OnFailure", "Never"'))
     elif policy != "Never" and spec.get("podFailurePolicy") is not None:
         text = 'only "Never" is supported when podFailurePolicy is specified'
         found.append(Problem(path, f"Invalid value: {shown(policy)}: {text}"))

@@ -79,6 +79,14 @@ def _outcome(answer: Json) -> str:
     return " ".join(str(one) for one in (answer["code"], body.get("reason"), body.get("message")) if one)
 
 
+def _other_events(real: Any, ours: Any) -> bool:
+    """Two lines of watches that do not speak of the same: their parts are not compared one by one."""
+    both = (real, ours)
+    return (
+        all(isinstance(one, dict) and one.keys() == {"type", "object"} for one in both) and real["type"] != ours["type"]
+    )
+
+
 def _is_version(value: Any) -> bool:
     return isinstance(value, str) and value.startswith("<version ")
 
@@ -101,7 +109,9 @@ class _Pairs:
 
 
 def _compared(real: Any, ours: Any, path: str, pairs: _Pairs) -> Iterator[tuple[str, Any, Any]]:
-    if isinstance(real, dict) and isinstance(ours, dict):
+    if _other_events(real, ours):
+        yield path, real, ours
+    elif isinstance(real, dict) and isinstance(ours, dict):
         for name in sorted({*real, *ours}):
             below = f"{path}.{name}" if path else name
             yield from _compared(real.get(name, NOTHING), ours.get(name, NOTHING), below, pairs)

@@ -85,6 +85,7 @@ def compile_check(schema: Json) -> Check:
         *_logic_checks(schema),
     ]
     nullable = takes_null(schema)
+    formed = kind == "string" and schema.get("format") in FORMATS  # as in Kubernetes, a list passes for one of these
     mixed = schema.get(INT_OR_STRING) is True
 
     def check(value: Any, path: str, problems: list[Problem]) -> None:
@@ -94,7 +95,7 @@ def compile_check(schema: Json) -> Check:
             if not (is_type(value, "integer") or isinstance(value, str)):
                 problems.append(_wrong(path, value, "an integer or a string"))
                 return
-        elif kind is not None and not is_type(value, kind):
+        elif kind is not None and not is_type(value, kind) and not (formed and isinstance(value, list)):
             problems.append(_wrong(path, value, WORDS[kind]))
             return
         for part in parts:

@@ -118,7 +118,7 @@ def applied(resource: Resource, live: Json, config: Json, who: Who) -> Json:
     owners = owners_of(live) or [_before(resource, live, now, who)]
     mine = next((one for one in owners if one.key == (who.manager, "Apply", "", who.subresource)), None)
     others = [one for one in owners if one is not mine]
-    # null for what is not there, and {} for what is an object already, change nothing
+    # null and {} for what is an object already, and null for what is not there, change nothing
     idle = {path for path in own if sent[path] in (None, {}) and _idle(sent[path], at(live, shape, path))}
     changed = differing(now, {path: sent[path] for path in own - idle})
     others = _settled(others, changed, who, live, resource)
@@ -141,7 +141,7 @@ def applied(resource: Resource, live: Json, config: Json, who: Who) -> Json:
 
 
 def _idle(value: Any, there: Any) -> bool:
-    return (value is None and there is None) or (value == {} and isinstance(there, dict))
+    return (value is None and there is None) or (value in (None, {}) and isinstance(there, dict))
 
 
 _APPLIED_META = ("labels", "annotations", "ownerReferences", "finalizers")

@@ -174,6 +174,9 @@ def at(value: Any, shape: Shape, path: Path) -> Any:
 
 def merged(live: Any, config: Any, shape: Shape) -> Any:
     """What `live` becomes when `config` is laid over it: maps and lists by their parts, anything else replaced."""
+    parts = (isinstance(live, dict) and divided(shape)) or (isinstance(live, list) and listed(shape))
+    if config is None and live and parts:
+        return live
     if isinstance(live, dict) and isinstance(config, dict) and divided(shape):
         below = {name: merged(live.get(name), part, shape.below(name) or ANY) for name, part in config.items()}
         return {**live, **below}

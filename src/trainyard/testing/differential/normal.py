@@ -33,16 +33,21 @@ class Symbols:
         self._versions: dict[int, str] = {}
         self._order: list[int] = []
 
-    def text(self, text: str) -> str:
+    def text(self, text: str, learning: bool = True) -> str:
         for name, symbol in self._names.items():
             text = text.replace(name, symbol)
         text = _ACCESS.sub("kube-api-access-<any>", text)
-        return _UID.sub(lambda found: self._uids.setdefault(found[0], f"<uid {len(self._uids) + 1}>"), text)
+        return _UID.sub(lambda found: self._uid(found[0], learning), text)
+
+    def _uid(self, uid: str, learning: bool) -> str:
+        if learning:
+            return self._uids.setdefault(uid, f"<uid {len(self._uids) + 1}>")
+        return self._uids.get(uid, "<uid>")
 
     def message(self, text: str) -> str:
-        """A text for people may name versions."""
+        """A text for people may name versions and uids. What it names alone is not counted."""
         known = {str(number): symbol for number, symbol in self._versions.items()}
-        return self.text(_NUMBER.sub(lambda found: known.get(found[0], found[0]), text))
+        return self.text(_NUMBER.sub(lambda found: known.get(found[0], found[0]), text), learning=False)
 
     def knows(self, number: str) -> bool:
         """Whether that is a version that has been told."""

@@ -45,9 +45,7 @@ def placed(resource: Resource, obj: Json, namespace: str, name: str) -> Json:
     obj = {**obj, **{word: said for word, said in _named(resource).items() if not obj.get(word)}}
     meta = obj.get("metadata") or {}
     if (meta.get("namespace") or namespace) != namespace:
-        raise errors.bad_request(
-            "the namespace of the provided object does not match the namespace sent on the request"
-        )
+        raise errors.elsewhere()
     if name and (meta.get("name") or name) != name:
         text = f"the name of the object ({meta['name']}) does not match the name on the URL ({name})"
         raise errors.bad_request(text)

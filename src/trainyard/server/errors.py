@@ -109,6 +109,10 @@ def bad_request(text: str) -> Refused:
     return Refused(400, "BadRequest", text)
 
 
+def elsewhere() -> Refused:
+    return bad_request("the namespace of the provided object does not match the namespace sent on the request")
+
+
 def method_not_allowed() -> Refused:
     return Refused(405, "MethodNotAllowed", "the server does not allow this method on the requested resource", {})
 

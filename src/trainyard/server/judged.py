@@ -47,7 +47,11 @@ def body(resource: Resource, target: Target, request: Request) -> tuple[Json, tu
 
 
 def must_be_named(target: Target, sent: Json) -> None:
-    if not (sent.get("metadata") or {}).get("name"):
+    """Raises Refused 400 for an object that says no name, or another namespace."""
+    meta = sent.get("metadata") or {}
+    if (meta.get("namespace") or target.namespace) != target.namespace:
+        raise errors.elsewhere()
+    if not meta.get("name"):
         text = f"the name of the object ({target.name} based on URL) was undeterminable: name must be provided"
         raise errors.bad_request(errors.printable(text))
 

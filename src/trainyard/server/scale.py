@@ -108,11 +108,9 @@ def _broken(obj: Any, steps: tuple[str, ...]) -> bool:
 
 def must_be_readable(sent: Any, name: str) -> None:
     """Raises Refused 400 for a body that is no Scale, or not the one on the URL."""
-    if isinstance(sent, dict) and isinstance(sent.get("kind"), str) and (why := decoding.unreadable(sent, SHAPE)):
+    if isinstance(sent, dict) and sent.get("kind") is not None and (why := decoding.unreadable(sent, SHAPE)):
         raise errors.Unreadable(errors.printable(f"the body must be a Scale of {GROUP}/v1: {why}"))
     wanted(sent, name, None, custom=True)
-    if not (sent.get("metadata") or {}).get("name"):
-        raise errors.bad_request(errors.printable(f"the name of the object ({name} based on URL) must be provided"))
 
 
 def wanted(sent: Any, name: str, scaled: Scaled | None, *, custom: bool = False) -> int:

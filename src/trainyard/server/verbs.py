@@ -274,6 +274,7 @@ class Verbs:
             warnings = strictness.of_shape(scale.SHAPE, request, sent)
             with judged.telling(warnings):
                 scale.must_be_readable(body_of(request), target.name)
+                judged.must_be_named(target, body_of(request))
         with judged.telling(warnings):
             return self._scaled(verb, resource, target, request, warnings)
 

@@ -56,7 +56,7 @@ real cluster this reaches no pods of a `trainyard node`: their addresses are kno
 ## What differs for every command
 
 - `logs --timestamps` puts the time of reading before each line, and `--since` leaves out a run only when it wrote
-  nothing since then: a log is the file that the process itself writes, and it has no times.
+  nothing since then: a log is a file of what was printed, and it has no times.
 - `attach` shows what a container prints from now on. Containers here have no standard input, so `attach -i` and
   `run -it` are refused; `kubectl exec -it POD -- COMMAND` starts a program with one.
 - Who wrote which field (`managedFields`) is known for objects that are applied by the server alone.

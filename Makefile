@@ -53,7 +53,7 @@ frameworks: ## install what torch, ChainerMN and MXNet need of Debian (the rest 
 
 test: $(VENV)/dev frameworks ## every test, all frameworks trained for real included
 	@$(BIN)/python -m pytest -q -n 4 --dist worksteal -m "not frameworks and not cluster"
-	@$(BIN)/python -m pytest -q -n 3 --dist loadfile -m "frameworks and not cluster"
+	@$(BIN)/python -m pytest -q -n 3 --dist loadfile --no-loadscope-reorder -m "frameworks and not cluster"
 
 test-fast: $(VENV)/dev ## what takes less than 90 seconds
 	@$(BIN)/python -m pytest -q -n 3 --dist worksteal -m "not frameworks and not slow and not network and not cluster"
@@ -63,7 +63,7 @@ control-plane: $(VENV)/runtime ## build or find etcd, the API server and the res
 
 test-cluster: $(VENV)/dev control-plane frameworks ## every test that needs a real control plane
 	@$(BIN)/python -m pytest -q -n 3 --dist worksteal -m "cluster and not frameworks"
-	@$(BIN)/python -m pytest -q -n 2 --dist loadfile -m "cluster and frameworks"
+	@$(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder -m "cluster and frameworks"
 
 leftovers: $(VENV)/dev ## kill the runner, the watcher or the hub 50 times in each network, and look for what is left
 	@PYTHONPATH=src:tests/node $(BIN)/python tests/node/leftovers.py 50

@@ -16,6 +16,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update", action="store_true", help="write the expected files of golden cases anew")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Stories with frameworks take longest: who runs files side by side begins with them (--no-loadscope-reorder)."""
+    items.sort(key=lambda one: one.get_closest_marker("frameworks") is None or "/stories/" not in one.nodeid)
+
+
 def pytest_collection_finish() -> None:
     """Thousands of tests live as long as the process does. To look at them again at each collection costs a fifth.
 

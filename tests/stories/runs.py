@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import re
 import subprocess
 import sys
@@ -73,7 +74,7 @@ def ran(*words: str, seconds: float = LONGEST, **more: Any) -> Run:
 
 
 def process_of(host: str, *words: str) -> int:
-    """The process whose host name matches and whose command line has these words, among all of this machine."""
+    """Our process whose host name matches and whose command line has these words, among all of this machine."""
     (found,) = processes_of(host, *words)
     return found
 
@@ -83,8 +84,8 @@ def processes_of(host: str, *words: str) -> list[int]:
     for path in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             named = re.search(rb"(^|\0)HOSTNAME=%b\0" % host.encode(), (path / "environ").read_bytes())
-            said = (path / "cmdline").read_bytes()
-            if named and all(word.encode() in said for word in words):
+            said, ours = (path / "cmdline").read_bytes(), path.stat().st_uid == os.getuid()
+            if named and ours and all(word.encode() in said for word in words):
                 found.append(int(path.name))
     return sorted(found)
 

@@ -81,7 +81,7 @@ def test_a_worker_that_is_killed_in_the_middle_comes_back_and_trains_on(tmp_path
     example = changed(tmp_path, "tf_job_dist_train.yaml", arguments(MASTER=words, WORKER=words))
     run = Run(example, "--network", "shared")
     run.until(r"worker-0 +\| .*\(own step \d+\)")
-    os.kill(process_of(r"worker-\w+-0", "tf_train.py"), signal.SIGKILL)
+    os.kill(process_of(r"worker-\w+-0", "tf_train.py", "--steps=3000"), signal.SIGKILL)
     run.end()
     job = succeeded(run)
     assert job["status"]["restarts"] == 1

@@ -101,6 +101,16 @@ def test_a_pod_that_no_node_has_goes_at_once(cluster: Cluster) -> None:
     assert cluster.refused("GET", f"{PODS}/a").code == 404
 
 
+def test_a_pod_that_a_second_delete_ends_is_told_as_it_was(cluster: Cluster) -> None:
+    made = pod("a")
+    cluster.make(PODS, {**made, "metadata": {**made["metadata"], "finalizers": ["foregroundDeletion"]}})
+    marked = cluster.delete(f"{PODS}/a")["metadata"]
+    assert marked["deletionGracePeriodSeconds"] == 0 and marked["finalizers"] == ["foregroundDeletion"]
+    told = cluster.delete(f"{PODS}/a", {"gracePeriodSeconds": 30, "orphanDependents": False})["metadata"]
+    assert told["finalizers"] == ["foregroundDeletion"]
+    assert cluster.refused("GET", f"{PODS}/a").code == 404
+
+
 def test_a_pod_on_a_node_gets_its_grace(cluster: Cluster) -> None:
     cluster.make(PODS, pod("a", nodeName="n"))
     marked = cluster.delete(f"{PODS}/a")["metadata"]

@@ -108,10 +108,10 @@ def start(writes: Writes, resource: Resource, old: Json, options: Options, site:
     if place:
         meta.pop("deletionGracePeriodSeconds", None)
     if not held(resource, new):
-        # What goes at once has never been on its way out, but for those who might have been given time. Who was on it
-        # already is told as he was.
-        told = new if resource.grace and "deletionTimestamp" not in old["metadata"] else old
-        return writes.remove(resource, told, options.dry), True
+        # What goes at once has never been on its way out, but for those who might have been given time. Who had none
+        # left is told as he was.
+        late = "deletionTimestamp" in old["metadata"] and not old["metadata"].get("deletionGracePeriodSeconds")
+        return writes.remove(resource, new if resource.grace and not late else old, options.dry), True
     body = writes.put(resource, new, old, options.dry)
     if place and not options.dry:
         _empty(writes, place, meta["name"], site)

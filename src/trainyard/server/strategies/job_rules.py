@@ -12,6 +12,7 @@ from typing import Any
 from trainyard.objects import Json, Problem
 from trainyard.schema.checks import shown
 from trainyard.server.metadata import key_texts, name_problem
+from trainyard.server.strategies.pod_rules import one_of
 from trainyard.server.strategies.templates import containers_of
 
 ACTIONS = ("Count", "FailIndex", "FailJob", "Ignore")
@@ -52,7 +53,7 @@ def policy_problems(spec: Json) -> Iterator[Problem]:
     """Which failures of pods count, and when a pod is replaced."""
     policy, replaced = spec.get("podFailurePolicy"), spec["podReplacementPolicy"]
     known = REPLACEMENTS if policy is None else REPLACEMENTS[:1]
-    yield from _one_of(replaced, known, "spec.podReplacementPolicy")
+    yield from one_of(replaced, known, "spec.podReplacementPolicy")
     rules = (policy or {}).get("rules") or ()
     path = "spec.podFailurePolicy.rules"
     if len(rules) > MOST_RULES:
@@ -65,7 +66,7 @@ def _rule(rule: Json, spec: Json, path: str) -> Iterator[Problem]:
     action, codes, conditions = rule.get("action"), rule.get("onExitCodes"), rule.get("onPodConditions") or ()
     if not action:
         yield _missing(ACTIONS, f"{path}.action")
-    yield from _one_of(action or ACTIONS[0], ACTIONS, f"{path}.action")
+    yield from one_of(action or ACTIONS[0], ACTIONS, f"{path}.action")
     if action == "FailIndex" and spec.get("backoffLimitPerIndex") is None:
         text = f"Invalid value: {shown(action)}: requires the backoffLimitPerIndex to be set"
         yield Problem(f"{path}.action", text)
@@ -74,7 +75,7 @@ def _rule(rule: Json, spec: Json, path: str) -> Iterator[Problem]:
     for index, one in enumerate(conditions):
         here, kind = f"{path}.onPodConditions[{index}]", one.get("type") or ""
         yield from (Problem(f"{here}.type", f"Invalid value: {shown(kind)}: {text}") for text in key_texts(kind))
-        yield from _one_of(one.get("status"), STATUSES, f"{here}.status")
+        yield from one_of(one.get("status") or "", STATUSES, f"{here}.status")
     if (codes is not None) is bool(conditions):
         how = "specifying both OnExitCodes and OnPodConditions is not supported"
         how = how if conditions else "specifying one of OnExitCodes and OnPodConditions is required"
@@ -85,7 +86,7 @@ def _exit_codes(codes: Json, spec: Json, path: str) -> Iterator[Problem]:
     operator, values, name = codes.get("operator"), codes.get("values") or [], codes.get("containerName")
     if not operator:
         yield _missing(OPERATORS, f"{path}.operator")
-    yield from _one_of(operator or OPERATORS[0], OPERATORS, f"{path}.operator")
+    yield from one_of(operator or OPERATORS[0], OPERATORS, f"{path}.operator")
     pod = spec["template"]["spec"]
     names = [one.get("name") for group in ("initContainers", "containers") for one in containers_of(pod, group)]
     if name is not None and name not in names:
@@ -124,12 +125,6 @@ def status_problems(new: Json, old: Json) -> Iterator[Problem]:
 def _missing(known: Sequence[str], path: str) -> Problem:
     listed = " ".join(f'"{one}"' for one in known)
     return Problem(path, f"Required value: valid values: [{listed}]")
-
-
-def _one_of(value: Any, known: Sequence[str], path: str) -> Iterator[Problem]:
-    if value not in known:
-        supported = ", ".join(f'"{one}"' for one in known)
-        yield Problem(path, f"Unsupported value: {shown(value)}: supported values: {supported}")
 
 
 def _too_many(items: Sequence[Any], most: int, path: str) -> Problem:

@@ -67,8 +67,8 @@ def _containers(spec: Json, path: str) -> Iterator[Problem]:
 
 
 def _whole(spec: Json, path: str) -> Iterator[Problem]:
-    yield from _one_of(spec.get("restartPolicy"), RESTARTS, f"{path}.restartPolicy")
-    yield from _one_of(spec.get("dnsPolicy"), DNS, f"{path}.dnsPolicy")
+    yield from one_of(spec.get("restartPolicy"), RESTARTS, f"{path}.restartPolicy")
+    yield from one_of(spec.get("dnsPolicy"), DNS, f"{path}.dnsPolicy")
     deadline = spec.get("activeDeadlineSeconds")
     if deadline is not None and not 0 < deadline <= MOST:
         text = f"Invalid value: {deadline}: must be between 1 and {MOST}, inclusive"
@@ -94,7 +94,8 @@ def _whole(spec: Json, path: str) -> Iterator[Problem]:
 _NOT_NEGATIVE = "must be greater than or equal to 0"
 
 
-def _one_of(value: Any, known: tuple[str, ...], path: str) -> Iterator[Problem]:
+def one_of(value: Any, known: tuple[str, ...], path: str) -> Iterator[Problem]:
+    """A problem unless it is one of these, or nothing."""
     if value is not None and value not in known:
         supported = ", ".join(f'"{one}"' for one in sorted(known))
         yield Problem(path, f"Unsupported value: {shown(value)}: supported values: {supported}")
@@ -106,7 +107,7 @@ def _container(container: Json, where: str, volumes: set[Any]) -> Iterator[Probl
         yield Problem(f"{where}.image", "Required value: name the image to run")
     elif image != image.strip():
         yield Problem(f"{where}.image", f"Invalid value: {shown(image)}: must not have leading or trailing whitespace")
-    yield from _one_of(container.get("imagePullPolicy"), POLICIES, f"{where}.imagePullPolicy")
+    yield from one_of(container.get("imagePullPolicy"), POLICIES, f"{where}.imagePullPolicy")
     yield from _ports(container, where)
     yield from _mounts(container, where, volumes)
     yield from _variables(container, where)
@@ -135,7 +136,7 @@ def _action(action: Json, where: str) -> Iterator[Problem]:
         if not isinstance(port, str) and not 0 < port < 65536:
             text = f"Invalid value: {port}: must be between 1 and 65535, inclusive"
             yield Problem(f"{where}.httpGet.port", text)
-        yield from _one_of(ask.get("scheme"), SCHEMES, f"{where}.httpGet.scheme")
+        yield from one_of(ask.get("scheme"), SCHEMES, f"{where}.httpGet.scheme")
     elif not any(action.get(one) is not None for one in ("tcpSocket", "grpc", "sleep")):
         yield Problem(where, "Required value: must specify a handler type")
 
@@ -153,7 +154,7 @@ def _ports(container: Json, where: str) -> Iterator[Problem]:
             yield Problem(here, "Required value")
         elif not 0 < number < 65536:
             yield Problem(here, f"Invalid value: {number}: must be between 1 and 65535, inclusive")
-        yield from _one_of(port.get("protocol"), PROTOCOLS, f"{where}.ports[{index}].protocol")
+        yield from one_of(port.get("protocol"), PROTOCOLS, f"{where}.ports[{index}].protocol")
 
 
 def _port_name(name: str, path: str) -> Iterator[Problem]:

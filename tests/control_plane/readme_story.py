@@ -13,6 +13,7 @@ import fnmatch
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -41,6 +42,7 @@ except urllib.error.HTTPError as error:
 """
 # client-go's own log, in helm: it comes when the last line of a watch and the end of the waiting meet.
 LIBRARY = re.compile(r'^E\d{4} .*request\.go:\d+] "Unexpected error when reading response body".*\n', re.MULTILINE)
+KILLED = 128 + signal.SIGKILL  # whoever ends a container from inside may be killed with it before he has ended himself
 END = 'echo {} > "${{TMPDIR:-/tmp}}/end"'  # what readme_images/replica.py waits for
 
 
@@ -155,7 +157,8 @@ class Story:
         for pod in self.pods(which):
             name = pod["spec"]["containers"][0]["name"]
             where = ("-n", namespace_of(pod), name_of(pod), "-c", name)
-            self.plane.kubectl("exec", *where, "--", "sh", "-c", END.format(code))
+            ran = self.plane.run("kubectl", "exec", *where, "--", "sh", "-c", END.format(code))
+            assert ran.returncode in (0, KILLED), ran.stdout + ran.stderr
 
     def seen(self, url: str) -> None:
         """A page is opened in a pod of a job, where the names of the cluster are known."""

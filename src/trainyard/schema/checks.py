@@ -255,7 +255,7 @@ def _object_checks(schema: Json) -> Iterable[Check]:
 
         yield present
     if schema.get(EMBEDDED) is True:
-        yield _with_metadata
+        yield _an_object_itself
     if properties:
         yield _fields({name: compile_check(part) for name, part in properties.items()})
     more = schema.get("additionalProperties")
@@ -265,9 +265,27 @@ def _object_checks(schema: Json) -> Iterable[Check]:
         yield _counted(schema.get("minProperties", 0), schema.get("maxProperties", math.inf))
 
 
-def _with_metadata(value: Any, path: str, problems: list[Problem]) -> None:
-    if isinstance(value, dict) and not isinstance(meta := value.get("metadata") or {}, dict):
+def _an_object_itself(value: Any, path: str, problems: list[Problem]) -> None:
+    """What every object says of itself, of one inside another. That both are texts has been seen."""
+    if not isinstance(value, dict):
+        return
+    if not isinstance(meta := value.get("metadata") or {}, dict):
         problems.append(_wrong(below(path, "metadata"), meta, WORDS["object"]))
+    version, kind = value.get("apiVersion"), value.get("kind")
+    problems += [
+        Problem(below(path, name), 'Invalid value: "": must not be empty')
+        for name in ("apiVersion", "kind")
+        if value.get(name) == ""
+    ]
+    if isinstance(version, str) and version.count("/") > 1:
+        text = f"Invalid value: {shown(version)}: unexpected GroupVersion string: {version[:200]}"
+        problems.append(Problem(below(path, "apiVersion"), text))
+    if isinstance(kind, str) and kind and not _KIND.fullmatch(kind):
+        text = "must be letters, digits and '-', beginning with a letter, ending with no '-', 63 at most"
+        problems.append(Problem(below(path, "kind"), f"Invalid value: {shown(kind)}: {text}"))
+
+
+_KIND = re.compile(r"(?=.{1,63}\Z)[A-Za-z]([-A-Za-z0-9]*[A-Za-z0-9])?")
 
 
 def _fields(checks: dict[str, Check]) -> Check:

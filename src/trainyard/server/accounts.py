@@ -53,7 +53,7 @@ def _mount(spec: Json) -> None:
     """The volume, and a mount in each container that has nothing at its place."""
     containers = [one for group in ("initContainers", "containers") for one in spec.get(group) or ()]
     without = [
-        one for one in containers if all(mount["mountPath"] != FOLDER for mount in one.get("volumeMounts") or ())
+        one for one in containers if all(mount.get("mountPath") != FOLDER for mount in one.get("volumeMounts") or ())
     ]
     if not without:
         return

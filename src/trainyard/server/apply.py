@@ -134,9 +134,12 @@ def applied(resource: Resource, live: Json, config: Json, who: Who) -> Json:
         me = replace(me, time=mine.time)
     if own or owners_of(live):  # who says nothing of what nobody has applied has not begun
         new["metadata"]["managedFields"] = entries([*others, me] if own else others)
+    meta = config.get("metadata") or {}
     for name in ("name", "namespace", "resourceVersion", "uid"):
-        if asked := (config.get("metadata") or {}).get(name):
+        if asked := meta.get(name):
             new["metadata"][name] = asked
+    if not meta.get("name", True):  # said, but nothing: whoever takes it hears of it
+        new["metadata"].pop("name", None)
     return dict(new)
 
 

@@ -131,7 +131,7 @@ def _item(value: Any, shape: Shape) -> Any:
         found = canonical(text)
         return value if found == value else found
     if shape.format == "byte" and isinstance(value, list):
-        return base64.b64encode(bytes(value)).decode()
+        return base64.b64encode(bytes(one or 0 for one in value)).decode()
     return settled(value, shape) if isinstance(value, dict | list) else value
 
 
@@ -146,7 +146,7 @@ def _is_time(value: Any, shape: Shape) -> bool:
 
 def _is_bytes(value: Any, shape: Shape) -> bool:
     if isinstance(value, list):  # as Go reads them, too
-        return all(_is_number(one, shape) and 0 <= one < 256 for one in value)
+        return all(one is None or (_is_number(one, shape) and 0 <= one < 256) for one in value)
     try:
         return isinstance(value, str) and bool(base64.b64decode(value, validate=True) or not value)
     except (ValueError, binascii.Error):

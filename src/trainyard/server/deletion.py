@@ -24,6 +24,7 @@ from trainyard.server.types import STRING, Shape
 from trainyard.server.writes import CLEANUP, DEFINITIONS, NAMESPACES, Writes, held
 
 FINALIZERS = {"Orphan": "orphan", "Foreground": "foregroundDeletion"}
+LAST_SECOND = 253402300799  # of the year 9999, beyond which nobody can read a time
 KEPT_NAMESPACES = ("default", "kube-system", "kube-public")
 
 LEFT_BEHIND = (
@@ -128,7 +129,7 @@ def _pending(meta: Json, options: Options) -> bool:
 
 def _mark(meta: Json, grace: int, options: Options, site: Site) -> None:
     if "deletionTimestamp" not in meta:
-        meta["deletionTimestamp"] = format_time(site.now + grace)
+        meta["deletionTimestamp"] = format_time(min(site.now + grace, LAST_SECOND))
         meta["deletionGracePeriodSeconds"] = grace
         if "generation" in meta:
             meta["generation"] += 1
@@ -136,7 +137,8 @@ def _mark(meta: Json, grace: int, options: Options, site: Site) -> None:
     running = meta.get("deletionGracePeriodSeconds") or 0
     if options.grace is not None and grace < running:
         planned = parse_time(meta["deletionTimestamp"]) or site.now
-        meta["deletionTimestamp"] = format_time(planned - running + grace)
+        began = planned - running if planned < LAST_SECOND else site.now
+        meta["deletionTimestamp"] = format_time(began + grace)
         meta["deletionGracePeriodSeconds"] = grace
 
 
@@ -253,8 +255,8 @@ def _seconds(value: Any) -> int | None:
     """A grace period; a negative one is one second."""
     if value is None:
         return None
-    if isinstance(value, str) and re.fullmatch(r"-?[0-9]{1,9}", value):
+    if isinstance(value, str) and re.fullmatch(r"-?[0-9]{1,19}", value):
         value = int(value)
-    if isinstance(value, bool) or not isinstance(value, int) or value >= 10**9:
+    if not isinstance(value, int) or not -(2**63) <= value < 2**63:
         raise errors.bad_request(f"gracePeriodSeconds: must be a number of seconds, got {shown(value)}")
     return value if value >= 0 else 1

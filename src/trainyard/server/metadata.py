@@ -152,6 +152,9 @@ def problems(meta: Json, name_rule: str, *, custom: bool = False) -> list[Proble
         found.append(Problem("metadata.name", "Required value: name or generateName is required"))
     elif bad := name_problem(meta["name"], name_rule):
         found.append(bad)
+    if (generation := meta.get("generation", 0)) < 0:
+        text = f"Invalid value: {generation}: must be greater than or equal to 0"
+        found.append(Problem("metadata.generation", text))
     if labels := meta.get("labels"):
         found += label_problems(labels, "metadata.labels")
     if annotations := meta.get("annotations"):

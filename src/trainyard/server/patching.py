@@ -92,11 +92,15 @@ def changed(current: Json, request: Request, shape: types.Shape | None) -> Any:
     kind = request.content_type
     try:
         if kind == MERGE:
-            return patches.merge(current, _an_object(body_of(request, MERGE)))
+            return patches.merge(current, _an_object(body_of(request, MERGE), request))
         if kind == JSON_PATCH:
             return _still_one(patches.apply(current, body_of(request, JSON_PATCH)))
         if kind == STRATEGIC and shape is not None:
-            return strategic.merge(current, body_of(request, STRATEGIC), shape)
+            made = strategic.merge(current, body_of(request, STRATEGIC), shape)
+            return {
+                **made,
+                **{word: current[word] for word in ("apiVersion", "kind") if isinstance(made.get(word), str)},
+            }
     except patches.BadPatch as error:
         raise errors.bad_request(errors.printable(str(error))) from None
     except patches.PatchFailed as error:
@@ -119,7 +123,11 @@ def _still_one(made: Any) -> Any:
     return made
 
 
-def _an_object(sent: Any) -> Any:
+def _an_object(sent: Any, request: Request) -> Any:
+    if (
+        isinstance(sent, list) and request.query.get("fieldValidation") == "Ignore"
+    ):  # the only way that looks no further
+        raise errors.patch_invalid("the patch leaves no object")
     if not isinstance(sent, dict):
         raise patches.BadPatch("error decoding patch: a merge patch is an object")
     return sent

@@ -6,6 +6,7 @@ object --view--> Scale --a client's change--> wanted --applied--> object, which 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from trainyard.objects import Json, Problem
@@ -30,18 +31,20 @@ SHAPE = Shape(
         "status": Shape("object", own={"replicas": _NUMBER, "selector": STRING}),
     },
 )
-FORM = Resource(
-    group=GROUP,
-    kind="Scale",
-    plural="scales",
-    columns=(
-        NAME,
-        Column("Desired", lambda obj, now: obj["spec"].get("replicas", 0), "integer", description="Wished for."),
-        Column("Available", lambda obj, now: obj["status"]["replicas"], "integer", description="There."),
-        AGE._replace(type="date"),
-    ),
+_WISHED = Column("Desired", lambda obj, now: obj["spec"].get("replicas"), "integer", description="Wished for.")
+_THERE = Column("Available", lambda obj, now: obj["status"]["replicas"], "integer", description="There.")
+
+
+def form(resource: Resource) -> Resource:
+    """A Scale in the forms that a client may want: nothing of it is stored."""
+    return _OF_CUSTOM if resource.custom else _OF_BUILT_IN
+
+
+_OF_CUSTOM = Resource(
+    group=GROUP, kind="Scale", plural="scales", columns=(NAME, _WISHED, _THERE, AGE._replace(type="date"))
 )
-"""A Scale in the forms that a client may want: nothing of it is stored."""
+_ZERO_TOO = _WISHED._replace(cell=lambda obj, now: obj["spec"].get("replicas", 0))
+_OF_BUILT_IN = replace(_OF_CUSTOM, columns=(NAME._replace(format=""), _ZERO_TOO, _THERE, AGE))
 
 
 def view(resource: Resource, scaled: Scaled, obj: Json) -> Json:

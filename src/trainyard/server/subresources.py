@@ -10,7 +10,7 @@ import dataclasses
 from dataclasses import dataclass
 from urllib.parse import parse_qs, quote, urlencode
 
-from trainyard.objects import Json, Key, decode, encode, with_condition
+from trainyard.objects import Json, Key, decode, encode, format_time
 from trainyard.schema.checks import shown
 from trainyard.server import accounts, admission, deletion, errors, proxy_targets
 from trainyard.server.paths import Target
@@ -220,8 +220,10 @@ def _bind(writes: Writes, resource: Resource, pod: Json, request: Request, site:
         why = f'pod {meta["name"]} is already assigned to node "{spec["nodeName"]}"'
         raise errors.conflict("pods/binding", "", meta["name"], why)
     status = dict(pod.get("status") or {})
-    conditions = [one for one in status.get("conditions") or () if isinstance(one, dict)]
-    status["conditions"] = with_condition(conditions, "PodScheduled", True, "Scheduled", "", site.now)
+    stamp = format_time(site.now)
+    bound = {"type": "PodScheduled", "status": "True", "lastProbeTime": None, "lastTransitionTime": stamp}
+    others = [one for one in status.get("conditions") or () if one.get("type") != "PodScheduled"]
+    status["conditions"] = [*others, bound]
     new = {**pod, "metadata": dict(meta), "spec": {**spec, "nodeName": node}, "status": status}
     writes.put(resource, new, pod, dry_run(request))
     return reply({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}, 201)

@@ -287,7 +287,7 @@ class Verbs:
         if verb not in ("get", "update", "patch") or resource.scale is None:
             raise errors.method_not_allowed()
         old: Json = decode(record.body)
-        form = lists.form(scale.FORM, request, self._now)
+        form = lists.form(scale.form(resource), request, self._now)
         if verb == "get":
             return Response(form.one(encode(scale.view(resource, resource.scale, old))))
         if verb == "update":

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from trainyard.objects import Json, Problem, encode, is_true, parse_time
 from trainyard.schema.checks import shown
+from trainyard.server.metadata import label_problems
 from trainyard.server.resources import Column, Resource
 from trainyard.server.same import same
 from trainyard.server.scale import selector_of
@@ -61,7 +62,8 @@ def prepare(new: Json, old: Json | None, site: Site) -> None:
     spec["selector"] = {**selector, "matchLabels": {**(selector.get("matchLabels") or {}), CONTROLLER_UID: uid}}
     if meta.get("labels") == labels and not meta.get("generateName"):
         meta["labels"] = {**meta.get("labels", {}), **generated}
-    _label(meta, template["metadata"]["labels"])
+    elif not label_problems(generated, ""):  # else the Job is refused, for those of its template
+        _label(meta, template["metadata"]["labels"])
 
 
 def generated(job: Json) -> list[tuple[str, ...]]:
@@ -122,9 +124,10 @@ def _selector_problems(new: Json, old: Json | None) -> list[Problem]:
         ours = dict(zip(GENERATED, (uid, name, uid, name), strict=True))
         if any(ours.get(label) != value for label, value in wanted.items()):
             found.append(Problem(path, f"Invalid value: {encode(selector).decode()}: `selector` not auto-generated"))
-    if old is None and not spec.get("manualSelector") and len(name := new["metadata"].get("name", "")) > 63:
-        text = f"Invalid value: {shown(name)}: must be no more than 63 bytes"
-        return [*found, Problem("spec.template.labels", text)]
+    if old is None and not spec.get("manualSelector"):
+        name = new["metadata"].get("name", "")
+        if bad := label_problems({JOB_NAME: name}, "spec.template.labels"):
+            return [*found, *bad]
     misses = any((labels or {}).get(name) != value for name, value in wanted.items())
     if selector is None or misses:
         shown_labels = encode(labels).decode()

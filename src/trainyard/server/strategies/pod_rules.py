@@ -11,7 +11,7 @@ from typing import Any
 
 from trainyard.objects import Json, Problem
 from trainyard.schema.checks import shown
-from trainyard.server.metadata import WORD_TEXT, label_problems, name_problem
+from trainyard.server.metadata import WORD_TEXT, key_texts, label_problems, name_problem
 from trainyard.server.strategies.pod_resources import resource_problems
 
 POLICIES = ("Always", "IfNotPresent", "Never")
@@ -19,6 +19,13 @@ RESTARTS = ("Always", "OnFailure", "Never")
 PROTOCOLS = ("SCTP", "TCP", "UDP")
 SCHEMES = ("HTTP", "HTTPS")
 DNS = ("ClusterFirst", "ClusterFirstWithHostNet", "Default", "None")
+FIELDS = (
+    *("metadata.name", "metadata.namespace", "metadata.uid", "spec.nodeName", "spec.serviceAccountName"),
+    *("status.hostIP", "status.hostIPs", "status.podIP", "status.podIPs"),
+)
+_PAIRS = ("metadata.annotations", "metadata.labels")
+_UNTOLD = ("spec.restartPolicy", "spec.schedulerName", "status.phase")  # known, but not to the pod itself
+_SUBSCRIPT = re.compile(r"(?P<field>[^\[]*)\['(?P<key>.*)'\]", re.DOTALL)
 MOST = 2**31 - 1
 
 
@@ -202,8 +209,31 @@ def _variables(container: Json, where: str) -> Iterator[Problem]:
             yield Problem(f"{here}.valueFrom", f"Invalid value: {shown('')}: {text}")
         if variable.get("value"):
             yield Problem(f"{here}.valueFrom", 'Invalid value: "": may not be specified when `value` is not empty')
-        if source.get("fieldRef") and not source["fieldRef"].get("fieldPath"):
-            yield Problem(f"{here}.valueFrom.fieldRef.fieldPath", "Required value")
+        if source.get("fieldRef"):
+            yield from _field_reference(source["fieldRef"], f"{here}.valueFrom.fieldRef")
+
+
+def _field_reference(reference: Json, here: str) -> Iterator[Problem]:
+    """What a variable may have of its pod: one of the fields, or one label or annotation of them."""
+    path, version = reference.get("fieldPath") or "", reference.get("apiVersion")
+    one = _SUBSCRIPT.fullmatch(path)
+    unknown = ""
+    if not path:
+        yield Problem(f"{here}.fieldPath", "Required value")
+    elif version != "v1":
+        unknown = f"unsupported pod version: {version}"
+    elif one and one["field"] not in _PAIRS:
+        unknown = f"field label does not support subscript: {path}"
+    elif one:
+        key = one["key"].lower() if one["field"] == "metadata.annotations" else one["key"]
+        for text in key_texts(key):
+            yield Problem(here, f"Invalid value: {shown(key)}: {text}")
+    elif path not in (*FIELDS, *_PAIRS, *_UNTOLD):
+        unknown = f"field label not supported: {path}"
+    else:
+        yield from one_of(path, FIELDS, f"{here}.fieldPath")
+    if unknown:
+        yield Problem(f"{here}.fieldPath", f"Invalid value: {shown(path)}: error converting fieldPath: {unknown}")
 
 
 def template_problems(template: Json, path: str) -> list[Problem]:

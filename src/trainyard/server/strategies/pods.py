@@ -162,6 +162,12 @@ def _fixed(spec: Json, gated: bool) -> Json:
     return fixed
 
 
+def admitted(pod: Json) -> list[tuple[str, str]]:
+    """What the server gives a new pod after its defaults, as fields of server-side apply: whoever made it has not."""
+    names = ("priority", "preemptionPolicy", "serviceAccount", "serviceAccountName", "tolerations")
+    return [("f:spec", f"f:{name}") for name in names]
+
+
 def grace(pod: Json, asked: int | None) -> int:
     """A pod that no node has, or that has ended, goes at once."""
     spec, status = pod.get("spec") or {}, pod.get("status") or {}
@@ -199,6 +205,7 @@ RESOURCES = (
         admit=admit_pod,
         check=check,
         grace=grace,
+        unowned=admitted,
         fields=fields,
         field_names=(
             "spec.nodeName",

@@ -5,6 +5,7 @@ Only what others rely on is checked and filled in; the rest of a pod spec passes
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from trainyard.objects import Json
@@ -146,12 +147,21 @@ def _default_container(container: Json) -> None:
 
 
 def pull_policy(image: str) -> str:
-    """Always for the tag `latest`, said or meant; a digest or any other tag may be kept."""
-    name = image.rpartition("/")[2]
-    if "@" in name:
+    """Always for the tag `latest`, said or meant; a digest or another tag may be kept, and so may what is no image."""
+    found = _IMAGE.fullmatch(image)
+    if found is None or found["digest"]:
         return "IfNotPresent"
-    _, colon, tag = name.partition(":")
-    return "Always" if not colon or tag == "latest" else "IfNotPresent"
+    return "Always" if found["tag"] in (None, "latest") else "IfNotPresent"
+
+
+# The names of images as registries know them. 64 hexadecimal digits alone are an id, which has no tag.
+_HOST = r"[A-Za-z0-9]([-A-Za-z0-9]*[A-Za-z0-9])?"
+_PART = r"[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*"
+_IMAGE = re.compile(
+    rf"(?![0-9a-f]{{64}}\Z)(({_HOST}(\.{_HOST})*|\[[0-9A-Fa-f:]+\])(:\d+)?/)?{_PART}(/{_PART})*"
+    r"(:(?P<tag>\w[-.\w]{0,127}))?(@(?P<digest>[A-Za-z][A-Za-z0-9]*([-_+.][A-Za-z][A-Za-z0-9]*)*:[0-9A-Fa-f]{32,}))?",
+    re.ASCII,
+)
 
 
 def containers_of(spec: Any, group: str = "containers") -> list[Json]:

@@ -57,6 +57,8 @@ class Allowed:
     why: str
     path: str
     when: Where = lambda difference: True
+    last: bool = False
+    """What comes after it follows from it, and is not compared."""
 
     def covers(self, difference: Difference) -> bool:
         place = _INDEX.sub("", difference.path)

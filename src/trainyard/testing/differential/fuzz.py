@@ -70,6 +70,8 @@ def first(found: Iterable[Difference], allowed: Sequence[Allowed], used: Counter
             kept.append(one)
         else:
             used[reason.why] += 1
+            if reason.last:
+                break
     return kept
 
 

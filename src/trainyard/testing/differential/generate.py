@@ -66,7 +66,8 @@ class Author:
         self.steps: list[Step] = []
         self.names = NAMES[: rng.randint(1, 3)]
         self.objects: list[int] = []  # steps whose answer is an object
-        self.lists: list[int] = []
+        self.pages: list[int] = []
+        self.lists: list[int] = []  # their versions are for reading: other sequences write, too
 
     def write(self, length: int) -> list[Step]:
         self._add(self.create(good=True))
@@ -80,7 +81,10 @@ class Author:
         if step is None:
             return
         if "limit" in step.query:
-            self.lists.append(len(self.steps))
+            self.pages.append(len(self.steps))
+        elif step.do == "GET" and step.path == self.subject.path:
+            if not step.watches:
+                self.lists.append(len(self.steps))
         elif step.do != "DELETE" and not step.watches:
             self.objects.append(len(self.steps))
         self.steps.append(step)
@@ -96,6 +100,10 @@ class Author:
     def earlier(self, what: str) -> str:
         """A reference to what an earlier step gave."""
         return f"{{{self.rng.choice(self.objects)}.{what}}}"
+
+    def seen(self) -> str:
+        """The version of a list that an earlier step gave, or any."""
+        return f"{{{self.rng.choice(self.lists)}.version}}" if self.lists and self.chance(0.3) else self.version()
 
     def path(self, below: str = "") -> str:
         return f"{self.subject.path}/{self.name()}{below}"
@@ -158,7 +166,8 @@ class Author:
         meta = obj.get("metadata")
         if isinstance(meta, dict) and self.chance(0.1):
             meta.pop("name", None)
-            meta["generateName"] = rng.choice(["gen-", "a", "x" * 60])
+            # Each step's own, so that the order in a list is no matter of chance.
+            meta["generateName"] = f"{'defghijklm'[len(self.steps)]}{rng.choice(['gen-', '', 'x' * 60])}"
         return Step("POST", path, self.writing(), obj, accept=self.accept() if self.chance(0.2) else "")
 
     def odd(self, obj: Json) -> Json:
@@ -194,16 +203,16 @@ class Author:
         if self.chance(0.3):
             query["limit"] = rng.choice(["1", "1", "2", "0", "x", "-1"])
         if self.chance(0.2):
-            query["resourceVersion"] = self.version()
+            query["resourceVersion"] = self.seen()
             if self.chance(0.7):
                 query["resourceVersionMatch"] = rng.choice(["Exact", "NotOlderThan", "Odd"])
         return Step("GET", self.subject.path, query, accept=self.accept())
 
     def more(self) -> Step | None:
         """The next page of an earlier list."""
-        if not self.lists:
+        if not self.pages:
             return None
-        token = f"{{{self.rng.choice(self.lists)}.continue}}" if self.chance(0.9) else "nonsense"
+        token = f"{{{self.rng.choice(self.pages)}.continue}}" if self.chance(0.9) else "nonsense"
         query = {"continue": token, **({"limit": "1"} if self.chance(0.7) else {})}
         return Step("GET", self.subject.path, query, accept=self.accept())
 
@@ -345,7 +354,7 @@ class Author:
     def watch(self) -> Step:
         query = {"watch": "true"}
         if self.chance(0.8):
-            query["resourceVersion"] = f"{{{self.objects[0]}.version}}" if self.chance(0.7) else self.version()
+            query["resourceVersion"] = f"{{{self.objects[0]}.version}}" if self.chance(0.7) else self.seen()
         if self.chance(0.3):
             query["labelSelector"] = self.rng.choice(["app=x", "app!=x", "!tier"])
         if self.chance(0.15):

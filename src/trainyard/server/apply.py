@@ -15,8 +15,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from trainyard.objects import Json, decode
+from trainyard.objects import Json, decode, parse_time
 from trainyard.objects.strict import ManifestError, load
+from trainyard.schema.checks import shown
 from trainyard.schema.compiled import too_deep
 from trainyard.server import errors, types
 from trainyard.server.apply_sets import (
@@ -158,12 +159,17 @@ def must_be_typed(resource: Resource, config: Json) -> None:
 def _typed(resource: Resource, config: Json, shape: types.Shape) -> Fields:
     if (config.get("metadata") or {}).get("managedFields"):
         raise errors.bad_request("metadata.managedFields must be nil")
+    meta = config.get("metadata") or {}
+    who = f"({meta.get('namespace', '')}/{meta.get('name', '')}; {resource.api_version}, Kind={resource.kind})"
     try:
-        return fields_of(config, shape, strict=True)
+        found = fields_of(config, shape, strict=True)
     except NotTyped as error:
-        namespace, name = (config["metadata"].get(one, "") for one in ("namespace", "name"))
-        text = f"failed to create typed patch object ({namespace}/{name}; {resource.api_version}, Kind={resource.kind})"
-        raise errors.Refused(500, "", errors.printable(f"{text}: {error}")) from None
+        raise errors.Refused(500, "", errors.printable(f"failed to create typed patch object {who}: {error}")) from None
+    born = meta.get("creationTimestamp")
+    if not resource.custom and born is not None and parse_time(born) is None:
+        text = f"failed to convert new object {who} to proper version: creationTimestamp {shown(born)} is no time"
+        raise errors.Refused(500, "", errors.printable(text))
+    return found
 
 
 def _own(resource: Resource, sent: Fields, who: Who) -> set[Path]:

@@ -69,6 +69,8 @@ def _walk(value: Any, shape: Shape, path: Path, strict: bool, free: bool = False
                 below = ANY
             step = (*path, f"f:{name}")
             if part is None or part == {}:
+                if strict:
+                    _must_fit(part, below, step)
                 yield step, part
                 continue
             if isinstance(part, dict) and divided(below) and (shape.kind != "object" or name not in shape.fields):
@@ -85,7 +87,25 @@ def _walk(value: Any, shape: Shape, path: Path, strict: bool, free: bool = False
             if isinstance(item, dict):
                 yield from _walk(item, shape.item or ANY, step, strict, free)
     elif path:
+        if strict:
+            _must_be_known(value, shape, path, free)
         yield path, value
+
+
+def _must_be_known(value: Any, shape: Shape, path: Path, free: bool) -> None:
+    """The same for what has one owner as a whole."""
+    if len(path) > DEPTH:
+        raise NotTyped(f"{dotted(path)[:200]}: nested deeper than {DEPTH} levels")
+    free = (free or shape.keeps) and not shape.of
+    for name, part in value.items() if isinstance(value, dict) else ():
+        step, below = (*path, f"f:{name}"), shape.below(name)
+        if below is None and not free and shape.fields:
+            raise NotTyped(f"{dotted(step)}: field not declared in schema")
+        _must_fit(part, below or ANY, step)
+        _must_be_known(part, below or ANY, step, free)
+    for index, item in enumerate(value) if isinstance(value, list) else ():
+        _must_fit(item, shape.item or ANY, (*path, f"i:{index}"))
+        _must_be_known(item, shape.item or ANY, (*path, f"i:{index}"), free)
 
 
 def divided(shape: Shape) -> bool:

@@ -67,9 +67,8 @@ def delete(writes: Writes, resource: Resource, target: Target, request: Request,
         group = {"group": resource.group} if resource.group else {}
         details = {"name": key.name, **group, "kind": resource.plural, "uid": old["metadata"]["uid"]}
         return reply(errors.success(details))
-    begun = not gone and not (resource.grace and _pending(old["metadata"], options))
     with judged.telling(warnings):  # the form may turn out to be the wrong one
-        return Response(form.one(body), 202 if options.cascading and begun else 200, warnings=warnings)
+        return Response(form.one(body), 202 if options.cascading and not gone else 200, warnings=warnings)
 
 
 def delete_collection(writes: Writes, resource: Resource, target: Target, request: Request, site: Site) -> Response:

@@ -35,6 +35,8 @@ def prepare(new: Json, old: Json | None, site: Site) -> None:
     fill(spec, backoffLimit=6 if spec.get("backoffLimitPerIndex") is None else 2**31 - 1)
     fill(spec, parallelism=1, completionMode="NonIndexed", suspend=False, manualSelector=False)
     fill(spec, podReplacementPolicy="TerminatingOrFailed" if spec.get("podFailurePolicy") is None else "Failed")
+    if spec.get("podFailurePolicy") is not None:
+        fill(spec["podFailurePolicy"], rules=None)
     for rule in (spec.get("podFailurePolicy") or {}).get("rules") or ():
         for one in rule.get("onPodConditions") or ():
             fill_empty(one, status="True")
@@ -87,6 +89,8 @@ def prepare_status(new: Json, old: Json, sent: Json) -> None:
         _label(new["metadata"], (one.get("metadata") or {}).get("labels") or {})
     status = new.get("status") or {}
     new["status"] = {name: part for name, part in status.items() if part != 0 or name in ("ready", "terminating")}
+    for one in status.get("conditions") or ():
+        fill(one, lastProbeTime=None, lastTransitionTime=None)
 
 
 def check(new: Json, old: Json | None) -> list[Problem]:
@@ -143,10 +147,12 @@ def _changed(new: Json, old: Json) -> Iterator[Problem]:
         if not same(now.get(name), before.get(name)):
             yield Problem(f"spec.{name}", f"Invalid value: {shown(now.get(name))}: field is immutable")
     moved = now.get("completions") != before.get("completions")
+    moved = moved and (now["completionMode"] != "Indexed" or now.get("completions") is not None)
     if moved and not (now["completionMode"] == "Indexed" and now.get("completions") == now.get("parallelism")):
         text = f"Invalid value: {shown(now.get('completions'))}: field is immutable"
         yield Problem("spec.completions", text)
-    waits = before.get("suspend") is True and not (old.get("status") or {}).get("startTime")
+    status = old.get("status") or {}
+    waits = before.get("suspend") is True and not status.get("startTime") and not status.get("active")
     if waits and not same(_kept(now["template"]["spec"]), _kept(before["template"]["spec"])):
         yield Problem("spec.template.spec", f"Invalid value: {shown(now['template']['spec'])}: field is immutable")
     elif not waits and not same(now["template"], before["template"]):
@@ -154,7 +160,10 @@ def _changed(new: Json, old: Json) -> Iterator[Problem]:
 
 
 def _kept(spec: Json) -> Json:
-    return {name: part for name, part in spec.items() if name not in _UNTIL_STARTED}
+    kept = {name: part for name, part in spec.items() if name not in _UNTIL_STARTED}
+    for group in ("initContainers", "containers"):
+        kept[group] = [{**one, "resources": None} for one in spec.get(group) or ()]
+    return kept
 
 
 def fields(job: Json) -> Mapping[str, str]:

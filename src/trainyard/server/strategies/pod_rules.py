@@ -62,6 +62,7 @@ def _containers(spec: Json, path: str) -> Iterator[Problem]:
     spoiled = {problem.path.split(".volumes[")[1].partition("]")[0] for problem in _volumes(spec, path)}
     volumes = {one.get("name") for index, one in enumerate(spec.get("volumes") or ()) if str(index) not in spoiled}
     names: set[str] = set()
+    taken: set[str] = set()
     if not spec.get("containers"):
         yield Problem(f"{path}.containers", "Required value: name at least one container")
     for group in ("initContainers", "containers"):
@@ -71,6 +72,22 @@ def _containers(spec: Json, path: str) -> Iterator[Problem]:
             if (name := container.get("name")) in names:
                 yield Problem(f"{where}.name", f"Duplicate value: {shown(name)}")
             names.add(name or "")
+            if group == "containers":
+                yield from _host_ports(container, where, taken, spec.get("hostNetwork") is True)
+
+
+def _host_ports(container: Json, where: str, taken: set[str], shared: bool) -> Iterator[Problem]:
+    """Ports of the node: each is of one container, and where the network is the node's they are the same on both."""
+    for index, port in enumerate(container.get("ports") or ()):
+        here, number = f"{where}.ports[{index}].hostPort", port.get("hostPort")
+        if not number:
+            continue
+        if (one := f"{port.get('protocol')}/{port.get('hostIP') or ''}/{number}") in taken:
+            yield Problem(here, f"Duplicate value: {shown(one)}")
+        taken.add(one)
+        if shared and number != port.get("containerPort"):
+            text = f"Invalid value: {number}: must match `containerPort` when `hostNetwork` is true"
+            yield Problem(here, text)
 
 
 def _whole(spec: Json, path: str) -> Iterator[Problem]:
@@ -87,6 +104,8 @@ def _whole(spec: Json, path: str) -> Iterator[Problem]:
         if spec.get(word) and (bad := name_problem(spec[word], "subdomain", f"{path}.{word}")):
             yield bad
     yield from label_problems(spec.get("nodeSelector") or {}, f"{path}.nodeSelector")
+    for index, toleration in enumerate(spec.get("tolerations") or ()):
+        yield from _toleration(toleration, f"{path}.tolerations[{index}]")
     gates: set[str] = set()
     for index, gate in enumerate(spec.get("schedulingGates") or ()):
         where, name = f"{path}.schedulingGates[{index}]", gate.get("name") or ""
@@ -96,6 +115,25 @@ def _whole(spec: Json, path: str) -> Iterator[Problem]:
         if name in gates:
             yield Problem(where, f"Duplicate value: {shown(name)}")
         gates.add(name)
+
+
+def _toleration(one: Json, where: str) -> Iterator[Problem]:
+    key, operator, value, effect = (one.get(name) or "" for name in ("key", "operator", "value", "effect"))
+    if key:
+        yield from (Problem(f"{where}.key", f"Invalid value: {shown(key)}: {text}") for text in key_texts(key))
+    elif operator != "Exists":
+        text = 'operator must be Exists when `key` is empty, which means "match all values and all keys"'
+        yield Problem(f"{where}.operator", f"Invalid value: {shown(operator)}: {text}")
+    if one.get("tolerationSeconds") is not None and effect != "NoExecute":
+        text = "effect must be 'NoExecute' when `tolerationSeconds` is set"
+        yield Problem(f"{where}.effect", f"Invalid value: {shown(effect)}: {text}")
+    if operator == "Exists" and value:
+        text = "value must be empty when `operator` is 'Exists'"
+        yield Problem(f"{where}.operator", f"Invalid value: {shown(value)}: {text}")
+    elif operator in ("", "Equal"):
+        yield from label_problems({"key": value}, f"{where}.operator")
+    yield from one_of(operator or None, ("Equal", "Exists"), f"{where}.operator")
+    yield from one_of(effect or None, ("NoSchedule", "PreferNoSchedule", "NoExecute"), f"{where}.effect")
 
 
 _NOT_NEGATIVE = "must be greater than or equal to 0"
@@ -139,13 +177,22 @@ def _action(action: Json, where: str) -> Iterator[Problem]:
     elif isinstance(ask := action.get("httpGet"), dict):
         if not ask.get("path"):
             yield Problem(f"{where}.httpGet.path", "Required value")
-        port = ask.get("port", 0)
-        if not isinstance(port, str) and not 0 < port < 65536:
-            text = f"Invalid value: {port}: must be between 1 and 65535, inclusive"
-            yield Problem(f"{where}.httpGet.port", text)
+        yield from _port(ask.get("port", 0), f"{where}.httpGet.port")
         yield from one_of(ask.get("scheme"), SCHEMES, f"{where}.httpGet.scheme")
-    elif not any(action.get(one) is not None for one in ("tcpSocket", "grpc", "sleep")):
+    elif isinstance(call := action.get("tcpSocket"), dict):
+        yield from _port(call.get("port", 0), f"{where}.tcpSocket.port")
+    elif isinstance(call := action.get("grpc"), dict):
+        yield from _port(call.get("port", 0), f"{where}.grpc.port")
+    elif action.get("sleep") is None:
         yield Problem(where, "Required value: must specify a handler type")
+
+
+def _port(port: Any, path: str) -> Iterator[Problem]:
+    """A number, or the name of one."""
+    if isinstance(port, str):
+        yield from _port_name(port, path)
+    elif not 0 < port < 65536:
+        yield Problem(path, f"Invalid value: {port}: must be between 1 and 65535, inclusive")
 
 
 def _ports(container: Json, where: str) -> Iterator[Problem]:
@@ -156,11 +203,12 @@ def _ports(container: Json, where: str) -> Iterator[Problem]:
             if name in names:
                 yield Problem(f"{where}.ports[{index}].name", f"Duplicate value: {shown(name)}")
             names.add(name)
-        number, here = port.get("containerPort"), f"{where}.ports[{index}].containerPort"
-        if not number:
-            yield Problem(here, "Required value")
-        elif not 0 < number < 65536:
-            yield Problem(here, f"Invalid value: {number}: must be between 1 and 65535, inclusive")
+        if number := port.get("containerPort"):
+            yield from _port(number, f"{where}.ports[{index}].containerPort")
+        else:
+            yield Problem(f"{where}.ports[{index}].containerPort", "Required value")
+        if number := port.get("hostPort"):
+            yield from _port(number, f"{where}.ports[{index}].hostPort")
         yield from one_of(port.get("protocol"), PROTOCOLS, f"{where}.ports[{index}].protocol")
 
 
@@ -174,7 +222,7 @@ def _port_name(name: str, path: str) -> Iterator[Problem]:
         yield Problem(path, f"Invalid value: {shown(name)}: must contain at least one letter (a-z)")
     if "--" in name:
         yield Problem(path, f"Invalid value: {shown(name)}: must not contain consecutive hyphens")
-    if name[0] == "-" or name[-1] == "-":
+    if name[:1] == "-" or name[-1:] == "-":
         yield Problem(path, f"Invalid value: {shown(name)}: must not begin or end with a hyphen")
 
 

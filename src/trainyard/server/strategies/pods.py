@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from trainyard.objects import Json, Problem
 from trainyard.schema.checks import shown
@@ -69,7 +70,7 @@ def _gated(spec: Json, site: Site) -> Json:
 
 def prepare_status(new: Json, old: Json, sent: Json) -> None:
     """What the real server fills into a status. Who owns the pod is no matter of it."""
-    meta, status = new["metadata"], new["status"] = new["metadata"], new.get("status") or {}
+    meta, status = new["metadata"], new["status"] = new["metadata"], _told(new.get("status") or {})
     meta.pop("ownerReferences", None)
     if owners := old["metadata"].get("ownerReferences"):
         meta["ownerReferences"] = owners
@@ -85,6 +86,18 @@ def prepare_status(new: Json, old: Json, sent: Json) -> None:
     for group in ("containerStatuses", "initContainerStatuses"):
         for one in status.get(group) or ():
             _default_state(one)
+
+
+def _told(value: Any) -> Any:
+    """Without texts that are empty, but for those that are always there."""
+    if isinstance(value, list):
+        return [_told(one) for one in value]
+    if not isinstance(value, dict):
+        return value
+    return {name: _told(part) for name, part in value.items() if part != "" or name in _ALWAYS}
+
+
+_ALWAYS = ("name", "image", "imageID", "type", "status")
 
 
 def _default_state(one: Json) -> None:

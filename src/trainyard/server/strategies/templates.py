@@ -83,8 +83,11 @@ def default_pod_spec(spec: Json, at_home: bool = True) -> None:
         terminationGracePeriodSeconds=30,
     )
     fill_empty(spec, restartPolicy="Always", dnsPolicy="ClusterFirst", schedulerName="default-scheduler")
+    _drop(spec, _HOSTS)
     if account := spec.get("serviceAccountName"):
         fill(spec, serviceAccount=account)
+    for toleration in spec.get("tolerations") or ():
+        _drop(toleration, _TOLERATION)
     for volume in spec.get("volumes") or ():
         _default_volume(volume)
     for group in ("initContainers", "containers"):
@@ -94,6 +97,19 @@ def default_pod_spec(spec: Json, at_home: bool = True) -> None:
                 _default_requests(container["resources"])
             for port in container.get("ports") or () if at_home and spec.get("hostNetwork") is True else ():
                 fill_empty(port, hostPort=port.get("containerPort"))
+
+
+_HOSTS = {"hostNetwork": False, "hostPID": False, "hostIPC": False}
+_TERMINAL = {"stdin": False, "stdinOnce": False, "tty": False}
+_TOLERATION = {"key": "", "operator": "", "value": "", "effect": ""}
+_EMPTY, _WRITABLE = {"value": ""}, {"readOnly": False}
+
+
+def _drop(one: Json, nothing: Json) -> None:
+    """Takes away what says no more than that it is not there."""
+    for name, value in nothing.items():
+        if name in one and one[name] == value:
+            del one[name]
 
 
 def _default_volume(volume: Json) -> None:
@@ -137,9 +153,13 @@ def _default_container(container: Json) -> None:
         terminationMessagePolicy="File",
         imagePullPolicy=pull_policy(container.get("image") or ""),
     )
+    _drop(container, _TERMINAL)
     for port in container.get("ports") or ():
         fill_empty(port, protocol="TCP")
+    for mount in container.get("volumeMounts") or ():
+        _drop(mount, _WRITABLE)
     for variable in container.get("env") or ():
+        _drop(variable, _EMPTY)
         source = variable.get("valueFrom")
         reference = source.get("fieldRef") if isinstance(source, dict) else None
         if isinstance(reference, dict):

@@ -29,6 +29,11 @@ class Difference:
     ours: Any
 
     @property
+    def parts(self) -> bool:
+        """One of the servers has done what was asked, the other has not: from here on they hold different things."""
+        return self.path == "code" and str(self.real).startswith("2") != str(self.ours).startswith("2")
+
+    @property
     def cause(self) -> str:
         """What differences with probably one reason have in common."""
         place = _INDEX.sub("[]", self.path)

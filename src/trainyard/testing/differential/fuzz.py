@@ -70,7 +70,7 @@ def first(found: Iterable[Difference], allowed: Sequence[Allowed], used: Counter
             kept.append(one)
         else:
             used[reason.why] += 1
-            if reason.last:
+            if reason.last or one.parts:
                 break
     return kept
 

@@ -43,7 +43,7 @@ def body(resource: Resource, target: Target, request: Request) -> tuple[Json, tu
     with telling(said):
         must_be_named(target, sent)
         obj = admission.placed(resource, sent, target.namespace, target.name)
-    return obj if plain else strictness.known(resource, obj), said
+    return obj if plain else strictness.known(resource, obj), (*said, *strictness.owned_twice(request, sent))
 
 
 def must_be_named(target: Target, sent: Json) -> None:

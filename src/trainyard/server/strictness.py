@@ -40,24 +40,24 @@ def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return known
 
 
-def said(resource: Resource, request: Request, sent: Any, old: Json | None = None, *, plain: bool) -> tuple[str, ...]:
-    """The warnings about an object that a client wrote. Raises Refused 422, and 400 when it wants it strict.
-
-    `plain`: somebody has seen that every field of it is known.
-    """
-    unknown = _unknown(resource, request, sent, old, plain=plain)
+def owned_twice(request: Request, sent: Json) -> tuple[str, ...]:
+    """The warning about owners that are named more than once."""
     owners = (sent.get("metadata") or {}).get("ownerReferences") or ()
     if len(owners) < 2 or not (again := metadata.owners(sent["metadata"])[1]):
-        return unknown
+        return ()
     when = " after mutating admission happens" if request.method == "PATCH" else ""
     text = (
         f".metadata.ownerReferences contains duplicate entries{when}; API server dedups owner references in 1.20+, and "
         "may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: "
     )
-    return (*unknown, errors.printable(text + ", ".join(again[:MOST])))
+    return (errors.printable(text + ", ".join(again[:MOST])),)
 
 
-def _unknown(resource: Resource, request: Request, sent: Any, old: Json | None, *, plain: bool) -> tuple[str, ...]:
+def said(resource: Resource, request: Request, sent: Any, old: Json | None = None, *, plain: bool) -> tuple[str, ...]:
+    """The warnings about an object that a client wrote. Raises Refused 422, and 400 when it wants it strict.
+
+    `plain`: somebody has seen that every field of it is known.
+    """
     way = request.query.get("fieldValidation", "")
     if resource.custom and isinstance(sent, dict) and sent.get("kind") != resource.kind:
         return ()  # nobody knows its fields

@@ -160,6 +160,8 @@ class Verbs:
         warnings = strictness.said(resource, request, sent, plain=plain)
         with judged.telling(warnings):
             obj = admission.placed(resource, sent, target.namespace, "")
+        warnings += strictness.owned_twice(request, sent)
+        with judged.telling(warnings):
             obj = obj if plain else strictness.known(resource, obj)
             self.writes.must_accept(target.namespace, resource, obj["metadata"].get("name") or "")
             meta = obj["metadata"]
@@ -231,6 +233,7 @@ class Verbs:
             raise errors.patch_invalid(why.message) from None
         applies = request.content_type == patching.APPLY  # what nobody knows has been refused there, or may be
         warnings = () if applies else strictness.said(resource, request, sent, decode(stored), plain=plain)
+        warnings += strictness.owned_twice(request, sent)
         with judged.telling(warnings):
             obj = admission.placed(resource, sent, target.namespace, target.name)
             judged.must_be_named(target, sent)

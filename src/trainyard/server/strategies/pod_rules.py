@@ -153,6 +153,7 @@ def _container(container: Json, where: str, volumes: set[Any]) -> Iterator[Probl
     elif image != image.strip():
         yield Problem(f"{where}.image", f"Invalid value: {shown(image)}: must not have leading or trailing whitespace")
     yield from one_of(container.get("imagePullPolicy"), POLICIES, f"{where}.imagePullPolicy")
+    yield from one_of(container.get("restartPolicy"), RESTARTS, f"{where}.restartPolicy")
     yield from _ports(container, where)
     yield from _mounts(container, where, volumes)
     yield from _variables(container, where)
@@ -164,6 +165,9 @@ def _container(container: Json, where: str, volumes: set[Any]) -> Iterator[Probl
             for word in ("initialDelaySeconds", "timeoutSeconds", "periodSeconds", "failureThreshold"):
                 if (probe.get(word) or 0) < 0:
                     yield Problem(f"{where}.{name}.{word}", f"Invalid value: {probe[word]}: {_NOT_NEGATIVE}")
+            if (grace := probe.get("terminationGracePeriodSeconds")) is not None and grace < 1:
+                here = f"{where}.{name}.terminationGracePeriodSeconds"
+                yield Problem(here, f"Invalid value: {grace}: must be greater than 0")
     for name, hook in (container.get("lifecycle") or {}).items():
         if isinstance(hook, dict):
             yield from _action(hook, f"{where}.lifecycle.{name}")

@@ -104,7 +104,11 @@ def _default_state(one: Json) -> None:
     for name, empty in (("name", ""), ("ready", False), ("restartCount", 0), ("image", ""), ("imageID", "")):
         one.setdefault(name, empty)
     for name in ("state", "lastState"):
-        one.setdefault(name, {})
+        state = one.setdefault(name, {})
+        if isinstance(running := state.get("running"), dict):
+            fill(running, startedAt=None)
+        if isinstance(ended := state.get("terminated"), dict):
+            fill(ended, exitCode=0, startedAt=None, finishedAt=None)
 
 
 def check(new: Json, old: Json | None) -> list[Problem]:

@@ -83,7 +83,7 @@ def default_pod_spec(spec: Json, at_home: bool = True) -> None:
         terminationGracePeriodSeconds=30,
     )
     fill_empty(spec, restartPolicy="Always", dnsPolicy="ClusterFirst", schedulerName="default-scheduler")
-    _drop(spec, _HOSTS)
+    _drop(spec, _SPEC)
     if account := spec.get("serviceAccountName"):
         fill(spec, serviceAccount=account)
     for toleration in spec.get("tolerations") or ():
@@ -99,14 +99,21 @@ def default_pod_spec(spec: Json, at_home: bool = True) -> None:
                 fill_empty(port, hostPort=port.get("containerPort"))
 
 
-_HOSTS = {"hostNetwork": False, "hostPID": False, "hostIPC": False}
-_TERMINAL = {"stdin": False, "stdinOnce": False, "tty": False}
+# What is as good as not there, and not stored.
+_SPEC = {
+    **dict.fromkeys(("hostNetwork", "hostPID", "hostIPC"), False),
+    **dict.fromkeys(("hostname", "subdomain", "nodeName", "priorityClassName"), ""),
+}
+_CONTAINER = {"stdin": False, "stdinOnce": False, "tty": False, "workingDir": ""}
 _TOLERATION = {"key": "", "operator": "", "value": "", "effect": ""}
-_EMPTY, _WRITABLE = {"value": ""}, {"readOnly": False}
+_VARIABLE = {"value": ""}
+_PORT = {"name": "", "hostIP": "", "hostPort": 0}
+_MOUNT = {"readOnly": False, "subPath": "", "subPathExpr": ""}
+_SOURCE = {"readOnly": False, "medium": ""}
+_PROBE = {"initialDelaySeconds": 0}
 
 
 def _drop(one: Json, nothing: Json) -> None:
-    """Takes away what says no more than that it is not there."""
     for name, value in nothing.items():
         if name in one and one[name] == value:
             del one[name]
@@ -114,6 +121,9 @@ def _drop(one: Json, nothing: Json) -> None:
 
 def _default_volume(volume: Json) -> None:
     """A volume that names no source is an empty folder; files of all others may be read by everybody."""
+    for source in volume.values():
+        if isinstance(source, dict):
+            _drop(source, _SOURCE)
     if not any(name != "name" for name in volume):
         volume["emptyDir"] = {}
     for kind in ("secret", "configMap", "downwardAPI", "projected"):
@@ -126,6 +136,7 @@ def _default_volume(volume: Json) -> None:
 def _default_probes(container: Json) -> None:
     for name in ("livenessProbe", "readinessProbe", "startupProbe"):
         if isinstance(probe := container.get(name), dict):
+            _drop(probe, _PROBE)
             fill_empty(probe, timeoutSeconds=1, periodSeconds=10, successThreshold=1, failureThreshold=3)
             _default_http(probe)
     lifecycle = container.get("lifecycle")
@@ -135,6 +146,7 @@ def _default_probes(container: Json) -> None:
 
 def _default_http(action: Any) -> None:
     if isinstance(action, dict) and isinstance(request := action.get("httpGet"), dict):
+        _drop(request, {"host": ""})
         fill_empty(request, path="/", scheme="HTTP")
 
 
@@ -153,13 +165,14 @@ def _default_container(container: Json) -> None:
         terminationMessagePolicy="File",
         imagePullPolicy=pull_policy(container.get("image") or ""),
     )
-    _drop(container, _TERMINAL)
+    _drop(container, _CONTAINER)
     for port in container.get("ports") or ():
+        _drop(port, _PORT)
         fill_empty(port, protocol="TCP")
     for mount in container.get("volumeMounts") or ():
-        _drop(mount, _WRITABLE)
+        _drop(mount, _MOUNT)
     for variable in container.get("env") or ():
-        _drop(variable, _EMPTY)
+        _drop(variable, _VARIABLE)
         source = variable.get("valueFrom")
         reference = source.get("fieldRef") if isinstance(source, dict) else None
         if isinstance(reference, dict):

@@ -98,8 +98,9 @@ def _found(resource: Resource, request: Request, sent: Json, old: Json | None, s
     walked = repeats and request.method != "PATCH"
     quiet = not walked and (sure or plain(sent, shape) or _kept(sent, shape) is sent)
     unknown = [] if quiet else list(islice(_walk(sent, shape, ""), MOST))
-    if unknown and resource.custom:
-        unknown.sort(key=lambda text: (text.startswith(_inside(resource, sent)), text))
+    if unknown and (resource.custom or request.method == "PATCH"):
+        inside = _inside(resource, sent)
+        unknown.sort(key=lambda text: (text.startswith(inside), text))
     if unknown and old is not None and request.method == "PATCH":
         known = set(_walk(old, shape, ""))
         unknown = [text for text in unknown if text not in known]
@@ -109,11 +110,8 @@ def _found(resource: Resource, request: Request, sent: Json, old: Json | None, s
 
 def _inside(resource: Resource, sent: Json) -> tuple[str, ...]:
     """How texts about the metadata of objects inside this one begin: they are told last."""
-    return (
-        tuple(f'unknown field "{path}.metadata.' for path, _ in resource.schema.embedded(sent))
-        if resource.schema
-        else ()
-    )
+    embedded = resource.schema.embedded(sent) if resource.custom and resource.schema else ()
+    return tuple(f'unknown field "{path}.metadata.' for path, _ in embedded)
 
 
 def _may_repeat(request: Request, sent: Json) -> bool:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from trainyard.objects import Json, Problem
 from trainyard.schema.checks import shown
 from trainyard.server.accounts import admit_pod
+from trainyard.server.metadata import key_texts
 from trainyard.server.quantities import number
 from trainyard.server.resources import Resource
 from trainyard.server.site import Site
@@ -109,6 +110,12 @@ def _default_state(one: Json) -> None:
             fill(running, startedAt=None)
         if isinstance(ended := state.get("terminated"), dict):
             fill(ended, exitCode=0, startedAt=None, finishedAt=None)
+
+
+def check_status(new: Json, old: Json) -> Iterator[Problem]:
+    for index, one in enumerate(new["status"].get("conditions") or ()):
+        for why in key_texts(one["type"]):
+            yield Problem(f"status.conditions[{index}].Type", f"Invalid value: {shown(one['type'])}: {why}")
 
 
 def check(new: Json, old: Json | None) -> list[Problem]:
@@ -221,6 +228,7 @@ RESOURCES = (
         prepare_status=prepare_status,
         admit=admit_pod,
         check=check,
+        check_status=check_status,
         grace=grace,
         unowned=admitted,
         fields=fields,

@@ -47,7 +47,7 @@ def documented(path: Path = FILE) -> tuple[tuple[str, str], ...]:
 
 
 def _seen(pattern: str) -> Callable[[Difference], bool]:
-    sought = re.compile(pattern)
+    sought = re.compile(pattern, re.DOTALL)
     return lambda difference: sought.search(told(difference)) is not None
 
 

@@ -6,7 +6,7 @@ import ipaddress
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from trainyard.objects import Json, Key, decode
+from trainyard.objects import Json, Key, decode, format_time
 from trainyard.server.log import Entry, Log
 from trainyard.server.users import User
 
@@ -43,13 +43,12 @@ class Addresses:
 
 @dataclass(slots=True)
 class Site:
-    """`now` is the time of the request, `stamp` the same as the API writes it, `user` is who asks.
+    """`now` is the time of the request, `user` is who asks.
 
     `reachable` says that pods can reach this server: there is a TLS listener. Then they get a token.
     """
 
     now: float
-    stamp: str
     addresses: Addresses
     log: Log
     user: User
@@ -58,6 +57,11 @@ class Site:
     """Whose token that is, None when it is nobody's."""
     warnings: list[str] = field(default_factory=list)
     """What the person who writes should hear although the write is accepted."""
+
+    @property
+    def stamp(self) -> str:
+        """The time of the request as the API writes it."""
+        return format_time(self.now)
 
     def get(self, store: str, namespace: str, name: str) -> Json | None:
         """An object as it is stored, None when there is none."""

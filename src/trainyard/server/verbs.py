@@ -63,8 +63,7 @@ class Verbs:
         """Pods can reach this server, so they get tokens for it."""
 
     def site(self, user: User) -> Site:
-        now = self._now()
-        return Site(now, format_time(now), self._addresses, self._log, user, self.reachable, whose=self.tokens.user_of)
+        return Site(self._now(), self._addresses, self._log, user, self.reachable, whose=self.tokens.user_of)
 
     def expire(self) -> None:
         """Events are forgotten after an hour, as in a real cluster."""
@@ -216,11 +215,12 @@ class Verbs:
             if record is None:
                 raise errors.not_found(resource.plural, resource.group, target.name)
         old: Json = decode(record.body)
-        writer = patching.who(request, target.subresource, format_time(self._now()))
+        site = self.site(request.user)
+        writer = patching.who(request, target.subresource, site.stamp)
         if obj is None:
             obj, warnings = self._patched(resource, target, request, record.body, writer)
         with judged.telling(warnings):
-            return self._over(resource, target, request, (old, obj), (writer, warnings))
+            return self._over(resource, target, request, (old, obj), (writer, site, warnings))
 
     def _patched(
         self, resource: Resource, target: Target, request: Request, stored: bytes, writer: apply.Who
@@ -245,12 +245,11 @@ class Verbs:
         target: Target,
         request: Request,
         objects: tuple[Json, Json],
-        told: tuple[apply.Who, tuple[str, ...]],
+        told: tuple[apply.Who, Site, tuple[str, ...]],
     ) -> Answer:
         """The second of (old, new) is written over the first."""
-        (old, obj), (writer, warnings) = objects, told
+        (old, obj), (writer, site, warnings) = objects, told
         form = lists.form(resource, request, self._now)
-        site = self.site(request.user)
         self._must_be_current(resource, obj["metadata"], old, "patch" if request.method == "PATCH" else "update")
         if target.subresource:
             new = admission.update_status(resource, obj, old)

@@ -79,6 +79,8 @@ def warning(text: str) -> str:
 
 def cut(texts: tuple[str, ...]) -> list[str]:
     """Each once; shortened when together they are too long, and then only as many as fit."""
+    if not texts:
+        return []
     once = list(dict.fromkeys(texts))
     if sum(map(len, once)) <= LONGEST_WARNINGS:
         return once

@@ -91,7 +91,7 @@ class DiskLog(Log):
         self._settled = self._written_floor = 0
         self._dead: deque[int] = deque()  # rows that no longer count
         self._due = False  # a commit is scheduled
-        self._waiting: asyncio.Future[str] | None = None  # the commit's outcome: "" or why not
+        self._waiting: list[asyncio.Future[str]] = []  # the commit's outcome: "" or why not
         self._failing = False
         self._timer: asyncio.TimerHandle | None = None
         self._behind = ThreadPoolExecutor(1, "checkpoint")
@@ -115,9 +115,9 @@ class DiskLog(Log):
     async def durable(self, revision: int) -> None:
         if revision <= self._settled:
             return
-        if self._waiting is None:
-            self._waiting = asyncio.get_running_loop().create_future()
-        if why := await asyncio.shield(self._waiting):
+        told = asyncio.get_running_loop().create_future()
+        self._waiting.append(told)
+        if why := await told:
             raise NotWritten(why)
 
     def compact(self, floor: int) -> None:
@@ -176,9 +176,10 @@ class DiskLog(Log):
             why = self._failed(entries, error)
         else:
             self._succeeded(entries, len(dead))
-        waiting, self._waiting = self._waiting, None
-        if waiting is not None and not waiting.done():
-            waiting.set_result(why)
+        waiting, self._waiting = self._waiting, []
+        for told in waiting:
+            if not told.done():  # else whoever asked has gone
+                told.set_result(why)
         return why
 
     def _write(self, entries: list[Entry], dead: list[int]) -> None:

@@ -106,6 +106,8 @@ class Http:
             raise _too_large()
         _go_on(request)
         try:
+            if request.content.is_eof():  # it has come with the head, as nearly all do
+                return request.content.read_nowait()
             async with asyncio.timeout(self._limits.body):
                 return await _all_of(request)
         except TimeoutError:
@@ -202,7 +204,7 @@ def _asked(request: web.BaseRequest, path: str, body: bytes, user: User) -> Requ
     return Request(
         method=request.method,
         path=path,
-        query={name: request.query[name] for name in request.query},
+        query={name: request.query[name] for name in request.query} if request.rel_url.raw_query_string else {},
         body=body,
         content_type=request.content_type if "Content-Type" in request.headers else "",
         accept=request.headers.get("Accept", ""),

@@ -11,7 +11,7 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from functools import lru_cache
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -30,8 +30,7 @@ LONGEST_WATCH = 3600.0
 INITIAL_END = "k8s.io/initial-events-end"
 
 
-@dataclass(frozen=True, slots=True)
-class Form:
+class Form(NamedTuple):
     """How objects are shown. `show` is None when the stored bytes go out as they are."""
 
     name: str
@@ -96,6 +95,7 @@ def _other_form(shape: str, listed: bool) -> Form:
     return Form(shape, refuse, refuse)
 
 
+@lru_cache(maxsize=256)
 def _whole(resource: Resource) -> Form:
     show = _reader(resource)
     kinds = {"kind": f"{resource.kind}List", "apiVersion": resource.api_version}

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from trainyard.objects import Json, Problem, decode, encode
 from trainyard.server import errors, protobuf
@@ -15,8 +16,10 @@ from trainyard.server.users import ADMIN, User
 JSON = "application/json"
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+_NOTHING: Mapping[str, str] = MappingProxyType({})
+
+
+class Request(NamedTuple):
     """`path` is raw (quoted), `query` has the first value of each name, `content_type` has no parameters.
 
     `protocols` is what a WebSocket upgrade offers, None when the request is none. `query_string` is the query as it
@@ -25,7 +28,7 @@ class Request:
 
     method: str
     path: str
-    query: Mapping[str, str] = field(default_factory=dict)
+    query: Mapping[str, str] = _NOTHING
     body: bytes = b""
     content_type: str = ""
     accept: str = ""
@@ -42,14 +45,13 @@ class Request:
         return self.query.get(name, "false").lower() not in ("", "0", "f", "false")
 
 
-@dataclass(frozen=True, slots=True)
-class Response:
+class Response(NamedTuple):
     """A whole answer. `warnings` are sentences that a person's tool shows (kubectl prints them)."""
 
     body: bytes
     code: int = 200
     content_type: str = JSON
-    headers: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = _NOTHING
     warnings: tuple[str, ...] = ()
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from trainyard.objects import Json, Problem
@@ -52,9 +53,9 @@ def no_fields(obj: Json) -> Mapping[str, str]:
     return {}
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Resource:
-    """A resource and its strategy."""
+    """A resource and its strategy. One is never the same as another, so what follows from it can be kept under it."""
 
     group: str = ""
     version: str = "v1"
@@ -121,15 +122,15 @@ class Resource:
     """From the stored form to this version's, when they differ, and back."""
     write: Callable[[Json], Json] | None = None
 
-    @property
+    @cached_property
     def api_version(self) -> str:
         return f"{self.group}/{self.version}" if self.group else self.version
 
-    @property
+    @cached_property
     def full_name(self) -> str:
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
-    @property
+    @cached_property
     def place(self) -> str:
         """The name of its objects' store."""
         return self.store or self.full_name

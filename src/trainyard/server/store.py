@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from trainyard.objects import Key
@@ -19,8 +18,7 @@ Keys = list[Key]
 Label = tuple[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(NamedTuple):
     """An object as it is stored. `labels` and `fields` are what selectors ask for, read once, when it was written."""
 
     revision: int

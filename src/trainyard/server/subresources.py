@@ -234,7 +234,7 @@ def _evict(seat: Seat, resource: Resource, pod: Json, request: Request) -> Respo
     sent = body_of(request)
     if not isinstance(sent, dict) or not isinstance(said := sent.get("deleteOptions") or {}, dict):
         raise errors.bad_request(f"the body must be an Eviction of policy/v1, got {shown(sent)}")
-    asked = dataclasses.replace(request, body=encode(said), content_type="application/json")
+    asked = request._replace(body=encode(said), content_type="application/json")
     options = deletion.read_options(asked)
     deletion.must_be_meant(resource, pod, options)
     options = dataclasses.replace(options, dry=options.dry or dry_run(request))

@@ -16,7 +16,7 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
-from trainyard.objects import Json, encode
+from trainyard.objects import Json
 from trainyard.server.resources import Resource
 
 _SHORT = {"": "core"}
@@ -85,10 +85,11 @@ ANY = Shape("any")
 STRING = Shape("string")
 
 
+@lru_cache(maxsize=256)
 def shape_of(resource: Resource) -> Shape:
     """The shape of a resource's objects."""
     if resource.custom:
-        return _custom(encode(resource.document or {}))
+        return _custom(resource.document or {})
     return built_in(name_of(resource.group, resource.version, resource.kind))
 
 
@@ -160,10 +161,9 @@ def _typed(package: str, text: str) -> Shape:
     return built_in(text if "." in text else f"{package}.{text}")
 
 
-@lru_cache(maxsize=64)
-def _custom(document: bytes) -> Shape:
+def _custom(document: Json) -> Shape:
     """The shape of custom resources: the schema's, with Kubernetes' own metadata."""
-    shape = schema_shape(json.loads(document))
+    shape = schema_shape(document)
     metadata = built_in(f"{META}ObjectMeta")
     named = {"apiVersion": STRING, "kind": STRING, "metadata": metadata}
     return replace(shape, kind="object", own={**(shape.own or {}), **named})

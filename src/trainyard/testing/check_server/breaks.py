@@ -16,7 +16,6 @@ They are joined by `|`.
 
 from __future__ import annotations
 
-import dataclasses
 import importlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -100,8 +99,7 @@ def replaced(where: str, what: Any, words: str = "") -> Break:
 
 def ignores(*names: str) -> Break:
     def change(request: Request) -> Request:
-        return dataclasses.replace(
-            request,
+        return request._replace(
             query={name: value for name, value in request.query.items() if name not in names},
             query_string="&".join(
                 part for part in request.query_string.split("&") if part.partition("=")[0] not in names
@@ -113,14 +111,14 @@ def ignores(*names: str) -> Break:
 
 def hears(method: str, instead: str) -> Break:
     def change(request: Request) -> Request:
-        return dataclasses.replace(request, method=instead) if request.method == method else request
+        return request._replace(method=instead) if request.method == method else request
 
     return Break(f"takes {method} for {instead}", request=change)
 
 
 def drops(*paths: str) -> Break:
     def change(request: Request) -> Request:
-        return dataclasses.replace(request, body=_pruned(request.body, paths)) if request.body else request
+        return request._replace(body=_pruned(request.body, paths)) if request.body else request
 
     return Break(f"does not see {', '.join(paths)}", request=change)
 

@@ -16,6 +16,7 @@ _OF_QUOTAS = (
     *("pods", "resourcequotas", "services", "replicationcontrollers", "secrets", "configmaps"),
     *("persistentvolumeclaims", "storage", "requests.storage", "services.nodeports", "services.loadbalancers"),
 )
+_COUNTED = _OF_QUOTAS[6:]
 _EXTENDED = "requests."
 """What a quota puts before the name of an extended resource, which has to stay a name then."""
 
@@ -36,20 +37,20 @@ def resource_problems(resources: Json, path: str) -> Iterator[Problem]:
 
 
 def _amount(name: str, amount: str, path: str) -> Iterator[Problem]:
-    for text in _name_texts(name):
+    for text in () if name in OF_CONTAINERS else _name_texts(name):
         yield Problem(path, f"Invalid value: {shown(name)}: {text}")
     value = number(amount)
-    if value < 0:
+    if value.numerator < 0:
         yield Problem(path, f"Invalid value: {shown(amount)}: must be greater than or equal to 0")
     if _is_whole(name) and value.denominator != 1:
         yield Problem(path, f"Invalid value: {shown(amount)}: must be a whole number")
 
 
 def _name_texts(name: str) -> Iterator[str]:
+    """What is wrong with the name of a resource that is none of a container's own."""
     texts = key_texts(name)
     yield from texts
-    ours = name in OF_CONTAINERS or name.startswith(_HUGE)
-    if "/" not in name and not ours:
+    if "/" not in name and not name.startswith(_HUGE):
         if not texts and name not in _OF_QUOTAS:
             yield "must be a standard resource type or fully qualified"
         yield "must be a standard resource for containers"
@@ -59,7 +60,7 @@ def _name_texts(name: str) -> Iterator[str]:
 
 def _is_whole(name: str) -> bool:
     """Devices are not given out in parts."""
-    return name in _OF_QUOTAS[6:] or ("/" in name and "kubernetes.io/" not in name)
+    return name in _COUNTED or ("/" in name and "kubernetes.io/" not in name)
 
 
 def _may_share(name: str) -> bool:

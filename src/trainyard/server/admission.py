@@ -10,7 +10,6 @@ that the stored object has already.
 from __future__ import annotations
 
 import re
-import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -23,6 +22,7 @@ from trainyard.server.resources import Check, Resource
 from trainyard.server.rules import NOT_CHECKED
 from trainyard.server.same import same
 from trainyard.server.site import Site
+from trainyard.server.types import ANY
 
 Checks = Mapping[tuple[str, str], Check]
 BLOCKING = ("Required value", "Unsupported value", "Too long", "Too many")
@@ -59,12 +59,13 @@ def _named(resource: Resource) -> Json:
     return {"apiVersion": resource.api_version, "kind": resource.kind}
 
 
-def must_be_readable(resource: Resource, obj: Any) -> bool:
+def must_be_readable(resource: Resource, obj: Any, shallow: bool = False) -> bool:
     """Raises Unreadable for what is no object of this resource's type.
 
+    `shallow`: somebody has seen already that it is not too deep.
     True: it is of a built-in type, every field is known and none is null, so nobody has to look for such again.
     """
-    if too_deep(obj):
+    if not shallow and too_deep(obj):
         raise errors.Unreadable(f"the object is nested deeper than {DEPTH} levels; flatten it")
     if not isinstance(obj, dict):
         raise errors.Unreadable(f"the object provided is unrecognized: it must be a JSON object, got {shown(obj)}")
@@ -76,13 +77,16 @@ def must_be_readable(resource: Resource, obj: Any) -> bool:
         if obj[word] != expected and not (resource.custom and word == "kind"):
             text = f"the {word} in the body ({shown(obj[word])}) does not match the expected one ({expected})"
             raise errors.Unreadable(text)
+    shape = ANY if resource.custom else types.shape_of(resource)
+    plain = not resource.custom and decoding.plain(obj, shape)
+    if plain and shape is not ANY:
+        return True  # its metadata are a part of it
     meta = obj.get("metadata")
     if meta is None:
         meta = {}
     why = metadata.malformed(meta) or decoding.metadata_unreadable(meta)
-    plain = not resource.custom and decoding.plain(obj, types.shape_of(resource))
-    if not resource.custom and not plain:
-        why = why or decoding.unreadable(obj, types.shape_of(resource))
+    if not plain:
+        why = why or decoding.unreadable(obj, shape)
     if resource.custom and resource.schema is not None:
         why = why or _unreadable_inside(resource.schema, obj)
     if why:
@@ -109,7 +113,7 @@ def create(resource: Resource, obj: Json, site: Site, checks: Checks) -> Json:
     new = {**obj, "metadata": meta}
     if resource.status and not resource.born_with_status:
         new.pop("status", None)
-    meta["uid"] = str(uuid.uuid4())
+    meta["uid"] = metadata.fresh_uid()
     meta["creationTimestamp"] = site.stamp
     if resource.generation:
         meta["generation"] = 1

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from trainyard.objects import encode, parse_time
@@ -29,7 +29,6 @@ _EMPTY: Mapping[str, Callable[[], Any]] = {
     "boolean": bool,
     "quantity": lambda: "0",
 }
-_SCALAR = {"string": str, "boolean": bool}
 
 
 def plain(value: Any, shape: Shape) -> bool:
@@ -44,25 +43,26 @@ def plain(value: Any, shape: Shape) -> bool:
         return b":null" not in written and b"[null" not in written and b",null" not in written and written != b"null"
     if value.__class__ is dict:
         if shape.kind == "map":
-            inside = shape.item or ANY
-            return bool(value or shape.told) and all(plain(part, inside) for part in value.values())
+            return bool(value or shape.told) and _all_plain(value.values(), shape.item or ANY)
         if shape.kind != "object":
             return False
         fields, other = shape.fields, ANY if shape.keeps else None
         for name, part in value.items():
             below = fields.get(name, other)
-            if below is None:
-                return False
-            # A plain field of the right type is most of what there is, and costs no call.
-            if (below.format or part.__class__ is not _SCALAR.get(below.kind)) and not plain(part, below):
+            # A simple value is most of what there is, and costs no call.
+            if below is None or (part.__class__ is not below.simple and not plain(part, below)):
                 return False
         return True
     if value.__class__ is list:
-        inside = shape.item or ANY
-        return shape.kind == "list" and bool(value or shape.told) and all(plain(item, inside) for item in value)
+        return shape.kind == "list" and bool(value or shape.told) and _all_plain(value, shape.item or ANY)
     if shape.kind == "quantity":
         return value.__class__ is str and canonical(value) == value and is_quantity(value)
     return value is not None and shape.kind not in ("object", "map", "list") and not unreadable(value, shape)
+
+
+def _all_plain(values: Iterable[Any], shape: Shape) -> bool:
+    simple = shape.simple
+    return all(value.__class__ is simple or plain(value, shape) for value in values)
 
 
 def unreadable(value: Any, shape: Shape, path: str = "") -> str:

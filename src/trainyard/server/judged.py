@@ -11,7 +11,7 @@ from trainyard.objects import Json, Problem
 from trainyard.server import admission, errors, lists, patching, strictness
 from trainyard.server.errors import Refused, Unreadable
 from trainyard.server.paths import Target
-from trainyard.server.requests import Request, body_of, dry_run_problems, options_kind
+from trainyard.server.requests import Request, body_of, dry_run_problems, options_kind, shallow
 from trainyard.server.resources import Resource
 from trainyard.server.strictness import WAYS
 
@@ -38,7 +38,7 @@ def body(resource: Resource, target: Target, request: Request) -> tuple[Json, tu
     object is there or not.
     """
     sent = body_of(request)
-    plain = admission.must_be_readable(resource, sent)
+    plain = admission.must_be_readable(resource, sent, shallow(request))
     said = strictness.said(resource, request, sent, plain=plain)
     with telling(said):
         must_be_named(target, sent)

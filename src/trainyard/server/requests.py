@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from trainyard.objects import Json, Problem, decode, encode
+from trainyard.schema import DEPTH
 from trainyard.server import errors, protobuf
 from trainyard.server.resources import Resource
 from trainyard.server.selection import Selection
@@ -130,6 +131,13 @@ def body_of(request: Request, accepted: str = JSON) -> Any:
     except ValueError as error:
         raise errors.bad_request(f"the object provided is unrecognized: {errors.printable(str(error))}") from None
     raise errors.unsupported_media_type((accepted,), request.content_type)
+
+
+def shallow(request: Request) -> bool:
+    """Whether the JSON in its body has so few brackets that it cannot be too deep. To count is quicker than to walk."""
+    if request.content_type == protobuf.CONTENT_TYPE:
+        return False
+    return request.body.count(b"{") + request.body.count(b"[") <= DEPTH
 
 
 _OPTIONS = {"POST": "CreateOptions", "PUT": "UpdateOptions", "PATCH": "PatchOptions", "DELETE": "DeleteOptions"}

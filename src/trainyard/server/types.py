@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
@@ -67,6 +67,12 @@ class Shape:
     default: Any = None
     keeps: bool = False
     """Fields that nobody has described are kept, and nobody is told of them."""
+    simple: type | None = field(init=False, default=None)
+    """The class whose values are all right here, whatever they are."""
+
+    def __post_init__(self) -> None:
+        if not self.format:
+            object.__setattr__(self, "simple", {"string": str, "boolean": bool}.get(self.kind))
 
     @property
     def fields(self) -> Mapping[str, Shape]:

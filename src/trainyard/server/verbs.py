@@ -33,7 +33,7 @@ from trainyard.server.definitions import Definitions
 from trainyard.server.log import Log
 from trainyard.server.paths import Target, parse
 from trainyard.server.rbac import Asked
-from trainyard.server.requests import Answer, Request, Response, body_of, dry_run, reply
+from trainyard.server.requests import Answer, Request, Response, body_of, dry_run, reply, shallow
 from trainyard.server.resources import Registry, Resource
 from trainyard.server.site import Addresses, Site
 from trainyard.server.tokens import Tokens
@@ -155,7 +155,7 @@ class Verbs:
         if target.name and not resource.custom:
             raise errors.method_not_allowed()
         sent = body_of(request)
-        plain = admission.must_be_readable(resource, sent)
+        plain = admission.must_be_readable(resource, sent, shallow(request))
         warnings = strictness.said(resource, request, sent, plain=plain)
         with judged.telling(warnings):
             obj = admission.placed(resource, sent, target.namespace, "")

@@ -62,6 +62,26 @@ async def test_a_body_that_is_too_large_is_refused_before_it_is_read(client: Cli
     assert code == 200
 
 
+async def test_the_usual_answer_is_written_as_aiohttp_would(server: Server) -> None:
+    place = urlsplit(server.url)
+    answers: list[list[bytes]] = []
+    for last in (b"", b"Connection: close\r\n"):  # the second is not usual
+        for body in (b"", b'{"metadata":{"name":"a"}}'):
+            reader, writer = await asyncio.open_connection(place.hostname, place.port)
+            head = b"Host: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n%b\r\n" % (
+                len(body),
+                last,
+            )
+            path = f"{MAPS}?dryRun=All" if body else "/api/v1/namespaces/default"
+            writer.write(f"{'POST' if body else 'GET'} {path} HTTP/1.1\r\n".encode() + head + body)
+            got = await reader.readuntil(b"\r\n\r\n")
+            answers.append([line for line in got.split(b"\r\n") if not line.startswith((b"Date: ", b"Connection: "))])
+            assert (b"\r\nConnection: close\r\n" in got) == bool(last) and b"\r\nDate: " in got
+            assert (b" 201 Created\r\n" in got) == bool(body)
+            writer.close()
+    assert answers[:2] == answers[2:]
+
+
 async def test_a_refusal_travels_with_its_code(client: Client) -> None:
     code, said = await client.ask("GET", f"{MAPS}/a")
     assert code == 404

@@ -11,11 +11,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import zlib
+from http import HTTPStatus
 
-from aiohttp import web
+from aiohttp import HttpVersion11, web
+from aiohttp.abc import AbstractStreamWriter
+from aiohttp.helpers import rfc822_formatted_time
+from aiohttp.http import SERVER_SOFTWARE
 
 from trainyard.server.errors import printable
-from trainyard.server.requests import Response
+from trainyard.server.requests import JSON, Response
 
 log = logging.getLogger("trainyard.server")
 
@@ -26,8 +30,42 @@ LONGEST_WARNING, LONGEST_WARNINGS = 256, 4096  # characters of one, when all of 
 _CACHE = "no-cache, private"
 
 
+_USUAL = {
+    code: f"HTTP/1.1 {code} {HTTPStatus(code).phrase}\r\nCache-Control: {_CACHE}\r\nContent-Type: {JSON}".encode()
+    for code in (200, 201)
+}
+_SERVER = SERVER_SOFTWARE.encode()
+
+
+class Usual(web.StreamResponse):
+    """An answer as nearly all are: JSON, not large, over a connection that stays. aiohttp would make the same bytes of
+    headers that can still be changed, and that alone takes a tenth of the time of a write."""
+
+    def __init__(self, answer: Response) -> None:
+        super().__init__(status=answer.code)
+        self._answer = answer
+
+    async def prepare(self, request: web.BaseRequest) -> AbstractStreamWriter:
+        self._keep_alive, self._writer = True, request.writer
+        return request.writer
+
+    async def write_eof(self, data: bytes = b"") -> None:
+        start, date, body = _USUAL[self.status], rfc822_formatted_time().encode(), self._answer.body
+        await self._writer.write_eof(
+            b"%b\r\nContent-Length: %d\r\nDate: %b\r\nServer: %b\r\n\r\n%b" % (start, len(body), date, _SERVER, body)
+        )
+
+
+def _is_usual(request: web.BaseRequest, answer: Response) -> bool:
+    told = answer.headers or answer.warnings or answer.content_type != JSON or answer.code not in _USUAL
+    stays = request.version == HttpVersion11 and request.keep_alive and request.method != "HEAD"
+    return stays and not told and len(answer.body) < LARGE
+
+
 async def send(request: web.BaseRequest, answer: Response, seconds: float) -> web.StreamResponse:
     """The answer as aiohttp has it; a large one has been taken away by then, within that time."""
+    if _is_usual(request, answer):
+        return Usual(answer)
     body = answer.body
     response = web.Response(status=answer.code, content_type=answer.content_type, headers={"Cache-Control": _CACHE})
     for name, value in answer.headers.items():

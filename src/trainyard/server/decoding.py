@@ -38,14 +38,7 @@ def plain(value: Any, shape: Shape) -> bool:
     Nearly every object is like that. Where one is not, the slower looks say what to do about it. The depth of the value
     has been checked.
     """
-    if shape.kind == "any":
-        written = encode(value)  # far quicker than to walk
-        return b":null" not in written and b"[null" not in written and b",null" not in written and written != b"null"
-    if value.__class__ is dict:
-        if shape.kind == "map":
-            return bool(value or shape.told) and _all_plain(value.values(), shape.item or ANY)
-        if shape.kind != "object":
-            return False
+    if value.__class__ is dict and shape.kind == "object":
         fields, other = shape.fields, ANY if shape.keeps else None
         for name, part in value.items():
             below = fields.get(name, other)
@@ -53,6 +46,11 @@ def plain(value: Any, shape: Shape) -> bool:
             if below is None or (part.__class__ is not below.simple and not plain(part, below)):
                 return False
         return True
+    if shape.kind == "any":
+        written = encode(value)  # far quicker than to walk
+        return b":null" not in written and b"[null" not in written and b",null" not in written and written != b"null"
+    if value.__class__ is dict:
+        return shape.kind == "map" and bool(value or shape.told) and _all_plain(value.values(), shape.item or ANY)
     if value.__class__ is list:
         return shape.kind == "list" and bool(value or shape.told) and _all_plain(value, shape.item or ANY)
     if shape.kind == "quantity":
@@ -62,7 +60,10 @@ def plain(value: Any, shape: Shape) -> bool:
 
 def _all_plain(values: Iterable[Any], shape: Shape) -> bool:
     simple = shape.simple
-    return all(value.__class__ is simple or plain(value, shape) for value in values)
+    for value in values:  # noqa: SIM110 - a generator would take longer than what it asks
+        if value.__class__ is not simple and not plain(value, shape):
+            return False
+    return True
 
 
 def unreadable(value: Any, shape: Shape, path: str = "") -> str:

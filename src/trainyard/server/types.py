@@ -11,8 +11,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from functools import cache, lru_cache
+from dataclasses import dataclass, replace
+from functools import cache, cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +40,7 @@ _TOLD = {
 SCALARS = ("string", "integer", "number", "boolean", "int-or-string", "quantity")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Shape:
     """One place in an object. `kind`: object (fields with names), map, list, any (whatever comes), or a scalar.
 
@@ -67,14 +67,13 @@ class Shape:
     default: Any = None
     keeps: bool = False
     """Fields that nobody has described are kept, and nobody is told of them."""
-    simple: type | None = field(init=False, default=None)
-    """The class whose values are all right here, whatever they are."""
 
-    def __post_init__(self) -> None:
-        if not self.format:
-            object.__setattr__(self, "simple", {"string": str, "boolean": bool}.get(self.kind))
+    @cached_property
+    def simple(self) -> type | None:
+        """The class whose values are all right here, whatever they are."""
+        return None if self.format else {"string": str, "boolean": bool}.get(self.kind)
 
-    @property
+    @cached_property
     def fields(self) -> Mapping[str, Shape]:
         return self.own if self.own is not None else _fields(self.of) if self.of else _NONE
 
@@ -82,8 +81,7 @@ class Shape:
         """The place of a field or of a key of a map, None when there is none of that name."""
         if self.kind == "map":
             return self.item
-        fields = self.own if self.own is not None else _fields(self.of) if self.of else _NONE
-        return fields.get(name) or (ANY if self.keeps or self.kind == "any" else None)
+        return self.fields.get(name) or (ANY if self.keeps or self.kind == "any" else None)
 
 
 _NONE: Mapping[str, Shape] = {}

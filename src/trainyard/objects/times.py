@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from functools import lru_cache
 
 
 def parse_time(text: object) -> float | None:
@@ -20,4 +21,9 @@ def parse_time(text: object) -> float | None:
 
 def format_time(seconds: float) -> str:
     """RFC 3339, whole seconds, UTC: 2017-10-20T22:27:38Z. The fraction is cut off, never rounded up."""
-    return f"{datetime.fromtimestamp(int(seconds), UTC).isoformat()[:19]}Z"  # strftime takes far longer
+    return _second(int(seconds))
+
+
+@lru_cache(maxsize=64)  # nearly all times that are written are now
+def _second(number: int) -> str:
+    return datetime.fromtimestamp(number, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

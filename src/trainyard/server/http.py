@@ -201,18 +201,20 @@ def _too_large() -> Refused:
 
 
 def _asked(request: web.BaseRequest, path: str, body: bytes, user: User) -> Request:
+    headers, query = request.headers, request.rel_url.raw_query_string
+    kind = headers.get("Content-Type")
     return Request(
         method=request.method,
         path=path,
-        query={name: request.query[name] for name in request.query} if request.rel_url.raw_query_string else {},
+        query={name: request.query[name] for name in request.query} if query else {},
         body=body,
-        content_type=request.content_type if "Content-Type" in request.headers else "",
-        accept=request.headers.get("Accept", ""),
+        content_type=kind or "" if kind in (None, JSON) else request.content_type,
+        accept=headers.get("Accept", ""),
         user=user,
-        query_string=request.rel_url.raw_query_string,
+        query_string=query,
         protocols=_offered(request),
-        agent=request.headers.get("User-Agent", ""),
-        etag=request.headers.get("If-None-Match", ""),
+        agent=headers.get("User-Agent", ""),
+        etag=headers.get("If-None-Match", ""),
     )
 
 

@@ -31,12 +31,13 @@ def pod_warnings(spec: Json, path: str) -> Iterator[str]:
     for index, secret in enumerate(spec.get("imagePullSecrets") or ()):
         if not secret.get("name"):
             yield f'{path}.imagePullSecrets[{index}].name: invalid empty name ""'
-    for where, container in _containers(spec, path):
+    containers = list(_containers(spec, path))
+    for where, container in containers:
         if resources := container.get("resources"):
             yield from _fractions(resources, f"{where}.resources")
         if variables := container.get("env"):
             yield from _hidden(variables, f"{where}.env")
-    yield from _ports(spec, path)
+    yield from _ports(containers)
     if (spec.get("terminationGracePeriodSeconds") or 0) < 0:
         why = "must be >= 0; negative values are invalid and will be treated as 1"
         yield f"{path}.terminationGracePeriodSeconds: {why}"
@@ -75,11 +76,11 @@ def _fractions(resources: Json, path: str) -> Iterator[str]:
                 yield f'{path}.{word}[{name}]: fractional byte value "{amount}" is invalid, must be an integer'
 
 
-def _ports(spec: Json, path: str) -> Iterator[str]:
+def _ports(containers: list[tuple[str, Json]]) -> Iterator[str]:
     """Ports of the whole pod that are the same, then names of ports that others have, too."""
     listed = [
         (f"{where}.ports[{index}]", port)
-        for where, container in _containers(spec, path)
+        for where, container in containers
         for index, port in enumerate(container.get("ports") or ())
     ]
     if len(listed) < 2:

@@ -21,7 +21,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trainyard.objects import Key
-from trainyard.server import DiskError, DiskLog, Log, NotWritten, Server
+from trainyard.server import DiskError, DiskLog, Log, NotWritten, Server, disk
 from trainyard.server.disk import FORMAT, NAME
 from trainyard.server.log import Compacted, Entry
 from trainyard.server.store import Record
@@ -131,6 +131,31 @@ async def test_what_is_appended_at_once_is_one_commit(tmp_path: Path) -> None:
     await asyncio.gather(*(write(key) for key in KEYS))
     assert steps == ["begin", "insert", "insert", "insert", "commit", "committed"]
     log.close()
+    log.close()
+
+
+async def test_a_commit_waits_while_more_is_written_and_for_nobody_who_writes_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps: list[str] = []
+    log = DiskLog(tmp_path, step=steps.append)
+
+    async def write(key: Key, turns: int) -> None:
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        await log.durable(put(log, key))
+
+    async def commits(*turns: int) -> list[int]:
+        """How many rows each of them has, when one writes at once, another a turn of the loop later."""
+        steps.clear()
+        await asyncio.gather(*(write(key, late) for key, late in zip(KEYS, turns, strict=False)))
+        return [part.count("insert") for part in " ".join(steps).split("committed")[:-1]]
+
+    assert await commits(0, 1, 2) == [1, 1, 1]
+    assert await commits(0, 0, 1) == [3]
+    assert await commits(0, 0, 9) == [2, 1]
+    monkeypatch.setattr(disk, "MOST_AT_ONCE", 2)
+    assert await commits(0, 0, 1) == [2, 1]
     log.close()
 
 

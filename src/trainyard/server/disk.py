@@ -1,9 +1,10 @@
 """The numbered log on disk: SQLite, one row for each entry. Opening it reads the rows again, in their order.
 
-Flow: `append` is the memory log's, and schedules a commit for when the event loop comes round. All that was appended
-until then is one transaction (group commit), so a request is stored whole or not at all, and so are the requests that
-came with it. Then the entries are settled: answers go out, watches hear. When the transaction fails, memory goes back
-to what the disk has, and whoever waited is told why.
+Flow: `append` is the memory log's, and schedules a commit for when the event loop comes round. While each turn of the
+loop brings more writes it waits for another: a commit takes as long as half a request. All that was appended until then
+is one transaction (group commit), so a request is stored whole or not at all, and so are the requests that came with
+it. Then the entries are settled: answers go out, watches hear. When the transaction fails, memory goes back to what the
+disk has, and whoever waited is told why.
 
 What survives:
 - `synchronous=NORMAL`: a commit hands its pages to the operating system and does not wait for the platter. A process
@@ -46,6 +47,7 @@ NAME = "log.db"
 FORMAT = 1
 OURS = 0x54726E79  # SQLite's application_id: "Trny"
 CHECKPOINT_EVERY = 1.0  # seconds: what a power failure may take
+MOST_AT_ONCE = 250  # writes that a commit waits for
 SWEPT = 500  # rows that no longer count, deleted with one commit
 WAL_PAGES = 16_384  # 64 MiB: from there on a commit makes a checkpoint itself
 
@@ -91,6 +93,7 @@ class DiskLog(Log):
         self._settled = self._written_floor = 0
         self._dead: deque[int] = deque()  # rows that no longer count
         self._due = False  # a commit is scheduled
+        self._seen = 1  # how many writes it was for, a turn of the loop ago
         self._waiting: list[asyncio.Future[str]] = []  # the commit's outcome: "" or why not
         self._failing = False
         self._timer: asyncio.TimerHandle | None = None
@@ -156,15 +159,23 @@ class DiskLog(Log):
         if self._due:
             return
         try:
-            asyncio.get_running_loop().call_soon(self._commit)
+            asyncio.get_running_loop().call_soon(self._turn)
             self._due = True
         except RuntimeError:  # nobody shares this write
             if why := self._commit():
                 raise NotWritten(why) from None
 
+    def _turn(self) -> None:
+        """The loop has come round. Who writes alone does not wait."""
+        seen, self._seen = self._seen, self.revision - self._settled
+        if seen < self._seen < MOST_AT_ONCE:
+            asyncio.get_running_loop().call_soon(self._turn)
+        else:
+            self._commit()
+
     def _commit(self) -> str:
         """All that is not on disk, in one transaction. Why it failed, "" when it did not."""
-        self._due = False
+        self._due, self._seen = False, 1
         if self._lock < 0:
             return "the log is closed"
         entries = self._entries[self._settled - self.floor :]
@@ -216,7 +227,7 @@ class DiskLog(Log):
             for listener in self._listeners:
                 listener(entry)
         if self._dead:
-            self._later(self._schedule_if_open)
+            self._later(self._schedule)
         if entries and self._timer is None:
             self._later(self._checkpoint)
 
@@ -240,10 +251,6 @@ class DiskLog(Log):
             timer = asyncio.get_running_loop().call_later(CHECKPOINT_EVERY, work)
             if work == self._checkpoint:
                 self._timer = timer
-
-    def _schedule_if_open(self) -> None:
-        if self._lock >= 0 and self._dead:
-            self._schedule()
 
     def _checkpoint(self) -> None:
         self._timer = None
@@ -389,6 +396,3 @@ def _checkpointed(path: Path) -> None:
             file.execute("PRAGMA wal_checkpoint(PASSIVE)")
     except sqlite3.Error as error:
         log.warning("no checkpoint: file=%s why=%s", path, error)
-
-
-__all__ = ["DiskError", "DiskLog"]

@@ -9,10 +9,9 @@ a request and answers with fixed bytes; where a ratio to it is near 1, the clien
 Machines are shared: read the ratios. Ours is one thread, so where other programs keep the processors busy the real one,
 with many threads, is given more of them: read the CPU then.
 
-Below twice as many in a second: an update and a new pod, where one Python thread stands against a program with many (in
-CPU ours is below half there, too); and a hundred watches. Each line is a TLS record and a write to a socket of its own
-in both servers, and the client, one thread too, has to take it. With a thousand, a writer is faster than they can be
-told, and lines go out together.
+Near to twice as many in a second, and no more: a hundred watches. Each line is a TLS record and a write to a socket of
+its own in both servers, and the client, one thread too, has to take it. With a thousand, a writer is faster than they
+can be told, and lines go out together.
 """
 
 from __future__ import annotations

@@ -205,7 +205,7 @@ class Operator:
         for child in children:
             refusal = memory.refused.get(child.ref)
             if refusal and refusal.verb == "create" and child.owner == uid:  # a foreign object may bear our label
-                del memory.refused[child.ref]
+                memory.done(child.ref)
         others = self._runtime_ids.get(namespace_of(job), {})
         in_use = frozenset(used for other, used in others.items() if used and other != uid)
         return Seen(children, in_use, dict(memory.refused), self._config)

@@ -8,8 +8,8 @@ Guarantees:
   written: if the job has changed meanwhile, nothing at all is written (the fence).
 - A delete names the uid: never a namesake we have not seen. Gone already, or a namesake there, is success.
 - A create under a taken name is ours (by owner uid and owner label) or a refusal that the next plan sees.
-- What the server refuses for good (no right, a quota, an invalid object) ends nothing: the other writes go on, and the
-  next plan says it and waits.
+- What the server refuses for good (no right, a quota, an invalid object), or fails at again and again, ends nothing:
+  the other writes go on, and the next plan says it and waits.
 - It may be killed after any request. Every write that is known to be done is noted in `Writes`, and the job is not
   looked at again before it has arrived; a write of unknown outcome is simply tried again by a later pass.
 
@@ -44,6 +44,7 @@ log = logging.getLogger(__name__)
 COUNTS_PAUSE = 1.0  # seconds between two status writes of a job when only counts change
 AFTER = (ROLE_BINDING,)  # the API server refuses it while its Role is not there
 TRY_AGAIN = 1.0  # seconds until the plan sees a refusal that it has seen before
+LASTING = 5  # so many failures of a server at one write, while it takes others, are no accident: a webhook that is down
 
 
 @dataclass(slots=True)
@@ -51,6 +52,7 @@ class Memory:
     """What is remembered of one job between passes. Losing it costs a request, never a fault."""
 
     refused: dict[Ref, Refusal] = field(default_factory=dict)
+    failures: dict[Ref, int] = field(default_factory=dict)  # answers of 500 and more, one after the other
     last_status: float = float("-inf")  # on the monotonic clock
     advanced: bool = False  # the last pass has made or deleted at least one child, whatever came after
     generation: object = None  # of the spec that `refused` is about
@@ -62,6 +64,11 @@ class Memory:
             kept = {ref: one for ref, one in self.refused.items() if not one.invalid}
             self.refused = {ref: replace(one, at=0.0, tries=0) for ref, one in kept.items()}
         self.generation = generation
+
+    def done(self, ref: Ref) -> None:
+        """The server has taken a write of that object."""
+        self.refused.pop(ref, None)
+        self.failures.pop(ref, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +189,7 @@ class Shell:
         except ApiError as error:
             self._refuse(this, delete, error)
             return
-        this.memory.refused.pop(delete.ref, None)
+        this.memory.done(delete.ref)
         this.memory.advanced = True
         self._writes.note(this.uid, Write(gvk, delete.uid, gone=True), time.monotonic())
         log.debug("deleted %s=%s/%s reason=%s", gvk.kind, this.namespace, delete.name, delete.reason)
@@ -195,7 +202,7 @@ class Shell:
         except ApiError as error:
             self._refuse(this, patch, error)
             return
-        this.memory.refused.pop(patch.ref, None)
+        this.memory.done(patch.ref)
         self._note(this, patch.gvk, answer)
 
     async def _create_all(self, this: Pass) -> None:
@@ -227,7 +234,7 @@ class Shell:
         except ApiError as error:
             self._refuse(this, create, error)
             return
-        this.memory.refused.pop(create.ref, None)
+        this.memory.done(create.ref)
         this.memory.advanced = True
         self._note(this, create.gvk, made)
 
@@ -240,7 +247,7 @@ class Shell:
 
     def _refuse(self, this: Pass, write: Create | Patch | Delete, error: ApiError, message: str = "") -> None:
         """Remember that the server does not take it. Raises what is none: a conflict, and what passes by itself."""
-        if _passes(error):
+        if _passes(error) and not _lasts(this.memory, write.ref, error):
             raise error
         verb, message = type(write).__name__.lower(), message or error.message
         before = this.memory.refused.get(write.ref)
@@ -278,6 +285,15 @@ class Shell:
 def _passes(error: ApiError) -> bool:
     """True for what is no refusal: a conflict, and what goes away by itself."""
     return isinstance(error, (Unavailable, Conflict)) or error.code == 401
+
+
+def _lasts(memory: Memory, ref: Ref, error: ApiError) -> bool:
+    """Count a failure of the server. True when it fails at this object again and again: the user has to hear of it, and
+    the other writes go on. (That the server itself is well is known: it has taken the status just before.)"""
+    if error.code < 500:
+        return False
+    memory.failures[ref] = failures = memory.failures.get(ref, 0) + 1
+    return failures >= LASTING
 
 
 class _LeftOut(Exception):

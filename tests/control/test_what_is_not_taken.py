@@ -1,0 +1,62 @@
+"""What the API server does not take, or fails at, holds nothing else up and is said."""
+
+from __future__ import annotations
+
+import time
+
+from yard import TFJOB, Troubled, running_yard, tf_job
+
+from trainyard.client import Forbidden, Request, Unavailable
+from trainyard.core import runtime_id_of
+from trainyard.core.model import JOB
+from trainyard.objects import is_true
+
+
+async def test_a_job_whose_spec_may_not_be_patched_runs_all_the_same() -> None:
+    """An admission policy says that nobody but the user writes specs: the job must not wait for it in silence."""
+
+    def refuse(request: Request) -> None:
+        if request.method == "PATCH" and request.path.endswith("/tfjobs/mnist"):
+            raise Forbidden(403, "Forbidden", "policy user-owns-spec denies it")
+
+    job = tf_job()
+    del job["spec"]["RuntimeId"]
+    async with running_yard(time.time) as yard:
+        api = Troubled(yard.server.url)
+        api.before = refuse
+        async with yard.operator(api):
+            await yard.submit(job)
+            running = await yard.condition("Running")
+            assert "RuntimeId" not in running["spec"] and len(runtime_id_of(running)) == 4
+
+
+async def test_a_server_that_fails_at_one_child_again_and_again_is_heard_of() -> None:
+    """A webhook that is down answers the WORKER's Job with a 500 each time: the job says why it waits."""
+    words = 'failed calling webhook "policy.example.com": connection refused'
+    down = True
+
+    def fail(request: Request) -> None:
+        if (
+            down
+            and request.method == "POST"
+            and request.path.endswith("/jobs")
+            and b'"name":"worker-' in (request.body or b"")
+        ):
+            raise Unavailable(500, "InternalError", words)
+
+    job = tf_job()
+    async with running_yard(time.time) as yard:
+        api = Troubled(yard.server.url)
+        api.before = fail
+        async with yard.operator(api):
+            await yard.submit(job)
+            said = await yard.condition("Blocked")
+            (blocked,) = [one for one in said["status"]["conditions"] if one["type"] == "Blocked"]
+            assert words in blocked["message"] and blocked["reason"] == "InternalError"
+            down = False
+            edit = {"spec": {"backoffLimit": 7}}  # a refusal is tried again at once after an edit
+            await yard.api.patch(TFJOB, "default", "mnist", edit)
+            await yard.until(
+                lambda now: now["status"]["state"] == "Running" and not is_true(now["status"]["conditions"], "Blocked")
+            )
+            assert (await yard.api.get(JOB, "default", "worker-mnis-0"))["status"]["active"] == 1

@@ -68,9 +68,17 @@ def _own_metadata(meta: Any) -> Any:
     """Of the metadata of an embedded object only the known fields stay, and those that say something."""
     if meta is None:
         return {}
-    if not isinstance(meta, dict) or (meta.keys() <= METADATA_FIELDS and None not in meta.values()):
+    if not isinstance(meta, dict):
         return meta
-    return {name: part for name, part in meta.items() if name in METADATA_FIELDS and part is not None}
+    kept = {name: part for name, part in meta.items() if name in METADATA_FIELDS and _says_something(name, part)}
+    for name in ("labels", "annotations"):
+        if isinstance(pairs := kept.get(name), dict) and None in pairs.values():
+            kept[name] = {key: "" if value is None else value for key, value in pairs.items()}
+    return meta if kept == meta else kept
+
+
+def _says_something(name: str, part: Any) -> bool:
+    return part not in (None, "", {}, []) and not (name == "generation" and part == 0)
 
 
 def compile_default(schema: Json, empties: bool = False) -> Shape | None:

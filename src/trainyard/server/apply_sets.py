@@ -151,7 +151,7 @@ def step_of(item: Any, shape: Shape, path: Path = ()) -> str:
     keys: Json = {}
     for name in sorted(shape.keys):
         value = item[name] if name in item else _missing(shape.item or ANY, name)
-        if value is None:
+        if value is None and name not in item:
             text = f"associative list with keys has an element that omits key field {json.dumps(name)}"
             raise NotTyped(f"{dotted(path)}: element: {text} (and doesn't have default value)")
         keys[name] = value

@@ -145,7 +145,7 @@ def _merged_list(old: list[Any], patch: list[Any], shape: Shape, level: int) -> 
 
 
 def _keyed(item: Any, key: str) -> Any:
-    if not isinstance(item, dict) or item.get(key) is None:
+    if not isinstance(item, dict) or key not in item:  # null is a key like any other
         raise PatchFailed(f"map: {encode(item).decode()[:200]} does not contain declared merge key: {key}")
     return item[key]
 

@@ -83,10 +83,12 @@ def _label(meta: Json, labels: Json) -> None:
 
 
 def prepare_status(new: Json, old: Json, sent: Json) -> None:
-    """Numbers that are 0 are not told. Without labels the Job gets those of the template that was sent, or its own."""
-    template = (sent.get("spec") or {}).get("template") or {}
-    for one in (template, old["spec"]["template"]):
-        _label(new["metadata"], (one.get("metadata") or {}).get("labels") or {})
+    """Numbers that are 0 are not told. Without labels the Job gets those of the template that was sent, or its own:
+    these only if it stays, as the real server gives them to what it reads back."""
+    meta, sent_template = new["metadata"], (sent.get("spec") or {}).get("template") or {}
+    goes = "deletionTimestamp" in old["metadata"] and not meta.get("finalizers")
+    for one in (sent_template,) if goes else (sent_template, old["spec"]["template"]):
+        _label(meta, (one.get("metadata") or {}).get("labels") or {})
     status = new.get("status") or {}
     new["status"] = {name: part for name, part in status.items() if part != 0 or name in ("ready", "terminating")}
     for one in status.get("conditions") or ():

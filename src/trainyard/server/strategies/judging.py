@@ -28,6 +28,13 @@ LOGIN = "kubernetes.io/basic-auth"
 ACCOUNT_TOKEN, ACCOUNT_NAME = "kubernetes.io/service-account-token", "kubernetes.io/service-account.name"  # names
 
 
+def one_of(value: Any, known: tuple[str, ...], path: str) -> Iterator[Problem]:
+    """A problem unless it is one of these, or nothing."""
+    if value is not None and value not in known:
+        supported = ", ".join(f'"{one}"' for one in sorted(known))
+        yield Problem(path, f"Unsupported value: {shown(value)}: supported values: {supported}")
+
+
 def secret_problems(new: Json, old: Json | None) -> Iterator[Problem]:
     kind, data = new["type"], new.get("data") or {}
     if old is not None and old.get("type") != kind:
@@ -75,8 +82,7 @@ def event_problems(new: Json, old: Json | None) -> list[Problem]:
 def slice_problems(new: Json, old: Json | None) -> Iterator[Problem]:
     kind = new.get("addressType")
     if kind not in ADDRESS_TYPES:
-        supported = ", ".join(f'"{one}"' for one in ADDRESS_TYPES)
-        yield Problem("addressType", f"Unsupported value: {shown(kind)}: supported values: {supported}")
+        yield from one_of(kind or "", ADDRESS_TYPES, "addressType")
         return
     if old is not None and old.get("addressType") != kind:
         yield Problem("addressType", f"Invalid value: {shown(kind)}: field is immutable")
@@ -111,9 +117,7 @@ def claim_problems(new: Json, old: Json | None) -> Iterator[Problem]:
     if not modes:
         yield Problem("spec.accessModes", "Required value: at least 1 access mode is required")
     for mode in modes:
-        if mode not in MODES:
-            supported = ", ".join(f'"{one}"' for one in MODES)
-            yield Problem("spec.accessModes", f"Unsupported value: {shown(mode)}: supported values: {supported}")
+        yield from one_of(mode, MODES, "spec.accessModes")
     if ((spec.get("resources") or {}).get("requests") or {}).get("storage") is None:
         yield Problem("spec.resources[storage]", "Required value")
     if old is not None and not same(_fixed(spec), _fixed(old["spec"])):

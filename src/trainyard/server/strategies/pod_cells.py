@@ -90,7 +90,7 @@ def restarts(pod: Json, now: float) -> str:
 def shown_status(pod: Json, now: float) -> str:
     status = _status(pod)
     conditions = status.get("conditions")
-    word = text(status.get("reason")) or text(status.get("phase")) or "Unknown"
+    word = text(status.get("reason")) or text(status.get("phase"))
     gates = [one for one in conditions or () if isinstance(one, dict) and one.get("type") == "PodScheduled"]
     if any(one.get("reason") == "SchedulingGated" for one in gates):
         word = "SchedulingGated"

@@ -12,7 +12,9 @@ from typing import Any
 from trainyard.objects import Json, Problem
 from trainyard.schema.checks import shown
 from trainyard.server.metadata import WORD_TEXT, key_texts, label_problems, name_problem
+from trainyard.server.strategies.judging import one_of
 from trainyard.server.strategies.pod_resources import resource_problems
+from trainyard.server.strategies.pod_security import container_context_problems, pod_context_problems
 
 POLICIES = ("Always", "IfNotPresent", "Never")
 RESTARTS = ("Always", "OnFailure", "Never")
@@ -69,6 +71,8 @@ def _containers(spec: Json, path: str) -> Iterator[Problem]:
         for index, container in enumerate(spec.get(group) or ()):
             where = f"{path}.{group}[{index}]"
             yield from _container(container, where, volumes)
+            if context := container.get("securityContext"):
+                yield from container_context_problems(context, spec, f"{where}.securityContext")
             if (name := container.get("name")) in names:
                 yield Problem(f"{where}.name", f"Duplicate value: {shown(name)}")
             names.add(name or "")
@@ -97,6 +101,7 @@ def _whole(spec: Json, path: str) -> Iterator[Problem]:
     if deadline is not None and not 0 < deadline <= MOST:
         text = f"Invalid value: {deadline}: must be between 1 and {MOST}, inclusive"
         yield Problem(f"{path}.activeDeadlineSeconds", text)
+    yield from pod_context_problems(spec, path)
     for word in ("hostname", "subdomain"):
         if spec.get(word):
             yield from named(spec[word], f"{path}.{word}")
@@ -137,13 +142,6 @@ def _toleration(one: Json, where: str) -> Iterator[Problem]:
 
 
 _NOT_NEGATIVE = "must be greater than or equal to 0"
-
-
-def one_of(value: Any, known: tuple[str, ...], path: str) -> Iterator[Problem]:
-    """A problem unless it is one of these, or nothing."""
-    if value is not None and value not in known:
-        supported = ", ".join(f'"{one}"' for one in sorted(known))
-        yield Problem(path, f"Unsupported value: {shown(value)}: supported values: {supported}")
 
 
 def _container(container: Json, where: str, volumes: set[Any]) -> Iterator[Problem]:

@@ -12,6 +12,7 @@ from trainyard.server.resources import Column, Resource
 from trainyard.server.same import same
 from trainyard.server.site import Site
 from trainyard.server.strategies import cells
+from trainyard.server.strategies.judging import one_of
 from trainyard.server.strategies.shapes import STRING, STRINGS, fill, many, needed, obj, text
 from trainyard.server.tables import AGE, NAME
 
@@ -82,16 +83,11 @@ def admit_binding(new: Json, old: Json | None, site: Site) -> None:
 
 
 def check_binding(new: Json, old: Json | None) -> list[Problem]:
-    found = []
+    found: list[Problem] = []
     role = new["roleRef"]
-    kinds = ["Role", "ClusterRole"] if new["kind"] == "RoleBinding" else ["ClusterRole"]
-    if role["apiGroup"] != GROUP:
-        supported = f'supported values: "{GROUP}"'
-        found.append(Problem("roleRef.apiGroup", f"Unsupported value: {shown(role['apiGroup'])}: {supported}"))
-    if role["kind"] not in kinds:
-        supported = ", ".join(f'"{kind}"' for kind in kinds)
-        problem = f"Unsupported value: {shown(role['kind'])}: supported values: {supported}"
-        found.append(Problem("roleRef.kind", problem))
+    kinds = ("Role", "ClusterRole") if new["kind"] == "RoleBinding" else ("ClusterRole",)
+    found += one_of(role["apiGroup"], (GROUP,), "roleRef.apiGroup")
+    found += one_of(role["kind"], kinds, "roleRef.kind")
     if not role["name"]:
         found.append(Problem("roleRef.name", "Required value"))
     if old is not None and not same(role, old["roleRef"]):
@@ -102,19 +98,13 @@ def check_binding(new: Json, old: Json | None) -> list[Problem]:
 
 
 def _subject_problems(subject: Json, path: str) -> list[Problem]:
-    found = []
-    if subject["kind"] not in ("ServiceAccount", "User", "Group"):
-        supported = '"ServiceAccount", "User", "Group"'
-        problem = f"Unsupported value: {shown(subject['kind'])}: supported values: {supported}"
-        found.append(Problem(f"{path}.kind", problem))
+    found = [*one_of(subject["kind"], ("Group", "ServiceAccount", "User"), f"{path}.kind")]
     if not subject["name"]:
         found.append(Problem(f"{path}.name", "Required value"))
     if subject["kind"] == "ServiceAccount":
         if not subject.get("namespace"):
             found.append(Problem(f"{path}.namespace", "Required value"))
-        if subject.get("apiGroup"):
-            problem = f'Unsupported value: {shown(subject["apiGroup"])}: supported values: ""'
-            found.append(Problem(f"{path}.apiGroup", problem))
+        found += one_of(subject.get("apiGroup"), ("",), f"{path}.apiGroup")
     return found
 
 

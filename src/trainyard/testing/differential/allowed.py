@@ -13,6 +13,7 @@ from typing import Any
 
 from trainyard.objects import encode
 from trainyard.testing.differential.compare import Allowed, Difference
+from trainyard.testing.differential.generate import APPLY
 
 FILE = Path(__file__).parents[4] / "testdata" / "differential" / "documented.txt"
 
@@ -33,7 +34,8 @@ USUAL = (
 def told(difference: Difference) -> str:
     """The whole difference in one line."""
     step = difference.step
-    return f"{step.do} {step.resource} {difference.path}: {_text(difference.real)} | {_text(difference.ours)}"
+    do = "APPLY" if step.type == APPLY else step.do
+    return f"{do} {step.resource} {difference.path}: {_text(difference.real)} | {_text(difference.ours)}"
 
 
 def _text(value: Any) -> str:

@@ -169,7 +169,10 @@ def problems(meta: Json, name_rule: str, *, custom: bool = False) -> list[Proble
         found += _annotation_problems(annotations)
     if owners := meta.get("ownerReferences"):
         found += _owner_problems(owners)
-    for index, finalizer in enumerate(meta.get("finalizers") or ()):
+    if {"orphan", "foregroundDeletion"} <= set(finalizers := meta.get("finalizers") or ()):
+        text = "finalizer orphan and foregroundDeletion cannot be both set"
+        found.append(Problem("metadata.finalizers", f"Invalid value: {encode(finalizers).decode()}: {text}"))
+    for index, finalizer in enumerate(finalizers):
         texts = key_texts(finalizer)
         found += [Problem("metadata.finalizers", f"Invalid value: {shown(finalizer)}: {text}") for text in texts]
         if not custom and "/" not in finalizer and finalizer not in STANDARD_FINALIZERS:

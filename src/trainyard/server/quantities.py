@@ -26,11 +26,15 @@ def is_quantity(text: str) -> bool:
     return bool(_QUANTITY.match(text))
 
 
-@lru_cache(maxsize=1024)
 def number(text: str) -> Fraction:
     """The value. What is no quantity, or too long to be looked at, counts as 0."""
+    return _number(text) if len(text) <= _LONGEST else Fraction(0)
+
+
+@lru_cache(maxsize=1024)
+def _number(text: str) -> Fraction:
     found = _QUANTITY.match(text)
-    if found is None or len(text) > _LONGEST:
+    if found is None:
         return Fraction(0)
     value = Fraction(found["number"])
     if binary := found["binary"]:
@@ -44,11 +48,15 @@ def number(text: str) -> Fraction:
     return size if value >= 0 else -size
 
 
-@lru_cache(maxsize=1024)
 def canonical(text: str) -> str:
     """The same quantity in the one way in which it is stored."""
+    return _canonical(text) if len(text) <= _LONGEST else text
+
+
+@lru_cache(maxsize=1024)
+def _canonical(text: str) -> str:
     found = _QUANTITY.match(text)
-    if found is None or len(text) > _LONGEST:
+    if found is None:
         return text
     value = number(text)
     if found["binary"] and abs(value) >= 1024 and value.denominator == 1:

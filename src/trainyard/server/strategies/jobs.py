@@ -130,10 +130,8 @@ def _selector_problems(new: Json, old: Json | None) -> list[Problem]:
         ours = dict(zip(GENERATED, (uid, name, uid, name), strict=True))
         if any(ours.get(label) != value for label, value in wanted.items()):
             found.append(Problem(path, f"Invalid value: {encode(selector).decode()}: `selector` not auto-generated"))
-    if old is None and not spec.get("manualSelector"):
-        name = new["metadata"].get("name", "")
-        if bad := label_problems({JOB_NAME: name}, "spec.template.labels"):
-            return [*found, *bad]
+        found += label_problems({JOB_NAME: name}, "spec.template.labels")
+    found += label_problems(wanted, f"{path}.matchLabels")
     misses = any((labels or {}).get(name) != value for name, value in wanted.items())
     if selector is None or misses:
         shown_labels = encode(labels).decode()

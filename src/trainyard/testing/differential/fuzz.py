@@ -62,14 +62,18 @@ class Pair:
 def first(found: Iterable[Difference], allowed: Sequence[Allowed], used: Counter[str]) -> list[Difference]:
     """Those of the first step that has any. Counts what was allowed on the way there."""
     kept: list[Difference] = []
+    other = -1  # the step whose error is another one, and may be
     for one in found:
         if kept and one.number != kept[0].number:
             break
+        if one.number == other and one.path.startswith("body.details."):
+            continue
         reason = next((entry for entry in allowed if entry.covers(one)), None)
         if reason is None:
             kept.append(one)
         else:
             used[reason.why] += 1
+            other = one.number if one.path == "body.details.causes" else other
             if reason.last or one.parts:
                 break
     return kept

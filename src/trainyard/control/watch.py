@@ -34,6 +34,7 @@ T = TypeVar("T")
 PAGE = 500
 BREATH = 200  # events between two looks at what else the loop has to do
 PATIENCE = 3  # refusals at one revision before it is given up and listed again
+FIRST_PAUSE = 0.25  # seconds until a watch that failed is tried again; doubling
 LONGEST_PAUSE = 8.0  # so that all is well ten seconds after the API server is back
 PARKED_PAUSE = 30.0  # for a resource that is not there
 
@@ -316,7 +317,7 @@ class Feed(Generic[T]):
         self.failures, self.why = self.failures + 1, str(why)
         level = logging.WARNING if self.failures in (1, 10) else logging.DEBUG
         log.log(level, "watch failed resource=%s tries=%d why=%s", self.source.gvk.plural, self.failures, why)
-        return pause_after(self.failures, 0.25, PARKED_PAUSE if isinstance(got, Missing) else LONGEST_PAUSE)
+        return pause_after(self.failures, FIRST_PAUSE, PARKED_PAUSE if isinstance(got, Missing) else LONGEST_PAUSE)
 
 
 async def follow(api: Api, source: Source, view: View[T], apply: Callable[[Said[T]], None]) -> None:

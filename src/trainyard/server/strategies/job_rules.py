@@ -12,7 +12,7 @@ from typing import Any
 from trainyard.objects import Json, Problem
 from trainyard.schema.checks import shown
 from trainyard.server.metadata import key_texts, name_problem
-from trainyard.server.strategies.judging import one_of
+from trainyard.server.strategies.refusing import one_of
 from trainyard.server.strategies.templates import containers_of
 
 ACTIONS = ("Count", "FailIndex", "FailJob", "Ignore")

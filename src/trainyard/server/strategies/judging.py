@@ -15,6 +15,7 @@ from trainyard.objects import Json, Problem, decode
 from trainyard.schema.checks import shown
 from trainyard.server.metadata import name_problem
 from trainyard.server.same import same
+from trainyard.server.strategies.refusing import one_of
 
 NEEDED = {
     "kubernetes.io/tls": ("tls.crt", "tls.key"),
@@ -26,13 +27,6 @@ MODES = ("ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod")
 ADDRESS_TYPES = ("FQDN", "IPv4", "IPv6")
 LOGIN = "kubernetes.io/basic-auth"
 ACCOUNT_TOKEN, ACCOUNT_NAME = "kubernetes.io/service-account-token", "kubernetes.io/service-account.name"  # names
-
-
-def one_of(value: Any, known: tuple[str, ...], path: str) -> Iterator[Problem]:
-    """A problem unless it is one of these, or nothing."""
-    if value is not None and value not in known:
-        supported = ", ".join(f'"{one}"' for one in sorted(known))
-        yield Problem(path, f"Unsupported value: {shown(value)}: supported values: {supported}")
 
 
 def secret_problems(new: Json, old: Json | None) -> Iterator[Problem]:

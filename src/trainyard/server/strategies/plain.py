@@ -13,6 +13,7 @@ from trainyard.server import errors
 from trainyard.server.resources import Column, Resource
 from trainyard.server.site import Site
 from trainyard.server.strategies import cells, judging
+from trainyard.server.strategies.refusing import config_key
 from trainyard.server.strategies.shapes import (
     BOOLEAN,
     FREE,
@@ -29,10 +30,6 @@ from trainyard.server.strategies.shapes import (
 from trainyard.server.tables import AGE, NAME
 
 MOST_BYTES = 1024 * 1024  # of all values of a ConfigMap or a Secret together
-_KEY_TEXT = (
-    "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  or "
-    "'key-name', regex used for validation is '[-._a-zA-Z0-9]+')"
-)
 _PLAIN = {"data": "stringData", "binaryData": "data"}
 
 
@@ -70,8 +67,7 @@ def _frozen(new: Json, old: Json | None) -> list[Problem]:
         found.append(Problem(f"data[{key[:80]}]", text))
     for name in ("data", "binaryData"):
         for key in new.get(name) or ():
-            if not key or len(key) > 253 or not all(char.isalnum() or char in "-_." for char in key):
-                found.append(Problem(f"{name}[{key[:80]}]", f"Invalid value: {shown(key)}: {_KEY_TEXT}"))
+            found += config_key(key, f"{name}[{key[:300]}]")
     return found
 
 

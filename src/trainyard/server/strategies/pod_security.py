@@ -12,7 +12,7 @@ from typing import Any
 
 from trainyard.objects import Json, Problem
 from trainyard.schema.checks import shown
-from trainyard.server.strategies.judging import one_of
+from trainyard.server.strategies.refusing import one_of
 
 PROFILES = ("Localhost", "RuntimeDefault", "Unconfined")
 MOUNTS = ("Default", "Unmasked")

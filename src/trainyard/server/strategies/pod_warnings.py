@@ -10,6 +10,7 @@ from trainyard.objects import Json
 from trainyard.schema.checks import shown
 from trainyard.server.metadata import name_problem
 from trainyard.server.quantities import number
+from trainyard.server.strategies.pod_placement import placement_warnings
 
 _GROUPS = ("initContainers", "containers")
 
@@ -31,6 +32,11 @@ def pod_warnings(spec: Json, path: str) -> Iterator[str]:
     for index, secret in enumerate(spec.get("imagePullSecrets") or ()):
         if not secret.get("name"):
             yield f'{path}.imagePullSecrets[{index}].name: invalid empty name ""'
+    for volume in spec.get("volumes") or ():
+        sources = (volume.get("projected") or {}).get("sources") or ()
+        if not all(map(_says_something, sources)):
+            yield f'volume "{volume.get("name") or ""}" (Projected) has no sources provided'
+    yield from placement_warnings(spec, path)
     containers = list(_containers(spec, path))
     for where, container in containers:
         if resources := container.get("resources"):
@@ -41,6 +47,10 @@ def pod_warnings(spec: Json, path: str) -> Iterator[str]:
     if (spec.get("terminationGracePeriodSeconds") or 0) < 0:
         why = "must be >= 0; negative values are invalid and will be treated as 1"
         yield f"{path}.terminationGracePeriodSeconds: {why}"
+
+
+def _says_something(source: Json) -> bool:
+    return any(part is not None for part in source.values())
 
 
 def _containers(spec: Json, path: str) -> Iterator[tuple[str, Json]]:

@@ -122,6 +122,8 @@ def check(new: Json, old: Json | None) -> list[Problem]:
     found = pod_spec_problems(new["spec"], "spec")
     if old is not None:
         return found + _changed(new["spec"], old["spec"])
+    if new["spec"].get("ephemeralContainers"):
+        found.append(Problem("spec.ephemeralContainers", "Forbidden: cannot be set on create"))
     if new["spec"].get("schedulingGates") and new["spec"].get("nodeName"):
         text = "Forbidden: cannot be set until all schedulingGates have been cleared"
         found.append(Problem("spec.nodeName", text))

@@ -12,7 +12,7 @@ from trainyard.server.resources import Column, Resource
 from trainyard.server.same import same
 from trainyard.server.site import Site
 from trainyard.server.strategies import cells
-from trainyard.server.strategies.judging import one_of
+from trainyard.server.strategies.refusing import one_of
 from trainyard.server.strategies.shapes import STRING, STRINGS, fill, many, needed, obj, text
 from trainyard.server.tables import AGE, NAME
 

@@ -131,6 +131,23 @@ def _default_volume(volume: Json) -> None:
             fill(volume[kind], defaultMode=420)
     if isinstance(volume.get("hostPath"), dict):
         fill(volume["hostPath"], type="")
+    parts = [volume]
+    if isinstance(projected := volume.get("projected"), dict):
+        fill(projected, sources=None)
+        parts += projected["sources"] or []
+    for part in parts:
+        if isinstance(token := part.get("serviceAccountToken"), dict):
+            fill(token, expirationSeconds=3600)
+        for item in (part.get("downwardAPI") or {}).get("items") or ():
+            _default_reference(item)
+
+
+def _default_reference(one: Json) -> None:
+    """What a variable or a file is told of the pod."""
+    if isinstance(field := one.get("fieldRef"), dict):
+        fill_empty(field, apiVersion="v1")
+    if isinstance(amount := one.get("resourceFieldRef"), dict):
+        fill(amount, divisor="0")
 
 
 def _default_probes(container: Json) -> None:
@@ -142,6 +159,8 @@ def _default_probes(container: Json) -> None:
     lifecycle = container.get("lifecycle")
     for hook in lifecycle.values() if isinstance(lifecycle, dict) else ():
         _default_http(hook)
+        if isinstance(hook, dict) and isinstance(hook.get("sleep"), dict):
+            fill(hook["sleep"], seconds=0)
 
 
 def _default_http(action: Any) -> None:
@@ -173,10 +192,8 @@ def _default_container(container: Json) -> None:
         _drop(mount, _MOUNT)
     for variable in container.get("env") or ():
         _drop(variable, _VARIABLE)
-        source = variable.get("valueFrom")
-        reference = source.get("fieldRef") if isinstance(source, dict) else None
-        if isinstance(reference, dict):
-            fill_empty(reference, apiVersion="v1")
+        if isinstance(source := variable.get("valueFrom"), dict):
+            _default_reference(source)
 
 
 def pull_policy(image: str) -> str:

@@ -1,0 +1,101 @@
+"""What the real server refuses of probes and hooks, and of the ports they ask."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from trainyard.objects import Json, Problem
+from trainyard.schema.checks import shown
+from trainyard.server.strategies.refusing import NOT_NEGATIVE, one_of
+
+SCHEMES = ("HTTP", "HTTPS")
+PROBES = ("livenessProbe", "readinessProbe", "startupProbe")
+_NUMBERS = ("initialDelaySeconds", "timeoutSeconds", "periodSeconds", "successThreshold", "failureThreshold")
+_ACTIONS = ("exec", "httpGet", "tcpSocket", "grpc", "sleep")
+_HEADER = re.compile(r"[-A-Za-z0-9]+")
+
+
+def probe_problems(container: Json, where: str, grace: int) -> Iterator[Problem]:
+    """`grace`: the seconds that the pod has to end."""
+    for name in PROBES:
+        if isinstance(probe := container.get(name), dict):
+            yield from _probe(probe, name, f"{where}.{name}")
+    for name, hook in (container.get("lifecycle") or {}).items():
+        if isinstance(hook, dict):
+            yield from _action(hook, f"{where}.lifecycle.{name}", grace)
+
+
+def forbidden_problems(container: Json, where: str) -> Iterator[Problem]:
+    """A container that has to end before the others begin is never asked how it is."""
+    for name in (*PROBES, "lifecycle"):
+        if container.get(name) is not None:
+            text = "Forbidden: may not be set for init containers without restartPolicy=Always"
+            yield Problem(f"{where}.{name}", text)
+
+
+def _probe(probe: Json, name: str, where: str) -> Iterator[Problem]:
+    yield from _action(probe, where)
+    for word in _NUMBERS:
+        if (probe.get(word) or 0) < 0:
+            yield Problem(f"{where}.{word}", f"Invalid value: {probe[word]}: {NOT_NEGATIVE}")
+    grace = probe.get("terminationGracePeriodSeconds")
+    if grace is not None and grace < 1:
+        yield Problem(f"{where}.terminationGracePeriodSeconds", f"Invalid value: {grace}: must be greater than 0")
+    if name == "readinessProbe":
+        if grace is not None:
+            text = f"Invalid value: {grace}: must not be set for readinessProbes"
+            yield Problem(f"{where}.terminationGracePeriodSeconds", text)
+    elif (successes := probe.get("successThreshold")) != 1:
+        yield Problem(f"{where}.successThreshold", f"Invalid value: {successes}: must be 1")
+
+
+def _action(action: Json, where: str, grace: int | None = None) -> Iterator[Problem]:
+    """What a probe or a hook does: one thing. Only hooks sleep."""
+    kinds = [one for one in _ACTIONS if isinstance(action.get(one), dict)]
+    for more in kinds[1:]:
+        yield Problem(f"{where}.{more}", "Forbidden: may not specify more than 1 handler type")
+    if not kinds:
+        yield Problem(where, "Required value: must specify a handler type")
+        return
+    asked, here = action[kinds[0]], f"{where}.{kinds[0]}"
+    if kinds[0] == "exec":
+        if not asked.get("command"):
+            yield Problem(f"{here}.command", "Required value")
+    elif kinds[0] == "sleep":
+        if grace is not None and not 0 <= (asked.get("seconds") or 0) <= grace:
+            text = f"must be non-negative and less than terminationGracePeriodSeconds ({grace})"
+            yield Problem(here, f"Invalid value: {asked.get('seconds')}: {text}")
+    else:
+        yield from port_problems(asked.get("port", 0), f"{here}.port")
+    if kinds[0] == "httpGet":
+        if not asked.get("path"):
+            yield Problem(f"{here}.path", "Required value")
+        yield from one_of(asked.get("scheme"), SCHEMES, f"{here}.scheme")
+        for header in asked.get("httpHeaders") or ():
+            if not _HEADER.fullmatch(name := header.get("name") or ""):
+                text = "a valid HTTP header must consist of alphanumeric characters or '-' (e.g. 'X-Header-Name')"
+                yield Problem(f"{here}.httpHeaders", f"Invalid value: {shown(name)}: {text}")
+
+
+def port_problems(port: Any, path: str) -> Iterator[Problem]:
+    """A number, or the name of one."""
+    if isinstance(port, str):
+        yield from port_name_problems(port, path)
+    elif not 0 < port < 65536:
+        yield Problem(path, f"Invalid value: {port}: must be between 1 and 65535, inclusive")
+
+
+def port_name_problems(name: str, path: str) -> Iterator[Problem]:
+    if len(name) > 15:
+        yield Problem(path, f"Invalid value: {shown(name)}: must be no more than 15 characters")
+    if not re.fullmatch("[-a-z0-9]+", name):
+        text = "must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)"
+        yield Problem(path, f"Invalid value: {shown(name)}: {text}")
+    if not re.search("[a-z]", name):
+        yield Problem(path, f"Invalid value: {shown(name)}: must contain at least one letter (a-z)")
+    if "--" in name:
+        yield Problem(path, f"Invalid value: {shown(name)}: must not contain consecutive hyphens")
+    if name[:1] == "-" or name[-1:] == "-":
+        yield Problem(path, f"Invalid value: {shown(name)}: must not begin or end with a hyphen")

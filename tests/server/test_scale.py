@@ -81,7 +81,9 @@ def test_the_selector_is_text(scaled: Cluster) -> None:
         {"key": "d", "operator": "Exists"}, {"key": "e", "operator": "DoesNotExist"},
     ]  # fmt: skip
     selector = {"matchLabels": {"app": "w"}, "matchExpressions": terms}
-    scaled.make(DEPLOYMENTS, workload("Deployment", "x", selector=selector))
+    deployment = workload("Deployment", "x", selector=selector)
+    deployment["spec"]["template"]["metadata"]["labels"].update(b="x", d="")
+    scaled.make(DEPLOYMENTS, deployment)
     said = scaled.get(f"{DEPLOYMENTS}/x/scale")["status"]["selector"]
     assert said == "app=w,b in (x,y),c notin (z),d,!e"
 

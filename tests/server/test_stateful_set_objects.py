@@ -43,7 +43,8 @@ def test_a_stateful_set_gets_what_the_real_server_fills_in(cluster: Cluster) -> 
     made = cluster.make(SETS, workload("StatefulSet"))
     spec = made["spec"]
     assert (spec["replicas"], spec["podManagementPolicy"], spec["revisionHistoryLimit"]) == (1, "OrderedReady", 10)
-    assert spec["updateStrategy"] == {"type": "RollingUpdate", "rollingUpdate": {"partition": 0}}
+    rolling = {"partition": 0, "maxUnavailable": 1}
+    assert spec["updateStrategy"] == {"type": "RollingUpdate", "rollingUpdate": rolling}
     assert spec["persistentVolumeClaimRetentionPolicy"] == {"whenDeleted": "Retain", "whenScaled": "Retain"}
     assert spec["template"]["spec"]["restartPolicy"] == "Always"
     assert made["status"] == {"replicas": 0, "availableReplicas": 0}

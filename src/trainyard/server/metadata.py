@@ -166,7 +166,7 @@ def problems(meta: Json, name_rule: str, *, custom: bool = False) -> list[Proble
     if labels := meta.get("labels"):
         found += label_problems(labels, "metadata.labels")
     if annotations := meta.get("annotations"):
-        found += _annotation_problems(annotations)
+        found += annotation_problems(annotations)
     if owners := meta.get("ownerReferences"):
         found += _owner_problems(owners)
     if {"orphan", "foregroundDeletion"} <= set(finalizers := meta.get("finalizers") or ()):
@@ -208,15 +208,15 @@ def key_texts(key: str) -> list[str]:
     return found if _WORD.match(name) else [*found, f"name part {WORD_TEXT}"]
 
 
-def _annotation_problems(annotations: Json) -> list[Problem]:
+def annotation_problems(annotations: Json, path: str = "metadata.annotations") -> list[Problem]:
     found = []
     size = 0
     for key, value in annotations.items():
         size += len(key) + len(value)
         texts = key_texts(key.lower())
-        found += [Problem("metadata.annotations", f"Invalid value: {shown(key)}: {text}") for text in texts]
+        found += [Problem(path, f"Invalid value: {shown(key)}: {text}") for text in texts]
     if size > ANNOTATIONS_SIZE:
-        found.append(Problem("metadata.annotations", f"Too long: may not be more than {ANNOTATIONS_SIZE} bytes"))
+        found.append(Problem(path, f"Too long: may not be more than {ANNOTATIONS_SIZE} bytes"))
     return found
 
 

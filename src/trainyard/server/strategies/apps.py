@@ -4,144 +4,70 @@ from __future__ import annotations
 
 from typing import Any
 
-from trainyard.objects import Json, Problem
-from trainyard.objects.labels import matches
-from trainyard.schema.checks import shown
+from trainyard.objects import Json
 from trainyard.server.resources import Column, Resource, Scaled
 from trainyard.server.same import same
 from trainyard.server.scale import selector_of
 from trainyard.server.site import Site
+from trainyard.server.strategies.app_rules import check_deployment, check_replica_set, check_stateful_set
 from trainyard.server.strategies.jobs import containers, images, selector_text
-from trainyard.server.strategies.pod_rules import template_problems
-from trainyard.server.strategies.shapes import BOOLEAN, COUNT, FREE, STRING, fill, many, needed, obj, whole
-from trainyard.server.strategies.templates import SELECTOR, TEMPLATE, default_pod_spec
+from trainyard.server.strategies.pod_warnings import name_warnings, pod_warnings
+from trainyard.server.strategies.shapes import fill, fill_empty
+from trainyard.server.strategies.templates import default_pod_spec
 from trainyard.server.tables import AGE, NAME
 
-_SPEC = obj(
-    ("selector", "template"),
-    selector=needed(SELECTOR),
-    template=needed(TEMPLATE),
-    replicas=COUNT,
-    minReadySeconds=COUNT,
-    revisionHistoryLimit=COUNT,
-    progressDeadlineSeconds=COUNT,
-    paused=BOOLEAN,
-    strategy=FREE,
-)
-_SET_SPEC = obj(
-    ("selector", "template"),
-    selector=needed(SELECTOR),
-    template=needed(TEMPLATE),
-    replicas=COUNT,
-    serviceName=STRING,
-    podManagementPolicy=STRING,
-    updateStrategy=obj(type=STRING, rollingUpdate=obj(partition=COUNT)),
-    revisionHistoryLimit=COUNT,
-    minReadySeconds=COUNT,
-    ordinals=obj(start=COUNT),
-    persistentVolumeClaimRetentionPolicy=obj(whenDeleted=STRING, whenScaled=STRING),
-    volumeClaimTemplates=many(FREE),
-)
-SET_FIXED = ("serviceName", "podManagementPolicy", "selector")
-_SET_MAY_CHANGE = (
-    "replicas",
-    "ordinals",
-    "template",
-    "updateStrategy",
-    "revisionHistoryLimit",
-    "persistentVolumeClaimRetentionPolicy",
-    "minReadySeconds",
-)
 _SCALED = Scaled(selector=selector_of)
 
 
-def _workload(new: Json) -> Json:
+def _workload(new: Json, old: Json | None, site: Site) -> Json:
+    fill(new, spec={})
     spec: Json = new["spec"]
-    fill(spec, replicas=1)
-    fill(spec["template"], metadata={})
+    fill(spec, replicas=1, template={})
+    fill(spec["template"], metadata={}, spec={})
     default_pod_spec(spec["template"]["spec"], at_home=False)
+    if old is None:
+        site.warnings.extend(name_warnings(new, "Pod names and hostnames"))
+    if old is None or not same(spec["template"], old["spec"]["template"]):
+        site.warnings.extend(pod_warnings(spec["template"]["spec"], "spec.template.spec"))
     return spec
 
 
 def prepare_deployment(new: Json, old: Json | None, site: Site) -> None:
-    spec = _workload(new)
-    rolling = {"maxSurge": "25%", "maxUnavailable": "25%"}
-    fill(spec, strategy={"type": "RollingUpdate", "rollingUpdate": rolling})
-    fill(spec, revisionHistoryLimit=10, progressDeadlineSeconds=600)
+    spec = _workload(new, old, site)
+    fill(spec, revisionHistoryLimit=10, progressDeadlineSeconds=600, strategy={})
+    fill_empty(spec["strategy"], type="RollingUpdate")
+    if spec["strategy"]["type"] == "RollingUpdate":
+        fill(spec["strategy"], rollingUpdate={})
+        fill(spec["strategy"]["rollingUpdate"], maxSurge="25%", maxUnavailable="25%")
     if old is None:
         new["status"] = {}
 
 
 def prepare_replica_set(new: Json, old: Json | None, site: Site) -> None:
-    _workload(new)
+    _workload(new, old, site)
     if old is None:
         new["status"] = {"replicas": 0}
 
 
 def prepare_stateful_set(new: Json, old: Json | None, site: Site) -> None:
-    spec = _workload(new)
-    fill(spec, podManagementPolicy="OrderedReady", revisionHistoryLimit=10, serviceName="", updateStrategy={})
-    fill(spec, persistentVolumeClaimRetentionPolicy={})
-    fill(spec["persistentVolumeClaimRetentionPolicy"], whenDeleted="Retain", whenScaled="Retain")
-    fill(spec["updateStrategy"], type="RollingUpdate")
+    spec = _workload(new, old, site)
+    if (spec.get("revisionHistoryLimit") or 0) < 0:
+        why = "a negative value retains all historical revisions; a value >= 0 is recommended"
+        site.warnings.append(f"spec.revisionHistoryLimit: {why}")
+    fill_empty(spec, podManagementPolicy="OrderedReady")
+    fill(spec, revisionHistoryLimit=10, serviceName="", updateStrategy={}, persistentVolumeClaimRetentionPolicy={})
+    fill_empty(spec["persistentVolumeClaimRetentionPolicy"], whenDeleted="Retain", whenScaled="Retain")
+    fill_empty(spec["updateStrategy"], type="RollingUpdate")
     if spec["updateStrategy"]["type"] == "RollingUpdate":
         fill(spec["updateStrategy"], rollingUpdate={})
-        fill(spec["updateStrategy"]["rollingUpdate"], partition=0)
+        fill(spec["updateStrategy"]["rollingUpdate"], partition=0, maxUnavailable=1)
+    if spec.get("ordinals") is not None:
+        fill(spec["ordinals"], start=0)
+    for claim in spec.get("volumeClaimTemplates") or ():
+        fill(claim, apiVersion="v1", kind="PersistentVolumeClaim", spec={}, status={"phase": "Pending"})
+        fill(claim["spec"], volumeMode="Filesystem")
     if old is None:
         new["status"] = {"replicas": 0, "availableReplicas": 0}
-
-
-def check_stateful_set(new: Json, old: Json | None) -> list[Problem]:
-    """As other workloads; beside the fields that may change, its spec stays as it was made."""
-    found, spec = check(new, old), new["spec"]
-    if spec["podManagementPolicy"] not in ("OrderedReady", "Parallel"):
-        text = f"Invalid value: {shown(spec['podManagementPolicy'])}: must be 'OrderedReady' or 'Parallel'"
-        found.append(Problem("spec.podManagementPolicy", text))
-    kind = spec["updateStrategy"]["type"]
-    if kind not in ("RollingUpdate", "OnDelete"):
-        text = f"Invalid value: {shown(kind)}: must be 'RollingUpdate' or 'OnDelete'"
-        found.append(Problem("spec.updateStrategy", text))
-    elif kind == "OnDelete" and spec["updateStrategy"].get("rollingUpdate") is not None:
-        text = "Invalid value: only allowed for updateStrategy 'RollingUpdate'"
-        found.append(Problem("spec.updateStrategy.rollingUpdate", text))
-    for word in ("whenDeleted", "whenScaled"):
-        said = spec["persistentVolumeClaimRetentionPolicy"][word]
-        if said not in ("Retain", "Delete"):
-            text = f'Unsupported value: {shown(said)}: supported values: "Retain", "Delete"'
-            found.append(Problem(f"spec.persistentVolumeClaimRetentionPolicy.{word}", text))
-    if spec["template"]["spec"].get("activeDeadlineSeconds") is not None:
-        text = "Forbidden: activeDeadlineSeconds in StatefulSet is not Supported"
-        found.append(Problem("spec.template.spec.activeDeadlineSeconds", text))
-    for word in SET_FIXED:
-        if old is not None and not same(spec.get(word), old["spec"].get(word)):
-            found.append(Problem(f"spec.{word}", f"Invalid value: {shown(spec.get(word))}: field is immutable"))
-    if old is not None and not same(_set_fixed(spec), _set_fixed(old["spec"])):
-        listed = ", ".join(f"'{name}'" for name in _SET_MAY_CHANGE[:-1])
-        text = f"updates to statefulset spec for fields other than {listed} and '{_SET_MAY_CHANGE[-1]}' are forbidden"
-        found.append(Problem("spec", f"Forbidden: {text}"))
-    return found
-
-
-def _set_fixed(spec: Json) -> Json:
-    return {name: part for name, part in spec.items() if name not in (*_SET_MAY_CHANGE, *SET_FIXED)}
-
-
-def check(new: Json, old: Json | None) -> list[Problem]:
-    spec = new["spec"]
-    found = template_problems(spec["template"], "spec.template")
-    wanted = spec["selector"].get("matchLabels") or {}
-    labels = (spec["template"].get("metadata") or {}).get("labels") or {}
-    if not wanted and not spec["selector"].get("matchExpressions"):
-        text = "Invalid value: {}: empty selector is invalid for " + new["kind"].lower()
-        found.append(Problem("spec.selector", text))
-    elif wanted and not matches(wanted, labels):
-        text = f"Invalid value: {shown(labels)}: `selector` does not match template `labels`"
-        found.append(Problem("spec.template.metadata.labels", text))
-    if spec["template"]["spec"].get("restartPolicy") != "Always":
-        policy = spec["template"]["spec"]["restartPolicy"]
-        text = f'Unsupported value: {shown(policy)}: supported values: "Always"'
-        found.append(Problem("spec.template.spec.restartPolicy", text))
-    return found
 
 
 def _count(obj: Json, field: str) -> Any:
@@ -169,9 +95,8 @@ RESOURCES = (
         scale=_SCALED,
         generation=True,
         immutable=("spec.selector",),
-        schema=whole(_SPEC),
         prepare=prepare_deployment,
-        check=check,
+        check=check_deployment,
         columns=(
             NAME,
             Column("Ready", _ready),
@@ -191,9 +116,8 @@ RESOURCES = (
         scale=_SCALED,
         generation=True,
         immutable=("spec.selector",),
-        schema=whole(_SPEC),
         prepare=prepare_replica_set,
-        check=check,
+        check=check_replica_set,
         columns=(
             NAME,
             Column("Desired", lambda obj, now: obj["spec"].get("replicas"), type="integer"),
@@ -212,7 +136,6 @@ RESOURCES = (
         status=True,
         scale=_SCALED,
         generation=True,
-        schema=whole(_SET_SPEC),
         prepare=prepare_stateful_set,
         check=check_stateful_set,
         columns=(NAME, Column("Ready", _ready), AGE, *_WIDE[:2]),

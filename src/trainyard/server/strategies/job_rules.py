@@ -5,6 +5,7 @@ Types have been checked, defaults are in. Each problem is at the real server's p
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any
@@ -24,7 +25,8 @@ NUMBERS = (
     *("backoffLimitPerIndex", "maxFailedIndexes"),
 )
 COUNTS = ("active", "succeeded", "failed", "ready", "terminating")
-MOST_RULES, MOST_CODES = 20, 255
+MOST_RULES, MOST_CODES, MOST_INDEXED, LONGEST_MANAGER = 20, 255, 100_000, 63
+_PATH = re.compile(r"[A-Za-z0-9/\-._~%!$&'()*+,;=:]+")
 _NOT_NEGATIVE = "must be greater than or equal to 0"
 
 
@@ -35,6 +37,9 @@ def number_problems(spec: Json) -> Iterator[Problem]:
     for name in ("backoffLimitPerIndex", "maxFailedIndexes"):
         if (number := spec.get(name)) is not None and spec["completionMode"] != "Indexed":
             yield Problem(f"spec.{name}", f"Invalid value: {number}: requires indexed completion mode")
+    if spec["completionMode"] == "Indexed" and (number := spec["parallelism"]) > MOST_INDEXED:
+        text = f"must be less than or equal to {MOST_INDEXED} when completion mode is Indexed"
+        yield Problem("spec.parallelism", f"Invalid value: {number}: {text}")
     if spec.get("maxFailedIndexes") is not None and spec.get("backoffLimitPerIndex") is None:
         yield Problem("spec.backoffLimitPerIndex", "Required value: when maxFailedIndexes is specified")
 
@@ -47,6 +52,85 @@ def name_problems(new: Json) -> Iterator[Problem]:
         if name_problem(last, "label"):
             text = f"will not able to create pod with invalid DNS label: {last}"
             yield Problem("metadata.name", f"Invalid value: {shown(name)}: {text}")
+
+
+def manager_problems(manager: str | None) -> Iterator[Problem]:
+    """Who else looks after the Job: a path below a domain of his."""
+    path = "spec.managedBy"
+    if manager is None:
+        return
+    domain, _, name = manager.partition("/")
+    if not domain or not name:
+        text = 'must be a domain-prefixed path (such as "acme.io/foo")'
+        yield Problem(path, f"Invalid value: {shown(manager)}: {text}" if manager else "Required value")
+    else:
+        if bad := name_problem(domain, "subdomain", path):
+            yield bad
+        if not _PATH.fullmatch(name):
+            yield Problem(path, f"Invalid value: {shown(name)}: Invalid path")
+    if len(manager) > LONGEST_MANAGER:
+        yield Problem(path, f"Too long: may not be more than {LONGEST_MANAGER} bytes")
+
+
+def success_problems(spec: Json) -> Iterator[Problem]:
+    """Which indexes have to succeed."""
+    policy, path = spec.get("successPolicy"), "spec.successPolicy"
+    if policy is None:
+        return
+    if spec["completionMode"] != "Indexed":
+        yield Problem(path, f"Invalid value: {shown(policy)}: requires indexed completion mode")
+        return
+    rules = policy.get("rules") or ()
+    if not rules:
+        text = "at least one rules must be specified when the successPolicy is specified"
+        yield Problem(f"{path}.rules", f"Required value: {text}")
+    if len(rules) > MOST_RULES:
+        yield _too_many(rules, MOST_RULES, f"{path}.rules")
+    for index, rule in enumerate(rules[:MOST_RULES]):
+        yield from _success_rule(rule, spec.get("completions") or 0, f"{path}.rules[{index}]")
+
+
+def _success_rule(rule: Json, completions: int, path: str) -> Iterator[Problem]:
+    count, indexes = rule.get("succeededCount"), rule.get("succeededIndexes")
+    if count is None and indexes is None:
+        text = "at least one of succeededCount or succeededIndexes must be specified"
+        yield Problem(path, f"Required value: {text}")
+    named = 0
+    if indexes is not None:
+        named, why = _indexes(indexes, completions)
+        if why:
+            text = f"error parsing succeededIndexes: {why}"
+            yield Problem(f"{path}.succeededIndexes", f"Invalid value: {shown(indexes)}: {text}")
+    if count is None:
+        return
+    if count < 0:
+        yield Problem(f"{path}.succeededCount", f"Invalid value: {count}: {_NOT_NEGATIVE}")
+    for most, what in (
+        (completions, "specified completions"),
+        (named, "indexes in the specified succeededIndexes field"),
+    ):
+        if count > most and (most is completions or indexes is not None):
+            text = f"must be less than or equal to {most} (the number of {what})"
+            yield Problem(f"{path}.succeededCount", f"Invalid value: {count}: {text}")
+
+
+def _indexes(text: str, completions: int) -> tuple[int, str]:
+    """How many a text such as `0,2-4` names, and what is wrong with it."""
+    named, last = 0, -1
+    for part in text.split(",") if text else ():
+        ends = part.split("-")
+        if len(ends) > 2:
+            return 0, f"the fragment {shown(part)} has more than two parts separated by '-'"
+        for end in ends:
+            if not re.fullmatch("[+]?[0-9]{1,18}", end):
+                return 0, f"cannot convert string to integer for index: {shown(end)}"
+            if int(end) >= completions:
+                return 0, f"too large index: {shown(end)}"
+        first, final = int(ends[0]), int(ends[-1])
+        if first <= last or (len(ends) == 2 and final <= first):
+            return 0, f"non-increasing order, previous: {max(first, last)}, current: {final}"
+        named, last = named + final - first + 1, final
+    return named, ""
 
 
 def policy_problems(spec: Json) -> Iterator[Problem]:

@@ -11,7 +11,14 @@ from trainyard.server.resources import Column, Resource
 from trainyard.server.same import same
 from trainyard.server.scale import selector_of
 from trainyard.server.site import Site
-from trainyard.server.strategies.job_rules import name_problems, number_problems, policy_problems, status_problems
+from trainyard.server.strategies.job_rules import (
+    manager_problems,
+    name_problems,
+    number_problems,
+    policy_problems,
+    status_problems,
+    success_problems,
+)
 from trainyard.server.strategies.pod_rules import template_problems
 from trainyard.server.strategies.pod_warnings import name_warnings, pod_warnings
 from trainyard.server.strategies.shapes import fill, fill_empty
@@ -59,7 +66,7 @@ def prepare(new: Json, old: Json | None, site: Site) -> None:
         return
     uid, name = meta["uid"], meta.get("name", "")
     generated = dict(zip(GENERATED, (uid, name, uid, name), strict=True))
-    template["metadata"]["labels"] = {**labels, **generated}
+    template["metadata"]["labels"] = {**generated, **labels}
     selector = dict(spec.get("selector") or {})
     spec["selector"] = {**selector, "matchLabels": {**(selector.get("matchLabels") or {}), CONTROLLER_UID: uid}}
     if meta.get("labels") == labels and not meta.get("generateName"):
@@ -98,6 +105,7 @@ def prepare_status(new: Json, old: Json, sent: Json) -> None:
 def check(new: Json, old: Json | None) -> list[Problem]:
     spec, path = new["spec"], "spec.template.spec.restartPolicy"
     found = [*number_problems(spec), *_selector_problems(new, old), *policy_problems(spec)]
+    found += [*success_problems(spec), *manager_problems(spec.get("managedBy"))]
     if spec["completionMode"] not in MODES:
         supported = 'supported values: "NonIndexed", "Indexed"'
         text = f"Unsupported value: {shown(spec['completionMode'])}: {supported}"
@@ -105,9 +113,7 @@ def check(new: Json, old: Json | None) -> list[Problem]:
     if spec["completionMode"] == "Indexed" and spec.get("completions") is None:
         found.append(Problem("spec.completions", "Required value: when completion mode is Indexed"))
     found += name_problems(new) if old is None else _changed(new, old)
-    own = any(one.path == "spec.template.labels" for one in found)
-    inside = template_problems(spec["template"], "spec.template")
-    found += [one for one in inside if not own or one.path != "spec.template.metadata.labels"]
+    found += template_problems(spec["template"], "spec.template")
     policy = spec["template"]["spec"].get("restartPolicy")
     if policy not in RESTARTS:
         word = "Required value: valid" if policy == "Always" else f"Unsupported value: {shown(policy)}: supported"
@@ -131,6 +137,10 @@ def _selector_problems(new: Json, old: Json | None) -> list[Problem]:
         if any(ours.get(label) != value for label, value in wanted.items()):
             found.append(Problem(path, f"Invalid value: {encode(selector).decode()}: `selector` not auto-generated"))
         found += label_problems({JOB_NAME: name}, "spec.template.labels")
+        for label, value in ours.items():
+            if labels and labels.get(label) != value:
+                where = f"spec.template.metadata.labels[{label}]"
+                found.append(Problem(where, f"Invalid value: {shown(labels)}: must be '{value}'"))
     found += label_problems(wanted, f"{path}.matchLabels")
     misses = any((labels or {}).get(name) != value for name, value in wanted.items())
     if selector is None or misses:

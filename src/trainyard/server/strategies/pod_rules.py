@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from trainyard.objects import Json, Problem
 from trainyard.schema.checks import shown
-from trainyard.server.metadata import label_problems, name_problem
+from trainyard.server.metadata import annotation_problems, label_problems, name_problem
 from trainyard.server.strategies.pod_fields import variable_problems
 from trainyard.server.strategies.pod_placement import placement_problems
 from trainyard.server.strategies.pod_probes import (
@@ -44,7 +44,11 @@ _OF_THE_NODE = {"hostNetwork": "hostNetwork", "hostPID": "HostPID", "hostIPC": "
 
 def template_problems(template: Json, path: str) -> list[Problem]:
     meta = template.get("metadata") or {}
-    found = label_problems(meta.get("labels") or {}, f"{path}.metadata.labels")
+    found = label_problems(meta.get("labels") or {}, f"{path}.labels")  # the real server's path
+    found += annotation_problems(meta.get("annotations") or {}, f"{path}.annotations")
+    if (template.get("spec") or {}).get("ephemeralContainers"):
+        text = "Forbidden: ephemeral containers not allowed in pod template"
+        found.append(Problem(f"{path}.spec.ephemeralContainers", text))
     return found + pod_spec_problems(template.get("spec") or {}, f"{path}.spec")
 
 

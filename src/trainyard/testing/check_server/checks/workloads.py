@@ -140,7 +140,8 @@ async def fixed_selector(yard: Subject) -> None:
 @check(
     "Of a StatefulSet's spec only replicas, template and the like may change.",
     area=AREA,
-    breaks=replaced("strategies.apps:SET_FIXED", ()) | replaced("strategies.apps:_set_fixed", lambda spec: {}),
+    breaks=replaced("strategies.app_rules:SET_FIXED", ())
+    | replaced("strategies.app_rules:_set_fixed", lambda spec: {}),
 )
 async def fixed_sets(yard: Subject) -> None:
     await make(yard, "statefulsets", workload("StatefulSet", "a", serviceName="s"))

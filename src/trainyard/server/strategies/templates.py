@@ -1,7 +1,4 @@
-"""Pod specs, wherever they stand: in a pod, in the template of a Job, a Deployment, a StatefulSet.
-
-Only what others rely on is checked and filled in; the rest of a pod spec passes through as it is.
-"""
+"""What is filled into pod specs, wherever they stand: in a pod, in the template of a Job, a Deployment, a StatefulSet."""
 
 from __future__ import annotations
 
@@ -9,79 +6,13 @@ import re
 from typing import Any
 
 from trainyard.objects import Json
-from trainyard.server.strategies.shapes import (
-    BOOLEAN,
-    COUNT,
-    FREE,
-    INTEGER,
-    PAIRS,
-    STRING,
-    STRINGS,
-    fill,
-    fill_empty,
-    many,
-    needed,
-    obj,
-    one_of,
-)
-
-_QUANTITIES: Json = {"type": "object", "additionalProperties": {"x-kubernetes-int-or-string": True}, "nullable": True}
-_CONTAINER_PORT = obj(
-    ("containerPort",), containerPort=needed(INTEGER), name=STRING, protocol=one_of("TCP", "UDP", "SCTP")
-)
-_CONTAINER = obj(
-    ("name",),
-    name=needed(STRING),
-    image=STRING,
-    imagePullPolicy=one_of("Always", "IfNotPresent", "Never"),
-    command=STRINGS,
-    args=STRINGS,
-    workingDir=STRING,
-    env=many(obj(("name",), name=needed(STRING), value=STRING, valueFrom=FREE)),
-    envFrom=many(FREE),
-    ports=many(_CONTAINER_PORT),
-    resources=obj(limits=_QUANTITIES, requests=_QUANTITIES),
-    volumeMounts=many(obj(("name", "mountPath"), name=needed(STRING), mountPath=needed(STRING), subPath=STRING)),
-    lifecycle=FREE,
-    restartPolicy=STRING,
-)
-POD_SPEC = obj(
-    ("containers",),
-    containers=many(_CONTAINER),
-    initContainers=many(_CONTAINER),
-    volumes=many(obj(("name",), name=needed(STRING))),
-    restartPolicy=one_of("Always", "OnFailure", "Never"),
-    terminationGracePeriodSeconds=COUNT,
-    activeDeadlineSeconds=COUNT,
-    dnsPolicy=STRING,
-    dnsConfig=obj(searches=STRINGS, nameservers=STRINGS),
-    nodeName=STRING,
-    nodeSelector=PAIRS,
-    hostname=STRING,
-    subdomain=STRING,
-    hostNetwork=BOOLEAN,
-    serviceAccountName=STRING,
-    tolerations=many(FREE),
-    securityContext=FREE,
-    hostAliases=many(FREE),
-    priority=INTEGER,
-)
-TEMPLATE = obj(
-    ("spec",),
-    metadata=obj(labels=PAIRS, annotations=PAIRS, name=STRING),
-    spec=needed(POD_SPEC),
-)
-SELECTOR = obj(matchLabels=PAIRS, matchExpressions=many(FREE))
+from trainyard.server.strategies.shapes import fill, fill_empty
 
 
 def default_pod_spec(spec: Json, at_home: bool = True) -> None:
     """What the real server fills into every pod spec. `at_home`: it is a pod's, no template's; then ports of
     the node's network are those of the node, and limits are asked for."""
-    fill(
-        spec,
-        securityContext={},
-        terminationGracePeriodSeconds=30,
-    )
+    fill(spec, securityContext={}, terminationGracePeriodSeconds=30)
     fill_empty(spec, restartPolicy="Always", dnsPolicy="ClusterFirst", schedulerName="default-scheduler")
     _drop(spec, _SPEC)
     if account := spec.get("serviceAccountName"):

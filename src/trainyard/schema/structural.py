@@ -20,7 +20,9 @@ from trainyard.schema.shaping import EMBEDDED, PRESERVE, compile_prune
 TYPES = ("array", "boolean", "integer", "number", "object", "string")
 LIST_TYPE, LIST_KEYS, MAP_TYPE = "x-kubernetes-list-type", "x-kubernetes-list-map-keys", "x-kubernetes-map-type"
 VALIDATIONS = "x-kubernetes-validations"
-UNSUPPORTED = ("$ref", "definitions", "dependencies", "patternProperties", "additionalItems")
+UNSUPPORTED = ("$ref", "definitions", "dependencies", "patternProperties", "additionalItems", "id")
+_OF_EVERY_OBJECT = {"apiVersion": "string", "kind": "string", "metadata": "object"}
+_OF_METADATA = {"type", "properties", "title", "description", "default"}
 LOGIC_WITHOUT = (
     *("type", "title", "description", "default", "nullable", "additionalProperties", PRESERVE, EMBEDDED),
     *(INT_OR_STRING, LIST_TYPE, LIST_KEYS, MAP_TYPE, VALIDATIONS),
@@ -46,9 +48,17 @@ def _at_root(schema: Json, path: str) -> Iterator[Problem]:
     elif kind != "object":
         yield Problem(f"{path}.type", f"Invalid value: {shown(kind)}: must be object at the root")
     meta = (schema.get("properties") or {}).get("metadata")
-    if isinstance(meta, dict) and not (meta.get("properties") or {}).keys() <= {"name", "generateName"}:
+    own = isinstance(meta, dict) and (meta.get("properties") or {}).keys() <= {"name", "generateName"}
+    if isinstance(meta, dict) and not (own and meta.keys() <= _OF_METADATA):
         text = "must not specify anything other than name and generateName, but metadata is implicitly specified"
         yield Problem(f"{path}.properties[metadata]", f"Forbidden: {text}")
+    for name, wanted in _OF_EVERY_OBJECT.items():
+        part = (schema.get("properties") or {}).get(name)
+        if isinstance(part, dict) and part.get("type") in TYPES and part["type"] != wanted:
+            text = f"Invalid value: {shown(part['type'])}: must be {wanted}"
+            yield Problem(f"{path}.properties[{name}].type", text)
+    if schema.get("nullable") is True:
+        yield Problem(f"{path}.nullable", "Forbidden: nullable cannot be true at the root")
     yield from _structure(schema, path, 0)
 
 
@@ -59,6 +69,7 @@ def _structure(schema: Any, path: str, level: int) -> Iterator[Problem]:
     yield from _type(schema, path, level)
     yield from _words(schema, path)
     yield from _lists(schema, path)
+    yield from _maps(schema, path)
     properties, more, items = schema.get("properties") or {}, schema.get("additionalProperties"), schema.get("items")
     if more is not None and properties and more is not True:
         yield Problem(
@@ -123,6 +134,17 @@ def _lists(schema: Json, path: str) -> Iterator[Problem]:
         yield Problem(f"{path}.items.{MAP_TYPE}", text)
     if form == "map":
         yield from _keyed(schema, items if isinstance(items, dict) else {}, path)
+
+
+def _maps(schema: Json, path: str) -> Iterator[Problem]:
+    kind, form = schema.get("type"), schema.get(MAP_TYPE)
+    if form is None:
+        return
+    if form not in ("atomic", "granular"):
+        text = f'Unsupported value: {shown(form)}: supported values: "atomic", "granular"'
+        yield Problem(f"{path}.{MAP_TYPE}", text)
+    if kind != "object":
+        yield Problem(f"{path}.type", f"Invalid value: {shown(kind)}: must be object if {MAP_TYPE} is specified")
 
 
 def _keyed(schema: Json, items: Json, path: str) -> Iterator[Problem]:

@@ -227,7 +227,7 @@ SCHEMA = Schema({
             "required": ["group", "names", "scope", "versions"],
             "properties": {
                 "group": {"type": "string", "pattern": _GROUP},
-                "scope": {"type": "string", "enum": list(SCOPES)},
+                "scope": {"type": "string", "enum": ["", *SCOPES]},
                 "names": {
                     "type": "object",
                     "required": ["plural", "kind"],

@@ -21,6 +21,7 @@ from trainyard.server.rules import rule_problems
 
 COLUMN_TYPES = ("boolean", "date", "integer", "number", "string")
 COLUMN_FORMATS = ("byte", "date", "date-time", "double", "float", "int32", "int64", "password")
+LONGEST_WARNING = 256
 APPROVAL = "api-approved.kubernetes.io"
 PROTECTED = (".k8s.io", ".kubernetes.io")
 _vouched: set[bytes] = set()
@@ -42,8 +43,18 @@ def _names(new: Json) -> Iterator[Problem]:
     if spec.get("preserveUnknownFields") is True:
         text = "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema instead"
         yield Problem("spec.preserveUnknownFields", f"Invalid value: true: {text}")
-    strategy = spec["conversion"].get("strategy") if isinstance(spec["conversion"], dict) else None
-    if strategy != "None":
+    if not spec["scope"]:
+        yield Problem("spec.scope", "Required value")
+    if spec["names"].get("listKind") == spec["names"]["kind"]:
+        text = "kind and listKind may not be the same"
+        yield Problem("spec.names.listKind", f"Invalid value: {shown(spec['names']['kind'])}: {text}")
+    conversion = spec["conversion"] if isinstance(spec["conversion"], dict) else {}
+    if not (strategy := conversion.get("strategy")):
+        yield Problem("spec.conversion.strategy", "Required value")
+    elif strategy == "None" and (conversion.get("webhook") or {}).get("conversionReviewVersions"):
+        text = "Forbidden: should not be set when strategy is not set to Webhook"
+        yield Problem("spec.conversion.conversionReviewVersions", text)
+    elif strategy != "None":
         text = 'Unsupported value: {}: supported values: "None": webhooks are not called here'
         yield Problem("spec.conversion.strategy", text.format(shown(strategy)))
 
@@ -57,6 +68,8 @@ def _versions(spec: Json) -> Iterator[Problem]:
         text = "must have exactly one version marked as storage version"
         yield Problem("spec.versions", f"Invalid value: {shown(names)}: {text}")
         return
+    for index, version in enumerate(versions):
+        yield from _farewell(version, f"spec.versions[{index}].deprecationWarning")
     for word, place, look in (
         ("schema", "spec.validation", _schema),
         ("subresources", "spec.subresources", _subresources),
@@ -68,6 +81,19 @@ def _versions(spec: Json) -> Iterator[Problem]:
         else:
             for index, version in enumerate(versions):
                 yield from look(version, f"spec.versions[{index}].{word}", "")
+
+
+def _farewell(version: Json, place: str) -> Iterator[Problem]:
+    """What is said to clients of a version that will go."""
+    if (warning := version.get("deprecationWarning")) is None:
+        return
+    if not version.get("deprecated"):
+        yield Problem(place, f"Invalid value: {shown(warning)}: can only be set for deprecated versions")
+    if len(warning) > LONGEST_WARNING:
+        text = f"must be <= {LONGEST_WARNING} characters long"
+        yield Problem(place, f"Invalid value: {shown(warning)}: {text}")
+    if not warning.isprintable():
+        yield Problem(place, f"Invalid value: {shown(warning)}: must only contain printable characters")
 
 
 def _schema(version: Json, place: str, missing: str) -> Iterator[Problem]:

@@ -1,4 +1,4 @@
-"""What is filled into pod specs, wherever they stand: in a pod, in the template of a Job, a Deployment, a StatefulSet."""
+"""What is filled into pod specs, wherever they stand: in a pod, in the template of a Job or a StatefulSet."""
 
 from __future__ import annotations
 

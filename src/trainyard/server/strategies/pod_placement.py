@@ -1,7 +1,6 @@
 """What the real server refuses of where a pod wants to run: affinity, spread, tolerations, gates.
 
-Our scheduler has one node and looks at none of it (docs/local-cluster.md); a manifest is told of its mistakes all the
-same.
+A cluster of `trainyard up` has one node, which takes every pod; a manifest is told of its mistakes all the same.
 """
 
 from __future__ import annotations

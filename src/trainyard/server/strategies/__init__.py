@@ -1,7 +1,7 @@
 """The built-in resources: one value each, gathered here into the server's table."""
 
 from trainyard.server.resources import Resource
-from trainyard.server.strategies import apps, definition, events, jobs, plain, pods, rbac, reviews, services
+from trainyard.server.strategies import apps, definition, events, jobs, plain, pods, rbac, reviews, services, slices
 
 BUILT_IN: tuple[Resource, ...] = (
     *plain.CORE,
@@ -10,6 +10,7 @@ BUILT_IN: tuple[Resource, ...] = (
     *events.RESOURCES,
     *apps.RESOURCES,
     *jobs.RESOURCES,
+    *slices.RESOURCES,
     *plain.OTHERS,
     *rbac.RESOURCES,
     *reviews.RESOURCES,

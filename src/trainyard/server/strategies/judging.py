@@ -1,4 +1,4 @@
-"""What the real server refuses of the small types: Secrets, Leases, Events, EndpointSlices, claims.
+"""What the real server refuses of the small types: Secrets, Leases, Events, claims.
 
 Each is a function of (new, old or None) that gives problems; the types have been checked.
 """
@@ -7,13 +7,10 @@ from __future__ import annotations
 
 import base64
 import binascii
-import ipaddress
 from collections.abc import Iterator
-from typing import Any
 
 from trainyard.objects import Json, Problem, decode
 from trainyard.schema.checks import shown
-from trainyard.server.metadata import name_problem
 from trainyard.server.same import same
 from trainyard.server.strategies.refusing import one_of
 
@@ -24,7 +21,6 @@ NEEDED = {
     "kubernetes.io/ssh-auth": ("ssh-privatekey",),
 }
 MODES = ("ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod")
-ADDRESS_TYPES = ("FQDN", "IPv4", "IPv6")
 LOGIN = "kubernetes.io/basic-auth"
 ACCOUNT_TOKEN, ACCOUNT_NAME = "kubernetes.io/service-account-token", "kubernetes.io/service-account.name"  # names
 
@@ -71,38 +67,6 @@ def event_problems(new: Json, old: Json | None) -> list[Problem]:
         return []
     text = f"Invalid value: {shown(about)}: does not match event.namespace"
     return [Problem("involvedObject.namespace", text)]
-
-
-def slice_problems(new: Json, old: Json | None) -> Iterator[Problem]:
-    kind = new.get("addressType")
-    if kind not in ADDRESS_TYPES:
-        yield from one_of(kind or "", ADDRESS_TYPES, "addressType")
-        return
-    if old is not None and old.get("addressType") != kind:
-        yield Problem("addressType", f"Invalid value: {shown(kind)}: field is immutable")
-    for index, endpoint in enumerate(new.get("endpoints") or ()):
-        path = f"endpoints[{index}].addresses"
-        addresses = endpoint.get("addresses") or []
-        if not addresses:
-            yield Problem(path, "Required value")
-        for at, address in enumerate(addresses):
-            yield from _address(kind, address, path, at)
-
-
-def _address(kind: str, address: Any, path: str, at: int) -> Iterator[Problem]:
-    if kind == "FQDN":
-        if bad := name_problem(str(address), "subdomain", f"{path}[{at}]"):
-            yield bad
-        return
-    try:
-        found = ipaddress.ip_address(address)
-    except ValueError:
-        found = None
-    if found is None or f"IPv{found.version}" != kind:
-        yield Problem(path, f"Invalid value: {shown(address)}: must be an {kind} address")
-    if found is not None and found.is_loopback:
-        text = "may not be in the loopback range (127.0.0.0/8, ::1/128)"
-        yield Problem(f"{path}[{at}]", f"Invalid value: {shown(address)}: {text}")
 
 
 def claim_problems(new: Json, old: Json | None) -> Iterator[Problem]:

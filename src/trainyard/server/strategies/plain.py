@@ -118,11 +118,6 @@ def _prepare_claim(new: Json, old: Json | None, site: Site) -> None:
         new["status"] = {"phase": "Pending"}
 
 
-def _prepare_slice(new: Json, old: Json | None, site: Site) -> None:
-    for port in new.get("ports") or ():
-        fill(port, name="", protocol="TCP")
-
-
 _CLAIM = obj(("accessModes",), accessModes=STRINGS, resources=FREE, storageClassName=STRING, volumeName=STRING)
 
 _LEASE = obj(
@@ -207,15 +202,6 @@ CORE = (
 )
 
 OTHERS = (
-    Resource(
-        group="discovery.k8s.io",
-        kind="EndpointSlice",
-        plural="endpointslices",
-        schema=Schema(obj(("addressType",), endpoints=many(FREE), ports=many(FREE), addressType=STRING)),
-        prepare=_prepare_slice,
-        check=lambda new, old: list(judging.slice_problems(new, old)),
-        columns=cells.SLICE,
-    ),
     Resource(
         group="coordination.k8s.io",
         kind="Lease",

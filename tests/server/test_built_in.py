@@ -229,17 +229,24 @@ def test_an_event_has_two_names(cluster: Cluster) -> None:
         "apiVersion": "events.k8s.io/v1",
         "kind": "Event",
         "metadata": {"name": "e"},
-        "regarding": {"kind": "Pod", "name": "p"},
+        "regarding": {"kind": "Pod", "name": "p", "namespace": "default"},
         "note": "hello",
         "reason": "Why",
+        "action": "Say",
+        "type": "Normal",
+        "eventTime": "2026-01-02T03:04:05.000000Z",
+        "reportingController": "x.io/y",
+        "reportingInstance": "z",
     }
     assert cluster.make(new, event)["note"] == "hello"
     core = cluster.get(f"{old}/e")
     assert (core["apiVersion"], core["message"], core["involvedObject"]["name"]) == ("v1", "hello", "p")
     assert "note" not in core
-    patched = cluster.merge(f"{new}/e", {"note": "again"})
-    assert patched["note"] == "again" and patched["apiVersion"] == "events.k8s.io/v1"
-    assert cluster.get(f"{old}/e")["message"] == "again"
+    series = {"count": 2, "lastObservedTime": "2026-01-02T03:04:06.000000Z"}
+    patched = cluster.merge(f"{new}/e", {"series": series})
+    assert patched["series"] == series and patched["apiVersion"] == "events.k8s.io/v1"
+    assert cluster.refused("PATCH", f"{new}/e", {"note": "again"}, "application/merge-patch+json").code == 422
+    assert cluster.merge(f"{old}/e", {"message": "again"})["message"] == "again"
     assert len(cluster.get(old, fieldSelector="involvedObject.name=p,reason=Why")["items"]) == 1
     assert cluster.get(new)["items"][0]["note"] == "again"
 

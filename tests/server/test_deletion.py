@@ -192,7 +192,19 @@ def test_the_finalizers_of_another_namespace_or_version_are_not_taken_away(
     assert cluster.refused("PUT", "/api/v1/namespaces/x/finalize", sent).code == 409
     assert cluster.get("/api/v1/namespaces/x") == made
     sent["metadata"] = made["metadata"]
-    assert "finalizers" in cluster.ask("PUT", "/api/v1/namespaces/x/finalize", sent)["spec"]
+    assert cluster.ask("PUT", "/api/v1/namespaces/x/finalize", sent)["spec"] == {}
+
+
+def test_the_finalizers_of_others_keep_a_namespace_until_they_take_them_away(cluster: Cluster) -> None:
+    kinds = {"apiVersion": "v1", "kind": "Namespace"}
+    spec = {"finalizers": ["x.io/a"]}
+    made = cluster.make("/api/v1/namespaces", {**kinds, "metadata": {"name": "x"}, "spec": spec})
+    assert made["spec"]["finalizers"] == ["x.io/a", "kubernetes"]
+    cluster.delete("/api/v1/namespaces/x")
+    left = cluster.get("/api/v1/namespaces/x")
+    assert left["status"]["phase"] == "Terminating" and left["spec"] == spec
+    cluster.ask("PUT", "/api/v1/namespaces/x/finalize", {**left, "spec": {}})
+    assert cluster.refused("GET", "/api/v1/namespaces/x").code == 404
 
 
 def test_an_empty_namespace_goes_at_once_and_default_never(cluster: Cluster) -> None:

@@ -291,8 +291,11 @@ BAD = [
     (ROLES, role("r", {"apiGroups": [""], "resources": ["pods"]}), "rules[0].verbs"),
     (ROLES, role("r", {"verbs": ["get"], "nonResourceURLs": ["/x"]}), "rules[0].nonResourceURLs"),
     (ROLES, role("a/b", rule("get", "pods")), "metadata.name"),
-    (BINDINGS, {**binding("b", "r", "x"), "subjects": [{"kind": "ServiceAccount", "name": "x"}]},
-     "subjects[0].namespace"),
+    (f"{RBAC}/clusterrolebindings", {**binding("b", "r", "x", kind="ClusterRoleBinding"),
+     "subjects": [{"kind": "ServiceAccount", "name": "x"}]}, "subjects[0].namespace"),
+    (BINDINGS, {**binding("b", "r", "x"), "subjects": [{"kind": "ServiceAccount", "name": "x:y"}]}, "subjects[0].name"),
+    (BINDINGS, {**binding("b", "r", "x"), "subjects": [{"kind": "User", "name": "x", "apiGroup": "odd"}]},
+     "subjects[0].apiGroup"),
     (BINDINGS, {**binding("b", "r", "x"), "subjects": [{"kind": "Robot", "name": "x"}]}, "subjects[0].kind"),
     (BINDINGS, binding("b", "r", "x", role_kind="Pod"), "roleRef.kind"),
     (f"{RBAC}/clusterrolebindings", binding("b", "r", "x", kind="ClusterRoleBinding"), "roleRef.kind"),
@@ -305,6 +308,16 @@ def test_a_wrong_role_or_binding_is_refused_at_its_place(cluster: Cluster, path:
     refused = cluster.refused("POST", path, obj)
     assert refused.code == 422, refused.message
     assert field in [cause["field"] for cause in (refused.details or {})["causes"]]
+
+
+def test_an_account_without_a_namespace_is_one_of_the_bindings(world: Cluster) -> None:
+    world.make(ROLES, role("r", rule("get", "secrets")))
+    account = {"kind": "ServiceAccount", "name": "x"}
+    made = world.make(BINDINGS, {**binding("b", "r", "x"), "subjects": [account]})
+    assert made["subjects"] == [account]
+    asked = Asked("get", "", "secrets", "", "default", "a")
+    here, there = (named(f"system:serviceaccount:{namespace}:x") for namespace in ("default", "other"))
+    assert access.may(world.log, here, asked) and not access.may(world.log, there, asked)
 
 
 def test_a_binding_keeps_its_role(cluster: Cluster) -> None:

@@ -252,7 +252,8 @@ def _refuse(resource: Resource, obj: Json, problems: list[Problem], again: Seque
     """`again`: those of the problems that are told more than once."""
     if problems:
         name = obj["metadata"].get("name") or obj["metadata"].get("generateName") or ""
-        raise errors.invalid(obj["kind"], resource.group, name, [*dict.fromkeys(problems), *again])
+        group = str(obj["apiVersion"]).rpartition("/")[0] if resource.write else resource.group  # as it is stored
+        raise errors.invalid(obj["kind"], group, name, [*dict.fromkeys(problems), *again])
 
 
 def _warn_of_finalizers(resource: Resource, new: Json, old: Json | None, site: Site) -> None:

@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import base64
 import binascii
+import re
 from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 from trainyard.objects import encode, parse_time
@@ -20,6 +22,11 @@ from trainyard.server.quantities import canonical, is_quantity
 from trainyard.server.types import ANY, META, Shape, built_in
 
 _BITS = {"int32": 2**31, "int64": 2**63}
+_SECONDS = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d"
+_MICRO = re.compile(_SECONDS + r"[.,]\d{6}(Z|[-+]\d\d:\d\d)")
+_STORED_TIMES = {"date-time": re.compile(_SECONDS + "Z"), "micro-time": re.compile(_SECONDS + r"\.\d{6}Z")}
+_NO_TIME = "0001-01-01T00:00:00"
+_WRITTEN_TIMES = {"date-time": "%Y-%m-%dT%H:%M:%SZ", "micro-time": "%Y-%m-%dT%H:%M:%S.%fZ"}
 _EMPTY: Mapping[str, Callable[[], Any]] = {
     "object": dict,
     "map": dict,
@@ -55,6 +62,8 @@ def plain(value: Any, shape: Shape) -> bool:
         return shape.kind == "list" and bool(value or shape.told) and _all_plain(value, shape.item or ANY)
     if shape.kind == "quantity":
         return value.__class__ is str and canonical(value) == value and is_quantity(value)
+    if shape.format in _STORED_TIMES and value is not None:
+        return value == _stored_time(value, shape.format) and not unreadable(value, shape)
     return value is not None and shape.kind not in ("object", "map", "list") and not unreadable(value, shape)
 
 
@@ -133,7 +142,18 @@ def _item(value: Any, shape: Shape) -> Any:
         return value if found == value else found
     if shape.format == "byte" and isinstance(value, list):
         return base64.b64encode(bytes(one or 0 for one in value)).decode()
+    if shape.format in _STORED_TIMES:
+        return _stored_time(value, shape.format)
     return settled(value, shape) if isinstance(value, dict | list) else value
+
+
+def _stored_time(value: Any, form: str) -> Any:
+    """The time in UTC, with as much of the second as it is stored with. What is no time stays; the first is none."""
+    if isinstance(value, str) and value.startswith(_NO_TIME) and value.endswith("Z"):
+        return None
+    if not isinstance(value, str) or _STORED_TIMES[form].fullmatch(value) or parse_time(value) is None:
+        return value
+    return datetime.fromisoformat(value).astimezone(UTC).strftime(_WRITTEN_TIMES[form])
 
 
 def _is_number(value: Any, shape: Shape) -> bool:
@@ -143,6 +163,10 @@ def _is_number(value: Any, shape: Shape) -> bool:
 
 def _is_time(value: Any, shape: Shape) -> bool:
     return isinstance(value, str) and parse_time(value) is not None
+
+
+def _is_micro(value: Any, shape: Shape) -> bool:
+    return _is_time(value, shape) and _MICRO.fullmatch(value) is not None
 
 
 def _is_bytes(value: Any, shape: Shape) -> bool:
@@ -170,6 +194,7 @@ _TESTS: Mapping[str, tuple[Callable[[Any, Shape], bool], str]] = {
     "integer": (_is_number, WORDS["integer"]),
     "number": (lambda value, shape: isinstance(value, int | float) and not isinstance(value, bool), WORDS["number"]),
     "date-time": (_is_time, "a time, such as 2026-01-02T03:04:05Z"),
+    "micro-time": (_is_micro, "a time with six digits of a second, such as 2026-01-02T03:04:05.000000Z"),
     "byte": (_is_bytes, "a string in base64"),
     "quantity": (_is_quantity, "a quantity, such as 100m or 1Gi"),
     "int-or-string": (_is_mixed, "a number or a string"),

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import random
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from trainyard.objects import Json, Problem, encode
@@ -71,6 +72,13 @@ def name_problem(name: str, rule: str, path: str = "metadata.name") -> Problem |
     if not pattern.match(name):
         return Problem(path, f"Invalid value: {shown(name)}: {text}")
     return None
+
+
+def path_texts(name: str) -> list[str]:
+    """What is wrong with a name that need only be a part of a path."""
+    if name in (".", ".."):
+        return [f"may not be '{name}'"]
+    return [f"may not contain '{sign}'" for sign in "/%" if sign in name]
 
 
 def generated(prefix: str) -> str:
@@ -158,6 +166,8 @@ def problems(meta: Json, name_rule: str, *, custom: bool = False) -> list[Proble
         found.append(Problem("metadata.generateName", bad.text.replace(shown(prefix.rstrip("-")), shown(prefix), 1)))
     if not meta.get("name"):
         found.append(Problem("metadata.name", "Required value: name or generateName is required"))
+    elif name_rule == "path" and (texts := path_texts(meta["name"])):
+        found += [Problem("metadata.name", f"Invalid value: {shown(meta['name'])}: {text}") for text in texts]
     elif bad := name_problem(meta["name"], name_rule):
         found.append(bad)
     if (generation := meta.get("generation", 0)) < 0:
@@ -178,6 +188,18 @@ def problems(meta: Json, name_rule: str, *, custom: bool = False) -> list[Proble
         if not custom and "/" not in finalizer and finalizer not in STANDARD_FINALIZERS:
             path = f"metadata.finalizers[{index}]"
             found.append(Problem(path, f"Invalid value: {shown(finalizer)}: {UNQUALIFIED}"))
+    return found
+
+
+def finalizer_problems(finalizers: Sequence[str], indexed: bool = False) -> list[Problem]:
+    """What is wrong with the finalizers of a namespace's spec."""
+    found: list[Problem] = []
+    for index, one in enumerate(finalizers):
+        told = f"Invalid value: {shown(one)}"
+        path = f"spec.finalizers[{index}]" if indexed else "spec.finalizers"
+        found += [Problem(path, f"{told}: {text}") for text in key_texts(one)]
+        if "/" not in one and one not in STANDARD_FINALIZERS:
+            found.append(Problem(path, f"{told}: {UNQUALIFIED}"))
     return found
 
 

@@ -216,7 +216,8 @@ def _plain(shape: Shape) -> Json:
     if shape.kind in _MIXED:
         return _ref(_MIXED[shape.kind])
     kind = {"any": "object"}.get(shape.kind, shape.kind)
-    return {"type": kind, **({"format": shape.format} if shape.format else {})}
+    told = {"micro-time": "date-time"}.get(shape.format, shape.format)
+    return {"type": kind, **({"format": told} if told else {})}
 
 
 def _referred(value: Any) -> Iterator[str]:

@@ -80,6 +80,8 @@ class Resource:
     """It is a question, not an object: a create is answered with this, and nothing is stored."""
     custom: bool = False
     """A custom resource: /status leaves metadata alone, an update must name the version it was made from."""
+    names_version: bool = False
+    """An update must name the version it was made from, as of a custom resource."""
     generation: bool = False
     """metadata.generation counts the versions of the spec."""
     propagation: str = "Background"

@@ -12,7 +12,7 @@ from urllib.parse import parse_qs, quote, urlencode
 
 from trainyard.objects import Json, Key, decode, encode, format_time
 from trainyard.schema.checks import shown
-from trainyard.server import accounts, admission, deletion, errors, proxy_targets
+from trainyard.server import accounts, admission, deletion, errors, metadata, proxy_targets
 from trainyard.server.paths import Target
 from trainyard.server.requests import Answer, Elsewhere, Inside, Request, Response, Tunnel, body_of, dry_run, reply
 from trainyard.server.resources import Resource
@@ -248,8 +248,11 @@ def _finalize(writes: Writes, resource: Resource, obj: Json, request: Request) -
     finalizers = (sent.get("spec") or {}).get("finalizers") if isinstance(sent.get("spec"), dict | None) else None
     if not isinstance(finalizers, list | None) or not all(isinstance(one, str) for one in finalizers or ()):
         raise errors.bad_request(f"spec.finalizers: must be a list of strings, got {shown(finalizers)}")
+    if found := metadata.finalizer_problems(finalizers or (), indexed=True):
+        raise errors.invalid(resource.kind, resource.group, obj["metadata"]["name"], found)
     meta = sent["metadata"]
-    meant = deletion.Options(uid=meta.get("uid") or "", version=(meta.get("resourceVersion") or "").removeprefix("0"))
-    deletion.must_be_meant(resource, obj, meant)
-    new = {**obj, "metadata": dict(obj["metadata"]), "spec": {"finalizers": finalizers or []}}
+    for word in ("uid", "resourceVersion"):
+        if meta.get(word) not in (None, "", "0", obj["metadata"][word]):
+            raise errors.conflict(resource.plural, resource.group, obj["metadata"]["name"], errors.MODIFIED)
+    new = {**obj, "metadata": dict(obj["metadata"]), "spec": {"finalizers": finalizers} if finalizers else {}}
     return Response(writes.put(resource, new, obj, dry_run(request)))

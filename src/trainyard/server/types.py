@@ -29,6 +29,7 @@ _FORMATS = {
     "double": "number",
     "float": "number",
     "date-time": "string",
+    "micro-time": "string",
     "byte": "string",
 }
 _TOLD = {

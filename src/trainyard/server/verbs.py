@@ -319,7 +319,7 @@ class Verbs:
         version = meta.get("resourceVersion")
         unsaid = not version and verb == "scale"
         version = "" if version == "0" else version
-        if not version and resource.custom and not unsaid:
+        if not version and (resource.custom or resource.names_version) and not unsaid:
             problem = Problem("metadata.resourceVersion", "Invalid value: 0: must be specified for an update")
             raise errors.invalid(resource.plural, resource.group, name, [problem])
         if version and version != current["resourceVersion"]:

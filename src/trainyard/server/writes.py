@@ -101,7 +101,11 @@ class Writes:
         resource = next(one for one in self.registry.all() if one.place == place)
         new = {**old, "metadata": dict(old["metadata"])}
         if place == NAMESPACES:
-            new["spec"] = {**(old.get("spec") or {}), "finalizers": []}
+            spec = old.get("spec") or {}
+            left = [
+                one for one in spec.get("finalizers") or () if one != "kubernetes"
+            ]  # those are others' to take away
+            new["spec"] = {**spec, "finalizers": left}
         else:
             left = [one for one in old["metadata"].get("finalizers") or () if one != CLEANUP]
             new["metadata"]["finalizers"] = left

@@ -79,6 +79,8 @@ def _type(owner: str, part: Json, schemas: Mapping[str, Json]) -> str:
         return f"{{{_type(owner, part['additionalProperties'], schemas)}}}"
     for name in _named(part):
         package, _, short = name.rpartition(".")
+        if short == "MicroTime":
+            return "micro-time"  # to the document it is a date-time as any other
         written = short if owner.rpartition(".")[0] == package else name.removeprefix(_PREFIX)
         if "properties" in schemas[name]:
             return written

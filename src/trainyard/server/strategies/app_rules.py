@@ -11,7 +11,7 @@ from trainyard.objects.labels import selector
 from trainyard.schema.checks import shown
 from trainyard.server.same import same
 from trainyard.server.scale import selector_of
-from trainyard.server.strategies.judging import claim_problems
+from trainyard.server.strategies.claim_rules import claim_problems
 from trainyard.server.strategies.pod_rules import template_problems
 from trainyard.server.strategies.refusing import NOT_NEGATIVE, named, one_of, selector_problems
 

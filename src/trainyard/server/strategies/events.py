@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from trainyard.objects import Json
+from trainyard.objects import Json, Problem
 from trainyard.schema import Schema
+from trainyard.server.decoding import settled
 from trainyard.server.resources import Resource
+from trainyard.server.site import Site
 from trainyard.server.strategies import cells
-from trainyard.server.strategies.judging import event_problems
-from trainyard.server.strategies.shapes import FREE, INTEGER, STRING, obj, text
+from trainyard.server.strategies.event_rules import event_problems, new_event_problems
+from trainyard.server.strategies.shapes import FREE, INTEGER, STRING, fill, obj, text
+from trainyard.server.types import built_in
 
 # core/v1 name -> events.k8s.io/v1 name
 _NAMES = {
@@ -22,17 +25,44 @@ _NAMES = {
     "reportingComponent": "reportingController",
 }
 _BACK = {new: old for old, new in _NAMES.items()}
+_TIMES = ("eventTime", "firstTimestamp", "lastTimestamp")
+_LEFT_OUT = ("type", "reason", "message", "count", "action")  # where there is nothing in them
 _OBJECT = ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")
 
 
 def read(event: Json) -> Json:
     renamed = {_NAMES.get(name, name): part for name, part in event.items()}
+    for name in ("reportingController", "reportingInstance"):
+        if not renamed.get(name):
+            renamed.pop(name, None)
     return {**renamed, "apiVersion": "events.k8s.io/v1"}
 
 
 def write(event: Json) -> Json:
     renamed = {_BACK.get(name, name): part for name, part in event.items()}
-    return {**renamed, "apiVersion": "v1"}
+    return dict(settled({**renamed, "apiVersion": "v1"}, built_in("api.core.v1.Event")))
+
+
+def prepare(new: Json, old: Json | None, site: Site) -> None:
+    """The real server writes these though there is nothing in them."""
+    fill(new, involvedObject={}, source={}, reportingComponent="", reportingInstance="")
+    for name in _TIMES:
+        new.setdefault(name, None)
+    if new.get("series") is not None:
+        new["series"] = {"lastObservedTime": None, **new["series"]}
+        if not new["series"].get("count"):
+            new["series"].pop("count", None)
+    for name in _LEFT_OUT:
+        if not new.get(name):
+            new.pop(name, None)
+
+
+def _check(new: Json, old: Json | None) -> list[Problem]:
+    return list(event_problems(new, old))
+
+
+def _check_new(new: Json, old: Json | None) -> list[Problem]:
+    return list(new_event_problems(new, old))
 
 
 def fields(event: Json) -> Mapping[str, str]:
@@ -65,7 +95,9 @@ RESOURCES = tuple(
         short=("ev",),
         store="events",
         schema=_SCHEMA,
-        check=event_problems,
+        name_rule="subdomain" if group else "path",
+        prepare=prepare,
+        check=_check_new if group else _check,
         fields=fields,
         field_names=_FIELD_NAMES,
         columns=cells.EVENT,

@@ -9,19 +9,27 @@ from collections.abc import Mapping
 from trainyard.objects import Json, Problem
 from trainyard.schema import Schema
 from trainyard.schema.checks import shown
-from trainyard.server import errors
+from trainyard.server import errors, metadata
 from trainyard.server.resources import Column, Resource
 from trainyard.server.site import Site
-from trainyard.server.strategies import cells, judging
+from trainyard.server.strategies import cells
+from trainyard.server.strategies.claim_rules import (
+    check_claim,
+    prepare_claim,
+    prepare_status,
+    status_problems,
+)
+from trainyard.server.strategies.lease_rules import lease_problems
 from trainyard.server.strategies.refusing import config_key
+from trainyard.server.strategies.secret_rules import secret_problems, secret_warnings
 from trainyard.server.strategies.shapes import (
     BOOLEAN,
     FREE,
     INTEGER,
     PAIRS,
     STRING,
-    STRINGS,
     fill,
+    fill_empty,
     many,
     obj,
     text,
@@ -30,17 +38,25 @@ from trainyard.server.strategies.shapes import (
 from trainyard.server.tables import AGE, NAME
 
 MOST_BYTES = 1024 * 1024  # of all values of a ConfigMap or a Secret together
+_OLD_MOUNTS = "kubernetes.io/enforce-mountable-secrets"
+_COORDINATED = ("strategy", "preferredHolder")
 _PLAIN = {"data": "stringData", "binaryData": "data"}
 
 
 def prepare_namespace(new: Json, old: Json | None, site: Site) -> None:
     if old is None:
-        new["spec"] = {"finalizers": ["kubernetes"]}
+        asked = (new.get("spec") or {}).get("finalizers") or []
+        new["spec"] = {"finalizers": asked if "kubernetes" in asked else [*asked, "kubernetes"]}
         new["status"] = {"phase": "Active"}
     else:
         new["spec"] = old.get("spec") or {}
     labels = new["metadata"].setdefault("labels", {})
     labels["kubernetes.io/metadata.name"] = new["metadata"].get("name", "")
+
+
+def _check_namespace(new: Json, old: Json | None) -> list[Problem]:
+    """On its way in; afterwards only /finalize changes them."""
+    return [] if old is not None else metadata.finalizer_problems(new["spec"]["finalizers"])
 
 
 def phase_field(obj: Json) -> Mapping[str, str]:
@@ -78,7 +94,7 @@ def _check_map(new: Json, old: Json | None) -> list[Problem]:
 
 def _check_secret(new: Json, old: Json | None) -> list[Problem]:
     size = _decoded_size(new, "data")
-    return [*_frozen(new, old), *_too_large(size, "data"), *judging.secret_problems(new, old)]
+    return [*_frozen(new, old), *_too_large(size, "data"), *secret_problems(new, old)]
 
 
 def _too_large(size: int, path: str) -> list[Problem]:
@@ -105,20 +121,35 @@ def _prepare_secret(new: Json, old: Json | None, site: Site) -> None:
     if plain:
         coded = {key: base64.b64encode(value.encode("utf-8", "replace")).decode() for key, value in plain.items()}
         new["data"] = {**(new.get("data") or {}), **coded}
-    fill(new, type="Opaque")
+    fill_empty(new, type="Opaque")
+    site.warnings.extend(secret_warnings(new))
 
 
 def _size(*names: str) -> Column:
     return Column("Data", lambda obj, now: sum(len(obj.get(name) or {}) for name in names))
 
 
-def _prepare_claim(new: Json, old: Json | None, site: Site) -> None:
-    fill(new["spec"], volumeMode="Filesystem")
-    if old is None:
-        new["status"] = {"phase": "Pending"}
+def _annotation(one: Json | None, name: str) -> str | None:
+    found: str | None = ((one or {}).get("metadata", {}).get("annotations") or {}).get(name)
+    return found
 
 
-_CLAIM = obj(("accessModes",), accessModes=STRINGS, resources=FREE, storageClassName=STRING, volumeName=STRING)
+def _prepare_account(new: Json, old: Json | None, site: Site) -> None:
+    """Of what an account refers to, only names are kept."""
+    for field in ("secrets", "imagePullSecrets"):
+        if new.get(field):
+            new[field] = [{"name": one["name"]} if one.get("name") else {} for one in new[field]]
+    said, before = (_annotation(one, _OLD_MOUNTS) for one in (new, old))
+    if said is not None and before is None:
+        why = "deprecated in v1.32+; prefer separate namespaces to isolate access to mounted secrets"
+        site.warnings.append(f"metadata.annotations[{_OLD_MOUNTS}]: {why}")
+
+
+def _prepare_lease(new: Json, old: Json | None, site: Site) -> None:
+    """Coordinated elections are not enabled."""
+    spec = {name: part for name, part in (new.get("spec") or {}).items() if name not in _COORDINATED}
+    new["spec"] = spec
+
 
 _LEASE = obj(
     holderIdentity=STRING,
@@ -139,6 +170,7 @@ CORE = (
         subresources=("finalize",),
         schema=whole(FREE, required=False),
         prepare=prepare_namespace,
+        check=_check_namespace,
         fields=phase_field,
         field_names=("status.phase",),
         columns=(NAME, Column("Status", cells.phase), AGE),
@@ -180,6 +212,7 @@ CORE = (
         short=("sa",),
         subresources=("token",),
         schema=Schema(obj(secrets=many(FREE), imagePullSecrets=many(FREE), automountServiceAccountToken=BOOLEAN)),
+        prepare=_prepare_account,
         columns=(NAME, AGE),
     ),
     Resource(
@@ -187,9 +220,11 @@ CORE = (
         plural="persistentvolumeclaims",
         short=("pvc",),
         status=True,
-        schema=whole(_CLAIM),
-        prepare=_prepare_claim,
-        check=lambda new, old: list(judging.claim_problems(new, old)),
+        schema=whole(FREE, required=False),
+        prepare=prepare_claim,
+        prepare_status=prepare_status,
+        check_status=status_problems,
+        check=check_claim,
         columns=cells.CLAIM,
     ),
     Resource(
@@ -207,7 +242,9 @@ OTHERS = (
         kind="Lease",
         plural="leases",
         schema=Schema(obj(spec=_LEASE)),
-        check=judging.lease_problems,
+        prepare=_prepare_lease,
+        check=lease_problems,
+        names_version=True,
         columns=(NAME, Column("Holder", lambda obj, now: text((obj.get("spec") or {}).get("holderIdentity"))), AGE),
     ),
 )

@@ -2,57 +2,74 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from trainyard.objects import Json, Problem
 from trainyard.schema import Schema
 from trainyard.schema.checks import shown
 from trainyard.server import access, errors
 from trainyard.server.access import GROUP
+from trainyard.server.metadata import path_texts
 from trainyard.server.rbac import Asked
 from trainyard.server.resources import Column, Resource
 from trainyard.server.same import same
 from trainyard.server.site import Site
 from trainyard.server.strategies import cells
-from trainyard.server.strategies.refusing import one_of
-from trainyard.server.strategies.shapes import STRING, STRINGS, fill, many, needed, obj, text
+from trainyard.server.strategies.refusing import named, one_of, selector_problems
+from trainyard.server.strategies.shapes import FREE, STRING, STRINGS, fill, fill_empty, many, obj, text
 from trainyard.server.tables import AGE, NAME
 
-_RULE = obj(
-    ("verbs",),
-    verbs=needed(STRINGS),
-    apiGroups=STRINGS,
-    resources=STRINGS,
-    resourceNames=STRINGS,
-    nonResourceURLs=STRINGS,
-)
-_ROLE = Schema(obj(rules=many(_RULE)))
-_SUBJECT = obj(("kind", "name"), kind=needed(STRING), name=needed(STRING), namespace=STRING, apiGroup=STRING)
-_REFERENCE = obj(("kind", "name"), kind=needed(STRING), name=needed(STRING), apiGroup=STRING)
-_BINDING = Schema(obj(("roleRef",), subjects=many(_SUBJECT), roleRef=needed(_REFERENCE)))
+_RULE = obj(verbs=STRINGS, apiGroups=STRINGS, resources=STRINGS, resourceNames=STRINGS, nonResourceURLs=STRINGS)
+_ROLE = Schema(obj(rules=many(_RULE), aggregationRule=FREE))
+_SUBJECT = obj(kind=STRING, name=STRING, namespace=STRING, apiGroup=STRING)
+_REFERENCE = obj(kind=STRING, name=STRING, apiGroup=STRING)
+_BINDING = Schema(obj(subjects=many(_SUBJECT), roleRef=_REFERENCE))
 _ROLE_KINDS = {"Role": "roles", "ClusterRole": "clusterroles"}
 
 
+def prepare_role(new: Json, old: Json | None, site: Site) -> None:
+    """No rules are told as null."""
+    new["rules"] = new.get("rules") or None
+    for rule in new["rules"] or ():
+        fill(rule, verbs=[])
+
+
 def check_role(new: Json, old: Json | None) -> list[Problem]:
-    found = []
-    for index, rule in enumerate(new.get("rules") or ()):
-        path = f"rules[{index}]"
-        if not rule["verbs"]:
-            found.append(Problem(f"{path}.verbs", "Required value: verbs must contain at least one value"))
-        if rule.get("nonResourceURLs"):
-            if new["kind"] == "Role":
-                problem = "namespaced rules cannot apply to non-resource URLs"
-                found.append(Problem(f"{path}.nonResourceURLs", f"Invalid value: {problem}"))
-            if rule.get("apiGroups") or rule.get("resources") or rule.get("resourceNames"):
-                problem = "rules cannot apply to both regular resources and non-resource URLs"
-                found.append(Problem(f"{path}.nonResourceURLs", f"Invalid value: {problem}"))
-            continue
-        if not rule.get("apiGroups"):
-            problem = 'resource rules must supply at least one api group; "" is the core group'
-            found.append(Problem(f"{path}.apiGroups", f"Required value: {problem}"))
-        if not rule.get("resources"):
-            found.append(
-                Problem(f"{path}.resources", "Required value: resource rules must supply at least one resource")
-            )
+    found = [one for index, rule in enumerate(new["rules"] or ()) for one in _rule_problems(new, rule, index)]
+    if (aggregation := new.get("aggregationRule")) is not None and new["kind"] == "ClusterRole":
+        found += _aggregation_problems(aggregation.get("clusterRoleSelectors") or [])
     return found
+
+
+def _rule_problems(new: Json, rule: Json, index: int) -> Iterator[Problem]:
+    path = f"rules[{index}]"
+    if not rule["verbs"]:
+        yield Problem(f"{path}.verbs", "Required value: verbs must contain at least one value")
+    if rule.get("nonResourceURLs"):
+        if new["kind"] == "Role":
+            problem = "namespaced rules cannot apply to non-resource URLs"
+            yield Problem(f"{path}.nonResourceURLs", f"Invalid value: {problem}")
+        if rule.get("apiGroups") or rule.get("resources") or rule.get("resourceNames"):
+            problem = "rules cannot apply to both regular resources and non-resource URLs"
+            yield Problem(f"{path}.nonResourceURLs", f"Invalid value: {problem}")
+        return
+    if not rule.get("apiGroups"):
+        problem = 'resource rules must supply at least one api group; "" is the core group'
+        yield Problem(f"{path}.apiGroups", f"Required value: {problem}")
+    if not rule.get("resources"):
+        yield Problem(f"{path}.resources", "Required value: resource rules must supply at least one resource")
+
+
+def _aggregation_problems(selectors: list[Json]) -> Iterator[Problem]:
+    path = "aggregationRule.clusterRoleSelectors"
+    if not selectors:
+        text = "at least one clusterRoleSelector required if aggregationRule is non-nil"
+        yield Problem(path, f"Required value: {text}")
+    for index, selector in enumerate(selectors):
+        found = list(selector_problems(selector, f"{path}[{index}]"))
+        yield from found
+        if found:
+            yield Problem(f"{path}[{index}]", "Invalid value: null: invalid label selector.")
 
 
 def admit_role(new: Json, old: Json | None, site: Site) -> None:
@@ -64,9 +81,16 @@ def admit_role(new: Json, old: Json | None, site: Site) -> None:
 
 
 def prepare_binding(new: Json, old: Json | None, site: Site) -> None:
-    fill(new["roleRef"], apiGroup=GROUP)
+    fill(new, roleRef={})
+    fill(new["roleRef"], kind="", name="")
+    fill_empty(new["roleRef"], apiGroup=GROUP)
     for subject in new.get("subjects") or ():
-        fill(subject, **({} if subject["kind"] == "ServiceAccount" else {"apiGroup": GROUP}))
+        fill(subject, kind="", name="")
+        for name in ("namespace", "apiGroup"):
+            if not subject.get(name):
+                subject.pop(name, None)
+        if subject["kind"] in ("User", "Group"):
+            fill_empty(subject, apiGroup=GROUP)
 
 
 def admit_binding(new: Json, old: Json | None, site: Site) -> None:
@@ -85,27 +109,39 @@ def admit_binding(new: Json, old: Json | None, site: Site) -> None:
 def check_binding(new: Json, old: Json | None) -> list[Problem]:
     found: list[Problem] = []
     role = new["roleRef"]
-    kinds = ("Role", "ClusterRole") if new["kind"] == "RoleBinding" else ("ClusterRole",)
+    namespaced = new["kind"] == "RoleBinding"
+    kinds = ("Role", "ClusterRole") if namespaced else ("ClusterRole",)
     found += one_of(role["apiGroup"], (GROUP,), "roleRef.apiGroup")
     found += one_of(role["kind"], kinds, "roleRef.kind")
-    if not role["name"]:
-        found.append(Problem("roleRef.name", "Required value"))
+    found += _role_name_problems(role["name"])
     if old is not None and not same(role, old["roleRef"]):
         found.append(Problem("roleRef", f"Invalid value: {shown(role)}: cannot change roleRef"))
     for index, subject in enumerate(new.get("subjects") or ()):
-        found += _subject_problems(subject, f"subjects[{index}]")
+        found += _subject_problems(subject, f"subjects[{index}]", namespaced)
     return found
 
 
-def _subject_problems(subject: Json, path: str) -> list[Problem]:
-    found = [*one_of(subject["kind"], ("Group", "ServiceAccount", "User"), f"{path}.kind")]
-    if not subject["name"]:
-        found.append(Problem(f"{path}.name", "Required value"))
-    if subject["kind"] == "ServiceAccount":
-        if not subject.get("namespace"):
-            found.append(Problem(f"{path}.namespace", "Required value"))
-        found += one_of(subject.get("apiGroup"), ("",), f"{path}.apiGroup")
-    return found
+def _role_name_problems(name: str) -> Iterator[Problem]:
+    if not name:
+        yield Problem("roleRef.name", "Required value")
+    for why in path_texts(name):
+        yield Problem("roleRef.name", f"Invalid value: {shown(name)}: {why}")
+
+
+def _subject_problems(subject: Json, path: str, namespaced: bool) -> Iterator[Problem]:
+    """The account of a RoleBinding that names no namespace is one of the binding's."""
+    kind, name = subject["kind"], subject["name"]
+    yield from one_of(kind, ("Group", "ServiceAccount", "User"), f"{path}.kind")
+    if not name:
+        yield Problem(f"{path}.name", "Required value")
+    if kind in ("User", "Group"):
+        yield from one_of(subject["apiGroup"], (GROUP,), f"{path}.apiGroup")
+    if kind == "ServiceAccount":
+        if name:
+            yield from named(name, f"{path}.name", "subdomain")
+        if not namespaced and not subject.get("namespace"):
+            yield Problem(f"{path}.namespace", "Required value")
+        yield from one_of(subject.get("apiGroup"), ("",), f"{path}.apiGroup")
 
 
 def _subjects(kind: str) -> Column:
@@ -128,7 +164,9 @@ def _resource(kind: str) -> Resource:
     }
     if kind.endswith("Role"):
         columns = (NAME, cells.CREATED)
-        return Resource(**shared, schema=_ROLE, check=check_role, admit=admit_role, columns=columns)
+        return Resource(
+            **shared, schema=_ROLE, prepare=prepare_role, check=check_role, admit=admit_role, columns=columns
+        )
     return Resource(
         **shared,
         schema=_BINDING,

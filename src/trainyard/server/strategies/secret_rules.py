@@ -1,0 +1,98 @@
+"""Secrets: what the real server refuses of their types, and what it warns of."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Iterator
+
+from trainyard.objects import Json, Problem, decode
+from trainyard.schema.checks import shown
+
+TLS, LOGIN = "kubernetes.io/tls", "kubernetes.io/basic-auth"
+NEEDED = {
+    TLS: ("tls.crt", "tls.key"),
+    "kubernetes.io/dockerconfigjson": (".dockerconfigjson",),
+    "kubernetes.io/dockercfg": (".dockercfg",),
+    "kubernetes.io/ssh-auth": ("ssh-privatekey",),
+}
+_CERTIFICATE, _KEY = "CERTIFICATE", "PRIVATE KEY"
+_NOT_EMPTY = ("ssh-privatekey",)
+ACCOUNT_TOKEN, ACCOUNT_NAME = "kubernetes.io/service-account-token", "kubernetes.io/service-account.name"  # names
+_BLOCK = re.compile(rb"^-----BEGIN ([^\n]*?)-----[ \t]*\r?\n(.*?)^-----END \1-----[ \t]*\r?$", re.MULTILINE | re.DOTALL)
+_HEADERS = re.compile(rb"(?:[^\n]*:[^\n]*\n)*")
+
+
+def secret_problems(new: Json, old: Json | None) -> Iterator[Problem]:
+    kind, data = new["type"], new.get("data") or {}
+    if old is not None and old.get("type") != kind:
+        yield Problem("type", f"Invalid value: {shown(kind)}: field is immutable")
+    for key in NEEDED.get(kind, ()):
+        if key not in data or (key in _NOT_EMPTY and not data[key]):
+            yield Problem(f"data[{key}]", "Required value")
+        elif key.startswith(".docker") and not _is_json(data[key]):
+            yield Problem(f"data[{key}]", 'Invalid value: "<secret contents redacted>": must be JSON')
+    if kind == LOGIN and not {"username", "password"} & data.keys():
+        for key in ("username", "password"):
+            yield Problem(f"data[{key}]", "Required value")
+    if kind == ACCOUNT_TOKEN and not (new["metadata"].get("annotations") or {}).get(ACCOUNT_NAME):
+        yield Problem(f"metadata.annotations[{ACCOUNT_NAME}]", "Required value")
+
+
+def _is_json(coded: str) -> bool:
+    try:
+        return isinstance(decode(base64.b64decode(coded)), dict | None)
+    except (ValueError, binascii.Error):
+        return False
+
+
+def secret_warnings(new: Json) -> Iterator[str]:
+    """A certificate or a key that is none. What is inside of its text is not looked at."""
+    if new["type"] != TLS or new.get("data") is None:
+        return
+    try:
+        certificates, keys = (_blocks(base64.b64decode(new["data"].get(key) or "")) for key in NEEDED[TLS])
+    except (ValueError, binascii.Error):
+        return  # it will be refused
+    why = ""
+    if _CERTIFICATE not in certificates:
+        why = _no_certificate(certificates)
+    elif not any(block.endswith(_KEY) for block in keys):
+        why = _no_key(keys)
+    if why:
+        yield f"tls: {why}"
+
+
+def _no_certificate(blocks: list[str]) -> str:
+    if not blocks:
+        return "failed to find any PEM data in certificate input"
+    if len(blocks) == 1 and blocks[0].endswith(_KEY):
+        found = "but did find a private key; PEM inputs may have been switched"
+        return f"failed to find certificate PEM data in certificate input, {found}"
+    return f'failed to find "{_CERTIFICATE}" PEM block in certificate input after {_skipped(blocks)}'
+
+
+def _no_key(blocks: list[str]) -> str:
+    if not blocks:
+        return "failed to find any PEM data in key input"
+    if blocks == [_CERTIFICATE]:
+        return "found a certificate rather than a key in the PEM for the private key"
+    return f'failed to find PEM block with type ending in "{_KEY}" in key input after {_skipped(blocks)}'
+
+
+def _skipped(blocks: list[str]) -> str:
+    return f"skipping PEM blocks of the following types: [{' '.join(blocks)}]"
+
+
+def _blocks(text: bytes) -> list[str]:
+    """What the PEM blocks of a text are called."""
+    return [found[1].decode("utf-8", "replace") for found in _BLOCK.finditer(text) if _is_coded(found[2])]
+
+
+def _is_coded(body: bytes) -> bool:
+    try:
+        base64.b64decode(b"".join(_HEADERS.sub(b"", body, count=1).split()), validate=True)
+    except (ValueError, binascii.Error):
+        return False
+    return True

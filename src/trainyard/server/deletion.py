@@ -63,7 +63,7 @@ def delete(writes: Writes, resource: Resource, target: Target, request: Request,
         # As in the real server, which has lost sight of the object that it would have changed first.
         empty: Json = {} if resource.custom else {"metadata": {}}
         return reply({"kind": resource.kind, "apiVersion": resource.api_version, **empty})
-    if gone and resource.grace is None:
+    if gone and resource.grace is None and not resource.returned:
         group = {"group": resource.group} if resource.group else {}
         details = {"name": key.name, **group, "kind": resource.plural, "uid": old["metadata"]["uid"]}
         return reply(errors.success(details))

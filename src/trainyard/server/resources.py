@@ -116,6 +116,8 @@ class Resource:
     field_names: tuple[str, ...] = ()
     grace: Callable[[Json, int | None], int] | None = None
     """Seconds a delete waits for somebody to finish the object's work. None: it goes at once."""
+    returned: bool = False
+    """A delete is answered with the object that was, not with a Status."""
     columns: Sequence[Column] = ()
     row_conditions: Callable[[Json], list[Json]] | None = None
     """What a table says of a row as a whole: a pod that has ended."""

@@ -208,6 +208,7 @@ CORE = (
     ),
     Resource(
         kind="ServiceAccount",
+        returned=True,
         plural="serviceaccounts",
         short=("sa",),
         subresources=("token",),
@@ -217,6 +218,7 @@ CORE = (
     ),
     Resource(
         kind="PersistentVolumeClaim",
+        returned=True,
         plural="persistentvolumeclaims",
         short=("pvc",),
         status=True,

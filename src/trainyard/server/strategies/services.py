@@ -178,6 +178,7 @@ RESOURCES = (
         categories=("all",),
         status=True,
         subresources=("proxy",),
+        returned=True,
         name_rule="label",
         schema=whole(_SPEC, required=False),
         prepare=prepare,

@@ -351,3 +351,18 @@ def test_cluster_scoped_custom_resources_have_no_namespace(cluster: Cluster) -> 
     made = cluster.make("/apis/example.org/v1/things", thing("a"))
     assert "namespace" not in made["metadata"]
     assert cluster.refused("POST", THINGS, thing("b")).code == 404
+
+
+TIMES = [
+    ("in another zone", "0500-01-01T00:00:00+01:00", "0499-12-31T23:00:00Z"),
+    ("none", "0001-01-01T00:00:00Z", None),
+    ("before the first year", "0001-01-01T00:00:00+05:00", "0001-01-01T00:00:00+05:00"),
+    ("after the last year", "9999-12-31T23:59:59-05:00", "9999-12-31T23:59:59-05:00"),
+]
+
+
+@pytest.mark.parametrize(("sent", "kept"), [pytest.param(*row[1:], id=row[0]) for row in TIMES])
+def test_a_time_is_stored_in_utc_where_that_can_be_written(cluster: Cluster, sent: str, kept: str | None) -> None:
+    event = {"metadata": {"name": "e"}, "involvedObject": {"namespace": "default"}, "firstTimestamp": sent}
+    made = cluster.make("/api/v1/namespaces/default/events", {"apiVersion": "v1", "kind": "Event", **event})
+    assert made["firstTimestamp"] == kept

@@ -26,7 +26,7 @@ _SECONDS = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d"
 _MICRO = re.compile(_SECONDS + r"[.,]\d{6}(Z|[-+]\d\d:\d\d)")
 _STORED_TIMES = {"date-time": re.compile(_SECONDS + "Z"), "micro-time": re.compile(_SECONDS + r"\.\d{6}Z")}
 _NO_TIME = "0001-01-01T00:00:00"
-_WRITTEN_TIMES = {"date-time": "%Y-%m-%dT%H:%M:%SZ", "micro-time": "%Y-%m-%dT%H:%M:%S.%fZ"}
+_PRECISION = {"date-time": "seconds", "micro-time": "microseconds"}
 _EMPTY: Mapping[str, Callable[[], Any]] = {
     "object": dict,
     "map": dict,
@@ -153,7 +153,11 @@ def _stored_time(value: Any, form: str) -> Any:
         return None
     if not isinstance(value, str) or _STORED_TIMES[form].fullmatch(value) or parse_time(value) is None:
         return value
-    return datetime.fromisoformat(value).astimezone(UTC).strftime(_WRITTEN_TIMES[form])
+    try:
+        moment = datetime.fromisoformat(value).astimezone(UTC)
+    except OverflowError:
+        return value  # in UTC it is of a year that nobody can write
+    return f"{moment.replace(tzinfo=None).isoformat(timespec=_PRECISION[form])}Z"
 
 
 def _is_number(value: Any, shape: Shape) -> bool:

@@ -102,9 +102,8 @@ class Writes:
         new = {**old, "metadata": dict(old["metadata"])}
         if place == NAMESPACES:
             spec = old.get("spec") or {}
-            left = [
-                one for one in spec.get("finalizers") or () if one != "kubernetes"
-            ]  # those are others' to take away
+            # Those of others are theirs to take away.
+            left = [one for one in spec.get("finalizers") or () if one != "kubernetes"]
             new["spec"] = {**spec, "finalizers": left}
         else:
             left = [one for one in old["metadata"].get("finalizers") or () if one != CLEANUP]

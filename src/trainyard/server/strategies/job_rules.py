@@ -8,12 +8,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from typing import Any
 
 from trainyard.objects import Json, Problem
 from trainyard.schema.checks import shown
 from trainyard.server.metadata import key_texts, name_problem
-from trainyard.server.strategies.refusing import one_of
+from trainyard.server.strategies.refusing import NOT_NEGATIVE, one_of, too_many
 from trainyard.server.strategies.templates import containers_of
 
 ACTIONS = ("Count", "FailIndex", "FailJob", "Ignore")
@@ -27,13 +26,12 @@ NUMBERS = (
 COUNTS = ("active", "succeeded", "failed", "ready", "terminating")
 MOST_RULES, MOST_CODES, MOST_INDEXED, LONGEST_MANAGER = 20, 255, 100_000, 63
 _PATH = re.compile(r"[A-Za-z0-9/\-._~%!$&'()*+,;=:]+")
-_NOT_NEGATIVE = "must be greater than or equal to 0"
 
 
 def number_problems(spec: Json) -> Iterator[Problem]:
     for name in NUMBERS:
         if (number := spec.get(name)) is not None and number < 0:
-            yield Problem(f"spec.{name}", f"Invalid value: {number}: {_NOT_NEGATIVE}")
+            yield Problem(f"spec.{name}", f"Invalid value: {number}: {NOT_NEGATIVE}")
     for name in ("backoffLimitPerIndex", "maxFailedIndexes"):
         if (number := spec.get(name)) is not None and spec["completionMode"] != "Indexed":
             yield Problem(f"spec.{name}", f"Invalid value: {number}: requires indexed completion mode")
@@ -85,7 +83,7 @@ def success_problems(spec: Json) -> Iterator[Problem]:
         text = "at least one rules must be specified when the successPolicy is specified"
         yield Problem(f"{path}.rules", f"Required value: {text}")
     if len(rules) > MOST_RULES:
-        yield _too_many(rules, MOST_RULES, f"{path}.rules")
+        yield too_many(rules, MOST_RULES, f"{path}.rules")
     for index, rule in enumerate(rules[:MOST_RULES]):
         yield from _success_rule(rule, spec.get("completions") or 0, f"{path}.rules[{index}]")
 
@@ -104,7 +102,7 @@ def _success_rule(rule: Json, completions: int, path: str) -> Iterator[Problem]:
     if count is None:
         return
     if count < 0:
-        yield Problem(f"{path}.succeededCount", f"Invalid value: {count}: {_NOT_NEGATIVE}")
+        yield Problem(f"{path}.succeededCount", f"Invalid value: {count}: {NOT_NEGATIVE}")
     for most, what in (
         (completions, "specified completions"),
         (named, "indexes in the specified succeededIndexes field"),
@@ -141,7 +139,7 @@ def policy_problems(spec: Json) -> Iterator[Problem]:
     rules = (policy or {}).get("rules") or ()
     path = "spec.podFailurePolicy.rules"
     if len(rules) > MOST_RULES:
-        yield _too_many(rules, MOST_RULES, path)
+        yield too_many(rules, MOST_RULES, path)
     for index, rule in enumerate(rules[:MOST_RULES]):
         yield from _rule(rule, spec, f"{path}[{index}]")
 
@@ -179,7 +177,7 @@ def _exit_codes(codes: Json, spec: Json, path: str) -> Iterator[Problem]:
     if not values:
         yield Problem(f"{path}.values", f"Invalid value: {shown(codes.get('values'))}: at least one value is required")
     if len(values) > MOST_CODES:
-        yield _too_many(values, MOST_CODES, f"{path}.values")
+        yield too_many(values, MOST_CODES, f"{path}.values")
         return
     seen: set[int] = set()
     for index, value in enumerate(values):
@@ -197,7 +195,7 @@ def status_problems(new: Json, old: Json) -> Iterator[Problem]:
     status, before = new.get("status") or {}, old.get("status") or {}
     for name in COUNTS:
         if (status.get(name) or 0) < 0:
-            yield Problem(f"status.{name}", f"Invalid value: {status[name]}: {_NOT_NEGATIVE}")
+            yield Problem(f"status.{name}", f"Invalid value: {status[name]}: {NOT_NEGATIVE}")
     for name in ("succeeded", "failed"):
         if (number := status.get(name) or 0) < (before.get(name) or 0):
             yield Problem(f"status.{name}", f"Invalid value: {number}: cannot decrease the {name} counter")
@@ -209,7 +207,3 @@ def status_problems(new: Json, old: Json) -> Iterator[Problem]:
 def _missing(known: Sequence[str], path: str) -> Problem:
     listed = " ".join(f'"{one}"' for one in known)
     return Problem(path, f"Required value: valid values: [{listed}]")
-
-
-def _too_many(items: Sequence[Any], most: int, path: str) -> Problem:
-    return Problem(path, f"Too many: {len(items)}: must have at most {most} items")

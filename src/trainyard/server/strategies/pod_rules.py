@@ -23,15 +23,13 @@ from trainyard.server.strategies.pod_probes import (
 from trainyard.server.strategies.pod_resources import resource_problems
 from trainyard.server.strategies.pod_security import container_context_problems, pod_context_problems
 from trainyard.server.strategies.pod_volumes import mount_problems, volume_problems
-from trainyard.server.strategies.refusing import address, named, one_of, too_many
+from trainyard.server.strategies.refusing import MOST, PROTOCOLS, address, more_than, named, one_of
 
 POLICIES = ("Always", "IfNotPresent", "Never")
 RESTARTS = ("Always", "OnFailure", "Never")
-PROTOCOLS = ("SCTP", "TCP", "UDP")
 MESSAGES = ("FallbackToLogsOnError", "File")
 DNS = ("ClusterFirst", "ClusterFirstWithHostNet", "Default", "None")
 SYSTEMS = ("linux", "windows")
-MOST = 2**31 - 1
 LONGEST_NAME = 64  # of a host, to the kernel
 MOST_NAMESERVERS, MOST_SEARCHES, LONGEST_SEARCHES = 3, 32, 2048
 _SEARCH = re.compile(r"_?[a-z0-9]([-_a-z0-9]*[a-z0-9])?(\._?[a-z0-9]([-_a-z0-9]*[a-z0-9])?)*")
@@ -181,10 +179,10 @@ def _dns(config: Json, policy: str | None, where: str) -> Iterator[Problem]:
     if policy == "None" and not servers:
         text = "must provide at least one DNS nameserver when `dnsPolicy` is None"
         yield Problem(f"{where}.nameservers", f"Required value: {text}")
-    yield from too_many(servers, MOST_NAMESERVERS, "nameservers", f"{where}.nameservers")
+    yield from more_than(servers, MOST_NAMESERVERS, "nameservers", f"{where}.nameservers")
     for index, server in enumerate(servers):
         yield from address(server, f"{where}.nameservers[{index}]")
-    yield from too_many(searches, MOST_SEARCHES, "search paths", f"{where}.searches")
+    yield from more_than(searches, MOST_SEARCHES, "search paths", f"{where}.searches")
     if len(" ".join(searches)) > LONGEST_SEARCHES:
         text = f"must not have more than {LONGEST_SEARCHES} characters (including spaces) in the search list"
         yield Problem(f"{where}.searches", f"Invalid value: {shown(searches)}: {text}")

@@ -12,7 +12,7 @@ from typing import Any
 
 from trainyard.objects import Json, Problem
 from trainyard.schema.checks import shown
-from trainyard.server.strategies.refusing import one_of
+from trainyard.server.strategies.refusing import MOST, one_of
 
 PROFILES = ("Localhost", "RuntimeDefault", "Unconfined")
 MOUNTS = ("Default", "Unmasked")
@@ -21,7 +21,6 @@ POLICIES = {
     "supplementalGroupsPolicy": ("Merge", "Strict"),
     "seLinuxChangePolicy": ("MountOption", "Recursive"),
 }
-MOST = 2**31 - 1  # the highest id of a user or a group
 ALL_OF_THE_KERNEL = "CAP_SYS_ADMIN"
 _SYSCTL = re.compile(r"([a-z0-9]([-_a-z0-9]*[a-z0-9])?[./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?")
 _OF_IPC = ("kernel.shm", "kernel.msg", "kernel.sem", "fs.mqueue.")

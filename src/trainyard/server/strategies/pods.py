@@ -13,8 +13,9 @@ from trainyard.server.quantities import number
 from trainyard.server.resources import Resource
 from trainyard.server.site import Site
 from trainyard.server.strategies import pod_cells
-from trainyard.server.strategies.pod_rules import MOST, pod_spec_problems
+from trainyard.server.strategies.pod_rules import pod_spec_problems
 from trainyard.server.strategies.pod_warnings import name_warnings, pod_warnings
+from trainyard.server.strategies.refusing import MOST
 from trainyard.server.strategies.shapes import fill, text
 from trainyard.server.strategies.templates import containers_of, default_pod_spec
 

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from trainyard.objects import Json, Problem, encode
 from trainyard.schema.checks import shown
 from trainyard.server.metadata import key_texts, label_problems, name_problem
 
+MOST = 2**31 - 1  # the largest number that most fields hold
+PROTOCOLS = ("SCTP", "TCP", "UDP")
 NOT_NEGATIVE = "must be greater than or equal to 0"
 _KEY = re.compile(r"[-._a-zA-Z0-9]+")
 _KEY_TEXT = (
@@ -114,6 +116,10 @@ def requirement(one: Json, path: str, more: tuple[str, ...] = ()) -> Iterator[Pr
         yield from label_problems({"key": value}, f"{path}.values[{index}]")
 
 
-def too_many(items: Any, most: int, what: str, path: str) -> Iterator[Problem]:
+def too_many(items: Sequence[Any], most: int, path: str) -> Problem:
+    return Problem(path, f"Too many: {len(items)}: must have at most {most} items")
+
+
+def more_than(items: Sequence[Any], most: int, what: str, path: str) -> Iterator[Problem]:
     if len(items) > most:
         yield Problem(path, f"Invalid value: {encode(items).decode()}: must not have more than {most} {what}")

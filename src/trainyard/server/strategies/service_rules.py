@@ -16,12 +16,11 @@ from trainyard.server.strategies.addresses import (
     writing_warnings,
 )
 from trainyard.server.strategies.pod_probes import port_problems
-from trainyard.server.strategies.refusing import keyed, one_of
+from trainyard.server.strategies.refusing import PROTOCOLS, keyed, one_of
 from trainyard.server.strategies.service_places import EXTERNAL, NAME_OF_ANOTHER, type_problems
 from trainyard.server.strategies.shapes import fill
 
 TYPES = ("ClusterIP", NAME_OF_ANOTHER, *EXTERNAL)
-PROTOCOLS = ("SCTP", "TCP", "UDP")
 POLICIES = ("Cluster", "Local")
 DISTRIBUTIONS = ("PreferClose", "PreferSameNode", "PreferSameZone")
 MODES = ("Proxy", "VIP")

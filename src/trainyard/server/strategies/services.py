@@ -100,10 +100,15 @@ def _stay(spec: Json, before: Json) -> None:
         spec["ipFamilies"] = spec["ipFamilies"][:1]
     fill(spec, ipFamilyPolicy=before.get("ipFamilyPolicy"))
     if spec["type"] in EXTERNAL and before["type"] in EXTERNAL:
-        given = {(port["protocol"], port["port"]): port.get("nodePort") for port in before.get("ports") or ()}
+        given = _given(before)
         for port in spec.get("ports") or ():
             if number := given.get((port["protocol"], port["port"])):
                 fill(port, nodePort=number)
+
+
+def _given(spec: Json) -> dict[tuple[str, int], int | None]:
+    """The ports of nodes, by what leads to them."""
+    return {(port["protocol"], port["port"]): port.get("nodePort") for port in spec.get("ports") or ()}
 
 
 def _leave(spec: Json, before: Json, *words: str) -> None:
@@ -116,7 +121,7 @@ def _leave(spec: Json, before: Json, *words: str) -> None:
 def _leave_behind(spec: Json, before: Json) -> None:
     kind, was = spec["type"], before.get("type")
     if was in EXTERNAL and kind not in EXTERNAL:
-        given = {(port["protocol"], port["port"]): port.get("nodePort") for port in before.get("ports") or ()}
+        given = _given(before)
         for port in spec.get("ports") or ():
             if port.get("nodePort") == given.get((port["protocol"], port["port"])):
                 port.pop("nodePort", None)

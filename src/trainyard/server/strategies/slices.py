@@ -14,11 +14,10 @@ from trainyard.server.same import same
 from trainyard.server.site import Site
 from trainyard.server.strategies import cells
 from trainyard.server.strategies.addresses import known, reachable, settled
-from trainyard.server.strategies.refusing import keyed, one_of
+from trainyard.server.strategies.refusing import PROTOCOLS, keyed, one_of, too_many
 from trainyard.server.strategies.shapes import FREE, STRING, fill, many, obj
 
 ADDRESS_TYPES = ("FQDN", "IPv4", "IPv6")
-PROTOCOLS = ("SCTP", "TCP", "UDP")
 MOST_ENDPOINTS, MOST_ADDRESSES, MOST_HINTS = 1000, 100, 8
 _DEPRECATED = "spec.addressType: FQDN endpoints are deprecated"
 
@@ -55,15 +54,11 @@ def slice_problems(new: Json, old: Json | None) -> Iterator[Problem]:
     endpoints = new.get("endpoints") or ()
     seen = [one.get("addresses") for one in (old or {}).get("endpoints") or ()]  # these have been judged
     if len(endpoints) > MOST_ENDPOINTS:
-        yield _too_many(endpoints, MOST_ENDPOINTS, "endpoints")
+        yield too_many(endpoints, MOST_ENDPOINTS, "endpoints")
     else:
         for index, endpoint in enumerate(endpoints):
             yield from _endpoint(endpoint, kind, f"endpoints[{index}]", seen)
     yield from _ports(new.get("ports") or ())
-
-
-def _too_many(items: Sequence[Any], most: int, path: str) -> Problem:
-    return Problem(path, f"Too many: {len(items)}: must have at most {most} items")
 
 
 def _endpoint(endpoint: Json, kind: str, here: str, seen: list[Any]) -> Iterator[Problem]:
@@ -71,7 +66,7 @@ def _endpoint(endpoint: Json, kind: str, here: str, seen: list[Any]) -> Iterator
     if not addresses:
         yield Problem(where, "Required value")
     elif len(addresses) > MOST_ADDRESSES:
-        yield _too_many(addresses, MOST_ADDRESSES, where)
+        yield too_many(addresses, MOST_ADDRESSES, where)
     for index, address in enumerate(addresses if addresses not in seen else ()):
         if kind == "FQDN":
             yield from _full_name(address, f"{where}[{index}]")
@@ -116,7 +111,7 @@ def _hints(hints: Json, here: str) -> Iterator[Problem]:
         items, where = hints.get(word) or (), f"{here}.{word}"
         names: set[str] = set()
         if len(items) > MOST_HINTS:
-            yield _too_many(items, MOST_HINTS, where)
+            yield too_many(items, MOST_HINTS, where)
             return
         for index, item in enumerate(items):
             name, path = item.get("name") or "", f"{where}[{index}].name"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -41,3 +43,16 @@ async def test_one_process_prints_the_table_and_learns(tmp_path: Path) -> None:
         assert rows[0] == HEADS and [row[0] for row in rows[1:]] == ["1", "2"]
         assert float(rows[2][2]) < float(rows[1][2]) and float(rows[2][4]) > 0.8
         assert list((tmp_path / "result").glob("snapshot_iter_120"))
+
+
+def test_a_rank_writes_whole_lines(tmp_path: Path) -> None:
+    """mpiexec mixes what its ranks write: two writes of one line would stand in two places."""
+    image = asyncio.run(prepared("everpeace/chainermn:1.3.0"))
+    reads, writes = os.pipe2(os.O_DIRECT)  # each read is one write
+    program = [f"{image.path[0]}/python3", image.files["/train_mnist.py"], "-e", "1", "-b", "1000", "-u", "10"]
+    with subprocess.Popen(program, stdout=writes, env=variables(image), cwd=tmp_path) as rank:
+        os.close(writes)
+        written = list(iter(lambda: os.read(reads, 65536).decode(), ""))
+    os.close(reads)
+    assert rank.returncode == 0
+    assert "Num process (COMM_WORLD): 1\n" in written and all(one.endswith("\n") for one in written), written

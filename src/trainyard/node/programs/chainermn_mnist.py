@@ -12,6 +12,8 @@ import chainer_mnist
 
 
 def main():
+    # A line is one write, also unbuffered: mpiexec mixes what its ranks write, write by write.
+    sys.stdout.reconfigure(line_buffering=True, write_through=False)
     args = chainer_mnist.parser(mpi=True).parse_args()
     if chainer_mnist.problem(args):
         sys.exit(chainer_mnist.problem(args))

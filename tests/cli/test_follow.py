@@ -136,6 +136,24 @@ async def test_a_run_whose_place_was_taken_while_we_asked_is_printed_from_previo
     assert sorted(await printed(script, told)) == ["x-0 | run 0", "x-0 | run 1"]
 
 
+@pytest.mark.parametrize("kept", [b"two\n", b"one\ntwo\n", b"one\ntwo\nthree\n"], ids=["its end", "all", "more"])
+async def test_no_line_of_a_run_is_printed_twice_or_left_out(kept: bytes) -> None:
+    """Of a long output a kubelet keeps the end; a short one may have had lines after the stream ended."""
+    script = Script()
+    script.now, script.previous = [b"one\ntwo\n"], [kept[:6], kept[6:]]
+
+    def second(logs: Logs) -> None:
+        script.now, script.on_end = [b"the second run\n"], lambda: None
+        logs.see(pod(ENDED, 1, "Failed"))
+
+    def told(logs: Logs) -> None:
+        logs.see(pod(RUNNING))
+        script.on_end = lambda: second(logs)
+
+    all_ = b"one\ntwo\n" + kept[8:] + b"the second run\n"
+    assert await printed(script, told) == [f"x-0 | {line}" for line in all_.decode().splitlines()]
+
+
 async def test_a_container_first_seen_in_its_second_run_has_its_first_run_printed_too() -> None:
     script = Script()
     script.now, script.previous = [b"run 1\n"], [b"run 0\n"]

@@ -275,6 +275,7 @@ def test_requests_are_counted_by_verb_and_resource(cluster: Cluster) -> None:
     cluster.make(PODS, pod("a"))
     cluster.get(PODS)
     cluster.get(f"{PODS}/a")
+    cluster.refused("GET", f"{PODS}/a/made-up")
     cluster.watch(PODS)
     cluster.merge(f"{PODS}/a/status", {"status": {"phase": "Running"}})
     cluster.delete(f"{PODS}/a")
@@ -282,7 +283,7 @@ def test_requests_are_counted_by_verb_and_resource(cluster: Cluster) -> None:
     assert dict(cluster.verbs.counts) == {
         ("create", "pods"): 1,
         ("list", "pods"): 1,
-        ("get", "pods"): 1,
+        ("get", "pods"): 2,
         ("watch", "pods"): 1,
         ("patch", "pods/status"): 1,
         ("delete", "pods"): 1,

@@ -3,7 +3,8 @@
 A container's log, as the API has it, is that of its present run; `previous` is the run before. So a follower takes the
 runs one by one, and knows from the pod's status which run is the present one. A program that ends at once is restarted
 at once, and what was read as run 0 may then have been run 1: when the next run is there, the finished one is compared
-with `previous`, and printed if it was not what had been printed.
+with `previous`, and printed if it was not what had been printed. A kubelet may end a stream before the last lines, and
+of a long output it keeps only the end: then what was printed begins, or ends, as the finished run does.
 """
 
 from __future__ import annotations
@@ -130,7 +131,7 @@ class Follower:
                 and self._tail is None
                 and await self._begins(run + 1)
                 and self._run == run + 1
-                and not await self._was(printed)
+                and not await self._completes(printed)
             ):
                 # What was printed belonged to the run that has begun meanwhile.
                 await self._print(previous=True)
@@ -186,26 +187,41 @@ class Follower:
         for line in lines:
             self._screen.log(self._prefix, line)
 
-    async def _was(self, printed: Printed) -> bool:
-        """True when that is what the finished run put out (or we cannot tell)."""
-        found = Printed()
+    async def _completes(self, printed: Printed) -> bool:
+        """Prints what the finished run put out after this. False when this was the output of another run."""
+        cut, found, begins = Cut(), Printed(), not printed.size
         with contextlib.suppress(ApiError):
             async for chunk in self._stream(previous=True):
-                found.add(chunk)
-            return found == printed
-        return True
+                left = max(0, printed.size - found.size)
+                found.add(chunk[:left])
+                begins = begins or found == printed
+                if begins:
+                    self._say(cut.feed(chunk[left:]))
+                    await self._screen.space()
+                found.add(chunk[left:])
+            self._say(cut.end())
+            return begins or found.ends_as(printed)
+        return True  # we cannot tell
 
 
 class Printed:
     """How much was put out, and what it was."""
 
+    END = 4096  # bytes
+
     def __init__(self) -> None:
         self.size = 0
         self._hash = sha256()
+        self._end = b""
 
     def add(self, chunk: bytes) -> None:
         self.size += len(chunk)
         self._hash.update(chunk)
+        self._end = (self._end + chunk[-self.END :])[-self.END :]
+
+    def ends_as(self, longer: Printed) -> bool:
+        """It is something, and `longer` ends with it, as far as both ends are known."""
+        return bool(self._end) and longer._end.endswith(self._end)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Printed) and self._hash.digest() == other._hash.digest()

@@ -91,8 +91,8 @@ class Verbs:
         verb = _verb(request, target)
         if verb in ("update", "patch") and not target.name:
             raise errors.bad_request("name must be provided") if resource.custom else errors.method_not_allowed()
-        named = f"{target.plural}/{target.subresource}" if target.subresource else target.plural
-        self.counts[verb, named] += 1
+        known = target.subresource in ("status", "scale", *resource.subresources)  # who makes names up adds no counter
+        self.counts[verb, f"{target.plural}/{target.subresource}" if known else target.plural] += 1
         return self._perform(verb, resource, target, request)
 
     def _discovery(self, request: Request) -> Answer:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import signal
 import time
 from collections import Counter
@@ -11,16 +10,16 @@ from pathlib import Path
 
 import pytest
 from faulty import Program, Story, enlist, made, nothing_twice, restarts, so, story, tf_job, writes
+from gate import gate
 
 from trainyard.client import Api
 from trainyard.control.lease import LEASE
-from trainyard.core.model import JOB
 from trainyard.objects import Json
 from trainyard.testing.control_plane import ControlPlane
 from trainyard.testing.control_plane_audit import Asked, of
 
 pytestmark = pytest.mark.cluster
-WORKERS = 40
+WORKERS = 40  # more than are on the wire at once
 LEASED = ("--leader-elect", "--lease-duration", "3")
 
 
@@ -69,7 +68,7 @@ async def test_of_two_who_race_for_the_lease_one_works_and_the_other_only_looks(
 
 @pytest.mark.slow
 async def test_a_paused_leader_sends_nothing_more_when_it_goes_on_and_changes_nothing(
-    told: Story, pair: tuple[Program, Program], capsys: pytest.CaptureFixture[str]
+    told: Story, pair: tuple[Program, Program], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """It is stopped while it makes children: what is on the wire arrives, the other makes the rest."""
     one, two = pair
@@ -78,10 +77,10 @@ async def test_a_paused_leader_sends_nothing_more_when_it_goes_on_and_changes_no
     two.start()
     await so(lambda: "ok" in two.asked("/readyz"), "the second stands by")
     mark, job = told.plane.audit.mark(), tf_job("fenc", WORKERS)
-    begun = asyncio.create_task(told.first(JOB))
-    await told.submit(job)
-    await begun
-    one.process.send(signal.SIGSTOP)
+    async with gate(told, tmp_path) as held_up:
+        await told.submit(job)
+        await so(held_up.held.is_set, "children are on the wire")
+        one.process.send(signal.SIGSTOP)
     paused = time.monotonic()
     await so(two.leads, "the second leads")
     took = time.monotonic() - paused
@@ -89,7 +88,7 @@ async def test_a_paused_leader_sends_nothing_more_when_it_goes_on_and_changes_no
     first, second = asked(told, one, mark), asked(told, two, mark)
     both = made(first) + made(second)
     assert set(both.values()) == {1} and both.total() == WORKERS + 2, both
-    assert made(first) and made(second), "it was paused too early or too late for this story"
+    assert made(first) and made(second), both
     told.kubelet.end("MASTER")
     await told.condition("Succeeded", job)
     before = await told.until(lambda one: "completionTime" in one["status"], job)

@@ -29,10 +29,10 @@ from faulty import (
     well,
     writes,
 )
+from gate import gate
 
 from trainyard.app.operating import Operating, seat, terms
 from trainyard.control.watch import FIRST_PAUSE, LONGEST_PAUSE
-from trainyard.core.model import JOB
 from trainyard.objects import Json, uid_of
 from trainyard.testing.control_plane import ControlPlane
 
@@ -57,18 +57,18 @@ async def ends_well(told: Story, job: Json) -> Json:
 
 @pytest.mark.parametrize("part", ["kube-apiserver", "etcd"])
 async def test_a_job_whose_children_are_being_made_when_it_is_killed_gets_each_of_them_once(
-    told: Story, part: str
+    told: Story, part: str, tmp_path: Path
 ) -> None:
     job = tf_job("life", WORKERS)
     async with operating(options(told.account)) as one:
         await so(lambda: one.ready() == "", "the operator is ready")
-        begun = asyncio.create_task(told.first(JOB))
-        await told.submit(job)
-        await begun
-        told.plane.stop(part)  # at once: more children are to be made than are sent together
-        assert one_by_one(one) <= WORKERS
-        assert (one.ready(), one.alive()) == ("", "")  # no reason to be started again
-        await asyncio.to_thread(told.plane.begin(part))
+        async with gate(told, tmp_path, passes=8) as held_up:
+            await told.submit(job)
+            await so(held_up.held.is_set, "some are made and some are on the wire")
+            told.plane.stop(part)
+            assert one_by_one(one) <= 8
+            assert (one.ready(), one.alive()) == ("", "")  # no reason to be started again
+            await asyncio.to_thread(told.plane.begin(part))
         await told.running(job, MASTER=1, WORKER=WORKERS)
         children = await told.children()
         await ends_well(told, job)

@@ -1,0 +1,83 @@
+"""An admission webhook that holds up what the operator creates: the test decides when it arrives."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from aiohttp import web
+from faulty import PATIENCE, Story
+
+from trainyard.core.model import JOB
+from trainyard.objects import Json, encode
+from trainyard.server.certificates import Authority
+
+HOOKS = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
+LOOK = 0.1
+POD = {"restartPolicy": "Never", "containers": [{"name": "main", "image": "none"}]}
+TRIAL = {"metadata": {"name": "trial"}, "spec": {"template": {"spec": POD}}}
+
+
+class Gate:
+    """Jobs wait at it until it is open, but for the first ones; a trial (a dry run) passes."""
+
+    def __init__(self, passes: int) -> None:
+        self.passes = passes
+        self.trials, self.held = asyncio.Event(), asyncio.Event()
+        self.opened = asyncio.Event()
+
+    async def judge(self, request: web.Request) -> web.Response:
+        asked = (await request.json())["request"]
+        if asked["dryRun"]:
+            self.trials.set()
+        elif self.passes:
+            self.passes -= 1
+        else:
+            self.held.set()
+            await self.opened.wait()
+        answer = {"uid": asked["uid"], "allowed": True}
+        return web.json_response({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": answer})
+
+
+@asynccontextmanager
+async def gate(told: Story, folder: Path, passes: int = 0) -> AsyncIterator[Gate]:
+    """In front of every Job that is created in the story's namespace, from here on."""
+    one, authority, app = Gate(passes), Authority.new(time.time()), web.Application()
+    app.router.add_post("/", one.judge)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=authority.context(folder))
+    await site.start()
+    _, port = runner.addresses[0]
+    name, path = f"gate-{told.namespace}", f"/apis/batch/v1/namespaces/{told.namespace}/jobs"
+    code, said = told.plane.ask("POST", HOOKS, _hook(name, told.namespace, port, authority.pem))
+    assert code == 201, said
+    try:
+        async with asyncio.timeout(PATIENCE):
+            while not one.trials.is_set():  # the API server notices its new webhook in a moment
+                await told.api.request("POST", path, {"dryRun": "All"}, encode(TRIAL), "application/json")
+                await asyncio.sleep(LOOK)
+        yield one
+    finally:
+        one.opened.set()
+        told.plane.ask("DELETE", f"{HOOKS}/{name}")
+        await runner.cleanup()
+
+
+def _hook(name: str, namespace: str, port: int, trusted: str) -> Json:
+    rule = {"apiGroups": [JOB.group], "apiVersions": [JOB.version], "resources": [JOB.plural], "operations": ["CREATE"]}
+    hook = {
+        "name": "gate.example.com",
+        "clientConfig": {"url": f"https://127.0.0.1:{port}/", "caBundle": base64.b64encode(trusted.encode()).decode()},
+        "rules": [rule],
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}},
+        "sideEffects": "None",
+        "timeoutSeconds": 30,
+        "failurePolicy": "Ignore",
+        "admissionReviewVersions": ["v1"],
+    }
+    return {"metadata": {"name": name}, "webhooks": [hook]}

@@ -7,7 +7,10 @@ import os
 import signal
 
 import pytest
+from hypothesis import settings
 
+settings.register_profile("tests", deadline=None)  # how long an example takes is the machine's business
+settings.load_profile("tests")
 os.environ.pop("PYTHONUNBUFFERED", None)  # it hides what a program forgets to flush
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background has it ignored, and hands that down
 

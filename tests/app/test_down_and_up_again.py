@@ -9,13 +9,14 @@ import socket
 import sqlite3
 import subprocess
 import sys
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from daemon_values import Home, at_home, ends, kill
+from daemon_values import PATIENCE, Home, at_home, ends, kill
 
 from trainyard.app.kubeconfig import read
 from trainyard.client import Api, ApiError
@@ -112,6 +113,9 @@ def test_jobs_and_logs_survive_down_up_and_a_killed_daemon(tmp_path: Path) -> No
         assert home.say("submit", str(tmp_path / "job.yaml"))[0] == 0
         for name in ("always", "never"):
             pod_of(home, name, lambda status: runs(status, 0))
+            until = time.monotonic() + PATIENCE
+            while log_of(home, name) != "hello\n":
+                assert time.monotonic() < until
         pod_of(home, "done", lambda status: status.get("phase") == "Succeeded")
         home.until("epoch 1", "logs", "mnist")
         written = (home.state / "kubeconfig").read_bytes()

@@ -268,6 +268,8 @@ async def test_probes_and_metrics_are_served(site: Site) -> None:
     async with operating(options(site, bind=("127.0.0.1", 0))) as one, aiohttp.ClientSession() as http:
         await site.api.create(TFJOB, "default", tf_job())
         await site.says("mnist", "Created")
+        made = 'trainyard_api_requests_total{code="201",resource="jobs",verb="create"}'
+        await eventually(lambda: metric(one, made) == 1)  # it is sent after the status
         place = f"http://127.0.0.1:{one.health.port}"
         for path in ("/healthz", "/readyz"):
             async with http.get(place + path) as answer:
@@ -280,7 +282,7 @@ async def test_probes_and_metrics_are_served(site: Site) -> None:
     names = {line.split(" ")[2] for line in text.splitlines() if line.startswith("# TYPE trainyard_")}
     page = (Path(__file__).parents[2] / "docs" / "operator.md").read_text()
     assert names == {line.split("`")[1] for line in page.splitlines() if line.startswith("| `trainyard_")}
-    assert 'trainyard_api_requests_total{code="201",resource="jobs",verb="create"} 1.0' in text
+    assert f"{made} 1.0" in text
     assert 'trainyard_api_requests_total{code="200",resource="tfjobs",verb="watch"} 1.0' in text
     assert 'trainyard_reconcile_total{kind="TfJob",outcome="done"}' in text
     assert "mnist" not in text and 'namespace="' not in text

@@ -36,7 +36,11 @@ def open_to_others(folder: Path) -> list[str]:
     """
     found = []
     for path in [folder, *folder.rglob("*")]:
-        kind, seen = path.lstat(), "pods" in path.relative_to(folder).parts[:-2]
+        try:
+            kind = path.lstat()
+        except FileNotFoundError:
+            continue  # the cluster lives
+        seen = "pods" in path.relative_to(folder).parts[:-2]
         if not stat.S_ISLNK(kind.st_mode) and not seen and kind.st_mode & 0o077:
             found.append(f"{stat.filemode(kind.st_mode)} {path.relative_to(folder)}")
     return found

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from words import SLEEP, chainer, elastic, role, said, speaking, tfjob
+from words import PATIENCE, SLEEP, chainer, elastic, role, said, speaking, tfjob
 
 from trainyard.app.kubeconfig import Access
 from trainyard.app.local import kubeconfig
@@ -173,13 +173,17 @@ async def test_logs_of_all_of_one_and_of_the_run_before(tmp_path: Path, capfd: p
     async with speaking(tmp_path) as words:
         code = "import os,time\nprint('one')\nprint('two')\ntime.sleep(600)"
         await words.submit(tfjob(role("MASTER", code), role("WORKER", "print('again')\nraise SystemExit(7)", 2)))
-        await words.until("CrashLoopBackOff", "describe", "mnist")
 
         async def shown(*given: str) -> str:
             capfd.readouterr()
             assert (await words("logs", "mnist", *given)).code == 0
             return capfd.readouterr().out
 
+        async with asyncio.timeout(PATIENCE):
+            while {"worker-0 | again", "worker-1 | again"} - set((await shown("-p")).splitlines()):
+                pass
+            while "master-0 | two" not in await shown():
+                pass
         lines = (await shown()).splitlines()
         assert lines[:2] == ["master-0 | one", "master-0 | two"] and {"worker-0 | again", "worker-1 | again"} < set(
             lines

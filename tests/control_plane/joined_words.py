@@ -85,6 +85,13 @@ class Joined:
     async def ready(self, name: str) -> Json:
         return await self.until(name, lambda pod: said(pod, "Ready") == "True")
 
+    async def up(self, name: str) -> None:
+        """Until it is ready and its program has said `up`: from then on it is polite."""
+        await self.ready(name)
+        async with asyncio.timeout(PATIENCE):
+            while await self.kubectl("logs", name) != "up\n":
+                pass
+
     async def gone(self, name: str, gvk: GVK = POD) -> None:
         """Until there is no such object."""
         namespace = "" if gvk is NODE else self.namespace

@@ -151,9 +151,9 @@ class Story:
         """A person starts the operator, with the variables that the shell has."""
         self.start("exec trainyard operator")
 
-    def pods_end(self, which: str, code: str) -> None:
-        """All of them run, and then they end."""
-        self.wait(lambda: (found := self.pods(which)) != [] and all(map(_runs, found)), f"pods {which} run")
+    def pods_end(self, number: str, which: str, code: str) -> None:
+        """So many of them run, and then they end."""
+        self.wait(lambda: sum(map(_runs, self.pods(which))) == int(number), f"{number} pods {which} run")
         for pod in self.pods(which):
             name = pod["spec"]["containers"][0]["name"]
             where = ("-n", namespace_of(pod), name_of(pod), "-c", name)
@@ -184,7 +184,7 @@ def _runs(pod: Json) -> bool:
 
 
 WORDS: dict[str, Callable[..., None]] = {
-    r"the pods (\S+) end with (\d+)": Story.pods_end,
+    r"(\d+) pods? (\S+) ends? with (\d+)": Story.pods_end,
     r"a pod sees (http://\S+)": Story.seen,
     r"the operator is started by hand": Story.by_hand,
 }

@@ -109,12 +109,13 @@ class Served:
             await happens(lambda before=before: self.passes() >= before + jobs and idle(self.operator))
 
     async def quiet(self) -> None:
-        """Until there is nothing more to do: no pass for half a second."""
+        """Until there is nothing more to do: no pass for two seconds. Kubernetes' own controllers tell of pods once a
+        second, and counts are written once a second."""
         async with asyncio.timeout(PATIENCE):
             before = -1.0
             while before != (now := self.passes()) or not idle(self.operator):
                 before = now
-                await asyncio.sleep(0.5)
+                await asyncio.sleep(2.0)
 
 
 @asynccontextmanager

@@ -16,7 +16,7 @@ from functools import partial
 import pytest
 import test_admission
 import test_bad_input
-from real_operator import Served, bare, children, has, serving, together, until
+from real_operator import Served, bare, children, has, listed, serving, together, until
 
 from trainyard import kinds
 from trainyard.client import Api, Conflict
@@ -173,8 +173,8 @@ async def test_what_no_definition_says_ends_with_the_words_of_the_api_server_and
             told = failed["reason"] == "InvalidChild" and "the API server refused" in failed["message"]
             wrong += [] if told and word in failed["message"] else [f"{row.what}: {failed}"]
         assert wrong == [], "\n".join(wrong)
+        await listed(api, POD, "refused", lambda items: not items)  # what was taken is stopped
         await one.quiet()
-        assert (await api.list(POD, "refused"))["items"] == []  # what was taken is stopped
         await nothing_loops(one)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import json
 import os
@@ -273,8 +274,8 @@ class Started:
     def names(self) -> set[str]:
         found = set()
         for pid in self.below():
-            words = Path(f"/proc/{pid}/cmdline")
-            found.add(Path(words.read_bytes().split(b"\0")[0].decode()).name if words.exists() else "")
+            with contextlib.suppress(OSError):  # it may have ended
+                found.add(Path(Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0].decode()).name)
         return found
 
 

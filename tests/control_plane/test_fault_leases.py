@@ -21,6 +21,7 @@ from trainyard.testing.control_plane_audit import Asked, of
 pytestmark = pytest.mark.cluster
 WORKERS = 40  # more than are on the wire at once
 LEASED = ("--leader-elect", "--lease-duration", "3")
+LONG = ("--leader-elect", "--lease-duration", "15")
 
 
 @pytest.fixture
@@ -30,10 +31,11 @@ async def told(installed: ControlPlane, namespace: str, tmp_path: Path) -> Async
 
 
 @pytest.fixture
-async def pair(told: Story) -> AsyncIterator[tuple[Program, Program]]:
+async def pair(told: Story, request: pytest.FixtureRequest) -> AsyncIterator[tuple[Program, Program]]:
     """Two processes, each under a user of its own, so that the audit log tells them apart."""
+    leased = getattr(request, "param", LEASED)
     other = enlist(told.plane, told.namespace, told.account.kubeconfig.parent, "another")
-    one, two = Program(told.account, *LEASED), Program(other, *LEASED)
+    one, two = Program(told.account, *leased), Program(other, *leased)
     yield one, two
     one.end()
     two.end()
@@ -47,6 +49,7 @@ async def lease(api: Api, namespace: str) -> Json:
     return dict((await api.get(LEASE, namespace, "trainyard-operator"))["spec"])
 
 
+@pytest.mark.parametrize("pair", [LONG], indirect=True, ids=["15 s"])  # no renewal comes too late
 async def test_of_two_who_race_for_the_lease_one_works_and_the_other_only_looks(
     told: Story, pair: tuple[Program, Program]
 ) -> None:

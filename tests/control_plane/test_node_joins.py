@@ -188,7 +188,7 @@ print(json.load(urllib.request.urlopen(about, context=secure))["status"]["userIn
 
 async def test_a_deleted_pod_has_its_grace_and_then_its_object_goes(either: Joined) -> None:
     await either.pod("polite", POLITE, terminationGracePeriodSeconds=20)
-    await either.ready("polite")
+    await either.up("polite")
     watch = asyncio.create_task(either.until("polite", lambda pod: pod["status"]["phase"] == "Failed"))
     await asyncio.sleep(0)
     await either.kubectl("delete", "pod", "polite", "--wait=false")
@@ -199,7 +199,7 @@ async def test_a_deleted_pod_has_its_grace_and_then_its_object_goes(either: Join
 
 async def test_a_graceful_stop_ends_pods_says_so_and_takes_the_node_away(here: Joined) -> None:
     await here.pod("polite", POLITE)
-    await here.ready("polite")
+    await here.up("polite")
     assert here.node is not None
     await here.node.stop()
     pod = await here.api.get(POD, here.namespace, "polite")

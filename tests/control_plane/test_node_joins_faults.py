@@ -81,7 +81,7 @@ class Program:
 
     async def nothing_left(self) -> None:
         """Until no process, mount or file of it is there."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE):
             while self.left():  # noqa: ASYNC110  (the kernel tells nobody)
                 await asyncio.sleep(0.02)
 
@@ -129,8 +129,7 @@ async def test_the_program_ends_on_a_signal_and_leaves_nothing(
 ) -> None:
     async with program(plane, f"stopped-{network}", tmp_path, network, shown) as (one, there):
         await there.pod(f"polite-{network}", f": {tmp_path}; {POLITE}")
-        await there.ready(f"polite-{network}")  # so the taint of a new node has been taken away
-        assert await there.kubectl("logs", f"polite-{network}") == "up\n"  # and its certificate was good
+        await there.up(f"polite-{network}")  # so the taint of a new node has been taken away, its certificate is good
         assert len(one.processes()) >= 2
         assert await one.end(signal.SIGTERM) == 0
         await one.nothing_left()
@@ -146,7 +145,7 @@ async def test_a_second_signal_does_not_wait_for_pods(
     async with program(plane, "hasty", tmp_path, "shared", shown) as (one, there):
         stubborn = f": {tmp_path}; trap 'echo no' TERM; echo up; while :; do sleep 0.05; done"
         await there.pod("stubborn", stubborn, terminationGracePeriodSeconds=600)
-        await there.ready("stubborn")
+        await there.up("stubborn")
         one.child.send_signal(signal.SIGTERM)
         await there.until("hasty", lambda node: node["spec"].get("unschedulable"), NODE)
         assert await one.end(signal.SIGTERM) == 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -18,10 +19,11 @@ from trainyard.client import Api, NotFound
 from trainyard.control.lease import LEASE
 from trainyard.core import Config
 from trainyard.objects import GVK, Json, encode
+from trainyard.testing import operators
 from trainyard.testing.control_plane import ControlPlane
-from trainyard.testing.operators import operating
 
 pytestmark = pytest.mark.cluster
+operating = partial(operators.operating, seconds=10.0)
 TFJOB = GVK("tensorflow.org", "v1alpha1", "TfJob", "tfjobs")
 
 
@@ -49,7 +51,7 @@ def options(plane: ControlPlane, account: Path, **more: Any) -> Options:
     env = {"KUBERNETES_SERVICE_HOST": str(found.hostname), "KUBERNETES_SERVICE_PORT": str(found.port)}
     here = whom(env, folder=account)
     config = Config(files=shipped())
-    return Options(here, chosen("tfjob,mxjob,elasticjob"), config, seat=seat({}, here), terms=terms(3), **more)
+    return Options(here, chosen("tfjob,mxjob,elasticjob"), config, seat=seat({}, here), terms=terms(15), **more)
 
 
 def tf_job(name: str) -> Json:
@@ -70,8 +72,9 @@ async def created(api: Api, namespace: str, name: str) -> None:
 
 
 async def test_two_operators_share_one_lease_and_no_request_of_theirs_is_refused(
-    installed: ControlPlane, namespace: str, account: Path
+    installed: ControlPlane, namespace: str, account: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("trainyard.app.operating.RELEASE_SECONDS", 5.0)  # a server that is slow today may take its time
     async with installed.api() as api:
         async with operating(options(installed, account)) as one:
             made = asyncio.create_task(created(api, namespace, "a"))

@@ -62,7 +62,9 @@ def test_a_running_job_stays_through_upgrade_rollback_and_uninstall(tmp_path: Pa
         helm(plane, "install", "tf-job", CHART, "--set", "cloud=gke")
         plane.kubectl("create", "-f", str(ROOT / "examples" / "tf_job.yaml"))
         story.wait(lambda: plane.ask("GET", JOBS)[1].get("status", {}).get("phase") == "Running", "the job runs")
-        story.wait(lambda: [one["status"]["phase"] for one in story.pods("*-0-*")] == ["Running"] * 3, "its pods run")
+        story.wait(
+            lambda: [one["status"]["phase"] for one in story.pods("*-[01]-*")] == ["Running"] * 4, "its pods run"
+        )
         before, first = running(plane), holder(plane)
         assert len(before) == 1 + 4 + 4 + 1 + 1
 
@@ -78,7 +80,7 @@ def test_a_running_job_stays_through_upgrade_rollback_and_uninstall(tmp_path: Pa
         assert items(plane, "/apis/apps/v1", "deployments") == []
 
         helm(plane, "install", "tf-job", CHART, "--set", "cloud=gke")
-        story.pods_end("master-*", "0")
+        story.pods_end("1", "master-*", "0")
         story.wait(lambda: plane.ask("GET", JOBS)[1]["status"].get("state") == "Succeeded", "the job succeeds")
         assert set(running(plane)) == set(before)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -157,7 +158,9 @@ def test_a_namespaced_installation_is_applied_and_its_account_may_do_nothing_els
     plane.kubectl("apply", "-f", "-", stdin=written(objects))
     try:
         who = "--as=system:serviceaccount:team-a:trainyard-operator"
-        assert plane.run("kubectl", "auth", "can-i", "create", "jobs", "-n", "team-a", who).stdout.strip() == "yes"
+        end = time.monotonic() + 30  # the API server learns of a binding in a moment
+        while plane.run("kubectl", "auth", "can-i", "create", "jobs", "-n", "team-a", who).stdout.strip() != "yes":
+            assert time.monotonic() < end
         assert plane.run("kubectl", "auth", "can-i", "create", "jobs", "-n", "default", who).stdout.strip() == "no"
         assert plane.run("kubectl", "auth", "can-i", "get", "secrets", "-n", "team-a", who).stdout.strip() == "no"
     finally:

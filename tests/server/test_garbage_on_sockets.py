@@ -42,7 +42,7 @@ def serves(barrage: Barrage) -> None:
     path = f"{MAPS}/afterwards"
     patch = request("PATCH", path, b'{"data": {"a": "c"}}', "application/merge-patch+json")
     asked = [request("POST", MAPS, MAP % b"afterwards"), request("GET", path), patch, request("DELETE", path)]
-    assert [barrage.send(raw)[0].code for raw in asked] == [201, 200, 200, 200]
+    assert [barrage.answer(raw).code for raw in asked] == [201, 200, 200, 200]
 
 
 def test_a_barrage_of_broken_requests_breaks_nothing(barrage: Barrage) -> None:
@@ -58,14 +58,14 @@ def test_a_request_may_end_at_any_byte(barrage: Barrage) -> None:
     for end in range(len(whole)):
         replies = barrage.send(whole[:end], pause=0.002)
         assert all(reply.code == 400 for reply in replies), (whole[:end], replies)
-    assert barrage.send(request("GET", f"{MAPS}/cut"))[0].code == 404
+    assert barrage.answer(request("GET", f"{MAPS}/cut")).code == 404
     chunked = whole.replace(b"Content-Length: %d" % len(MAP % b"cut"), b"Transfer-Encoding: chunked")
     head, _, body = chunked.partition(b"\r\n\r\n")
     pieces = head + b"\r\n\r\n" + b"".join(b"1\r\n%c\r\n" % byte for byte in body) + b"0\r\n\r\n"
     for end in range(len(head), len(pieces), 7):
         assert all(reply.code == 400 for reply in barrage.send(pieces[:end], pause=0.002))
-    assert barrage.send(request("GET", f"{MAPS}/cut"))[0].code == 404
-    assert barrage.send(pieces)[0].code == 201
+    assert barrage.answer(request("GET", f"{MAPS}/cut")).code == 404
+    assert barrage.answer(pieces).code == 201
 
 
 @pytest.mark.parametrize("kind", ["application/json", "application/merge-patch+json", "application/yaml"])
@@ -92,7 +92,7 @@ def test_a_length_that_lies_makes_no_request_of_what_follows(barrage: Barrage) -
         raw = request("POST", MAPS, body).replace(b"Content-Length: %d" % len(body), head)
         codes = [reply.code for reply in barrage.send(raw + hidden)]
         assert codes[:1] in ([400], []) and 200 not in codes, (head, codes)
-    listed = barrage.send(request("GET", "/api/v1/namespaces/default"))[0]
+    listed = barrage.answer(request("GET", "/api/v1/namespaces/default"))
     assert json.loads(listed.body)["status"]["phase"] == "Active"
 
 

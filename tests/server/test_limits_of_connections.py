@@ -134,12 +134,13 @@ async def test_a_connection_that_is_not_used_is_closed_and_one_that_is_lives() -
         start = time.monotonic()
         assert (await said(reader)).endswith(b"ok") and 0.2 < time.monotonic() - start < 5
         writer.close()
+    async with served(Limits(head=2.0)) as server:
         busy, pen = await opened(server.url)
-        for _ in range(8):  # longer than the limit in all
+        for _ in range(5):  # longer than the limit in all
             pen.write(GET % b"/readyz")
             async with asyncio.timeout(5):
                 assert (await busy.readuntil(b"\r\n\r\nok")).startswith(b"HTTP/1.1 200")
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(0.5)
         pen.close()
 
 
@@ -159,7 +160,7 @@ async def test_a_handshake_that_does_not_come_is_given_up(tmp_path: Path) -> Non
 
 @pytest.mark.slow
 async def test_an_answer_that_is_not_taken_is_given_up_and_nobody_waits_for_it() -> None:
-    async with served(SHORT) as server, aiohttp.ClientSession() as session:
+    async with served(Limits(answer=0.4)) as server, aiohttp.ClientSession() as session:
         client = Client(session, server.url)
         for number in range(40):
             await client.make(MAPS, config_map(f"m-{number}", data={"a": "x" * 500_000}))

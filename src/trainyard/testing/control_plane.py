@@ -43,7 +43,7 @@ from trainyard.testing.control_plane_process import ControlPlaneError, Process, 
 
 SERVER = "kube-apiserver"
 TRIES = 3  # a port may be taken between the look and the start
-ANSWER_SECONDS = 5.0
+ANSWER_SECONDS = 30.0
 KUBECTL_SECONDS = 120.0
 
 

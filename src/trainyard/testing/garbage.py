@@ -60,12 +60,17 @@ class Barrage:
     def furnish(self) -> None:
         """A kind of our own, whose objects may hold anything."""
         path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-        if [reply.code for reply in self.send(request("POST", path, DEFINITION))] != [201]:
+        if self.answer(request("POST", path, DEFINITION)).code != 201:
             raise Broken("the definition of things is not taken")
 
     def send(self, raw: bytes, pause: float = 0.02) -> list[Reply]:
         """All answers to one connection's bytes. Raises Broken."""
         return self.judge(exchange(self.address, raw, pause), raw)
+
+    def answer(self, raw: bytes) -> Reply:
+        """The one answer to a whole request that closes its connection. Raises Broken."""
+        (reply,) = self.send(raw, PATIENCE)  # who says before it that no more comes may be taken for gone
+        return reply
 
     def judge(self, got: bytes, raw: bytes) -> list[Reply]:
         """The answers in what came for `raw`. Raises Broken."""

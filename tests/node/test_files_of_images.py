@@ -21,6 +21,7 @@ images:
 - match: mine
   ways: [{current: {}}]
   workdir: /place-of-mine/deep
+  env: {PATH: "/usr/bin:/bin"}  # behind the places of the interpreter that was chosen
   files:
     /place-of-mine/deep/program.py: "{here}/real.py"
     /program.py: "{here}/real.py"

@@ -230,9 +230,8 @@ class Starter:
             if why := paths.refusal(mounts):
                 raise Hopeless(why)
             names, places = network.rewrite(self._pod), paths.rewriter(mounts)
-            own = {**prepared.env, **environment(container, given, {})}
-            itself = told(container)
-            env |= {name: places(value if name in itself else names(value)) for name, value in own.items()}
+            own, itself = {**prepared.env, **environment(container, given, {})}, told(container)
+            env |= {name: places(env[name] if name in itself else names(env[name])) for name in own}
             argv, cwd = [places(names(word)) for word in argv], places(cwd)
             mounts = []
         if not argv:

@@ -152,8 +152,8 @@ class Story:
         self.start("exec trainyard operator")
 
     def pods_end(self, number: str, which: str, code: str) -> None:
-        """So many of them run, and then they end."""
-        self.wait(lambda: sum(map(_runs, self.pods(which))) == int(number), f"{number} pods {which} run")
+        """There are so many, all of them run, and then they end."""
+        self.wait(lambda: list(map(_runs, self.pods(which))) == [True] * int(number), f"{number} pods {which} run")
         for pod in self.pods(which):
             name = pod["spec"]["containers"][0]["name"]
             where = ("-n", namespace_of(pod), name_of(pod), "-c", name)

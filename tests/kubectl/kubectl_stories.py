@@ -122,7 +122,7 @@ STORIES: dict[str, tuple[Line, ...]] = {
         Line("create serviceaccount robot", "serviceaccount/robot created"),
         Line("create role reader --verb=get,list --resource=pods", "role.*reader created"),
         Line("create rolebinding reader --role=reader --serviceaccount={ns}:robot", "rolebinding.*reader created"),
-        Line("auth can-i list pods --as=system:serviceaccount:{ns}:robot", "^yes"),
+        Line("auth can-i list pods --as=system:serviceaccount:{ns}:robot", "^yes", patient=True),
         Line("auth can-i delete pods --as=system:serviceaccount:{ns}:robot", "^no", code=1),
         Line("get cm --as=system:serviceaccount:{ns}:robot", "configmaps is forbidden", code=1),
         Line("create job quick --image=busybox -- /bin/sh -c exit", "job.batch/quick created"),

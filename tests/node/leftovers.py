@@ -1,4 +1,4 @@
-"""Kill a runner, its helper's watcher, or its helper, at a random moment, and see that nothing is left after 5 seconds.
+"""Kill a runner, its helper's watcher, or its helper, at a random moment, and see that nothing is left after 20 seconds.
 
 `leftovers.py COUNT [SEED]`: in both networks, as ourselves and, when that is root, as an ordinary user too.
 `leftovers.py NETWORK COUNT SEED`: one of these. Ends with 1 and the list when something is left: a process whose
@@ -18,7 +18,7 @@ import tempfile
 import time
 from pathlib import Path
 
-PATIENCE = 5.0
+PATIENCE = 20.0
 KINDS = ("net", "mnt", "pid", "ipc", "uts", "user")
 HERE = Path(__file__).resolve().parent
 SOURCES = HERE.parents[1] / "src"
@@ -64,28 +64,20 @@ def stat(pid: int) -> list[str]:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
 
 
-def older(ticks: float) -> list[int]:
-    """All processes that had begun by then."""
-    found = []
-    for pid in (int(name) for name in os.listdir("/proc") if name.isdigit()):
-        with contextlib.suppress(OSError):
-            if int(stat(pid)[19]) <= ticks:
-                found.append(pid)
-    return found
+def everybody() -> list[int]:
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
 
 
-def ticks() -> float:
-    """Now, as the kernel counts when processes begin."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK")
-
-
-def namespaces(pids: list[int]) -> set[str]:
-    """The namespaces of those processes that we may look at."""
+def namespaces(pids: list[int], hold: contextlib.ExitStack | None = None) -> set[str]:
+    """The namespaces of those processes that we may look at. One that is held has its number for itself until then."""
     found = set()
     for pid in pids:
         for kind in KINDS:
             with contextlib.suppress(OSError):
-                found.add(os.readlink(f"/proc/{pid}/ns/{kind}"))
+                path = f"/proc/{pid}/ns/{kind}"
+                if hold is not None:
+                    hold.callback(os.close, os.open(path, os.O_RDONLY))
+                found.add(os.readlink(path))
     return found
 
 
@@ -122,6 +114,7 @@ def one(network: str, dice: random.Random, stage: str) -> tuple[str, list[str]]:
     """One life of a runner: what was killed when, and what was left. `stage` is what the runner has said by then."""
     state = tempfile.mkdtemp(prefix="yard-left-")
     mounted, linked, own = mounts(), links(), namespaces([os.getpid()])
+    hold = contextlib.ExitStack()
     victim = dice.choice(["runner", "runner", "watcher", "hub"])
     wait = dice.uniform(0, 0.8)
     with open(f"{state}/runner.log", "wb") as log:
@@ -131,7 +124,7 @@ def one(network: str, dice: random.Random, stage: str) -> tuple[str, list[str]]:
             return "", [f"the runner never said {stage!r}: {Path(f'{state}/runner.log').read_text()}"]
         time.sleep(wait)
         seen = processes(state)
-        theirs = namespaces(list(seen)) - own
+        theirs = namespaces(list(seen), hold) - own
         left: list[str] = []
         if victim != "runner":
             watchers, inner = hubs(state)
@@ -142,16 +135,16 @@ def one(network: str, dice: random.Random, stage: str) -> tuple[str, list[str]]:
             if watchers and inner:
                 left = wait_until_none(lambda: sorted(below & set(processes(state))))
                 time.sleep(dice.uniform(0, 0.5))
-                theirs |= namespaces(list(processes(state))) - own
+                theirs |= namespaces(list(processes(state)), hold) - own
         runner.kill()
         runner.wait()
-        killed = ticks()
         left += wait_until_none(lambda: list(processes(state).values()))
-        # The numbers of namespaces are given again: to the processes of a test beside this one, which begin later.
-        left += wait_until_none(lambda: theirs & namespaces(older(killed)))
+        left += wait_until_none(lambda: theirs & namespaces(everybody()))
+        hold.close()  # it holds links, too
         left += wait_until_none(lambda: [line for line in mounts() if line not in mounted])
         left += wait_until_none(lambda: [name for name in links() if name not in linked])
     finally:
+        hold.close()
         runner.kill()
         runner.wait()
         for pid in processes(state):

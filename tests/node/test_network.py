@@ -27,7 +27,7 @@ import os, socket, time
 said = []
 for address in os.environ['PEERS'].split(','):
     host, port = address.rsplit(':', 1)
-    for attempt in range(100):
+    for attempt in range(1200):
         try:
             with socket.create_connection((host, int(port)), timeout=5) as there:
                 answer = there.makefile().read()
@@ -112,7 +112,7 @@ for _ in range(40):
     except socket.gaierror:
         slowest = max(slowest, time.monotonic() - begin)
     time.sleep(0.02)
-print(slowest < 3)
+print(slowest < 4.5)  # an answer that was lost is waited for for five seconds
 """
     await yard.pod("stays", script)
     for number in range(10):
@@ -168,7 +168,7 @@ for name in ('nobody', 'example.invalid', 'nobody.job.default.svc.cluster.local'
         print(socket.getaddrinfo(name, 80))
     except socket.gaierror as error:
         print(error.errno == socket.EAI_NONAME)
-print(time.monotonic() - begin < 2)
+print(time.monotonic() - begin < 4.5)  # an answer that was lost is waited for for five seconds
 """
     await yard.pod("asks", script)
     assert await yard.result("asks") == "True\nTrue\nTrue\nTrue\n"

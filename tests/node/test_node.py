@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import time
 from pathlib import Path
 
 import pytest
@@ -80,10 +81,11 @@ async def test_a_program_that_cannot_be_started_is_named(yard: Yard, command: li
 
 
 async def test_a_process_that_outlives_its_program_goes_with_it(yard: Yard) -> None:
-    script = "import subprocess; print(subprocess.Popen(['sleep', '98765'], start_new_session=True).pid)"
+    mark = f"98765.{time.time_ns()}"
+    script = f"import subprocess; print(subprocess.Popen(['sleep', '{mark}'], start_new_session=True).pid)"
     await yard.pod("orphan", script)
     await yard.phase("orphan", "Succeeded")
-    left = [name for name in os.listdir("/proc") if name.isdigit() and "98765" in _command(name)]
+    left = [name for name in os.listdir("/proc") if name.isdigit() and mark in _command(name)]
     assert left == []
 
 
@@ -143,7 +145,7 @@ async def test_deletion_sends_term_and_the_object_goes_when_the_program_has(yard
     await yard.api.delete(POD, "default", "polite", grace=20)
     ended = terminated((await watch)["status"])
     assert ended is not None and ended["exitCode"] == 7
-    await yard.gone("polite", 5)
+    await yard.gone("polite", 20)
 
 
 async def printed(yard: Yard, name: str) -> bytes:
@@ -162,11 +164,12 @@ async def test_a_program_that_ignores_term_is_killed_after_the_grace_period(yard
 
 
 async def test_a_forced_deletion_kills_at_once(yard: Yard) -> None:
-    await yard.pod("forced", f"{STUBBORN}  # 76543")
+    mark = f"76543.{time.time_ns()}"
+    await yard.pod("forced", f"{STUBBORN}  # {mark}")
     await yard.phase("forced", "Running")
     await yard.api.delete(POD, "default", "forced", grace=0)
-    async with asyncio.timeout(5):
-        while any("76543" in _command(name) for name in os.listdir("/proc") if name.isdigit()):  # noqa: ASYNC110
+    async with asyncio.timeout(20):
+        while any(mark in _command(name) for name in os.listdir("/proc") if name.isdigit()):  # noqa: ASYNC110
             await asyncio.sleep(0.02)
 
 
@@ -208,7 +211,7 @@ async def test_an_image_that_cannot_be_had_is_a_waiting_reason_and_the_pod_can_b
     assert waiting(seen["status"])["message"] == "no such image; write another"
     assert seen["status"]["phase"] == "Pending"
     await yard.api.delete(POD, "default", "imageless")
-    await yard.gone("imageless", 5)
+    await yard.gone("imageless", 20)
 
 
 async def test_an_image_that_takes_long_is_shown_as_being_pulled(yard: Yard) -> None:
@@ -311,7 +314,7 @@ async def test_a_stopping_node_lets_programs_end_by_themselves(yard: Yard) -> No
     await yard.pod("ends", POLITE)
     await yard.phase("ends", "Running")
     await printed(yard, "ends")
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):  # far less than its grace
         await yard.node.stop()
 
 

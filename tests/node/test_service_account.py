@@ -229,7 +229,7 @@ while True:
 """
     await world.yard.pod("watches", script, container=MOUNT, **ACCOUNT)
     first, second = (await world.yard.result("watches")).split()
-    assert (first, second) != ("", "") and int(second.removeprefix("token-")) == int(first.removeprefix("token-")) + 1
+    assert (first, second) != ("", "") and int(second.removeprefix("token-")) > int(first.removeprefix("token-"))
 
 
 async def test_a_server_whose_clock_is_behind_is_not_asked_all_the_time(world: World) -> None:

@@ -106,7 +106,7 @@ async def test_no_step_is_lost_when_a_member_joins_and_another_is_killed(
         # By one who saw all of it; the third began where the others were.
         assert_every_step_is_trained_once(agents.lines["a"])
         worlds = [world for at, (*_, world, _) in enumerate(told) if at == 0 or told[at - 1][3] != world]
-        assert worlds[-3:] == [2, 3, 2]
+        assert [world for world in worlds if world > 1][-3:] == [2, 3, 2]  # who waits for others may begin alone
         assert steps(agents.lines["c"])[0][1] > 1
         assert max(step for _, step, *_ in steps(agents.lines["b"])) < told[-1][1]
         assert told[-1][4] < told[0][4] / 2

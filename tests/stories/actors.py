@@ -24,7 +24,7 @@ signal.signal(signal.SIGTERM, lambda *_: os._exit(143))
 line = socket.socket(socket.AF_UNIX)
 line.connect(os.environ["STAGE"])
 file = line.makefile("rw")
-def fetch(url, wanted="", seconds=5):
+def fetch(url, wanted="", seconds=15):
     import time, urllib.request
     end = time.time() + seconds
     while True:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable
 
 from stage import Noted, Stage, looked
 
 from trainyard.client import Request
 from trainyard.objects import decode, encode
+
+TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 
 
 class Fate:
@@ -35,10 +38,10 @@ class Fate:
 
 
 def _news(request: Request) -> str:
-    """What a write says, without the revision that it was decided on."""
+    """What a write says, without the revision and the second in which it was decided."""
     body = decode(request.body or b"{}")
     meta = body.pop("metadata", {})
-    return f"{request.method} {request.path} {meta.get('name') or encode(body).decode()}"
+    return f"{request.method} {request.path} {meta.get('name') or TIME.sub('', encode(body).decode())}"
 
 
 async def survives(stage: Stage, fate: Fate, done: Callable[[], Awaitable[object]]) -> bool:

@@ -30,7 +30,7 @@ from trainyard import kinds
 from trainyard.client import Api, ApiError, Request
 from trainyard.control import Operator
 from trainyard.core.model import CONFIG_MAP, DEPLOYMENT, JOB, POD, SERVICE, STATEFUL_SET
-from trainyard.objects import GVK, Json, condition, is_true, labels_of, name_of, uid_of
+from trainyard.objects import GVK, Json, condition, is_true, labels_of, name_of, parse_time, uid_of
 from trainyard.objects.labels import ATTEMPT, INDEX, OWNER, ROLE
 
 LOOK_SECONDS = 60.0
@@ -263,6 +263,12 @@ class Stage:
     def later(self, seconds: float) -> None:
         self.clock.shift += seconds
         self.cluster.look()
+
+    def set_to(self, time: object, seconds: float) -> None:
+        """So many seconds after that time of the API's, however long the story has taken since."""
+        began = parse_time(time)
+        assert began is not None, time
+        self.later(began + seconds - self.clock())
 
     async def operator(self, prepare: Callable[[Noted], None] = lambda api: None) -> tuple[Operator, Noted]:
         """A new operator in the place of the one before, and its own connection to the API server."""

@@ -23,6 +23,7 @@ def manifest(folder: Path, *arguments: str) -> str:
     documents = list(yaml.safe_load_all((EXAMPLES / "elastic_job.yaml").read_text()))
     (container,) = documents[-1]["spec"]["replicaSpecs"]["Worker"]["template"]["spec"]["containers"]
     container["args"] = ["--nproc_per_node=1", "--rdzv_conf=last_call_timeout=3", "--monitor_interval=0.5", *arguments]
+    documents[-1]["spec"]["minReplicas"] = 2  # whoever comes first waits for the second
     path = folder / "elastic.yaml"
     path.write_text(yaml.safe_dump_all(documents))
     return str(path)

@@ -99,7 +99,7 @@ async def test_a_job_born_suspended_runs_nothing_until_it_is_resumed(stage: Stag
 async def test_a_deadline_stops_everything_whatever_clean_pod_policy_says(stage: Stage, play: Play) -> None:
     await play.begin(stage, activeDeadlineSeconds=100, cleanPodPolicy="None")
     operator, _ = await stage.operator()
-    stage.later(95)
+    stage.set_to((await stage.job())["status"]["startTime"], 95)
     await looked(operator)
     assert stage.running() == play.cast
     stage.later(5)
@@ -116,7 +116,7 @@ async def test_a_finished_job_is_deleted_when_its_time_is_over_and_takes_everyth
     await play.begin(stage, ttlSecondsAfterFinished=100, cleanPodPolicy="None")
     await play.succeed(stage)
     operator, api = await stage.operator()
-    stage.later(95)
+    stage.set_to((await stage.job())["status"]["completionTime"], 95)
     await looked(operator)
     assert api.writes == []
     stage.later(5)

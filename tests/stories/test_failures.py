@@ -34,6 +34,7 @@ async def test_a_killed_replica_comes_back_in_its_place_and_is_counted(stage: St
 async def test_a_killed_master_is_counted_once_and_made_again_after_its_back_off(stage: Stage) -> None:
     await stage.submit(tf_job())
     await stage.everybody()
+    await stage.everybody_is_said()
     first = await _master(stage)
     await (await stage.actor("master")).kill()
     said = await stage.condition("Restarting")

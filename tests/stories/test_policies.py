@@ -133,7 +133,7 @@ async def test_a_deadline_stops_everything_whatever_clean_pod_policy_says(stage:
     await stage.everybody()
     await stage.everybody_is_said()
     operator, api = await stage.operator()
-    stage.later(95)
+    stage.set_to((await stage.job())["status"]["startTime"], 95)
     await looked(operator)
     assert api.writes == [] and stage.running().total() == 4
     stage.later(5)
@@ -149,13 +149,13 @@ async def test_a_finished_job_is_deleted_when_its_time_is_over_and_takes_everyth
     await (await stage.actor("master")).exit(0)
     await stage.condition("Succeeded")
     operator, api = await stage.operator()
-    stage.later(95)
+    stage.set_to((await stage.job())["status"]["completionTime"], 95)
     await looked(operator)
     assert api.writes == [] and stage.running() == {"worker": 2, "ps": 1}
     stage.later(5)
     await stage.gone(TFJOB, "story")
     await stage.nothing_left()
-    assert not stage.running()
+    await stage.happens(lambda: not stage.running())
     assert [one.method for one in api.writes] == ["PATCH", "DELETE"]  # the fence, the job; the rest is the owner's way
 
 

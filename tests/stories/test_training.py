@@ -77,7 +77,7 @@ def test_every_task_of_the_readmes_job_answers() -> None:
 
 
 def test_a_worker_that_is_killed_in_the_middle_comes_back_and_trains_on(tmp_path: Path) -> None:
-    words = ["--steps=3000", "--delay=0.01"]
+    words = ["--steps=3000", "--delay=0.02"]
     example = changed(tmp_path, "tf_job_dist_train.yaml", arguments(MASTER=words, WORKER=words))
     run = Run(example, "--network", "shared")
     run.until(r"worker-0 +\| .*\(own step \d+\)")

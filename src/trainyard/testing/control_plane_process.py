@@ -25,9 +25,8 @@ from trainyard.node.images import launch
 LAUNCH = (sys.executable, "-I", "-S", str(Path(launch.__file__).resolve()))
 """What starts a program that dies with its parent: our process id and the program's words follow."""
 
-PORTS = range(
-    20_000, 32_000
-)  # below the ports that systems give to outgoing connections: a restart finds its port free
+PORTS = range(10_000, 20_000)
+"""Below what systems give to outgoing connections, and below what nodes take: a restart finds its port free."""
 LOOK = 0.03  # seconds between two looks at something that gives no sign
 TAIL = 15
 

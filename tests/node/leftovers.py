@@ -1,4 +1,4 @@
-"""Kill a runner, its helper's watcher, or its helper, at a random moment, and see that nothing is left 20 seconds later.
+"""Kill a runner, its helper's watcher, or its helper, at a random moment, and see that nothing is left after 20 s.
 
 `leftovers.py COUNT [SEED]`: in both networks, as ourselves and, when that is root, as an ordinary user too.
 `leftovers.py NETWORK COUNT SEED`: one of these. Ends with 1 and the list when something is left: a process whose

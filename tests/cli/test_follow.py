@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from trainyard.cli.follow import Logs, newest_run
+from trainyard.cli.follow import Logs, Printed, newest_run
 from trainyard.cli.screen import Places, Screen
 from trainyard.client import Api, NotFound, Unavailable
 from trainyard.objects import Json
@@ -30,6 +30,7 @@ class Script(Api):
         self.asked: list[str] = []
         self.tails: list[int | None] = []
         self.on_end: Callable[[], object] = lambda: None
+        self.on_break: Callable[[], object] = lambda: None
 
     async def logs(self, *where: str, **words: Any) -> AsyncGenerator[bytes]:  # type: ignore[override]  # fewer words are needed here
         self.asked.append("previous" if words.get("previous") else "now")
@@ -37,9 +38,11 @@ class Script(Api):
         for part in list(self.previous if words.get("previous") else self.now):
             if isinstance(part, Exception):
                 self.now.remove(part)
+                self.on_break()
                 raise part
             yield part
-        self.on_end()
+        if words.get("follow") or words.get("previous"):
+            self.on_end()
 
 
 def pod(state: Json, restarts: int = 0, phase: str = "Running") -> Json:
@@ -96,8 +99,54 @@ async def test_a_run_that_ended_before_it_was_seen_is_printed_whole() -> None:
 async def test_a_stream_that_breaks_goes_on_where_it_broke() -> None:
     script = Script()
     script.now = [b"one\ntw", Unavailable(0, "ConnectionLost", "gone"), b"o\n"]
-    found = await printed(script, lambda logs: logs.see(pod(RUNNING)) or script_ends(script, logs))
-    assert found == ["x-0 | one", "x-0 | two"]
+
+    def told(logs: Logs) -> None:
+        logs.see(pod(RUNNING))
+        script_ends(script, logs)
+
+    assert await printed(script, told) == ["x-0 | one", "x-0 | two"]
+
+
+@pytest.mark.parametrize(
+    ("kept", "shown"),
+    [
+        ([b"one\ntwo\nthr", b"ee\nfour\n"], ["three", "four"]),
+        ([b"w", b"o\nth", b"ree\n"], ["three"]),
+        ([b"two\n"], []),
+        ([b"eight\n", b"nine\n"], ["x-0: some of its output is gone", "eight", "nine"]),
+    ],
+    ids=["all", "its end", "nothing new", "not even that"],
+)
+async def test_of_a_log_whose_beginning_was_cut_off_while_the_stream_was_broken_what_is_new_is_shown(
+    kept: list[bytes | Exception], shown: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Printed, "END", 3)
+    script = Script()
+    script.now = [b"one\n", b"two\n", Unavailable(0, "ConnectionLost", "gone")]
+    script.on_break = lambda: setattr(script, "now", kept)
+
+    def told(logs: Logs) -> None:
+        logs.see(pod(RUNNING))
+        script_ends(script, logs)
+
+    found = await printed(script, told)
+    assert [line.removeprefix("x-0 | ") for line in found] == ["one", "two", *shown]
+
+
+async def test_a_run_that_ends_while_its_stream_is_broken_is_printed_to_its_end() -> None:
+    script = Script()
+    script.now = [b"one\n", Unavailable(0, "ConnectionLost", "gone")]
+
+    def told(logs: Logs) -> None:
+        def again() -> None:
+            script.now, script.previous = [b"the second run\n"], [b"one\ntwo\n"]
+            script.on_end = lambda: logs.see(pod(ENDED, 1, "Succeeded"))
+            logs.see(pod(RUNNING, 1))
+
+        logs.see(pod(RUNNING))
+        script.on_break = again
+
+    assert await printed(script, told) == ["x-0 | one", "x-0 | two", "x-0 | the second run"]
 
 
 def script_ends(script: Script, logs: Logs) -> None:

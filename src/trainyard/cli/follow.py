@@ -152,10 +152,17 @@ class Follower:
     async def _print(self, previous: bool, skip: Printed | None = None) -> Printed:
         """One run, to its end. A stream that breaks is opened again and goes on where it broke."""
         cut, printed = Cut(), Printed()
-        left = skip.size if skip else 0
+        begin, broken, run = skip.size if skip else 0, False, self._run
         while True:
             try:
-                size, seen = (printed.size + left, 0) if self._tail is None else (0, 0)
+                if broken and self._tail is None:
+                    found = await self._beginning(printed, begin, previous)
+                    if found is None and self._run != run:
+                        break  # that is the next run's; what is left of this one will be in `previous`
+                    if found is None:
+                        self._screen.note(f"{self._prefix}: some of its output is gone")
+                    begin = -printed.size if found is None else found
+                size, seen = (begin + printed.size, 0) if self._tail is None else (0, 0)
                 async with aclosing(self._stream(previous)) as chunks:
                     async for chunk in chunks:
                         fresh = chunk[max(0, size - seen) :]
@@ -169,6 +176,7 @@ class Follower:
             except Unavailable:
                 if not self._open:
                     break
+                broken = True
                 if self._tail is not None:
                     self._tail = 0  # where it broke cannot be found again; what comes from now on can
                 await asyncio.sleep(AGAIN)
@@ -179,9 +187,27 @@ class Follower:
         self._say(cut.end())
         return printed
 
-    def _stream(self, previous: bool) -> AsyncGenerator[bytes]:
+    async def _beginning(self, printed: Printed, begin: int, previous: bool) -> int | None:
+        """Where in the log, as it is now, that begins which was printed. It began at `begin`; where the kubelet has
+        cut the beginning of a long log off, that is before the log's first byte. None: nothing of it is there."""
+        if not printed.size:
+            return begin
+        end, place = printed.end, begin + printed.size
+        window, base, found = b"", 0, 0
+        async for chunk in self._stream(previous, follow=False):
+            window += chunk
+            if place - len(end) >= base and window.startswith(end, place - len(end) - base):
+                return begin
+            if (at := window.rfind(end)) >= 0:
+                found = base + at + len(end)
+            over = max(0, len(window) - len(end) + 1)
+            window, base = window[over:], base + over
+        return found - printed.size if found else None
+
+    def _stream(self, previous: bool, follow: bool = True) -> AsyncGenerator[bytes]:
         namespace, pod, container = self._where
-        return self._api.logs(namespace, pod, container, follow=not previous, previous=previous, tail=self._tail)
+        follow = follow and not previous
+        return self._api.logs(namespace, pod, container, follow=follow, previous=previous, tail=self._tail)
 
     def _say(self, lines: list[bytes]) -> None:
         for line in lines:
@@ -211,17 +237,17 @@ class Printed:
 
     def __init__(self) -> None:
         self.size = 0
+        self.end = b""
         self._hash = sha256()
-        self._end = b""
 
     def add(self, chunk: bytes) -> None:
         self.size += len(chunk)
         self._hash.update(chunk)
-        self._end = (self._end + chunk[-self.END :])[-self.END :]
+        self.end = (self.end + chunk[-self.END :])[-self.END :]
 
     def ends_as(self, longer: Printed) -> bool:
         """It is something, and `longer` ends with it, as far as both ends are known."""
-        return bool(self._end) and longer._end.endswith(self._end)
+        return bool(self.end) and longer.end.endswith(self.end)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Printed) and self._hash.digest() == other._hash.digest()

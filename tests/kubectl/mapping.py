@@ -25,6 +25,7 @@ _PATTERNS = (
     (r"(Runtime Id: +)\w+", r"\1<id>"),
     (r"(0/1 +<age> +)\w{4}\b", r"\1<id>"),  # the column RuntimeId
     (r"(?m)^Waiting for .*\n", ""),  # of `rollout status`: how long it takes
+    (r"(?m)^tar: Removing leading .*\n?", ""),  # `cp` ends with the archive, and may not have heard its complaints
     (r"(?s)(DESCRIPTION:\n).*?(?=\nFIELDS:|\Z)", r"\1<our own words>"),
 )
 

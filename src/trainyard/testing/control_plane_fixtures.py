@@ -10,6 +10,7 @@ Rules:
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -19,6 +20,7 @@ from trainyard.objects import encode
 from trainyard.testing.control_plane import ControlPlane
 from trainyard.testing.control_plane_process import ControlPlaneError
 
+PATIENCE = 60.0
 _numbers = itertools.count(1)
 
 
@@ -54,11 +56,18 @@ def create_namespace(plane: ControlPlane, name: str, **labels: str) -> None:
 
 
 def install(plane: ControlPlane) -> str:
-    """The definitions of all kinds, established. What kubectl said, warnings included."""
+    """The definitions of all kinds, established and told to clients. What kubectl said, warnings included."""
     items = [kinds.crd(kind) for kind in kinds.ALL]
     said = plane.kubectl(
         "apply", "-f", "-", stdin=encode({"apiVersion": "v1", "kind": "List", "items": items}).decode()
     )
     names = [f"crd/{item['metadata']['name']}" for item in items]
     plane.kubectl("wait", "--for=condition=Established", "--timeout=60s", *names)
+    for kind in kinds.ALL:
+        plane.wait_for(f"/openapi/v3/apis/{kind.gvk.api_version}")
+    end = time.monotonic() + PATIENCE
+    known = {f"{kind.gvk.plural}.{kind.gvk.group}" for kind in kinds.ALL}
+    while lacking := known - set(plane.kubectl("api-resources", "-o", "name").splitlines()):
+        if time.monotonic() > end:
+            raise ControlPlaneError(f"established, and not in discovery: {', '.join(sorted(lacking))}")
     return said

@@ -1,4 +1,4 @@
-"""Kill a runner, its helper's watcher, or its helper, at a random moment, and see that nothing is left after 20 s.
+"""Kill a runner, its helper's watcher, or its helper, at a random moment, and see that nothing is left after 5 seconds.
 
 `leftovers.py COUNT [SEED]`: in both networks, as ourselves and, when that is root, as an ordinary user too.
 `leftovers.py NETWORK COUNT SEED`: one of these. Ends with 1 and the list when something is left: a process whose
@@ -18,7 +18,7 @@ import tempfile
 import time
 from pathlib import Path
 
-PATIENCE = 20.0
+PATIENCE = 5.0
 KINDS = ("net", "mnt", "pid", "ipc", "uts", "user")
 HERE = Path(__file__).resolve().parent
 SOURCES = HERE.parents[1] / "src"

@@ -145,7 +145,7 @@ async def test_deletion_sends_term_and_the_object_goes_when_the_program_has(yard
     await yard.api.delete(POD, "default", "polite", grace=20)
     ended = terminated((await watch)["status"])
     assert ended is not None and ended["exitCode"] == 7
-    await yard.gone("polite", 20)
+    await yard.gone("polite", 5)
 
 
 async def printed(yard: Yard, name: str) -> bytes:
@@ -168,7 +168,7 @@ async def test_a_forced_deletion_kills_at_once(yard: Yard) -> None:
     await yard.pod("forced", f"{STUBBORN}  # {mark}")
     await yard.phase("forced", "Running")
     await yard.api.delete(POD, "default", "forced", grace=0)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(5):
         while any(mark in _command(name) for name in os.listdir("/proc") if name.isdigit()):  # noqa: ASYNC110
             await asyncio.sleep(0.02)
 
@@ -211,7 +211,7 @@ async def test_an_image_that_cannot_be_had_is_a_waiting_reason_and_the_pod_can_b
     assert waiting(seen["status"])["message"] == "no such image; write another"
     assert seen["status"]["phase"] == "Pending"
     await yard.api.delete(POD, "default", "imageless")
-    await yard.gone("imageless", 20)
+    await yard.gone("imageless", 5)
 
 
 async def test_an_image_that_takes_long_is_shown_as_being_pulled(yard: Yard) -> None:
@@ -314,7 +314,7 @@ async def test_a_stopping_node_lets_programs_end_by_themselves(yard: Yard) -> No
     await yard.pod("ends", POLITE)
     await yard.phase("ends", "Running")
     await printed(yard, "ends")
-    async with asyncio.timeout(20):  # far less than its grace
+    async with asyncio.timeout(5):
         await yard.node.stop()
 
 

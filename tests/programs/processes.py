@@ -65,11 +65,11 @@ class Processes:
     async def ended(self, name: str, seconds: float = 90) -> int:
         return await asyncio.wait_for(self.running[name].wait(), seconds)
 
-    async def stopped(self, name: str, seconds: float = 20) -> int:
+    async def stopped(self, name: str, seconds: float = 3) -> int:
         """SIGTERM; the exit code, in the seconds that are enough."""
         self.running[name].send_signal(signal.SIGTERM)
         return await self.ended(name, seconds)
 
     async def killed(self, name: str) -> None:
         self.running[name].kill()
-        await self.ended(name, 20)
+        await self.ended(name, 3)

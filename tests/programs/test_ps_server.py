@@ -77,7 +77,7 @@ def test_it_starts_the_server_of_its_task_and_sigterm_ends_it_at_once(python: st
         assert process.stdout is not None
         lines = [process.stdout.readline(), process.stdout.readline()]
         process.send_signal(signal.SIGTERM)
-        assert process.wait(timeout=20) in (143, -signal.SIGTERM)
+        assert process.wait(timeout=5) in (143, -signal.SIGTERM)
     assert lines[0].startswith("cluster [('master', ['m-0:2222'])") and "grpc://p-1:2222" in lines[1]
     assert json.loads(asked.read_text()) == {
         "cluster": {"master": ["m-0:2222"], "ps": ["p-0:2222", "p-1:2222"]}, "job": "ps", "task": 1, "gpu": 0.5,
@@ -98,5 +98,5 @@ def test_a_tensorflow_2_of_another_layout_is_imported_whole(tmp_path: Path) -> N
         assert select.select([process.stdout], [], [], 20)[0]
         assert "grpc://m-0:2222" in process.stdout.readline()
         process.terminate()
-        process.wait(timeout=20)
+        process.wait(timeout=5)
     assert json.loads((tmp_path / "asked").read_text())["job"] == "master"

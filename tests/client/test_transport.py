@@ -139,9 +139,26 @@ async def test_a_watch_of_an_unknown_resource_is_not_found(server: Scripted) -> 
         return web.Response(status=404, text="404 page not found")
 
     server.answer = missing
+    opened = asyncio.Event()
     async with Api(server.url) as api:
         with pytest.raises(NotFound):
-            await anext(api.watch(POD))
+            await anext(api.watch(POD, opened=opened.set))
+    assert not opened.is_set()
+
+
+async def test_a_watch_that_is_let_in_says_so_before_its_first_line(server: Scripted) -> None:
+    opened = asyncio.Event()
+
+    async def quiet(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        await opened.wait()  # and only then a line
+        await response.write(b'{"type":"ADDED"}\n')
+        return response
+
+    server.answer = quiet
+    async with Api(server.url) as api, asyncio.timeout(20):
+        assert [line async for line in api.watch(POD, opened=opened.set)] == [b'{"type":"ADDED"}']
 
 
 async def test_logs_come_as_they_are_written(server: Scripted) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from typing import Any
 
 import pytest
@@ -31,6 +31,9 @@ def line(verb: str, obj: Json) -> bytes:
     return encode({"type": verb, "object": obj}) + b"\n"
 
 
+QUIET = b""  # a watch that is let in, and says nothing
+
+
 class Scripted(Api):
     """Answers lists and watches from two lists. An exception in them is raised; when a list is used up, it hangs."""
 
@@ -44,7 +47,9 @@ class Scripted(Api):
         self.asked.append({"verb": "list", **dict(request.query)})
         return await self._next(self.lists)
 
-    async def stream(self, request: Request, seconds: float | None) -> AsyncGenerator[bytes, None]:
+    async def stream(
+        self, request: Request, seconds: float | None, opened: Callable[[], None] = lambda: None
+    ) -> AsyncGenerator[bytes, None]:
         self.asked.append({"verb": "watch", **dict(request.query)})
         script = self.watches.pop(0) if self.watches else None
         if script is None:
@@ -53,6 +58,10 @@ class Scripted(Api):
         for said in script or []:
             if isinstance(said, Exception):
                 raise said
+            opened()
+            if said == QUIET:
+                self.used_up.set()
+                await asyncio.Event().wait()
             yield said
 
     async def _next(self, script: list[Any]) -> bytes:
@@ -299,10 +308,12 @@ async def test_pages_of_our_real_server_are_one_list(monkeypatch: pytest.MonkeyP
 
 
 async def test_a_quiet_resource_that_is_back_does_not_count_as_failing_and_one_that_is_cut_again_does() -> None:
-    """Its watch says nothing for a minute, so the list that came must do."""
+    """Its watch says nothing for a minute, so the list that came must do, or that the watch was let in."""
     gone = NotFound(404, "NotFound", "no such resource")
     _, feed = await fed(Scripted([gone, gone, gone, page(revision=10)], []), optional=True)
     assert (feed.failing, feed.parked, feed.failures) == (False, False, 3)
     cut = [Unavailable(0, "ConnectionLost", "cut")]
     _, feed = await fed(Scripted([page(revision=10)], [cut, cut]))
     assert feed.failing and "cut" in feed.why
+    _, feed = await fed(Scripted([page(revision=10)], [cut, cut, [QUIET]]))
+    assert (feed.failing, feed.failures) == (False, 2)  # the next pause is as long as if it had not been let in

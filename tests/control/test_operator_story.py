@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from yard import CRD, EVENT, JOB, NAMESPACE, POD, SERVICE, TFJOB, Troubled, Yard, running_yard, tf_job
@@ -309,8 +310,8 @@ async def test_a_job_made_anew_under_the_same_name_gets_children_of_its_own(yard
 
 async def test_watches_that_break_all_the_time_lose_nothing_and_list_nothing_again(yard: Yard) -> None:
     class Broken(Troubled):
-        async def stream(self, request: Request, seconds: float | None):  # type: ignore[no-untyped-def]  # as Api's
-            async for chunk in super().stream(request, seconds):
+        async def stream(self, *asked: Any) -> AsyncGenerator[bytes, None]:
+            async for chunk in super().stream(*asked):
                 yield chunk
                 raise Unavailable(0, "ConnectionLost", "cut after every chunk")
 
@@ -330,11 +331,11 @@ async def test_a_child_watch_that_hangs_never_makes_a_second_child_and_heals(yar
     hung = asyncio.Event()
 
     class Hanging(Troubled):
-        async def stream(self, request: Request, seconds: float | None):  # type: ignore[no-untyped-def]  # as Api's
+        async def stream(self, request: Request, *more: Any) -> AsyncGenerator[bytes, None]:
             if request.path.endswith("/batch/v1/jobs") and not hung.is_set():
                 hung.set()
                 await asyncio.Event().wait()
-            async for chunk in super().stream(request, seconds):
+            async for chunk in super().stream(request, *more):
                 yield chunk
 
     api = Hanging(yard.server.url)

@@ -7,7 +7,7 @@ may be told to fail.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager, suppress
 from typing import Any
 
@@ -187,10 +187,6 @@ class Troubled(Api):
         body = await super().send(request)
         self.after(request)
         return body
-
-    async def stream(self, request: Request, seconds: float | None) -> AsyncGenerator[bytes, None]:
-        async for chunk in super().stream(request, seconds):
-            yield chunk
 
     @property
     def writes(self) -> list[Request]:

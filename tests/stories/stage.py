@@ -62,9 +62,9 @@ class Noted(Api):
         self.after(request)
         return body
 
-    async def stream(self, request: Request, seconds: float | None) -> AsyncGenerator[bytes, None]:
+    async def stream(self, request: Request, *more: Any) -> AsyncGenerator[bytes, None]:
         self.sent.append(request)
-        async for chunk in super().stream(request, seconds):
+        async for chunk in super().stream(request, *more):
             yield chunk
 
     @property

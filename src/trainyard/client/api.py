@@ -144,13 +144,22 @@ class Api:
         return await self._json(requests.delete(gvk, namespace, name, uid, propagation, grace))
 
     async def watch(
-        self, gvk: GVK, namespace: str = "", revision: str = "", label_selector: str = "", field_selector: str = ""
+        self,
+        gvk: GVK,
+        namespace: str = "",
+        revision: str = "",
+        label_selector: str = "",
+        field_selector: str = "",
+        opened: Callable[[], None] = lambda: None,
     ) -> AsyncGenerator[bytes, None]:
-        """Watch lines after `revision`, one JSON document each, until the server ends the watch."""
+        """Watch lines after `revision`, one JSON document each, until the server ends the watch.
+
+        `opened` is called when the server has let the watch begin: its first line may be a minute away.
+        """
         seconds = int(WATCH_SECONDS * random.uniform(0.8, 1.2))  # so that a fleet does not come back in step
         which = Selection(label_selector, field_selector)
         lines = requests.Lines()
-        async for chunk in self.stream(requests.watch(gvk, namespace, revision, which, seconds), seconds):
+        async for chunk in self.stream(requests.watch(gvk, namespace, revision, which, seconds), seconds, opened):
             for line in lines.feed(chunk):
                 yield line
 
@@ -205,8 +214,13 @@ class Api:
             body = await response.read()
             return requests.answer(request, response.status, response.headers, body)
 
-    async def stream(self, request: Request, seconds: float | None) -> AsyncGenerator[bytes, None]:
-        """Send one request and give its answer in chunks as they come; None lets it last for ever."""
+    async def stream(
+        self, request: Request, seconds: float | None, opened: Callable[[], None] = lambda: None
+    ) -> AsyncGenerator[bytes, None]:
+        """Send one request and give its answer in chunks as they come; None lets it last for ever.
+
+        `opened` is called when it is answered with 200, before any chunk.
+        """
         if self._long is None:
             self._long = self._session(0)
         total = seconds + GUARD_SECONDS if seconds is not None else None
@@ -217,6 +231,7 @@ class Api:
                 await self._who().anew(identity)  # for whoever tries again
             if response.status != 200:
                 requests.answer(request, response.status, response.headers, await response.read())
+            opened()
             async for chunk in response.content.iter_any():
                 yield chunk
 

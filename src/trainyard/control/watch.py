@@ -213,7 +213,8 @@ class Feed(Generic[T]):
 
     @property
     def failing(self) -> bool:
-        """More than once, and not even a list has come since. (A list shortens no pause: its watch may fail again.)"""
+        """More than once, and nothing has been answered since. (An answer shortens no pause: the watch may break again,
+        and only a line, or its lasting, says that it will not.)"""
         return self.failures > 1 and self.why != ""
 
     async def run(self) -> None:
@@ -270,8 +271,9 @@ class Feed(Generic[T]):
         clock = asyncio.get_running_loop().time
         began = clock()
         count = 0
+        which = source.which
         lines = self._api.watch(
-            source.gvk, source.namespace, revision, source.which.label_selector, source.which.field_selector
+            source.gvk, source.namespace, revision, which.label_selector, which.field_selector, self._answered
         )
         async with aclosing(lines):
             async for line in lines:
@@ -302,10 +304,13 @@ class Feed(Generic[T]):
     def _take(self, got: Got[T]) -> None:
         said, self.state = step(self.state, got)
         if isinstance(got, Page):
-            self.why = ""
+            self._answered()
         self.parked = isinstance(got, Missing) or (self.parked and not isinstance(got, Page))
         if said is not None:
             self._apply(said)
+
+    def _answered(self) -> None:
+        self.why = ""
 
     def _alive(self) -> None:
         if self.failures:

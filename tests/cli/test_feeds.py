@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import AsyncGenerator, Callable
 
 import pytest
 
 from trainyard.cli.feeds import Feeds, source
-from trainyard.client import Api, Unavailable
+from trainyard.client import Api, Request, Unavailable
 from trainyard.kinds import TFJOB
 from trainyard.server import Server
+
+PATIENCE = 0.5
 
 
 async def _heard(feeds: Feeds) -> None:
@@ -22,10 +25,41 @@ async def test_a_cluster_that_goes_away_and_stays_away_ends_the_watching() -> No
     server = Server({}, "token", time.time)
     await server.start()
     async with Api(server.url, "token") as api:
-        feeds = Feeds(api, patience=0.5)
+        feeds = Feeds(api, PATIENCE)
         feeds.watch(source(TFJOB.gvk, "default"))
         await feeds.next()
         await server.stop()
         with pytest.raises(Unavailable):
             await asyncio.wait_for(_heard(feeds), 20)
+        await feeds.stop()
+
+
+async def test_a_cluster_that_is_lost_twice_and_was_well_in_between_is_followed_on() -> None:
+    class Cut(Api):
+        watches = 0
+        last = asyncio.Event()
+
+        async def send(self, request: Request) -> bytes:
+            return b'{"metadata": {"resourceVersion": "1"}, "items": []}'
+
+        async def stream(
+            self, request: Request, seconds: float | None, opened: Callable[[], None] = lambda: None
+        ) -> AsyncGenerator[bytes, None]:
+            self.watches += 1
+            if self.watches > 1:
+                opened()
+                await asyncio.sleep(2 * PATIENCE)  # quiet, and well
+            if self.watches > 2:
+                self.last.set()
+                await asyncio.Event().wait()
+            raise Unavailable(0, "ConnectionLost", "cut")
+            yield b""
+
+    async with Cut("http://cut") as api:
+        feeds = Feeds(api, PATIENCE)
+        feeds.watch(source(TFJOB.gvk, "default"))
+        hearing = asyncio.create_task(_heard(feeds))
+        await asyncio.wait_for(api.last.wait(), 20)
+        assert not hearing.done(), hearing.exception()
+        hearing.cancel()
         await feeds.stop()

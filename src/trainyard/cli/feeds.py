@@ -45,23 +45,20 @@ class Feeds:
             self.changed.set()
 
         self._stores.append(store)
-        feed = Feed(self._api, source, store.view, apply, self._losses())
-        self._tasks.append(asyncio.create_task(feed.run()))
-        return store
-
-    def _losses(self) -> Callable[[Unavailable], None]:
-        """Counts the time since the first of several failures in a row."""
         first = last = float("-inf")
 
         def unanswered(error: Unavailable) -> None:
+            """Counts the time since the first of several failures in a row."""
             nonlocal first, last
             now = asyncio.get_running_loop().time()
-            first, last = now if now - last > APART else first, now
+            first, last = now if now - last > APART or not feed.why else first, now  # no why: answered in between
             if now - first >= self._patience:
                 self._lost = error
                 self.changed.set()
 
-        return unanswered
+        feed = Feed(self._api, source, store.view, apply, unanswered)
+        self._tasks.append(asyncio.create_task(feed.run()))
+        return store
 
     async def next(self) -> None:
         """Wait until something has changed since the last time. Raises Unavailable when the server is given up."""

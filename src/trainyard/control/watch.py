@@ -203,7 +203,7 @@ class Feed(Generic[T]):
         self.source = source
         self.state: State[T] = Empty()
         self.failures = 0  # in a row, without a sign of life from a watch in between
-        self.why = ""  # what the last of them said, "" after a sign of life
+        self.why = ""  # what the last of them said, "" once a list or a watch is answered
         self.parked = False  # the resource is not there; it is asked for again
         self._api = api
         self._view = view
@@ -213,8 +213,8 @@ class Feed(Generic[T]):
 
     @property
     def failing(self) -> bool:
-        """More than once, and nothing has been answered since. (An answer shortens no pause: the watch may break again,
-        and only a line, or its lasting, says that it will not.)"""
+        """More than once, and neither a list nor a watch has been let in since. (That shortens no pause: the watch may
+        break again.)"""
         return self.failures > 1 and self.why != ""
 
     async def run(self) -> None:

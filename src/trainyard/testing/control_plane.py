@@ -174,8 +174,11 @@ class ControlPlane:
 
     def wait_for(self, path: str, seconds: float = 60.0) -> None:
         """Until the object is there that the controllers are to make."""
-        controllers = self._part("kube-controller-manager")
-        controllers.wait_until(lambda: self._answers(path), f"there was {path}", seconds)
+        self.wait_until(lambda: self._answers(path), f"there was {path}", seconds)
+
+    def wait_until(self, true: Callable[[], bool], what: str, seconds: float = 60.0) -> None:
+        """Until it is so. Raises ControlPlaneError when the controllers end before that, or after `seconds`."""
+        self._part("kube-controller-manager").wait_until(true, what, seconds)
 
     def _answers(self, path: str) -> bool:
         try:

@@ -10,7 +10,6 @@ Rules:
 from __future__ import annotations
 
 import itertools
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -20,7 +19,6 @@ from trainyard.objects import encode
 from trainyard.testing.control_plane import ControlPlane
 from trainyard.testing.control_plane_process import ControlPlaneError
 
-PATIENCE = 60.0
 _numbers = itertools.count(1)
 
 
@@ -65,9 +63,9 @@ def install(plane: ControlPlane) -> str:
     plane.kubectl("wait", "--for=condition=Established", "--timeout=60s", *names)
     for kind in kinds.ALL:
         plane.wait_for(f"/openapi/v3/apis/{kind.gvk.api_version}")
-    end = time.monotonic() + PATIENCE
     known = {f"{kind.gvk.plural}.{kind.gvk.group}" for kind in kinds.ALL}
-    while lacking := known - set(plane.kubectl("api-resources", "-o", "name").splitlines()):
-        if time.monotonic() > end:
-            raise ControlPlaneError(f"established, and not in discovery: {', '.join(sorted(lacking))}")
+    plane.wait_until(
+        lambda: known <= set(plane.kubectl("api-resources", "-o", "name").splitlines()),
+        "every definition was in discovery",
+    )
     return said

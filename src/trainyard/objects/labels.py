@@ -16,6 +16,9 @@ INDEX = PREFIX + "index"
 ATTEMPT = PREFIX + "attempt"
 DIGEST = PREFIX + "digest"  # of what an object that follows the spec was made from
 HOSTS = PREFIX + "hosts"  # annotation: the host names of the whole job, by role: "ps-76no-[0-1],worker-76no-[0-0]"
+WORKING_DIRECTORY = PREFIX + "working-directory"
+"""Annotation of a job or a pod: the absolute folder on this machine in which its programs run where neither the
+container nor its image names one. `run` and `submit` write it for local clusters; other clusters do not read it."""
 
 Selects = Callable[[Mapping[str, str]], bool]
 

@@ -9,9 +9,10 @@ Rules:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from trainyard.objects.lines import Lines
 from trainyard.objects.meta import Json
 from trainyard.objects.problems import Problem
 from trainyard.objects.strict import ManifestError, Value, load
@@ -21,15 +22,25 @@ __all__ = ["Document", "ManifestError", "read"]
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """One object of a manifest, the file it stands in and the line it begins on."""
+    """One object of a manifest, the file it stands in and the line it begins on.
+
+    `lines` are those of the whole document, in which the object stands at `prefix` (an item of a list).
+    """
 
     obj: Json
     source: str
     line: int
+    lines: Lines | None = field(default=None, repr=False, compare=False)
+    prefix: str = ""
 
     @property
     def where(self) -> str:
         return f"{self.source}:{self.line}"
+
+    def place(self, path: str) -> str:
+        """File and line of a field of the object; of the mapping where it belongs when it is missing."""
+        whole = ".".join(filter(None, (self.prefix, path)))
+        return f"{self.source}:{self.lines.of(whole)}" if self.lines else self.where
 
 
 def read(text: str | bytes, source: str) -> list[Document]:
@@ -47,30 +58,33 @@ def read(text: str | bytes, source: str) -> list[Document]:
 
 
 def _expand(value: Value, source: str, documents: list[Document], problems: list[Problem]) -> None:
-    waiting: list[tuple[Any, int, str]] = [(value.value, value.line, "the document")]
+    waiting: list[tuple[Any, int, str, str]] = [(value.value, value.line, "the document", "")]
     while waiting:
-        obj, line, called = waiting.pop()
+        obj, line, called, prefix = waiting.pop()
         text = _refusal(obj, called)
         if text:
             problems.append(Problem(f"{source}:{line}", text))
         elif _is_list(obj):
             items = [(_typed(item, obj), index) for index, item in enumerate(obj["items"])]
             # A stack hands out the last first, so that the items come out in the order of the file.
-            waiting += [(item, value.lines.get(id(obj["items"][at]), line), f"items[{at}]") for item, at in items[::-1]]
+            for item, at in items[::-1]:
+                inner = ".".join(filter(None, (prefix, f"items[{at}]")))
+                at_line = line if value.lines.read else value.lines.of(inner)  # JSON: only when somebody asks
+                waiting.append((item, at_line, f"items[{at}]", inner))
         else:
-            documents.append(Document(obj, source, line))
+            documents.append(Document(obj, source, line, value.lines, prefix))
 
 
 def _refusal(obj: Any, called: str) -> str:
     """What is wrong with a value that should be an object, "" when nothing is."""
     if not isinstance(obj, dict):
         return f"{called} is {_noun(obj)}, not an object; an object begins with apiVersion and kind"
-    for field, example in (("apiVersion", "tensorflow.org/v1alpha1"), ("kind", "TfJob")):
-        found = obj.get(field)
+    for name, example in (("apiVersion", "tensorflow.org/v1alpha1"), ("kind", "TfJob")):
+        found = obj.get(name)
         if found is None or found == "":
-            return f"{called} has no {field}; write one, for example {field}: {example}"
+            return f"{called} has no {name}; write one, for example {name}: {example}"
         if not isinstance(found, str):
-            return f"{called}: {field} is {_noun(found)}, not text; write it as text, for example {field}: {example}"
+            return f"{called}: {name} is {_noun(found)}, not text; write it as text, for example {name}: {example}"
     return ""
 
 

@@ -2,7 +2,8 @@
 
 Rules:
 - A word means what it means to kubectl (YAML 1.1): `yes`, `no`, `on`, `off`, `y`, `n` are booleans, `0777` is octal,
-  `1e3` is 1000, a time stays text. What cannot be JSON (nan, tags, keys that are not text) is refused, with the fix.
+  `1e3` is 1000, a time and a number beyond a float stay text. What cannot be JSON (nan, tags, keys that are not text,
+  in a JSON file a number beyond a float) is refused, with the fix.
 - The text becomes events (libyaml), the events become values on a stack of our own. Nothing recurses, so no depth can
   hurt, and every limit acts before the memory is spent. Aliases are copies, paid for by their size.
 - Whatever comes in, values or ManifestError come out.
@@ -18,6 +19,7 @@ from typing import Any
 
 import yaml
 
+from trainyard.objects.lines import FieldLines, Lines
 from trainyard.objects.problems import Problem
 from trainyard.objects.words import LEAST, MOST, meaning, short
 
@@ -58,25 +60,32 @@ class ManifestError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """One document's value and the line it begins on. `lines` knows the line of each mapping inside, by id()."""
+    """One document's value, the line it begins on, and the lines of its fields."""
 
     value: Any
     line: int
-    lines: dict[int, int] = field(repr=False, compare=False)
+    lines: Lines = field(repr=False, compare=False)
 
 
 def load(text: str | bytes, source: str) -> list[Value]:
     """All documents of the text that are not empty. Raises ManifestError."""
     plain = _decoded(text, source)
-    whole = _json(plain)
-    if whole is not None:
-        return whole
     builder = _Builder(source)
     try:
-        for event in yaml.parse(plain, Loader=yaml.CSafeLoader):
+        whole = _json(plain)
+    except _BeyondFloat:
+        whole, builder.is_json = None, True
+    if whole is not None:
+        return whole
+    return _built(plain, builder)
+
+
+def _built(text: str, builder: _Builder) -> list[Value]:
+    try:
+        for event in yaml.parse(text, Loader=yaml.CSafeLoader):
             builder.take(event)
     except yaml.YAMLError as error:
-        builder.problems.append(_syntax(error, plain, source))
+        builder.problems.append(_syntax(error, text, builder.source))
     except _Stop:
         pass
     if builder.problems:
@@ -111,8 +120,14 @@ class _NotPlainJson(Exception):
     """Not JSON, or JSON that we would refuse: the other reader finds the line and the words."""
 
 
+class _BeyondFloat(Exception):
+    """JSON with a number that is no float: YAML takes such a word for text, a JSON reader refuses it."""
+
+
 def _json(text: str) -> list[Value] | None:
-    """Fast path: one JSON object, as `kubectl get -o json` writes it. None when the text is anything else."""
+    """Fast path: one JSON object, as `kubectl get -o json` writes it. None when the text is anything else.
+
+    Raises _BeyondFloat for a number that no reader of JSON takes."""
     if not text.lstrip().startswith("{") or text.count(",") + text.count("[") > MAX_VALUES:
         return None
 
@@ -122,16 +137,14 @@ def _json(text: str) -> list[Value] | None:
             raise _NotPlainJson
         return made
 
-    def whole(digits: str) -> int:
+    def whole(digits: str) -> int | float:
         number = int(digits) if len(digits) <= 20 else MOST + 1
-        if not LEAST <= number <= MOST:
-            raise _NotPlainJson
-        return number
+        return number if LEAST <= number <= MOST else real(digits)
 
     def real(digits: str) -> float:
         number = float(digits)
         if not math.isfinite(number):
-            raise _NotPlainJson
+            raise _BeyondFloat
         return number
 
     def word(_: str) -> None:
@@ -145,7 +158,15 @@ def _json(text: str) -> list[Value] | None:
         return None
     if _deeper(value, MAX_DEPTH):
         return None
-    return [Value(value, text[: len(text) - len(text.lstrip())].count("\n") + 1, {})]
+    line = text[: len(text) - len(text.lstrip())].count("\n") + 1
+    return [Value(value, line, Lines(value, line, {}, lambda: _lines_of_json(text)))]
+
+
+def _lines_of_json(text: str) -> Lines | None:
+    try:
+        return _built(text, _Builder(""))[0].lines
+    except (ManifestError, yaml.YAMLError):
+        return None
 
 
 def _deeper(value: Any, limit: int) -> bool:
@@ -188,6 +209,7 @@ class _Frame:
     anchor: str | None
     key: Any = _ABSENT
     key_lines: dict[str, int] = field(default_factory=dict)
+    item_lines: list[int] = field(default_factory=list)
     merges: list[dict[str, Any]] = field(default_factory=list)
     weight: int = 16
     depth: int = 1
@@ -205,11 +227,12 @@ class _Builder:
 
     def __init__(self, source: str) -> None:
         self.source = source
+        self.is_json = False  # then a plain word that is text is a number that is too large
         self.values: list[Value] = []
         self.problems: list[Problem] = []
         self._stack: list[_Frame] = []
         self._anchors: dict[str, _Anchor] = {}
-        self._lines: dict[int, int] = {}
+        self._lines: FieldLines = {}
         self._count = 0
         self._aliased = 0
 
@@ -262,10 +285,13 @@ class _Builder:
 
     def _resolve(self, text: str, line: int) -> Any:
         try:
-            return meaning(text)
+            value = meaning(text)
         except ValueError as error:
             self._complain(line, str(error))
             return 0
+        if self.is_json and isinstance(value, str):
+            self._complain(line, f"the number {short(text)} does not fit into 64 bits; quote it if it is text")
+        return value
 
     def _wants_key(self) -> bool:
         return bool(self._stack) and isinstance(self._stack[-1].value, dict) and self._stack[-1].key is _ABSENT
@@ -280,15 +306,17 @@ class _Builder:
         if len(self._stack) >= MAX_DEPTH:
             raise self._stop(line, f"values are nested more than {MAX_DEPTH} levels deep; make the structure flatter")
         value: Any = {} if isinstance(event, yaml.MappingStartEvent) else []
-        if isinstance(value, dict):
-            self._lines[id(value)] = line
         self._stack.append(_Frame(value, line, event.anchor))
 
     def _close(self) -> None:
         frame = self._stack.pop()
         for merged in frame.merges:
+            lines = self._lines.get(id(merged))
             for key, value in merged.items():
                 frame.value.setdefault(key, value)
+                if isinstance(lines, dict) and key in lines:
+                    frame.key_lines.setdefault(key, lines[key])
+        self._lines[id(frame.value)] = frame.key_lines if isinstance(frame.value, dict) else frame.item_lines
         if frame.anchor:
             self._anchors[frame.anchor] = _Anchor(frame.value, frame.weight, frame.depth)
         self._put(frame.value, frame.line, frame.weight, frame.depth)
@@ -302,7 +330,7 @@ class _Builder:
         self._aliased += anchor.weight
         if self._aliased > MAX_ALIASED or len(self._stack) + anchor.depth > MAX_DEPTH:
             raise self._stop(line, "the aliases (*name) expand to far more than the file holds; write the values out")
-        self._put(_copy(anchor.value, self._lines, line), line, anchor.weight, anchor.depth)
+        self._put(_copy(anchor.value, self._lines), line, anchor.weight, anchor.depth)
 
     def _put(self, value: Any, line: int, weight: int, depth: int, shown: str = "") -> None:
         self._count += 1
@@ -310,13 +338,14 @@ class _Builder:
             raise self._stop(line, f"the file holds more than {MAX_VALUES:,} values; split it")
         if not self._stack:
             if value is not None:
-                self.values.append(Value(value, line, self._lines))
+                self.values.append(Value(value, line, Lines(value, line, self._lines)))
             return
         frame = self._stack[-1]
         frame.weight += weight
         frame.depth = max(frame.depth, depth + 1)
         if isinstance(frame.value, list):
             frame.value.append(value)
+            frame.item_lines.append(line)
         elif frame.key is _ABSENT:
             frame.key = self._key(frame, value, line, shown)
         else:
@@ -345,15 +374,18 @@ class _Builder:
         frame.merges += merged
 
 
-def _copy(value: Any, lines: dict[int, int], line: int) -> Any:
+def _copy(value: Any, lines: FieldLines) -> Any:
     """A copy of its own for each alias, so that nothing downstream is shared. At most MAX_DEPTH deep by then."""
+    if not isinstance(value, dict | list):
+        return value
+    made: Any = {}
     if isinstance(value, dict):
-        made = {key: _copy(child, lines, line) for key, child in value.items()}
-        lines[id(made)] = line
-        return made
-    if isinstance(value, list):
-        return [_copy(child, lines, line) for child in value]
-    return value
+        made = {key: _copy(child, lines) for key, child in value.items()}
+    else:
+        made = [_copy(child, lines) for child in value]
+    if id(value) in lines:
+        lines[id(made)] = lines[id(value)]
+    return made
 
 
 def _word(value: Any) -> str:

@@ -7,6 +7,7 @@ from typing import TypeVar
 from trainyard.core.job import Family, Job, Replica
 from trainyard.core.judge import STOPS
 from trainyard.core.model import POD, Child, Create, Delete, Patch, Ref, Seen, Slot
+from trainyard.core.names import same_digest
 from trainyard.core.policy import sent_again_at
 from trainyard.core.render import repair
 
@@ -87,7 +88,7 @@ def edited(job: Job, family: Family) -> tuple[list[Delete], list[Patch]]:
         if extra is None:
             if followed:
                 deletes.append(_delete(job, child, "the spec does not have it any more"))
-        elif extra.digest != child.digest and (known or not shaped):
+        elif not same_digest(child.digest, extra.digest) and (known or not shaped):
             patches.append(repair(extra, child.uid))
     return deletes, patches
 

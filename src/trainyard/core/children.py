@@ -92,6 +92,7 @@ class _Status(msgspec.Struct, gc=False):
     startTime: str | None = None
     completionTime: str | None = None
     succeeded: int | None = None
+    failed: int | None = None
     conditions: list[_Condition] | None = None
     containerStatuses: list[_ContainerStatus] | None = None
     initContainerStatuses: list[_ContainerStatus] | None = None
@@ -235,15 +236,19 @@ def _container(status: _ContainerStatus, init: bool) -> Container:
 
 
 def _job_fields(status: _Status) -> dict[str, Any]:
+    failed = {"failed_pods": status.failed} if 0 < (status.failed or 0) < 2**31 else {}
     for one in status.conditions or ():
         if one.type in ("Complete", "Failed") and one.status == "True":
             return {
+                **failed,
                 "phase": one.type,
                 "reason": one.reason or "",
                 "message": (one.message or "")[:_LONGEST],
                 "ended": parse_time(status.completionTime) or parse_time(one.lastTransitionTime) or 0.0,
             }
-    return {"phase": "Complete", "ended": parse_time(status.completionTime) or 0.0} if status.succeeded else {}
+    if status.succeeded:
+        return {**failed, "phase": "Complete", "ended": parse_time(status.completionTime) or 0.0}
+    return failed
 
 
 def _number(text: str | None, default: int) -> int:

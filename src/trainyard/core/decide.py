@@ -13,10 +13,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from trainyard.core import changes, policy, status
+from trainyard.core import changes, policy, restarts, status
 from trainyard.core import judge as verdicts
 from trainyard.core.job import NO_POD, End, Family, Job, Kind, Memory, Replica, RoleMemory, Verdict
 from trainyard.core.model import Create, Delete, Event, Patch, Plan, Ref, Refusal, Seen, Slot
+from trainyard.core.names import same_digest
 from trainyard.core.read import changed, is_fixed, read
 from trainyard.objects import Json
 
@@ -98,10 +99,12 @@ class _Pass:
         for role in job.roles:
             how, then = job.kind.follows(role.name), old.get(role.name)
             if how:
-                again = how == "again" and then is not None and then.digest != role.digest
+                same = then is not None and same_digest(then.digest, role.digest)
+                again = how == "again" and then is not None and not same
                 attempt = then.attempt + again if then else 0
                 failures = then.failures if then else 0
-                roles[role.name] = RoleMemory(attempt, failures, role.replicas, role.port, role.digest)
+                digest = then.digest if then and same else role.digest  # a status is not rewritten for a spelling
+                roles[role.name] = RoleMemory(attempt, failures, role.replicas, role.port, digest)
         return roles
 
     def _given_up(self) -> dict[str, RoleMemory]:
@@ -119,7 +122,7 @@ class _Pass:
         for replica in self.replicas:
             role = roles.get(replica.slot.role)
             for uid in self.job.carrier(replica.slot.role).failures(replica):
-                one = f"attempt-{replica.child.attempt}" if replica.child and self.job.whole_again() else uid
+                one = restarts.attempt_of(self.job, replica, uid)
                 visible.add(one)
                 if one not in counted and role:
                     counted.append(one)
@@ -210,7 +213,9 @@ class _Pass:
             memory = replace(memory, completion=self.now, counted=())
         deletes, patches, creates = self._changes(verdict, after)
         gone = frozenset(delete.uid for delete in deletes) if verdict.over else frozenset()
-        new = status.written(job, memory, verdict, _tally(job, self.replicas, verdict, gone), self._restarts(memory))
+        tally = _tally(job, self.replicas, verdict, gone)
+        again = restarts.count(after, self.replicas, self.family)
+        new = status.written(job, memory, verdict, tally, again, self.replicas)
         if not verdict.over:
             self.whens.append(policy.deadline_at(job, memory.start))
         else:
@@ -234,9 +239,6 @@ class _Pass:
         told = [event for said in self.conditions.said if (event := announce(self.job, said))]
         facts = (*self.failed, *writes)
         return (*told, *(event for fact in facts for event in speech.tell(self.job, fact)))
-
-    def _restarts(self, memory: Memory) -> int:
-        return sum(role.failures for role in memory.roles.values()) + policy.in_place(self.replicas)
 
     def _changes(self, verdict: Verdict, after: Job) -> tuple[list[Delete], list[Patch], list[Create]]:
         """What is to be written now: what was refused a moment ago waits."""

@@ -155,6 +155,7 @@ class End:
     believed: float = 0.0  # not before this time: the evidence may still be on its way
     verdict: str = "PermanentFailure"  # the reason of the job's end, where this is permanent
     message: str = ""  # what the container, or its own controller, said last
+    pod_is_gone: bool = False  # nothing tells a container and its code, and there are no logs
 
 
 NO_POD = "has no pod yet"
@@ -174,6 +175,7 @@ class Replica(NamedTuple):
     ended: bool = False  # nothing of it runs and nothing will, whether or not its own controller has said so yet
     crash: str = ""  # what the last restart in place was for
     running: int = 1  # pods that run, where one object carries a whole role
+    failed_pods: int = 0  # that its own controller has counted, where it tries again by itself
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,11 +50,14 @@ def invalid(refusal: Refusal, name: str, ran: bool) -> Verdict:
 
 def permanent_text(replica: Replica, end: End) -> str:
     """Reason, container and code, and what a person can do."""
-    hint = (
-        "it ran out of memory: raise its memory limit or lower what it uses"
-        if end.reason == "OOMKilled"
-        else "it is not tried again: see the logs of the pod, mend the program and make the job again"
-    )
+    if end.reason == "OOMKilled":
+        hint = "it ran out of memory: raise its memory limit or lower what it uses"
+    elif end.verdict == "DeadlineExceeded":
+        hint = "it is not tried again: raise activeDeadlineSeconds or make the program faster, and make the job again"
+    elif end.pod_is_gone:
+        hint = "it is not tried again: mend the program or raise backoffLimit, and make the job again"
+    else:
+        hint = "it is not tried again: see the logs of the pod, mend the program and make the job again"
     return f"{end_text(replica, end)}; {hint}"
 
 

@@ -72,6 +72,8 @@ class Child(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     always: bool = False  # and one that ended well, too
     disrupted: bool = False  # condition DisruptionTarget, or a reason that names one
     containers: str = ""  # one line a container, see children.py: "name|state|code|reason|restarts|init"
+    # batch Job
+    failed_pods: int = 0  # that its controller has counted, those that have gone included
     # StatefulSet
     replicas: int = 0  # of its spec
     # extras that follow the spec

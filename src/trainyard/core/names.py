@@ -43,6 +43,18 @@ def _candidate(uid: str, number: int) -> str:
 
 
 def digest(*parts: object) -> str:
-    """Ten hexadecimal characters that stand for JSON values; equal values give equal text."""
+    """A letter and ten hexadecimal characters that stand for JSON values; equal values give equal text.
+
+    The letter is for readers of YAML: without it one of two hundred is a number, such as 18549e9054.
+    """
     text = json.dumps(parts, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()[:10]
+    return _LETTER + hashlib.sha256(text.encode()).hexdigest()[:10]
+
+
+def same_digest(stored: str, today: str) -> bool:
+    """True when both stand for the same values: earlier versions stored a digest without the letter."""
+    return stored == today or (f"{_LETTER}{stored}" == today and _WITHOUT_LETTER.fullmatch(stored) is not None)
+
+
+_LETTER = "h"  # no hexadecimal digit, so that the two spellings cannot be mixed up
+_WITHOUT_LETTER = re.compile(r"[0-9a-f]{10}")

@@ -83,7 +83,7 @@ def changed(kind: Kind, wanted: Wanted, memory: Memory) -> list[str]:
             texts.append(f"{name} was added")
         elif then.replicas != role.replicas:
             texts.append(f"{name} has {then.replicas} replicas, the spec now says {role.replicas}")
-        elif then.digest != role.digest:
+        elif not names.same_digest(then.digest, role.digest):
             texts.append(f"{name} was edited")
     return texts
 
@@ -108,6 +108,6 @@ def effective_roles(kind: Kind, wanted: Wanted, memory: Memory) -> tuple[Role, .
 
 
 def _as_started(name: str, then: RoleMemory, role: Role | None) -> Role:
-    if role is None or role.digest != then.digest:
+    if role is None or not names.same_digest(then.digest, role.digest):
         return Role(name, then.replicas, then.port, None, then.digest)
     return replace(role, replicas=then.replicas, port=then.port)

@@ -6,7 +6,7 @@ from trainyard.core.job import Extra, Job, Kind
 from trainyard.core.model import POD, Config, Create, Patch, Slot
 from trainyard.core.read import read
 from trainyard.objects import Json, owner_reference
-from trainyard.objects.labels import ATTEMPT, DIGEST, HOSTS, INDEX, OWNER, ROLE
+from trainyard.objects.labels import ATTEMPT, DIGEST, HOSTS, INDEX, OWNER, ROLE, WORKING_DIRECTORY
 
 _POLICY = "terminationMessagePolicy"
 
@@ -48,11 +48,21 @@ def _stamp(job: Job, create: Create, body: Json, labels: dict[str, str]) -> Json
         inner = template.get("metadata") or {}
         inner = {key: value for key, value in inner.items() if value is not None}
         template["metadata"] = {**inner, "labels": {**(inner.get("labels") or {}), **every}}
+        _set_working_directory(job, template["metadata"])
         if create.slot is not None:
             _speak(job, create.slot, template)
             if job.kind.subdomain(job):
                 _address(job, create.slot, template)
     return body
+
+
+def _set_working_directory(job: Job, meta: Json) -> None:
+    """The job's annotation goes to the pods; a pod template that has its own keeps it."""
+    annotations = job.wire["metadata"].get("annotations")
+    folder = annotations.get(WORKING_DIRECTORY) if isinstance(annotations, dict) else None
+    own = meta.get("annotations") or {}
+    if isinstance(folder, str) and folder and WORKING_DIRECTORY not in own:
+        meta["annotations"] = {**own, WORKING_DIRECTORY: folder}
 
 
 def _speak(job: Job, slot: Slot, template: Json) -> None:

@@ -90,4 +90,5 @@ def _values(parts: list[str], path: str, new: Any, old: Any) -> Iterator[tuple[s
             yield from _values(parts[1:], f"{path}.{key}", item, None)
     elif isinstance(below, list) and parts[0].endswith("[]"):
         for index, item in enumerate(below):
-            yield from _values(parts[1:], f"{path}[{index}]", item, None)
+            if item is not None:  # an API server asks no rule of null
+                yield from _values(parts[1:], f"{path}[{index}]", item, None)

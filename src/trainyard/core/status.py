@@ -7,7 +7,7 @@ Rules for this file:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -134,9 +134,10 @@ def written(
     verdict: Verdict,
     tally: Mapping[str, Mapping[str, int]],
     restarts: int,
+    replicas: Sequence[Replica],
 ) -> Json:
     """The whole status as it is written. `memory` is what is to be remembered from now on."""
-    own = job.kind.report(replace(job, memory=memory), verdict, tally)
+    own = job.kind.report(replace(job, memory=_with_failed_pods(memory, replicas)), verdict, tally)
     status: Json = {**own, **_ready(job, tally), "conditions": list(memory.conditions)}
     meta = job.wire.get("metadata", {})
     if isinstance(meta.get("generation"), int):
@@ -156,6 +157,17 @@ def written(
     if memory.roles:
         status["roles"] = {name: _role_wire(role) for name, role in memory.roles.items()}
     return status
+
+
+def _with_failed_pods(memory: Memory, replicas: Sequence[Replica]) -> Memory:
+    """For the report only: a Job that tries again by itself has counted pods that went before we saw them fail. They
+    are not remembered, because a pod that is seen after its Job would be counted once more."""
+    roles = dict(memory.roles)
+    for replica in replicas:
+        role = roles.get(replica.slot.role)
+        if role and role.failures < replica.failed_pods:
+            roles[replica.slot.role] = replace(role, failures=replica.failed_pods)
+    return replace(memory, roles=roles)
 
 
 def _ready(job: Job, tally: Mapping[str, Mapping[str, int]]) -> Json:

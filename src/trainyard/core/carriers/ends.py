@@ -63,6 +63,11 @@ def life(job: Job, slot: Slot, pod: Child | None) -> tuple[str, str]:
     return "Starting", pod.reason or (waits[0] if waits else pod.phase)
 
 
+def newest_pod(pods: tuple[Child, ...]) -> Child | None:
+    """The pod of the latest attempt."""
+    return max(pods, key=lambda pod: (pod.created, pod.started, pod.uid), default=None)
+
+
 def restarts(pods: tuple[Child, ...]) -> int:
     """In place, by the nodes; a pod that goes takes its own along (S28)."""
     return sum(container.restarts for one in pods if not one.deleting for container in containers(one))

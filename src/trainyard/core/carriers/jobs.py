@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from trainyard.core.carriers.ends import crash, disrupted_end, end_of, life, restarts, succeeded
+from trainyard.core.carriers.ends import crash, disrupted_end, end_of, life, newest_pod, restarts, speaker, succeeded
 from trainyard.core.job import Carrier, End, Family, Job, Replica
 from trainyard.core.model import JOB, Child, Delete, Ref, Slot
 from trainyard.objects import Json
@@ -34,7 +34,7 @@ def observe_job(job: Job, slot: Slot, family: Family) -> Replica:
 def _family_of(job: Job, slot: Slot, family: Family) -> tuple[Child | None, tuple[Child, ...], Child | None]:
     child = family.by_ref.get(Ref("Job", job.kind.child_name(job, slot)))
     pods = family.pods.get(child.uid, ()) if child else ()
-    return child, pods, max(pods, key=lambda one: (one.created, one.started, one.uid), default=None)
+    return child, pods, newest_pod(pods)
 
 
 def _ended(job: Job, slot: Slot, child: Child, pod: Child | None) -> bool:
@@ -100,7 +100,9 @@ def observe_retrying_job(job: Job, slot: Slot, family: Family) -> Replica:
     if child is None:
         return Replica(slot, None, "Unknown")
     failed = tuple(sorted(one.uid for one in pods if one.phase == "Failed" and not _disrupted(one)))
-    found = Replica(slot, child, "Unknown", None, failed, restarts(pods), ended=bool(child.phase))
+    found = Replica(
+        slot, child, "Unknown", None, failed, restarts(pods), ended=bool(child.phase), failed_pods=child.failed_pods
+    )
     done = any(one.phase == "Succeeded" for one in pods) and not child.deleting  # the Job will say so, too
     if child.phase == "Complete" or done:
         return found._replace(state="Succeeded", ended=True)
@@ -113,13 +115,30 @@ def observe_retrying_job(job: Job, slot: Slot, family: Family) -> Replica:
 
 
 def _last_end(job: Job, slot: Slot, child: Child, pod: Child | None) -> End:
-    """The Job's reason is the end's, its last pod says which container and code."""
+    """The Job's reason is the end's, its last pod says which container and code: a pod that its Job takes away says
+    what the container's end before was."""
     seen = end_of(job, slot, pod, child.uid) if pod else None
     code, container = (seen.code, seen.container) if seen else (-1, "")
+    more = seen.message if seen else ""
+    current = speaker(job, slot, pod) if pod and not seen else None
+    if current and current.code:
+        code, container = current.code, current.name
+    elif current and current.state == "running":
+        more = f"container {current.name} was still running"
+    elif pod is None:
+        more = _without_pods(job, slot, child)
     reason = child.reason or "Failed"
-    texts = dict.fromkeys(text for text in (child.message, seen.message if seen else "") if text)
-    said = "; ".join(texts)
-    return End(child.uid, child.ended, child.created, code, reason, container, False, True, 0.0, reason, said)
+    said = "; ".join(dict.fromkeys(text for text in (child.message, more) if text))
+    end = End(child.uid, child.ended, child.created, code, reason, container, False, True, 0.0, reason, said)
+    return replace(end, pod_is_gone=pod is None)
+
+
+def _without_pods(job: Job, slot: Slot, child: Child) -> str:
+    """What is known when Kubernetes has removed the pods of a Job, as it does with those that still run."""
+    role, count = job.role(slot.role), child.failed_pods
+    container = (role.container if role else "") or job.kind.container
+    failed = f"{count} {'pod' if count == 1 else 'pods'} of it failed, and " if count else ""
+    return f"{failed}its pods have gone, so that the exit code of container {container} is not known"
 
 
 def render_job(job: Job, slot: Slot, attempt: int) -> Json:

@@ -1,0 +1,36 @@
+"""`status.restarts`: how often something of a job was started again after a failure.
+
+A restart is a container that its node has started again in place, or a new attempt after a failed one. A failed attempt
+that is still the last one of its slot was not restarted. All ends of one attempt of a gang are one failure, and what
+follows is one restart. What a drain or a suspension has taken away did not fail, so its replacement is no restart.
+`backoffLimit` counts failures, which `status.roles` remembers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from trainyard.core.carriers.ends import newest_pod
+from trainyard.core.job import Family, Job, Replica
+from trainyard.core.policy import in_place
+
+
+def count(job: Job, replicas: list[Replica], family: Family) -> int:
+    """The restarts of the job, whose memory has counted every failure that these replicas show."""
+    failures = sum(role.failures for role in job.memory.roles.values())
+    return max(0, failures - len(set(_not_restarted(job, replicas, family)))) + in_place(replicas)
+
+
+def attempt_of(job: Job, replica: Replica, uid: str) -> str:
+    """What a failed attempt is counted by: its uid, or the attempt of the whole gang (S4)."""
+    return f"attempt-{replica.child.attempt}" if replica.child and job.whole_again() else uid
+
+
+def _not_restarted(job: Job, replicas: list[Replica], family: Family) -> Iterable[str]:
+    """The failed attempts after which nothing was started in their slot."""
+    for replica in replicas:
+        if replica.child is None or not replica.failed:
+            continue
+        newest = newest_pod(family.pods.get(replica.child.uid, ()))
+        last = {replica.child.uid, newest.uid if newest else ""}
+        yield from (attempt_of(job, replica, uid) for uid in replica.failed if uid in last)

@@ -7,7 +7,7 @@ Rules for this room:
 
 from trainyard.core import Kind
 from trainyard.kinds.chainerjob import CHAINERJOB
-from trainyard.kinds.crds import admit, check, crd, served, warnings
+from trainyard.kinds.crds import admit, check, crd, misspelt, notes, served, warnings
 from trainyard.kinds.elasticjob import ELASTICJOB
 from trainyard.kinds.mxjob import MXJOB
 from trainyard.kinds.pages import page
@@ -38,6 +38,8 @@ __all__ = [
     "check",
     "crd",
     "kind_of",
+    "misspelt",
+    "notes",
     "page",
     "served",
     "warnings",

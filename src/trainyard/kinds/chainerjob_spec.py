@@ -12,7 +12,7 @@ from trainyard.core.names import is_dns_label
 from trainyard.kinds.pod_templates import pod_template
 from trainyard.kinds.policies import Policies, Seconds
 from trainyard.kinds.replica_list import FIXED, is_fixed
-from trainyard.kinds.templates import KEEP, MAX_REPLICAS, NULL, containers_of
+from trainyard.kinds.templates import KEEP, MAX_REPLICAS, NULL, containers_of, restart_policy_is_known
 from trainyard.objects import Json
 
 MASTER = "master"
@@ -163,6 +163,8 @@ RULES = (
         detail=lambda spec: f'backend:"{spec.get("backend")}" not supported; write backend: mpi, or leave it out',
         at="backend",
     ),
+    restart_policy_is_known("spec.master"),
+    restart_policy_is_known("spec.workerSets{}"),
     Rule(
         "",
         f"!({FIXED}) || !({_given('self')}) || !({_given('oldSelf')}) || self.spec.master == oldSelf.spec.master",

@@ -6,7 +6,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from trainyard.core import Config, Kind, Rule, broken, read, spelled
+from trainyard.kinds.misspelt import misspelt_fields
+from trainyard.kinds.templates import templates_of
 from trainyard.objects import GVK, Json, Problem
+from trainyard.objects.ineffective import ineffective_fields
 from trainyard.schema import Schema, from_struct
 
 KEEP = "x-kubernetes-preserve-unknown-fields"
@@ -79,16 +82,28 @@ def _wire(rule: Rule) -> Json:
     return {**wire, "fieldPath": f".{rule.at}"} if rule.at else wire
 
 
-_compiled: dict[GVK, Schema] = {}
+_compiled: dict[GVK, tuple[Json, Schema]] = {}
+
+
+def _schemas_of(kind: Kind) -> tuple[Json, Schema]:
+    """The schema of the whole object, and the same compiled."""
+    found = _compiled.get(kind.gvk)
+    if found is None:
+        whole = schema(kind)
+        found = _compiled[kind.gvk] = whole, Schema(whole)
+    return found
 
 
 def admit(kind: Kind, wire: Json) -> tuple[Json, list[Problem]]:
     """What an API server would do with a new object: defaults filled in, and every problem."""
-    compiled = _compiled.get(kind.gvk)
-    if compiled is None:
-        compiled = _compiled[kind.gvk] = Schema(schema(kind))
+    compiled = _schemas_of(kind)[1]
     full = compiled.default(wire)
     return full, [*compiled.validate(full), *check(kind)(full, None)]
+
+
+def misspelt(kind: Kind, wire: Json) -> tuple[list[Problem], Json]:
+    """Misspelt names of fields, and the job as it was meant. A server keeps such fields (S30); a file is refused."""
+    return misspelt_fields(_schemas_of(kind)[0], wire)
 
 
 def warnings(kind: Kind, wire: Json) -> list[Problem]:
@@ -96,6 +111,28 @@ def warnings(kind: Kind, wire: Json) -> list[Problem]:
     job = read(kind, wire, Config())
     text = "is not known here and will not be looked at; is it spelled right?"
     return [*(Problem(path, text) for path in job.wanted.unknown), *kind.warn(job)]
+
+
+def notes(kind: Kind, wire: Json) -> list[Problem]:
+    """Fields of its pods that have no effect on one machine: one for each field, with the roles that it stands in.
+
+    They are no warnings: on a cluster these fields have an effect.
+    """
+    job = read(kind, wire, Config())
+    roles: dict[str, list[str]] = {}
+    first: dict[str, Problem] = {}
+    for place, template in templates_of(wire.get("spec"), "spec"):
+        found = [role.name for role in job.wanted.roles if role.template is template]
+        for path, field, reason in ineffective_fields(template):
+            first.setdefault(field, Problem(f"{place}.{path}", reason))
+            named = roles.setdefault(field, [])
+            named += [name for name in found if name not in named]
+    return [replace(one, text=_note(one.text, roles[field])) for field, one in first.items()]
+
+
+def _note(reason: str, roles: list[str]) -> str:
+    whose = f" ({', '.join(roles)})" if roles else ""
+    return f"no effect on one machine{whose}: {reason}"
 
 
 def check(kind: Kind) -> Callable[[Json, Json | None], list[Problem]]:

@@ -32,9 +32,11 @@ from trainyard.core.names import digest
 from trainyard.core.status import MOST_REPLICAS
 from trainyard.kinds import columns
 from trainyard.kinds.elasticjob_spec import (
+    C10D,
     CONTAINER,
     EXIT_CODE,
     IN_PLACE,
+    NO_RENDEZVOUS,
     RULES,
     RUN_POLICIES,
     WORKER,
@@ -50,6 +52,10 @@ from trainyard.schema import Schema, from_struct
 GROUP = "elastic.pytorch.org"
 RETRYABLE = frozenset({130, 137, 138, 143})
 """SIGINT, SIGKILL, SIGUSR1 and SIGTERM; everything else is permanent (contract 2.4)."""
+C10D_PORT = 29400
+"""torchrun's own default for the c10d store."""
+STORE_TIMEOUT = 900
+"""Seconds in which Worker 0 may start after the others: its image may have to be pulled. torch's own 60 are too few."""
 
 _schema = Schema({**from_struct(ElasticJobSpec), "x-kubernetes-preserve-unknown-fields": True})
 
@@ -108,25 +114,45 @@ def dress(template: Json, job: Job, slot: Slot) -> Json:
     stands after the name of the script belongs to the script (contract 3.1)."""
     fresh = copied(template)
     role = job.role(slot.role)
+    arguments = rendezvous(job, slot)
     for container in containers_of(fresh):
-        if role and container.get("name") == role.container:
-            append(container, "args", *rendezvous(job), first=True)
+        if role and arguments and container.get("name") == role.container:
+            append(container, "args", *arguments, first=True)
     policy = worker_of(job.wanted.spec).get("restartPolicy")
     fresh["spec"]["restartPolicy"] = policy if policy in IN_PLACE else "Never"
     return fresh
 
 
-def rendezvous(job: Job) -> list[str]:
+def rendezvous(job: Job, slot: Slot) -> list[str]:
     spec, resumes = job.wanted.spec, job.memory.resumes
+    backend = spec.get("rdzvBackend") or "etcd"
+    if backend == NO_RENDEZVOUS:
+        return []
     least, most = (whole(spec.get(name)) or replicas_of(spec) for name in ("minReplicas", "maxReplicas"))
     # An old rendezvous stays closed, so that a resumed job needs one of its own (S35).
     run = f"{job.key.name}-r{resumes}" if resumes else job.key.name
     return [
-        "--rdzv_backend=etcd",
-        f"--rdzv_endpoint={spec.get('rdzvEndpoint')}",
+        f"--rdzv_backend={backend}",
+        f"--rdzv_endpoint={endpoint_of(job)}",
         f"--rdzv_id={run}",
         f"--nnodes={least}:{most}",
+        *_store_options(spec, slot),
     ]
+
+
+def endpoint_of(job: Job) -> str:
+    """Where the nodes meet: as the spec says; for c10d Worker 0, whose Service has its name."""
+    spec = job.wanted.spec
+    if spec.get("rdzvBackend") == C10D and not spec.get("rdzvEndpoint"):
+        return f"{child_name(job, Slot(WORKER, 0))}:{C10D_PORT}"
+    return str(spec.get("rdzvEndpoint"))
+
+
+def _store_options(spec: Json, slot: Slot) -> list[str]:
+    """Who holds the c10d store. torch would guess by host name, which all pods of one machine share."""
+    if spec.get("rdzvBackend") != C10D or spec.get("rdzvEndpoint"):
+        return []
+    return [f"--rdzv_conf=is_host={int(slot.index == 0)},read_timeout={STORE_TIMEOUT}"]
 
 
 def extras(job: Job) -> tuple[Extra, ...]:
@@ -175,8 +201,10 @@ _UNREACHABLE = re.compile(
 
 def hint(job: Job, text: str) -> str:
     """What to do when the launchers did not meet, as far as their last words tell."""
-    endpoint = job.wanted.spec.get("rdzvEndpoint")
+    endpoint = endpoint_of(job)
     if _UNREACHABLE.search(text):
+        if job.wanted.spec.get("rdzvBackend") == C10D:
+            return f"the rendezvous at {endpoint} cannot be reached: see why the worker that holds it does not run"
         return f"the rendezvous at {endpoint} cannot be reached: see that an etcd server with the v2 API serves there"
     if "RendezvousClosed" in text:
         return f"the rendezvous at {endpoint} is closed, by a job of this name that has ended: use another name"
@@ -257,6 +285,8 @@ def warn(job: Job) -> tuple[Problem, ...]:
     if len(containers_of(template)) > 1 and not has_container(template, CONTAINER):
         text = f"the first container gets the rendezvous arguments; name the one that is meant {CONTAINER}"
         found.append(Problem(f"{place}.template.spec.containers", text))
+    if spec.get("rdzvBackend") == NO_RENDEZVOUS and spec.get("rdzvEndpoint"):
+        found.append(Problem("spec.rdzvEndpoint", "has no effect with rdzvBackend: none; leave one of them out"))
     if spec.get("schedulingPolicy"):
         found.append(Problem("spec.schedulingPolicy", "has no effect; leave it out"))
     return tuple(found)

@@ -11,7 +11,15 @@ from msgspec import Meta
 from trainyard.core import Rule
 from trainyard.core.names import LABEL_MAX, is_dns_label
 from trainyard.kinds.policies import Policies
-from trainyard.kinds.templates import KEEP, MAX_REPLICAS, NULL, PodTemplate, containers_of, whole
+from trainyard.kinds.templates import (
+    KEEP,
+    MAX_REPLICAS,
+    NULL,
+    PodTemplate,
+    containers_of,
+    restart_policy_is_known,
+    whole,
+)
 from trainyard.objects import Json
 
 WORKER = "Worker"
@@ -20,6 +28,7 @@ EXIT_CODE = "ExitCode"
 IN_PLACE = ("OnFailure", "Always")
 RUN_POLICIES = ("runPolicy", "RunPolicy")
 """Where the policies may also stand: the old operator read them under the name of a Go field (contract 2.2)."""
+C10D, NO_RENDEZVOUS = "c10d", "none"
 LONGEST_NAME = LABEL_MAX - len("-worker-") - len(str(MAX_REPLICAS - 1))
 
 Count = Annotated[int, Meta(ge=1, le=MAX_REPLICAS)]
@@ -51,7 +60,11 @@ class ElasticJobSpec(Policies, kw_only=True):
 
     rdzvEndpoint: Annotated[
         Annotated[str, Meta(max_length=512)] | None,
-        Meta(description="Where the nodes meet: host:port of an etcd server."),
+        Meta(description="Where the nodes meet: host:port of an etcd server; c10d: NAME-worker-0:29400 if unset."),
+    ] = None
+    rdzvBackend: Annotated[
+        Literal["etcd", "etcd-v2", "c10d", "none"] | None,
+        Meta(description="etcd when unset. c10d: Worker 0 holds the store. none: no rendezvous arguments are added."),
     ] = None
     minReplicas: Annotated[Count | None, Meta(description="Training goes on with at least that many nodes.")] = None
     maxReplicas: Annotated[Count | None, Meta(description="Training uses at most that many nodes.")] = None
@@ -118,9 +131,10 @@ RULES = (
     ),
     Rule(
         "spec",
-        "has(self.rdzvEndpoint) && self.rdzvEndpoint.size() > 0",
-        lambda spec, old: bool(spec.get("rdzvEndpoint")),
-        "the nodes have nowhere to meet: write rdzvEndpoint, host:port of an etcd server",
+        "has(self.rdzvBackend) && self.rdzvBackend in ['c10d', 'none']"
+        " || has(self.rdzvEndpoint) && self.rdzvEndpoint.size() > 0",
+        lambda spec, old: spec.get("rdzvBackend") in (C10D, NO_RENDEZVOUS) or bool(spec.get("rdzvEndpoint")),
+        "the nodes have nowhere to meet: write rdzvEndpoint, host:port of an etcd server; or rdzvBackend: c10d",
         at="rdzvEndpoint",
     ),
     Rule(
@@ -173,6 +187,7 @@ RULES = (
         "replicas must not be above maxReplicas: lower replicas or raise maxReplicas",
         at="replicaSpecs.Worker.replicas",
     ),
+    restart_policy_is_known("spec.replicaSpecs{}"),
 )
 
 

@@ -38,7 +38,7 @@ _rules = spelled(RULES, SPELLINGS)
 
 
 def read(spec: Json, name: str) -> Wanted:
-    """What an MxJob spec wants. In local mode it is one WORKER, whatever `replicas` says (S19)."""
+    """What an MxJob spec wants. In local mode it is one WORKER: more are refused, and none counts as one (S19)."""
     stored = _schema.default(spec)
     problems = _schema.validate(stored, "spec") + broken(_rules, {"metadata": {"name": name}, "spec": stored}, None)
     full = replica_list.filled(spec, _fill)
@@ -152,7 +152,7 @@ def warn(job: Job) -> tuple[Problem, ...]:
     found = []
     items = replica_list.items_of(job.wanted.spec)
     if job.wanted.spec.get("jobMode") == LOCAL and any(item.get("replicas") != 1 for item in items):
-        text = "in local mode there is one WORKER, whatever replicas says; write replicas: 1"
+        text = "in local mode there is one WORKER, even with replicas: 0; write replicas: 1"
         found.append(Problem("spec.replicaSpecs[].replicas", text))
     for item in items if is_dist(job) else ():
         if item.get("mxReplicaType") in (SERVER, WORKER) and item.get("replicas") == 0:

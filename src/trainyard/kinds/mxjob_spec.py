@@ -15,7 +15,7 @@ from trainyard.core.names import LABEL_MAX, RUNTIME_ID, is_dns_label
 from trainyard.kinds import replica_list
 from trainyard.kinds.policies import Policies
 from trainyard.kinds.replica_list import given
-from trainyard.kinds.templates import KEEP, MAX_REPLICAS, NULL, PodTemplate, has_container
+from trainyard.kinds.templates import KEEP, MAX_REPLICAS, NULL, PodTemplate, has_container, restart_policy_is_known
 from trainyard.objects import Json
 
 SCHEDULER, SERVER, WORKER = "SCHEDULER", "SERVER", "WORKER"
@@ -51,11 +51,11 @@ class MxJobSpec(Policies, kw_only=True):
     ] = None
     jobMode: Annotated[str, Meta(description="local or dist.")] = ""
     replicaSpecs: Annotated[
-        list[Annotated[Replicas, Meta(extra_json_schema=KEEP)]] | None,
+        list[Annotated[Replicas, Meta(extra_json_schema={**KEEP, **NULL})]] | None,
         Meta(description="One set for each type.", extra_json_schema={"maxItems": len(TYPES)}),
     ] = None
     replica_specs: Annotated[
-        list[Annotated[Replicas, Meta(extra_json_schema=KEEP)]] | None,
+        list[Annotated[Replicas, Meta(extra_json_schema={**KEEP, **NULL})]] | None,
         Meta(description="The same as replicaSpecs.", extra_json_schema={"maxItems": len(TYPES)}),
     ] = None
 
@@ -82,7 +82,9 @@ def _no_container(item: Any) -> str:
 def _of_each_list(condition: str) -> str:
     """CEL: the condition of `list` holds for the list, however it is spelled."""
     lists = (f"self.{name}" for name in (replica_list.FIELD, replica_list.OTHER_FIELD))
-    return " && ".join(f"(!has({one}) || {condition.replace('list', one)})" for one in lists)
+    return " && ".join(
+        f"(!has({one}) || {replica_list.has_null(one)} || {condition.replace('list', one)})" for one in lists
+    )
 
 
 def _items(spec: Json) -> list[Json]:
@@ -126,6 +128,7 @@ RULES = (
     ),
     replica_list.some_replicas("one WORKER (local), or SCHEDULER, SERVER and WORKER (dist)"),
     replica_list.one_spelling("replicaSpecs", "replica_specs"),
+    replica_list.NO_NULL,
     Rule(
         _ITEM,
         given("self"),
@@ -193,6 +196,7 @@ RULES = (
         at="replicas",
     ),
     replica_list.listed_once(_TYPED),
+    restart_policy_is_known(_ITEM),
     replica_list.fixed(_TYPED, _SHAPE, "jobMode and replicaSpecs are fixed"),
     replica_list.RUNTIME_ID_STAYS,
 )

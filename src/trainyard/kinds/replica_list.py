@@ -13,7 +13,7 @@ from trainyard.core import Job, Role, Rule
 from trainyard.core.names import digest
 from trainyard.core.status import MOST_REPLICAS
 from trainyard.kinds import columns
-from trainyard.kinds.templates import whole
+from trainyard.kinds.templates import templates_of, whole
 from trainyard.objects import Json, Problem
 
 COLUMNS = (
@@ -49,8 +49,9 @@ def items_of(spec: Json) -> list[Json]:
 
 
 def lists_of(spec: Json) -> list[list[Json]]:
-    """The lists that are there, one for each spelling; more than one is a problem of its own."""
-    return [_items(spec, name) for name in (FIELD, OTHER_FIELD) if spec.get(name) is not None]
+    """The lists that are there, one for each spelling; more than one, or a null in one, is a problem of its own."""
+    given = [(name, spec[name]) for name in (FIELD, OTHER_FIELD) if spec.get(name) is not None]
+    return [_items(spec, name) for name, listed in given if not (isinstance(listed, list) and None in listed)]
 
 
 def _items(spec: Json, name: str) -> list[Json]:
@@ -129,10 +130,13 @@ def policy_warnings(job: Job) -> tuple[Problem, ...]:
     for role in job.wanted.roles:
         spec = (role.template or {}).get("spec")
         policy = spec.get("restartPolicy") if isinstance(spec, dict) else None
-        if policy not in ("OnFailure", "Never"):
+        if policy in (None, "", "Always"):
             instead = "Never is used, and the operator tries again" if role.name in judged else "OnFailure is used"
-            text = f"restartPolicy is {policy or 'not set'}, which a batch Job does not take; {instead}"
-            found.append(Problem(f"spec ({role.name})", text))
+            text = f"of {role.name} is {policy or 'not set'}, which a batch Job does not take; {instead}"
+            place = next(
+                (place for place, one in templates_of(job.wanted.spec, "spec") if one is role.template), "spec"
+            )
+            found.append(Problem(f"{place}.spec.restartPolicy", text))
     return tuple(found)
 
 
@@ -184,6 +188,25 @@ def one_spelling(name: str, other: str, nullable: bool = False) -> Rule:
     )
 
 
+NIL = "there was a problem setting defaults for job spec: ReplicaSpecs contain nil"
+"""The old text for a set that is null (contract II.3)."""
+
+
+def has_null(listed: str) -> str:
+    """CEL: a set is null, so that no other rule may look into the sets of this list."""
+    return f"{listed}.exists(r, r == null)"
+
+
+NO_NULL = Rule(
+    f"spec.{FIELD}",
+    f"!({has_null('self')})",
+    lambda items, old: None not in items,
+    f"{NIL}; write the set out, or take the empty item away",
+    detail=lambda items: f"{NIL}; item {items.index(None)} is empty: write the set out, or take the item away",
+    early=True,
+)
+
+
 def some_replicas(write: str) -> Rule:
     return Rule(
         "spec",
@@ -200,7 +223,8 @@ def listed_once(typed: Typed, but: str = "") -> Rule:
     field = typed.field
     return Rule(
         f"spec.{FIELD}",
-        f"self.all(r, r.{field} == '{but}' || self.filter(o, o.{field} == r.{field}).size() == 1)",
+        f"{has_null('self')}"
+        f" || self.all(r, r.{field} == '{but}' || self.filter(o, o.{field} == r.{field}).size() == 1)",
         lambda items, old: _once([typed.of(item) for item in items], but),
         "a type may be listed only once: put its replicas into one set",
     )
@@ -243,7 +267,7 @@ def _same_in_cel(typed: Typed, what: Fixed, name: str) -> str:
     """For one spelling: to a cluster the two lists are of different types, so nothing may stand for either."""
     new, old = f"self.spec.{name}", f"oldSelf.spec.{name}"
     return (
-        f"has({new}) == has({old}) && (!has({new}) || ({new}.size() == {old}.size()"
+        f"has({new}) == has({old}) && (!has({new}) || {has_null(new)} || ({new}.size() == {old}.size()"
         f" && {new}.all(r, {old}.exists(o, o.{typed.field} == r.{typed.field} && o.replicas == r.replicas"
         f" && (!{given('r')} || !{given('o')} || r.template == o.template) && {what.each}))))"
     )

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 from msgspec import Meta
 
+from trainyard.core import Rule
 from trainyard.core.status import MOST_REPLICAS
 from trainyard.kinds.pod_templates import pod_template
 from trainyard.objects import Json, decode, encode
+from trainyard.objects.words import short
 
 KEEP = {"x-kubernetes-preserve-unknown-fields": True}
 NULL = {"nullable": True}
@@ -46,11 +49,52 @@ def copied(template: Json) -> Json:
     return fresh
 
 
+RESTART_POLICIES = ("Always", "OnFailure", "Never")
+"""Of a pod: Kubernetes' own words."""
+
+
+def restart_policy_is_known(path: str) -> Rule:
+    """The template of what stands at `path` has a restartPolicy that Kubernetes knows, or none (S36). Null and "" count
+    as none, as they do there."""
+    template = "self.template"
+    policy = f"{template}.spec.restartPolicy"
+    words = f"{', '.join(RESTART_POLICIES[:-1])} or {RESTART_POLICIES[-1]}"
+    return Rule(
+        path,
+        f"!has({template}) || {template} == null || !has({template}.spec) || !has({policy}) || dyn({policy}) == null"
+        f" || {policy} in {['', *RESTART_POLICIES]}",
+        lambda value, old: _is_known(spec_of(value.get("template")).get("restartPolicy")),
+        f"is no restartPolicy of a pod: write {words}, or leave it out",
+        detail=lambda value: (
+            f"{short(str(spec_of(value['template'])['restartPolicy']))} is no restartPolicy of a pod: "
+            f"write {words}, or leave it out"
+        ),
+        at="template.spec.restartPolicy",
+    )
+
+
+def _is_known(policy: object) -> bool:
+    return not isinstance(policy, str) or policy in ("", *RESTART_POLICIES)
+
+
 def whole(value: object) -> int | None:
     """A whole number, None for anything else. To a schema 2.0 is one, too."""
     if isinstance(value, float) and value.is_integer():
         return int(value)
     return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def templates_of(value: object, path: str) -> Iterator[tuple[str, Json]]:
+    """The pod templates of a spec, with their paths. They hold no others."""
+    if isinstance(value, dict):
+        for name, below in value.items():
+            if name == "template" and isinstance(below, dict):
+                yield f"{path}.{name}", below
+            else:
+                yield from templates_of(below, f"{path}.{name}")
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from templates_of(item, f"{path}[{index}]")
 
 
 def spec_of(template: object) -> Json:

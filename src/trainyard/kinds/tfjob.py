@@ -19,7 +19,7 @@ from trainyard.kinds.policies import policy_of
 from trainyard.kinds.services import headless
 from trainyard.kinds.templates import append_env, containers_of, copied
 from trainyard.kinds.tensorboard import tensorboard
-from trainyard.kinds.tfjob_spec import CONTAINER, IMAGE, MASTER, PORT, PS, RULES, SPELLINGS, TfJobSpec
+from trainyard.kinds.tfjob_spec import CHIEF, CONTAINER, IMAGE, MASTER, PORT, PS, RULES, SPELLINGS, TfJobSpec
 from trainyard.objects import GVK, Json
 from trainyard.schema import Schema, from_struct
 
@@ -82,15 +82,22 @@ class Cluster:
 
 
 def cluster(job: Job) -> Cluster:
-    return _cluster(job.runtime_id, tuple(sorted((role.name.lower(), role.replicas, role.port) for role in job.roles)))
+    shape = ((task_type(job, role.name), role.name.lower(), role.replicas, role.port) for role in job.roles)
+    return _cluster(job.runtime_id, tuple(sorted(shape)))
+
+
+def task_type(job: Job, role: str) -> str:
+    """What TF_CONFIG calls a role. The MASTER's host name stays, whatever its task type."""
+    chief = role == MASTER and job.wanted.spec.get("masterTaskType") == CHIEF
+    return CHIEF if chief else role.lower()
 
 
 @lru_cache(maxsize=256)
-def _cluster(runtime_id: str, shape: tuple[tuple[str, int, int], ...]) -> Cluster:
+def _cluster(runtime_id: str, shape: tuple[tuple[str, str, int, int], ...]) -> Cluster:
     """Remembered, because every child of a job holds the addresses of all."""
     found = {
-        name: tuple(f"{name}-{runtime_id}-{index}:{port}" for index in range(replicas))
-        for name, replicas, port in shape
+        task: tuple(f"{name}-{runtime_id}-{index}:{port}" for index in range(replicas))
+        for task, name, replicas, port in shape
     }
     return Cluster(found, json.dumps(found, separators=(",", ":")))
 
@@ -105,7 +112,7 @@ def dress(template: Json, job: Job, slot: Slot) -> Json:
     named = [one for one in containers_of(fresh) if one.get("name") == CONTAINER]
     if named:
         accelerate(fresh, named[0], job.config.accelerators)
-    task = f'{{"type":"{slot.role.lower()}","index":{slot.index}}}'
+    task = f'{{"type":"{task_type(job, slot.role)}","index":{slot.index}}}'
     config = f'{{"cluster":{whole.text},"task":{task},"environment":"cloud"}}'
     for container in named:
         append_env(container, ("TF_CONFIG", config))

@@ -5,7 +5,7 @@ The rules stand in the order in which the old operator looked: defaults first, t
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
@@ -15,11 +15,12 @@ from trainyard.core.names import LABEL_MAX, RUNTIME_ID
 from trainyard.kinds import replica_list
 from trainyard.kinds.policies import Policies
 from trainyard.kinds.replica_list import given
-from trainyard.kinds.templates import KEEP, MAX_REPLICAS, NULL, PodTemplate, has_container
+from trainyard.kinds.templates import KEEP, MAX_REPLICAS, NULL, PodTemplate, has_container, restart_policy_is_known
 from trainyard.kinds.tensorboard import TensorBoard
 from trainyard.objects import Json
 
 MASTER, WORKER, PS = "MASTER", "WORKER", "PS"
+CHIEF = "chief"
 TYPES = (MASTER, PS, WORKER)
 CONTAINER = "tensorflow"
 IMAGE = "tensorflow/tensorflow:1.3.0"
@@ -45,16 +46,20 @@ class TfJobSpec(Policies, kw_only=True):
         Meta(description="Names the children; worked out from the uid when it is not given."),
     ] = None
     replicaSpecs: Annotated[
-        list[Annotated[Replicas, Meta(extra_json_schema=KEEP)]] | None,
+        list[Annotated[Replicas, Meta(extra_json_schema={**KEEP, **NULL})]] | None,
         Meta(description="One set for each type.", extra_json_schema={"maxItems": len(TYPES)}),
     ] = None
     replica_specs: Annotated[
-        list[Annotated[Replicas, Meta(extra_json_schema=KEEP)]] | None,
+        list[Annotated[Replicas, Meta(extra_json_schema={**KEEP, **NULL})]] | None,
         Meta(description="The same as replicaSpecs.", extra_json_schema={"maxItems": len(TYPES)}),
     ] = None
     tensorboard: Annotated[TensorBoard | None, Meta(extra_json_schema={**KEEP, **NULL})] = None
     tensorBoard: Annotated[TensorBoard | None, Meta(extra_json_schema={**KEEP, **NULL})] = None
     tfImage: Annotated[str, Meta(min_length=1, description="Image of the default PS and of TensorBoard.")] = IMAGE
+    masterTaskType: Annotated[
+        Literal["master", "chief"] | None,
+        Meta(description="What TF_CONFIG calls the MASTER: master when unset; TensorFlow 2 knows only chief."),
+    ] = None
 
 
 SPELLINGS = {"replica_specs": "replicaSpecs", "tensorBoard": "tensorboard"}
@@ -88,8 +93,13 @@ _LIST = "spec.replicaSpecs"
 _ITEM = "spec.replicaSpecs[]"
 _TYPED = replica_list.Typed("tfReplicaType", MASTER)
 _SHAPE = replica_list.Fixed(
-    whole="self.spec.tfImage == oldSelf.spec.tfImage",
-    same=lambda new, old: new.get("tfImage", IMAGE) == old.get("tfImage", IMAGE),
+    whole="self.spec.tfImage == oldSelf.spec.tfImage"
+    " && (has(self.spec.masterTaskType) && self.spec.masterTaskType == 'chief')"
+    " == (has(oldSelf.spec.masterTaskType) && oldSelf.spec.masterTaskType == 'chief')",
+    same=lambda new, old: (
+        new.get("tfImage", IMAGE) == old.get("tfImage", IMAGE)
+        and (new.get("masterTaskType") == CHIEF) == (old.get("masterTaskType") == CHIEF)
+    ),
     each=f"o.tfPort == r.tfPort && (r.IsDefaultPS || !{given('r')}) == (o.IsDefaultPS || !{given('o')})",
     same_set=lambda new, old: (
         new.get("tfPort", PORT) == old.get("tfPort", PORT) and _is_default(new) == _is_default(old)
@@ -107,6 +117,7 @@ RULES = (
     replica_list.some_replicas("one MASTER and, as needed, WORKER and PS"),
     replica_list.one_spelling("replicaSpecs", "replica_specs"),
     replica_list.one_spelling("tensorboard", "tensorBoard", nullable=True),
+    replica_list.NO_NULL,
     Rule(
         _ITEM,
         f"{given('self')} || self.tfReplicaType == 'PS'",
@@ -146,7 +157,8 @@ RULES = (
     ),
     Rule(
         _LIST,
-        "self.filter(r, r.tfReplicaType == 'MASTER').size() == 1 || self.size() == 0",
+        f"{replica_list.has_null('self')} || self.filter(r, r.tfReplicaType == 'MASTER').size() == 1"
+        " || self.size() == 0",
         lambda items, old: not items or sum(item.get("tfReplicaType", MASTER) == MASTER for item in items) == 1,
         "a job must have 1 and only 1 master: list the type MASTER exactly once (a type left out is MASTER)",
     ),
@@ -158,6 +170,7 @@ RULES = (
         "tbReplicaSpec.LogDir must be specified; write the directory that holds the event files",
         at="logDir",
     ),
-    replica_list.fixed(_TYPED, _SHAPE, "replicaSpecs and tfImage are fixed"),
+    restart_policy_is_known(_ITEM),
+    replica_list.fixed(_TYPED, _SHAPE, "replicaSpecs, tfImage and masterTaskType are fixed"),
     replica_list.RUNTIME_ID_STAYS,
 )

@@ -18,6 +18,7 @@ Not here: podFailurePolicy, successPolicy, indexed Jobs.
 
 from __future__ import annotations
 
+from trainyard.core import Event
 from trainyard.objects import (
     GVK,
     Json,
@@ -198,7 +199,8 @@ def _complete(job: Json, pods: list[Json], now: float) -> Decision:
     status |= {"succeeded": 1, "completionTime": format_time(now)}
     reason, message = "CompletionsReached", "Reached expected number of succeeded pods"
     status["conditions"] = with_condition(status.get("conditions") or [], "Complete", True, reason, message, now)
-    return Decision((*_status(job, status), *_stop(pods)), _expiry(job, status))
+    event = Event("Normal", "Completed", "Job completed")
+    return Decision((*_status(job, status), *_stop(pods)), _expiry(job, status), (event,))
 
 
 def _fail(job: Json, pods: list[Json], failed: int, why: tuple[str, str], now: float) -> Decision:
@@ -207,7 +209,7 @@ def _fail(job: Json, pods: list[Json], failed: int, why: tuple[str, str], now: f
     _count(status, pods, failed + stopped, active=0)
     status["ready"] = 0
     status["conditions"] = with_condition(status.get("conditions") or [], "Failed", True, *why, now)
-    return Decision((*_status(job, status), *_stop(pods)), _expiry(job, status))
+    return Decision((*_status(job, status), *_stop(pods)), _expiry(job, status), (Event("Warning", *why),))
 
 
 def _after_the_end(job: Json, pods: list[Json], now: float) -> Decision:

@@ -25,6 +25,12 @@ def spec_of(obj: Json) -> Json:
     return spec if isinstance(spec, dict) else {}
 
 
+def replicas(workload: Json) -> int:
+    """`spec.replicas` of a Deployment or ReplicaSet."""
+    number = spec_of(workload).get("replicas")
+    return 1 if number is None else max(0, int(number))
+
+
 def phase(pod: Json) -> str:
     return str(status_of(pod).get("phase") or "Pending")
 
@@ -85,7 +91,12 @@ def generated(owner: str, five: str) -> str:
 
 def template_hash(owner: Json) -> str:
     """Ten characters that tell one pod template of an owner from another."""
-    return sha256(encode(_sorted(spec_of(owner).get("template")))).hexdigest()[:10]
+    return sha256(canonical(spec_of(owner).get("template"))).hexdigest()[:10]
+
+
+def canonical(value: object) -> bytes:
+    """JSON that is the same whatever the order of keys."""
+    return encode(_sorted(value))
 
 
 def _sorted(value: object) -> object:

@@ -1,7 +1,7 @@
 """The shell that all controllers of this room share: see, decide, write, in that order and nothing else.
 
 Flow: one watch per resource fills the graph; a change names who deserves a look; a look asks the decision of its
-controller and sends the writes in their order. Only this file talks to the API server.
+controller and has the writes sent in their order (executor.py). Only these two files talk to the API server.
 
 Guarantees:
 - a look never happens before our own writes for that object have arrived in the stores;
@@ -15,16 +15,13 @@ import asyncio
 import contextlib
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from functools import partial
-from secrets import token_hex
 from typing import NamedTuple
 
-from trainyard.client import AlreadyExists, Api, ApiError, Forbidden, Invalid, NotFound, Unavailable
+from trainyard.client import Api, NotFound
 from trainyard.control import Change, Feed, Loop, Once, Source
 from trainyard.control.watch import Replaced, Said
-from trainyard.control.writes import Write as Sent
-from trainyard.control.writes import Writes
 from trainyard.objects import (
     GVK,
     Json,
@@ -34,32 +31,38 @@ from trainyard.objects import (
     labels_of,
     name_of,
     namespace_of,
-    revision_of,
     uid_of,
 )
-from trainyard.workloads import deployments, endpoints, gc, jobs, namespaces, placement, statefulsets
+from trainyard.workloads import (
+    deployments,
+    endpoints,
+    events,
+    gc,
+    jobs,
+    namespaces,
+    placement,
+    replicasets,
+    statefulsets,
+)
 from trainyard.workloads.discovery import Catalog, discover
+from trainyard.workloads.executor import CannotCreate, Executor
 from trainyard.workloads.graph import CRD, Graph
 from trainyard.workloads.pods import deleting, spec_of
-from trainyard.workloads.writes import Bind, Create, Decision, Delete, Ensure, Merge, SetStatus, Write
+from trainyard.workloads.writes import Decision
 
-EVENT = GVK("", "v1", "Event", "events")
 LOOKS_AT_ONCE = 4
 SOON = 0.05
-CONTROLLERS = {
+OF_PODS = {
     jobs.JOB: jobs.decide,
-    deployments.DEPLOYMENT: deployments.decide,
+    replicasets.REPLICA_SET: replicasets.decide,
     statefulsets.STATEFUL_SET: statefulsets.decide,
 }
-
-
-class NameTaken(Unavailable):
-    """A name that we need is held by an object of somebody else."""
+CONTROLLERS = (*OF_PODS, deployments.DEPLOYMENT)
 
 
 class Look(NamedTuple):
-    """Who deserves a look, and by whom: "owner" (Job, Deployment, StatefulSet), "endpoints" (a Service), "furnish" (a
-    namespace), "place", "collect" or "discover"."""
+    """Who deserves a look, and by whom: "owner" (Job, Deployment, ReplicaSet, StatefulSet), "endpoints" (a Service),
+    "furnish" (a namespace), "place", "collect" or "discover"."""
 
     by: str
     gvk: GVK
@@ -71,22 +74,25 @@ class Look(NamedTuple):
 
 
 class Workloads:
-    """The controllers. `await start()`, `await synced`, `await stop()`. Pods trust the CA `root_ca` (PEM)."""
+    """The controllers. `await start()`, `await synced`, `await stop()`. Pods trust the CA `root_ca` (PEM); claims of
+    the names in `mounted` are folders of this machine and need no object."""
 
-    def __init__(self, api: Api, now: Callable[[], float] = time.time, root_ca: str = "") -> None:
+    def __init__(
+        self, api: Api, now: Callable[[], float] = time.time, root_ca: str = "", mounted: Container[str] = ()
+    ) -> None:
         self._api = api
         self._now = now
         self._root_ca = root_ca
+        self._mounted = mounted
         self._graph = Graph()
         self._catalog = Catalog()
         self._feeds: dict[GVK, Feed[Json]] = {}
         self._loop: Loop[Look] = Loop(api, self._look, now, LOOKS_AT_ONCE)
-        self._sent: Writes[GVK] = Writes(self._graph.stores)
+        self._executor = Executor(api, self._graph.stores, now)
         self._parked: set[Look] = set()
         self._unknown: set[Look] = set()  # an owner of a kind that nobody serves: until somebody does
-        self._bound: set[str] = set()  # uids of pods we have bound and not yet seen bound
-        self._said: dict[str, str] = {}  # the last warning by uid: the same one is not said again
         self._watching: dict[GVK, asyncio.Task[None]] = {}
+        self._recording: asyncio.Task[None] | None = None
 
     @property
     def synced(self) -> Once:
@@ -94,17 +100,19 @@ class Workloads:
 
     async def start(self) -> None:
         await self._discover()
+        self._recording = asyncio.create_task(self._executor.recorder.run())
         await self._loop.start()
 
     async def stop(self) -> None:
         """Stop where we are. A new start goes on from what is there."""
-        for task in self._watching.values():
+        tasks = [*self._watching.values(), *([self._recording] if self._recording else [])]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._watching.values(), return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
         await self._loop.stop()
 
     def look(self) -> None:
-        """Look at every Job, Deployment and StatefulSet now: for whoever has moved the clock."""
+        """Look at every Job, Deployment, ReplicaSet and StatefulSet now: for whoever has moved the clock."""
         for gvk in CONTROLLERS:
             for obj in self._graph.all(gvk):
                 self._loop.queue.add(Look("owner", gvk, key_of(obj)))
@@ -163,8 +171,8 @@ class Workloads:
             return
         if gvk in CONTROLLERS and after is not None:
             self._loop.queue.add(Look("owner", gvk, key_of(one)))
-        if after is None:
-            self._said.pop(uid_of(one), None)
+        if gvk == replicasets.REPLICA_SET:
+            self._look_at_owner(one)
         if gvk == namespaces.NAMESPACE and after is not None:
             self._loop.queue.add(Look("furnish", gvk, key_of(one)))
         if namespaces.NAMES.get(gvk) == name_of(one):
@@ -174,20 +182,36 @@ class Workloads:
         if gvk == CRD:
             self._loop.queue.add(Look("discover", CRD, Key("", "")))
         if gvk == placement.NODE:
-            for pod in filter(placement.waits, self._graph.all(placement.POD)):
-                self._loop.queue.add(Look("place", placement.POD, key_of(pod)))
+            self._place_waiting("")
+        if gvk == placement.CLAIM:
+            self._place_waiting(namespace_of(one))
         if gvk == placement.POD:
             self._pod_changed(one, after)
         if after is None or before is None or _links(before) != _links(after):
             self._collect(gvk, one, after)
 
-    def _pod_changed(self, pod: Json, after: Json | None) -> None:
-        owner = controller_of(pod)
+    def _place_waiting(self, namespace: str) -> None:
+        """Look at the pods without a node, of all namespaces for ""."""
+        for pod in filter(placement.waits, self._graph.all(placement.POD)):
+            if namespace in ("", namespace_of(pod)):
+                self._loop.queue.add(Look("place", placement.POD, key_of(pod)))
+
+    def _look_at_owner(self, obj: Json) -> Json | None:
+        """Look at what controls the object; returns it where it is known."""
+        owner = controller_of(obj)
         found = self._catalog.find(str(owner.get("apiVersion")), str(owner.get("kind"))) if owner else None
-        if owner and found in CONTROLLERS:
-            self._loop.queue.add(Look("owner", found, Key(namespace_of(pod), str(owner.get("name")))))
+        if owner is None or found is None or found not in CONTROLLERS:
+            return None
+        key = Key(namespace_of(obj), str(owner.get("name")))
+        self._loop.queue.add(Look("owner", found, key))
+        return self._graph.get(found, key)
+
+    def _pod_changed(self, pod: Json, after: Json | None) -> None:
+        owner = self._look_at_owner(pod)
+        if owner is not None and owner.get("kind") == "ReplicaSet":
+            self._look_at_owner(owner)  # its Deployment waits until the pods of older templates have gone
         if after is None or spec_of(after).get("nodeName"):
-            self._bound.discard(uid_of(pod))
+            self._executor.bound.discard(uid_of(pod))
         elif placement.waits(after):
             self._loop.queue.add(Look("place", placement.POD, key_of(after)))
 
@@ -220,10 +244,10 @@ class Workloads:
         if obj is None:
             return None
         uid = uid_of(obj)
-        if self._sent.waits(uid):
+        if self._executor.sent.waits(uid):
             return self._wait_for_writes(uid)
         if look.by == "owner":
-            decision = CONTROLLERS[look.gvk](obj, self._graph.controlled_by(jobs.POD, uid), self._now())
+            decision = self._of_owner(look.gvk, obj)
         elif look.by == "endpoints":
             decision = self._endpoints(obj)
         elif look.by == "furnish":
@@ -232,22 +256,33 @@ class Workloads:
             decision = self._place(obj)
         else:
             decision = await self._collected(look.gvk, obj)
-        taken: NameTaken | None = None
+        taken: CannotCreate | None = None
         for write in decision.writes:
             try:
-                await self._send(write, obj)
-            except NameTaken as error:  # the others do not wait for it
+                await self._executor.apply(write, obj)
+            except CannotCreate as error:  # the others do not wait for it
                 taken = taken or error
+            else:
+                self._executor.record(obj, *(events.of_write(look.gvk, obj, write) if look.by == "owner" else ()))
         if taken:
             raise taken
+        self._executor.record(obj, *decision.events)
         return decision.after
+
+    def _of_owner(self, gvk: GVK, obj: Json) -> Decision:
+        pods = self._graph.controlled_by(jobs.POD, uid_of(obj))
+        if gvk in OF_PODS:
+            return OF_PODS[gvk](obj, pods, self._now())
+        sets = self._graph.controlled_by(replicasets.REPLICA_SET, uid_of(obj))
+        pods += [pod for one in sets for pod in self._graph.controlled_by(jobs.POD, uid_of(one))]
+        return deployments.decide(obj, sets, pods, self._now())
 
     def _wait_for_writes(self, uid: str) -> float | None:
         """Their arrival is a change, which brings us back. What never arrives is listed again."""
-        for gvk in self._sent.overdue(uid, self._now()):
+        for gvk in self._executor.sent.overdue(uid, self._now()):
             if gvk in self._feeds:
                 self._feeds[gvk].relist()
-        return self._sent.deadline(uid)
+        return self._executor.sent.deadline(uid)
 
     def _furnish(self, namespace: Json) -> Decision:
         where = name_of(namespace)
@@ -264,13 +299,18 @@ class Workloads:
         return endpoints.decide(service, behind, slices)
 
     def _place(self, pod: Json) -> Decision:
-        if uid_of(pod) in self._bound:
+        if uid_of(pod) in self._executor.bound:
             return Decision()
         nodes = list(self._graph.all(placement.NODE))
         load: Counter[str] = Counter()
         if len(nodes) > 1:
             load.update(str(spec_of(one).get("nodeName") or "") for one in self._graph.all(placement.POD))
-        return placement.decide(pod, nodes, load, self._now())
+        claims = {
+            name: self._graph.get(placement.CLAIM, Key(namespace_of(pod), name))
+            for name in placement.claims_of(pod)
+            if name not in self._mounted
+        }
+        return placement.decide(pod, nodes, load, self._now(), claims)
 
     async def _collected(self, gvk: GVK, obj: Json) -> Decision:
         owners = {}
@@ -316,78 +356,6 @@ class Workloads:
         if state is gc.Owner.ABSENT:
             self._graph.note_gone(uid)
         return state
-
-    # --- writing
-
-    async def _send(self, write: Write, about: Json) -> None:
-        api = self._api
-        match write:
-            case Create(gvk, obj):
-                await self._create(gvk, obj, about)
-            case Ensure(gvk, obj):
-                await self._ensure(gvk, obj, about)
-            case SetStatus(gvk, obj):
-                answer = await api.replace(gvk, namespace_of(obj), name_of(obj), obj, "status")
-                self._note(about, gvk, answer)
-            case Merge(gvk, namespace, name, body, subresource):
-                self._note(about, gvk, await api.patch(gvk, namespace, name, body, subresource))
-            case Delete(gvk, namespace, name, uid, propagation):
-                with contextlib.suppress(NotFound):
-                    await api.delete(gvk, namespace, name, uid, propagation)
-                self._sent.note(uid_of(about), Sent(gvk, uid, gone=True), self._now())
-            case Bind(namespace, name, uid, node):
-                target = {"apiVersion": "v1", "kind": "Node", "name": node}
-                body = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name, "uid": uid}, "target": target}
-                await api.create(jobs.POD, namespace, body, "binding")
-                self._bound.add(uid)
-
-    def _note(self, about: Json, gvk: GVK, answer: Json) -> None:
-        if gvk in self._graph.stores:
-            self._sent.note(uid_of(about), Sent(gvk, uid_of(answer), revision_of(answer)), self._now())
-
-    async def _create(self, gvk: GVK, obj: Json, about: Json) -> None:
-        try:
-            answer = await self._api.create(gvk, namespace_of(obj), obj)
-        except AlreadyExists:
-            answer = await self._api.get(gvk, namespace_of(obj), name_of(obj))
-            if (controller_of(answer) or {}).get("uid") != uid_of(about):
-                text = f"{gvk.kind} {name_of(obj)} is there already and belongs to somebody else; it has to go first"
-                await self._say(about, f"Error creating: {text}")
-                raise NameTaken(0, "NameConflict", text) from None
-        except (Invalid, Forbidden) as error:
-            await self._say(about, f"Error creating: {error.message}")
-            raise
-        self._note(about, gvk, answer)
-
-    async def _ensure(self, gvk: GVK, obj: Json, about: Json) -> None:
-        # Not found: nobody serves that resource, or its namespace has gone meanwhile.
-        with contextlib.suppress(AlreadyExists, NotFound):
-            try:
-                self._note(about, gvk, await self._api.create(gvk, namespace_of(obj), obj))
-            except Forbidden:
-                where = await self._api.get(namespaces.NAMESPACE, "", namespace_of(obj))
-                if not deleting(where):
-                    raise
-
-    async def _say(self, about: Json, message: str) -> None:
-        """A Warning event, for people: why an object's pods cannot be made."""
-        if self._said.get(uid_of(about)) == message:
-            return
-        self._said[uid_of(about)] = message
-        meta = {"name": f"{name_of(about)[:200]}.{token_hex(8)}", "namespace": namespace_of(about)}
-        ref = {"apiVersion": about.get("apiVersion"), "kind": about.get("kind"), "name": name_of(about)}
-        event = {
-            "apiVersion": "v1",
-            "kind": "Event",
-            "metadata": meta,
-            "involvedObject": {**ref, "namespace": namespace_of(about), "uid": uid_of(about)},
-            "type": "Warning",
-            "reason": "FailedCreate",
-            "message": message,
-            "source": {"component": "trainyard-workloads"},
-        }
-        with contextlib.suppress(ApiError):
-            await self._api.create(EVENT, namespace_of(about), event)
 
 
 def _links(obj: Json) -> object:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from trainyard.core import Event
 from trainyard.objects import GVK, Json, name_of, namespace_of, uid_of
 
 
@@ -72,6 +73,7 @@ Write = Create | Ensure | SetStatus | Merge | Delete | Bind
 class Decision:
     writes: tuple[Write, ...] = ()
     after: float | None = None  # look again then, even if nothing happens
+    events: tuple[Event, ...] = ()  # written, best effort, once all the writes have succeeded
 
 
 def delete_of(gvk: GVK, obj: Json, propagation: str = "Background") -> Delete:

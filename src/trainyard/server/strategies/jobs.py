@@ -56,6 +56,7 @@ def prepare(new: Json, old: Json | None, site: Site) -> None:
     if old is None or not same(template, old["spec"]["template"]):
         site.warnings.extend(pod_warnings(template["spec"], "spec.template.spec"))
     labels, meta = template["metadata"].get("labels") or {}, new["metadata"]
+    labelled = bool(meta.get("labels"))
     _label(meta, labels)
     if old is not None:
         return
@@ -69,7 +70,7 @@ def prepare(new: Json, old: Json | None, site: Site) -> None:
     template["metadata"]["labels"] = {**generated, **labels}
     selector = dict(spec.get("selector") or {})
     spec["selector"] = {**selector, "matchLabels": {**(selector.get("matchLabels") or {}), CONTROLLER_UID: uid}}
-    if meta.get("labels") == labels and not meta.get("generateName"):
+    if not labelled and meta.get("labels") == labels and not meta.get("generateName"):
         meta["labels"] = {**meta.get("labels", {}), **generated}
     elif not label_problems(generated, ""):  # else the Job is refused, for those of its template
         _label(meta, template["metadata"]["labels"])

@@ -10,7 +10,8 @@ Rules:
 - When the runner dies, however it dies, nothing of a pod is left (see `hub`).
 """
 
+from trainyard.node.hub.memory import mechanism as memory_limits
 from trainyard.node.images import Images
 from trainyard.node.node import Node, NodeError
 
-__all__ = ["Images", "Node", "NodeError"]
+__all__ = ["Images", "Node", "NodeError", "memory_limits"]

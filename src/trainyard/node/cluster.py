@@ -7,22 +7,29 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import random
+import time
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from functools import partial
 
 from trainyard.client import AlreadyExists, Api, ApiError, Conflict, Gone, NotFound, Unavailable
+from trainyard.node.events import PodEvent
 from trainyard.node.pods import Ref, TokenAsked
 from trainyard.node.registration import CORDONED, MADE, Member, marked, node_object, node_status
-from trainyard.objects import GVK, Json, decode, parse_time, revision_of, uid_of
+from trainyard.objects import GVK, Json, decode, format_time, name_of, namespace_of, parse_time, revision_of, uid_of
+
+log = logging.getLogger(__name__)
 
 POD = GVK("", "v1", "Pod", "pods")
+EVENT = GVK("", "v1", "Event", "events")
 SERVICE = GVK("", "v1", "Service", "services")
 NODE = GVK("", "v1", "Node", "nodes")
 SERVICE_ACCOUNT = GVK("", "v1", "ServiceAccount", "serviceaccounts")
 _KINDS = {"configmap": GVK("", "v1", "ConfigMap", "configmaps"), "secret": GVK("", "v1", "Secret", "secrets")}
 _SHORTEST, _LONGEST = 0.1, 15.0
+_LONGEST_MESSAGE = 1024  # of an event
 
 Say = Callable[[str], object]
 
@@ -196,6 +203,30 @@ class Cluster:
         with contextlib.suppress(NotFound, Conflict):
             ask = partial(self._api.delete, POD, meta["namespace"], meta["name"], uid=uid_of(pod), grace=0)
             await self._keep_trying(ask, self._told)
+
+    async def write_event(self, pod: Json, event: PodEvent, now: float) -> None:
+        """One try: an event is for people, nothing depends on it."""
+        at, namespace = format_time(now), namespace_of(pod)
+        about = {"apiVersion": "v1", "kind": "Pod", "namespace": namespace, "name": name_of(pod), "uid": uid_of(pod)}
+        body: Json = {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"namespace": namespace, "name": f"{name_of(pod)[:200]}.{time.time_ns():x}"},
+            "involvedObject": {**about, **({"fieldPath": event.field} if event.field else {})},
+            "type": event.type,
+            "reason": event.reason,
+            "message": event.message[:_LONGEST_MESSAGE],
+            "count": 1,
+            "firstTimestamp": at,
+            "lastTimestamp": at,
+            "source": {"component": "kubelet", "host": self._node},
+            "reportingComponent": "kubelet",
+            "reportingInstance": self._node,
+        }
+        try:
+            await self._api.create(EVENT, namespace, body)
+        except ApiError as error:
+            log.debug("event not written pod=%s reason=%s error=%s", name_of(pod), event.reason, error)
 
     def _told(self, error: ApiError) -> bool:
         """Rights and tokens can be given back: what a pod has come to is still true then."""

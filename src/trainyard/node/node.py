@@ -29,6 +29,7 @@ from trainyard.node.running import Running
 from trainyard.node.sandbox import Failed, Process, Sandbox, SandboxError
 from trainyard.node.shared import SharedNetwork
 from trainyard.node.starting import House
+from trainyard.node.unsaved_files import report_claims
 from trainyard.objects import Json, Key, is_true, key_of, name_of, namespace_of, uid_of
 
 log = logging.getLogger(__name__)
@@ -59,14 +60,19 @@ class Node:
         now: Callable[[], float] = time.time,
         apiserver: tuple[str, int] | None = None,
         member: Member | None = None,
+        working_directory: Path | None = None,
+        log_folder: Callable[[Json], Path | None] = lambda pod: None,
     ) -> None:
         """`apiserver`: host and port where pods, by this machine's network, find the API server with TLS. `member` says
-        all that, and more, of a node that joins a cluster of others."""
+        all that, and more, of a node that joins a cluster of others. `working_directory`: of pods that name none.
+        `log_folder`: where the logs of a pod are to outlive it; None leaves them with the pod."""
         self._now = now
+        self._log_folder = log_folder
         self.name, self.wanted = name, network
         self.network = ""  # the one that was chosen, once started
         self._state, self._images, self._mounts, self._say = state, images, dict(mounts or {}), say
         self._member = member or Member(TokenDoor(token), Outside(apiserver))
+        self._working_directory = working_directory
         self._cluster = Cluster(api, name, say, self._member)
         self._directory = Directory()
         self._kubelet = Kubelet(self._log, self._enter, self._socket, self._member.door)
@@ -87,6 +93,9 @@ class Node:
         self.network = network.name
         cluster = self._cluster
         self._house = House(cluster, sandbox, network, self._images, self._state, self._mounts, self._say, self._now)
+        self._house.working_directory = self._working_directory
+        self._house.scheduled = self._member.comes_and_goes
+        self._house.log_folder = self._log_folder
         try:
             await self._kubelet.start()
             await cluster.register(self._kubelet.port, self._now())
@@ -152,6 +161,9 @@ class Node:
         except TimeoutError:
             self._say("node: some containers did not end in time; killing them")
         finally:
+            if not returns:
+                owner = "node" if self._member.comes_and_goes else "cluster"
+                await asyncio.to_thread(report_claims, self._state / "claims", owner, self._say)
             await self._kubelet.stop()
             self._inlets.close()
             await house.network.stop()
@@ -216,11 +228,11 @@ class Node:
             raise NodeError(f"there is no network {mode!r}; write one of auto, {', '.join(_NETWORKS)}")
         proven: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
-        def exited(container: str, code: int) -> None:
+        def exited(container: str, code: int, reason: str, unsaved: dict[str, Any]) -> None:
             if container == "probe":
                 proven.set_result(code)
             else:
-                self._exited(container, code)
+                self._exited(container, code, reason, unsaved)
 
         sandbox = Sandbox(mode, exited, self._lost)
         await sandbox.start(self._state / "hub.log")
@@ -255,10 +267,10 @@ class Node:
             one.lost()
         await house.network.services_changed()
 
-    def _exited(self, container: str, code: int) -> None:
+    def _exited(self, container: str, code: int, reason: str, unsaved: dict[str, Any]) -> None:
         uid, name, run = container.split("/")
         if one := self._running.get(uid):
-            one.exited(name, int(run), code)
+            one.exited(name, int(run), code, reason, unsaved)
 
     # The Node object, of which others write, too.
 

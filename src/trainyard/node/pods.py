@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import base64
 import binascii
+import math
 import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from trainyard.node import words
-from trainyard.node.words import expand, resource
+from trainyard.node.words import expand, quantity, resource
 from trainyard.objects import Json, namespace_of
 
 Ref = tuple[str, str]  # ("configmap" | "secret", name)
@@ -149,6 +150,12 @@ def environment(container: Json, given: Given, base: Mapping[str, str]) -> dict[
         else:
             own[name] = expand(str(variable.get("value") or ""), own)
     return {**base, **own}
+
+
+def memory_limit(container: Json) -> int:
+    """`resources.limits.memory` in bytes, 0 for none."""
+    limits = (container.get("resources") or {}).get("limits") or {}
+    return math.ceil(quantity(limits.get("memory")) or 0)
 
 
 def told(container: Json) -> set[str]:

@@ -12,25 +12,28 @@ import contextlib
 import logging
 import os
 from collections.abc import Callable, Coroutine
-from pathlib import Path
 from typing import Any
 
 from trainyard.client import Conflict
-from trainyard.node import exec, lifecycle, messages, status
+from trainyard.node import events, exec, lifecycle, messages, status
 from trainyard.node.kubelet import Log, Refused
 from trainyard.node.lifecycle import Blocked, Cancel, Dropped, Ended, Over, Signal, Start, Started, Stop, Tick, Wake
 from trainyard.node.names import peer_of
+from trainyard.node.pod_logs import PodLogs
 from trainyard.node.pods import containers
 from trainyard.node.removing import remove
 from trainyard.node.returning import LOST, ended, returned
 from trainyard.node.sandbox import Failed, SandboxError
 from trainyard.node.starting import House, Starter
+from trainyard.node.unsaved_files import FILES_LOST, replica_name
 from trainyard.node.volumes import Hopeless
-from trainyard.objects import Json, name_of, namespace_of, revision_of, uid_of, with_condition
+from trainyard.objects import Json, labels_of, name_of, namespace_of, revision_of, uid_of, with_condition
+from trainyard.objects.labels import OWNER
 
 log = logging.getLogger(__name__)
 
 _GRACE = 30.0
+_EVENT_SECONDS = 2.0
 GOING = ("Terminated", "Pod was terminated in response to imminent node shutdown.")
 DISRUPTED = "DisruptionTarget"
 _OURS = frozenset({"Initialized", "Ready", "ContainersReady", "PodScheduled"})  # conditions that a node writes
@@ -41,22 +44,27 @@ class Running:
         self.house, self.pod, self._gone = house, pod, gone
         self.uid = uid_of(pod)
         self.folder = house.state / "pods" / f"{namespace_of(pod)}_{name_of(pod)}_{self.uid}"
-        self.life, self._lost = returned(_life(pod), pod.get("status") or {}, _begun(self.folder / "logs"))
+        own = self.folder / "logs"
+        self.logs = PodLogs(own, None if own.is_dir() else house.log_folder(pod))
+        self.life, self._lost = returned(_life(pod), pod.get("status") or {}, self.logs.newest_runs())
         self.over = asyncio.Event()
         self.told = asyncio.Event()  # the API server knows how it ended, or need not
         self.address = ""
-        self._starter = Starter(house, pod, self.folder, "")
+        self._starter = Starter(house, pod, self.folder, "", self._warn)
         self._starts: dict[str, asyncio.Task[None]] = {}
         self._spawning: set[str] = set()
-        self._early: dict[str, int] = {}  # exit codes of runs whose start has not been told yet
+        self._early: dict[str, tuple[int, str]] = {}  # exit codes and reasons of runs whose start has not been told yet
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._written: Json = {}
         self._writing: asyncio.Task[None] | None = None
+        self._report: asyncio.Task[None] | None = None  # says which files go with the pod, and its event
+        self._event: asyncio.Task[None] | None = None
         self._vanished = False
         self._disrupted = False
         self.quiet = False  # nothing more is told of it: it is to go on as if it still ran
         self._leaving = False
+        self._events = events.EventWriter(lambda one: house.cluster.write_event(self.pod, one, house.now()), house.now)
 
     # What the node tells.
 
@@ -65,7 +73,7 @@ class Running:
         self.life = ended(_life(self.pod), self.pod.get("status") or {})
         self.over.set()
         self.told.set()
-        return (self.folder / "logs").is_dir()
+        return self.logs.exist
 
     @property
     def writing(self) -> asyncio.Task[None] | None:
@@ -74,7 +82,7 @@ class Running:
 
     def begin(self) -> None:
         self.address = self.house.network.allot(self.pod)
-        self._starter = Starter(self.house, self.pod, self.folder, self.address)
+        self._starter = Starter(self.house, self.pod, self.folder, self.address, self._warn)
         self._announce()
         deleting = bool(self.pod["metadata"].get("deletionTimestamp"))
         if deleting:
@@ -123,19 +131,20 @@ class Running:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def exited(self, container: str, run: int, code: int) -> None:
+    def exited(self, container: str, run: int, code: int, reason: str, unsaved: dict[str, Any]) -> None:
+        self._starter.unsaved.add(container, unsaved)
         one = self.life.named(container)
         if one.run != run:
             return
         if one.at is lifecycle.At.RUNNING:
-            self._ended(container, run, code)
+            self._ended(container, run, code, reason)
         else:
-            self._early[container] = code  # heard in one breath with its start, which is told a moment later
+            self._early[container] = code, reason  # heard in one breath with its start, which is told a moment later
 
-    def _ended(self, name: str, run: int, code: int) -> None:
+    def _ended(self, name: str, run: int, code: int, reason: str) -> None:
         container = next(one for one, _ in containers(self.pod) if one.get("name") == name)
-        said = messages.read(container, messages.file_of(self.folder, name, run), self.log_path(name, run), code)
-        self.feed(Ended(self.house.now(), name, code, "", said))
+        said = messages.read(container, messages.file_of(self.folder, name, run), self.logs.path(name, run), code)
+        self.feed(Ended(self.house.now(), name, code, reason, said))
 
     def lost(self) -> None:
         """The helper died, and every process with it."""
@@ -154,9 +163,11 @@ class Running:
     # The lifecycle and its actions.
 
     def feed(self, event: lifecycle.Event) -> None:
+        before = self.life
         self.life, actions = lifecycle.step(self.life, event)
         for action in actions:
             self._act(action)
+        self._record(events.of_step(before, self.life, event, self.place().images))
         self._announce()
         if not isinstance(event, Tick) or self.life.over:
             self._write()
@@ -180,6 +191,14 @@ class Running:
                 self._timer = asyncio.get_running_loop().call_later(delay, lambda: self.feed(Tick(self.house.now())))
             case Over():
                 self._finish(self.life.deleting)
+
+    def _warn(self, reason: str, message: str) -> None:
+        self._record([events.PodEvent("Warning", reason, message)])
+
+    def _record(self, said: list[events.PodEvent]) -> None:
+        ours = OWNER not in labels_of(self.pod) and not self.house.closing
+        if ours and said and self._events.put(said):
+            self._later(self._events.run())
 
     def _later(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)
@@ -216,6 +235,9 @@ class Running:
 
     async def _clean(self, deleting: bool) -> None:
         await self._starter.leave()
+        if self._report is None:
+            self._report = self._later(self._report_unsaved())
+        await asyncio.wait([self._report])
         if self.address and not self.over.is_set():
             self.house.network.release(self.pod, self.address)
         self.over.set()
@@ -224,6 +246,8 @@ class Running:
         while self._writing and not self._writing.done():
             await asyncio.wait([self._writing])
         if deleting:
+            if self._event:  # before the object goes, where we are the ones who delete it
+                await asyncio.wait([self._event], timeout=_EVENT_SECONDS)
             if not self._vanished:
                 await self.house.cluster.forget(self.pod)
             with contextlib.suppress(OSError):
@@ -231,12 +255,20 @@ class Running:
             self._gone(self)
         self.told.set()
 
+    async def _report_unsaved(self) -> None:
+        """Say, and write as an Event, which files the pod's programs have left where they go with it."""
+        if message := await asyncio.to_thread(self._starter.unsaved.message, whole_pod=not self.quiet):
+            self.house.say(f"{replica_name(self.pod)}: {message}")
+            if not self.house.closing:
+                event = events.PodEvent("Normal", FILES_LOST, message)
+                self._event = self._later(self.house.cluster.write_event(self.pod, event, self.house.now()))
+
     # Status.
 
     def place(self) -> status.Place:
         images = {str(one.get("name")): str(one.get("image") or "") for one, _ in containers(self.pod)}
         qos = str((self.pod.get("status") or {}).get("qosClass") or "BestEffort")
-        return status.Place(self.house.network.host_ip, self.address, images, qos)
+        return status.Place(self.house.network.host_ip, self.address, images, qos, self._starter.interpreters)
 
     def _write(self) -> None:
         if (self._writing is None or self._writing.done()) and not (self._vanished or self.quiet or self.house.closing):
@@ -294,26 +326,20 @@ class Running:
 
         container = next(one for one, _ in containers(self.pod) if one.get("name") == name)
         process = await self._starter.process(container, self._id(name, run), blocked)
-        log = self.log_path(name, run)
-        log.parent.mkdir(parents=True, exist_ok=True)
-        self.log_path(name, run - 2).unlink(missing_ok=True)  # the last run and the one before it are kept
         self._spawning.add(name)
-        fd = os.open(log, os.O_CREAT | os.O_WRONLY | os.O_APPEND | os.O_TRUNC, 0o600)
+        fd = self.logs.open(name, run, self.house.once)
         try:
             await self.house.sandbox.spawn(process, fd)
         finally:
             os.close(fd)
         self.feed(Started(self.house.now(), name))
         if name in self._early:
-            self._ended(name, run, self._early.pop(name))
+            self._ended(name, run, *self._early.pop(name))
 
     def _id(self, container: str, run: int) -> str:
         return f"{self.uid}/{container}/{run}"
 
     # Logs.
-
-    def log_path(self, container: str, run: int) -> Path:
-        return self.folder / "logs" / container / f"{run}.log"
 
     def log(self, name: str, previous: bool) -> Log:
         one = next((each for each in self.life.containers if each.name == name), None)
@@ -321,10 +347,12 @@ class Running:
         if one is None:
             raise Refused(400, f"container {name} is not valid for pod {pod}")
         run = one.current - 1 if previous else one.current
-        path = self.log_path(name, run)
+        path = self.logs.path(name, run)
         if run < 1 or not path.exists():
             if previous:
                 raise Refused(400, f'previous terminated container "{name}" in pod "{pod}" not found')
+            if run >= 1 and self.logs.removed:
+                raise Refused(404, f'the log of container "{name}" in pod "{pod}" is no longer kept')
             raise Refused(400, f'container "{name}" in pod "{pod}" is waiting to start: {one.reason or "no log yet"}')
         return Log(path, lambda: not self._is_running(name, run))
 
@@ -344,14 +372,6 @@ class Running:
     def _is_running(self, name: str, run: int) -> bool:
         one = self.life.named(name)
         return one.run == run and one.at is lifecycle.At.RUNNING
-
-
-def _begun(logs: Path) -> dict[str, int]:
-    """The newest run of each container that has a log here: it is made just before its run begins."""
-    found: dict[str, int] = {}
-    for log in logs.glob("*/*.log"):
-        found[log.parent.name] = max(found.get(log.parent.name, 0), int(log.stem))
-    return found
 
 
 def _life(pod: Json) -> lifecycle.Pod:

@@ -61,12 +61,16 @@ class Process:
     cwd: str
     root: str
     mounts: list[Mount] = field(default_factory=list)
+    memory: int = 0  # limit in bytes, 0 for none
 
 
 class Sandbox:
-    """`exited` hears (container, exit code) of every program that ran; `lost` is called when the hub dies."""
+    """`exited` hears of every program that ran: container, exit code, reason, and which files went with its root folder
+    (hub/unsaved.py, {} for none). `lost` is called when the hub dies."""
 
-    def __init__(self, mode: str, exited: Callable[[str, int], None], lost: Callable[[], None]) -> None:
+    def __init__(
+        self, mode: str, exited: Callable[[str, int, str, dict[str, Any]], None], lost: Callable[[], None]
+    ) -> None:
         self.mode = mode
         self._exited, self._lost = exited, lost
         self._waiting: dict[int, asyncio.Future[list[int]]] = {}
@@ -149,7 +153,8 @@ class Sandbox:
             if "re" in message:
                 self._settle(message, fds)
             elif message["event"] == "exited":
-                self._exited(message["container"], int(message["code"]))
+                code, reason = int(message["code"]), str(message["reason"])
+                self._exited(message["container"], code, reason, message.get("unsaved") or {})
             elif self._ready and not self._ready.done():
                 if message["event"] == "ready":
                     self._ready.set_result(None)

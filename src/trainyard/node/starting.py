@@ -14,23 +14,39 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from trainyard.node import messages, paths
+from trainyard.node import host_ports, messages, paths
 from trainyard.node.cluster import Cluster
-from trainyard.node.images import ImageProblem, Images, Prepared, laid
+from trainyard.node.images import WORKING_DIRECTORY, ImageProblem, Images, Prepared, interpreters, laid
 from trainyard.node.names import hostname_of
 from trainyard.node.network import Network, Rewrite
-from trainyard.node.pods import Given, Missing, command_line, containers, environment, inherited, references, told
+from trainyard.node.pods import (
+    Given,
+    Missing,
+    command_line,
+    containers,
+    environment,
+    inherited,
+    memory_limit,
+    references,
+    told,
+)
 from trainyard.node.registration import capacity
 from trainyard.node.sandbox import Failed, Mount, Process, Sandbox
 from trainyard.node.tokens import Tokens
+from trainyard.node.unsaved_files import UnsavedFiles, working_directory
 from trainyard.node.volumes import Hopeless, Room, Volume, build
 from trainyard.node.words import expand
-from trainyard.objects import Json, namespace_of, uid_of
+from trainyard.objects import Json, labels, labels_of, namespace_of, uid_of
+from trainyard.objects.ineffective import ineffective_fields
+from trainyard.objects.labels import OWNER
 
+UNBUFFERED = {"PYTHONUNBUFFERED": "1"}  # output appears as it is printed, and survives a kill
 _PULL_SHOWN_AFTER = 0.5  # an image that is ready sooner is not worth a status
 _FIRST_RETRY, _LONGEST_RETRY = 10.0, 300.0
+_TMPDIR = "/pod-tmp"  # where a pod has a root of its own
 
 Blocked = Callable[[str, str], None]  # reason and message of waiting
+Warn = Callable[[str, str], None]  # reason and message of an event
 
 
 @dataclass(slots=True)
@@ -47,6 +63,9 @@ class House:
     now: Callable[[], float] = time.time
     said: set[str] = field(default_factory=set)
     closing: bool = False
+    working_directory: Path | None = None  # of pods without the annotation
+    scheduled: bool = False  # by the scheduler of a real cluster, which looks at its own fields
+    log_folder: Callable[[Json], Path | None] = lambda pod: None  # where to keep a pod's logs; None: with the pod
 
     def once(self, text: str) -> None:
         if text not in self.said:
@@ -55,16 +74,18 @@ class House:
 
 
 class Starter:
-    """Makes the processes of one pod, which has that folder and that address."""
+    """Makes the processes of one pod, which has that folder and that address. `warn` writes an event about the pod."""
 
-    def __init__(self, house: House, pod: Json, folder: Path, address: str) -> None:
-        self._house, self._pod, self._folder, self._address = house, pod, folder, address
+    def __init__(self, house: House, pod: Json, folder: Path, address: str, warn: Warn) -> None:
+        self._house, self._pod, self._folder, self._address, self._warn = house, pod, folder, address, warn
         self._uid = uid_of(pod)
         self._housed = False
         self._housing = asyncio.Lock()
         self._volumes: dict[str, Volume] = {}
         self._tokens = Tokens(house.cluster, pod, house.now)
+        self.interpreters: dict[str, str] = {}  # by container: the Python that its command runs with
         self._made: dict[str, tuple[Process, Rewrite]] = {}  # by container: the last process, and its mount paths
+        self.unsaved = UnsavedFiles(working_directory(pod, house.working_directory))
 
     async def process(self, container: Json, ident: str, blocked: Blocked) -> Process:
         """The process that the container is. Waits for its image and for what it refers to."""
@@ -92,7 +113,7 @@ class Starter:
         made, places = self._made[name]
         names = self._house.network.rewrite(self._pod)
         env = {"TERM": "xterm", **made.env} if tty else made.env
-        return replace(made, argv=[places(names(word)) for word in command], env=env)
+        return replace(made, argv=[places(names(word)) for word in host_ports.arguments(command, names)], env=env)
 
     async def leave(self) -> None:
         """Give the pod's namespaces back."""
@@ -109,7 +130,7 @@ class Starter:
 
     @property
     def _temporary(self) -> Path:
-        """The pod's /tmp where it has no /tmp of its own; the path is short, because sockets lie in such folders."""
+        """TMPDIR on the shared network: a folder of the pod's own. The path is short, because sockets lie there."""
         return self._house.state / "t" / self._uid[:8]
 
     def _ignored(self, container: Json) -> None:
@@ -120,29 +141,19 @@ class Starter:
                 f"init container {name}: restartPolicy Always (a sidecar) is not offered by this node; "
                 "make it an ordinary container"
             )
-        for word in ("livenessProbe", "readinessProbe", "startupProbe", "lifecycle"):
-            if word in container:
-                self._house.once(f"node: {word} is ignored; a container is ready while its program runs")
-        limits = (container.get("resources") or {}).get("limits") or {}
-        for resource in limits:
-            if resource not in ("cpu", "memory") and not resource.startswith(("hugepages-", "ephemeral-")):
-                self._house.once(f"node: this machine has no {resource}; pods that ask for it run without")
-        contexts = (container.get("securityContext") or {}, (self._pod.get("spec") or {}).get("securityContext") or {})
-        if (self._pod.get("spec") or {}).get("hostNetwork") and self._house.network.alone:
-            self._house.once(
-                "node: hostNetwork is ignored; with --network shared all pods are on this machine's network"
-            )
-        if any("runAsUser" in one for one in contexts):
-            self._house.once("node: runAsUser is ignored; every pod runs as the user who started trainyard")
+        if OWNER in labels_of(self._pod) and not self._house.scheduled:
+            return  # `run` and `submit` have said it of the job
+        for one in ineffective_fields(self._pod, stored=True, scheduled=self._house.scheduled):
+            self._house.once(f"node: {one.field}: no effect on one machine: {one.reason}")
 
     async def _image(self, container: Json, blocked: Blocked) -> Prepared:
         """The image, ready. Shows that it takes long; tries again when it fails, longer each time."""
         image = str(container.get("image") or "")
         wait = _FIRST_RETRY
         while True:
-            work = asyncio.ensure_future(
-                self._house.images.prepare(image, not container.get("command"), bool(container.get("args")))
-            )
+            command, args = bool(container.get("command")), bool(container.get("args"))
+            folder = str(container.get("workingDir") or self.unsaved.working_directory)
+            work = asyncio.ensure_future(self._house.images.prepare(image, not command, args, folder))
             try:
                 done, _ = await asyncio.wait([work], timeout=_PULL_SHOWN_AFTER)
                 if not done:
@@ -178,7 +189,7 @@ class Starter:
                 self._house.state / "claims",
                 self._house.mounts,
                 self._texts,
-                self._house.once,
+                self._host_path_missing,
             )
             # Those with texts of their own come last: on the shared network the others' paths are written into them.
             asked = (self._pod.get("spec") or {}).get("volumes") or []
@@ -192,6 +203,10 @@ class Starter:
                 raise
             self._housed = True
             self._tokens.keep_fresh(room.folder)
+
+    def _host_path_missing(self, text: str) -> None:
+        self._house.once(text)
+        self._warn("HostPathMissing", text)
 
     def _texts(self, text: str) -> str:
         """What becomes of the texts of ConfigMaps."""
@@ -209,20 +224,27 @@ class Starter:
 
     def _described(self, container: Json, ident: str, prepared: Prepared, given: Given) -> Process:
         network = self._house.network
-        base = {**inherited(os.environ, proxies=not network.alone), **prepared.env, **network.variables(self._pod)}
+        inherits = inherited(os.environ, proxies=not network.alone)
+        base = {**inherits, **UNBUFFERED, **prepared.env, **network.variables(self._pod)}
         base["PATH"] = ":".join([*prepared.path, base["PATH"]])
         base["HOSTNAME"] = hostname_of(self._pod)
-        if not network.alone:
-            base["TMPDIR"] = str(self._temporary)
+        base["TMPDIR"] = _TMPDIR if network.alone else str(self._temporary)
+        prepared = self._in_working_directory(prepared)
         env = environment(container, given, base)
         argv = command_line(container, prepared.entrypoint, prepared.args, env)
         cwd = str(container.get("workingDir") or prepared.workdir or "/")
         message = messages.file_of(self._folder, str(container.get("name")), ident.rpartition("/")[2])
-        mounts = [*self._laid(container, prepared), *self._mounts(container, env), messages.mount(container, message)]
+        volumes = self._mounts(container, env)
+        mounts = [*self._laid(container, prepared), *volumes, messages.mount(container, message)]
+        inits = (self._pod.get("spec") or {}).get("initContainers") or []
+        if inits and container not in inits:
+            self.unsaved.begin(message)
         places: Rewrite = str
         if network.alone:
             mounts = [
-                *_private(self._folder, prepared),
+                Mount(str(self._folder / "tmp"), _TMPDIR, ours=True),
+                Mount(str(self._folder / "shm"), "/dev/shm", ours=True),  # noqa: S108  (a mount point)
+                *_needed(prepared, volumes),
                 *network.files(self._pod, self._address, self._folder / "etc"),
                 *mounts,
             ]
@@ -231,19 +253,39 @@ class Starter:
                 raise Hopeless(why)
             names, places = network.rewrite(self._pod), paths.rewriter(mounts)
             own, itself = {**prepared.env, **environment(container, given, {})}, told(container)
+            env |= host_ports.environment({name: env[name] for name in own.keys() - itself}, names)
             env |= {name: places(env[name] if name in itself else names(env[name])) for name in own}
-            argv, cwd = [places(names(word)) for word in argv], places(cwd)
+            argv = [places(names(word)) for word in host_ports.arguments(argv, names)]
+            cwd = places(cwd)
             mounts = []
         if not argv:
             raise Failed(128, "StartError", "no command specified")
-        process = Process(ident, self._uid, argv, env, cwd, str(self._folder / "root"), mounts)
+        self.interpreters[str(container.get("name"))] = interpreters.of_command(argv, env.get("PATH", ""))
+        memory = memory_limit(container)
+        process = Process(ident, self._uid, argv, env, cwd, str(self._folder / "root"), mounts, memory)
         self._made[str(container.get("name"))] = process, places
         return process
+
+    def _in_working_directory(self, prepared: Prepared) -> Prepared:
+        """An image that has no folder of its own runs in the folder that the pod names."""
+        if prepared.workdir != WORKING_DIRECTORY:
+            return prepared
+        folder = self.unsaved.working_directory
+        if folder and not os.path.isdir(folder):
+            self._house.once(
+                f"node: there is no folder {folder} on this machine, which the annotation {labels.WORKING_DIRECTORY} "
+                "names; programs start in / instead"
+            )
+            folder = ""
+        return replace(prepared, workdir=folder)
 
     def _laid(self, container: Json, prepared: Prepared) -> list[Mount]:
         """The image's own files and folders. What the pod mounts comes after them and wins."""
         folder = self._folder / "image" / str(container.get("name"))
         places = [(source, target, os.path.isdir(source)) for source, target in laid(prepared, folder)]
+        for source, target, ours in places:
+            if ours and not any(f"{scratch}/".startswith(f"{target}/") for scratch in prepared.scratch):
+                self.unsaved.watch(source, target)
         return [Mount(source, target, readonly=not ours, ours=ours) for source, target, ours in places]
 
     def _mounts(self, container: Json, env: Mapping[str, str]) -> list[Mount]:
@@ -262,16 +304,18 @@ class Starter:
                     source.mkdir(parents=True)
             readonly = volume.readonly or bool(mount.get("readOnly"))
             target = os.path.normpath("/" + str(mount.get("mountPath")).lstrip("/"))
+            if volume.temporary:
+                self.unsaved.watch(str(source), target)
             found.append(Mount(str(source), target, readonly, volume.ours))
         return found
 
 
-def _private(folder: Path, prepared: Prepared) -> list[Mount]:
-    """A temporary folder and shared memory of the pod's own. What the image needs of this machine's stays visible."""
-    found = [Mount(str(folder / "tmp"), "/tmp", ours=True)]  # noqa: S108  (a mount point)
-    found.append(Mount(str(folder / "shm"), "/dev/shm", ours=True))  # noqa: S108
-    needed = {
-        os.path.realpath(path) for path in (*prepared.path, *prepared.files.values(), sys.prefix, sys.base_prefix)
-    }
-    tops = {"/".join(path.split("/")[:3]) for path in {*needed, *prepared.path} if path.startswith("/tmp/")}  # noqa: S108
-    return [*found, *(Mount(top, top) for top in sorted(tops))]
+def _needed(prepared: Prepared, volumes: list[Mount]) -> list[Mount]:
+    """What the image needs of this machine stays visible where a volume of the pod hides the folder around it. Not in
+    folders of the user: without mount points there, new files would be in memory (see hub/root.py)."""
+    real = {os.path.realpath(path) for path in (*prepared.path, *prepared.files.values())}
+    needed = {*prepared.path, *real, *map(os.path.realpath, (sys.prefix, sys.base_prefix))}
+    found = set()
+    for target in {f"{volume.target.rstrip('/')}/" for volume in volumes if volume.ours}:
+        found |= {target + path.removeprefix(target).split("/")[0] for path in needed if path.startswith(target)}
+    return [Mount(path, path) for path in sorted(found)]

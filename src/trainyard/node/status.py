@@ -7,7 +7,7 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from trainyard.node.lifecycle import OVER, At, Container, Pod, Run
 from trainyard.objects import Json, format_time, with_condition
@@ -15,12 +15,16 @@ from trainyard.objects import Json, format_time, with_condition
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """What a status says of where the pod is. `images` is the image of each container; `qos` never changes."""
+    """What a status says of where the pod is. `images` is the image of each container; `qos` never changes.
+
+    `interpreters` is the Python of each container: here it is what an image's id is on a cluster, the very thing used.
+    """
 
     host_ip: str
     pod_ip: str
     images: Mapping[str, str]
     qos: str = "BestEffort"
+    interpreters: Mapping[str, str] = field(default_factory=dict)
 
 
 def phase(pod: Pod) -> str:
@@ -93,7 +97,7 @@ def _container(pod: Pod, one: Container, place: Place) -> Json:
     said: Json = {
         "name": one.name,
         "image": image,
-        "imageID": image,
+        "imageID": place.interpreters.get(one.name) or image,
         "ready": one.at is At.RUNNING or (one.init and one.at is At.ENDED and _code(one) == 0),
         "started": one.at is At.RUNNING,
         "restartCount": one.restarts,

@@ -8,6 +8,7 @@ Rules:
 - Of another namespace a name is known with its namespace: `etcd-service.elastic-job:2379`.
 - A pod that listens on `0.0.0.0:port`, and declares that container port, listens on the port of its own name: two pods
   that listen on one number do not get into each other's way.
+- A host and its port in two variables, or two flags, are one such address (host_ports.py).
 - Everything else stays as it is. A name buried in a program's code does not resolve."""
 
 from __future__ import annotations

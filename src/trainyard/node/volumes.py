@@ -20,6 +20,7 @@ from trainyard.node.pods import Given, Missing, Ref, TokenAsked, containers
 from trainyard.objects import Json, namespace_of
 
 _WAITING = "ContainerCreating"  # what the kubelet shows while a volume cannot be set up
+_LOOK_AGAIN = 2.0  # seconds between two looks at a path of this machine that is not as the pod wants it
 
 
 class Hopeless(Exception):
@@ -28,7 +29,8 @@ class Hopeless(Exception):
 
 @dataclass(slots=True)
 class Room:
-    """Where volumes are made. `rewrite` is applied to the texts of ConfigMaps (the network's NAT by text).
+    """Where volumes are made. `rewrite` is applied to the texts of ConfigMaps (the network's NAT by text);
+    `say` is told of a path of this machine that is missing.
 
     `memory` collects folders that should become tmpfs."""
 
@@ -48,11 +50,13 @@ class Room:
 
 @dataclass(frozen=True, slots=True)
 class Volume:
-    """`ours`: in the pod's own folder. `readonly`: whatever the mount says, as for every ConfigMap."""
+    """`ours`: in the pod's own folder. `readonly`: whatever the mount says, as for every ConfigMap. `temporary`: what a
+    program writes there goes with the pod, and is reported."""
 
     path: Path
     ours: bool = True
     readonly: bool = False
+    temporary: bool = False
 
 
 def build(volume: Json, room: Room) -> Volume:
@@ -77,7 +81,7 @@ def _empty_dir(name: str, source: Json, room: Room) -> Volume:
     folder.chmod(0o777)
     if source.get("medium") == "Memory":
         room.memory.append(str(folder))
-    return Volume(folder)
+    return Volume(folder, temporary=source.get("medium") != "Memory")
 
 
 def _config_map(name: str, source: Json, room: Room) -> Volume:
@@ -135,11 +139,10 @@ def _host_path(name: str, source: Json, room: Room) -> Volume:
     elif kind == "" and not path.exists():
         # A runtime would make it as root. Drivers that are not on this machine are the usual case.
         room.say(f"volume {name}: there is no {path} on this machine; the pod gets an empty folder")
-        return Volume(room.make(name))
+        return Volume(room.make(name), temporary=True)
     check, what = _CHECKS.get(kind.removesuffix("OrCreate"), (lambda _: True, ""))
     if not path.exists() or not check(path.stat().st_mode):
-        text = f'MountVolume.SetUp failed for volume "{name}" : hostPath type check failed: {path} is not {what}'
-        raise Hopeless(text)
+        raise Missing(f"hostPath type check failed: {path} is not {what}", None, again=_LOOK_AGAIN)
     return Volume(path, ours=False)
 
 

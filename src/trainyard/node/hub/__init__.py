@@ -13,6 +13,7 @@ Guarantees: - When the runner, the watcher or the hub dies, however it dies, eve
 Assumption: nobody but the runner holds the other end of the control socket.
 
 `calls` has the system calls Python 3.11 lacks, `netlink` links and addresses, `root` the root folder of a pod, `reaper`
-the killing of trees, `container` the start of a program, `init` what an init does, `loop` the protocol. The modules
+the killing of trees, `memory` the limits of it, `container` the start of a program, `init` what an init does, `loop`
+the protocol. The modules
 import each other relatively: the program runs without the package around it.
 """

@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 
 from . import calls, reaper, root  # relative: see the package's docstring
 from .init import Init, Output, tell
+from .memory import Limit
 from .namespaces import Pods
 
 _FURTHER = 3  # the first file descriptor that is not one of the three standard ones
@@ -38,13 +39,14 @@ class Failed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Ends:
-    """What an init has of the hub: the pipe for its report, the door, what its program prints into, and what becomes
-    of that (see init.py)."""
+    """What an init has of the hub: the pipe for its report, the door, what its program prints into, what becomes of
+    that (see init.py), and the limit of its memory."""
 
     report: int
     door: int
     printing: int
     output: Output
+    limit: Limit | None
 
 
 def run_init(spec: dict[str, Any], ends: Ends, pods: Pods | None) -> NoReturn:
@@ -52,11 +54,15 @@ def run_init(spec: dict[str, Any], ends: Ends, pods: Pods | None) -> NoReturn:
     identity = (int(spec["uid"]), int(spec["gid"])) if pods else None
     code = 128
     try:
-        program = _prepare(spec, ends, pods)
+        program, own_root = _prepare(spec, ends, pods)
         os.close(ends.report)
         os.close(ends.printing)
-        init = Init(program, ends.door, ends.output, lambda further, streams: _further(further, streams, identity))
-        code = init.run(alone=pods is not None)
+
+        def start(further: dict[str, Any], streams: list[int]) -> int:
+            return _further(further, streams, identity, ends.limit)
+
+        unsaved = own_root.unsaved if own_root else None
+        code = Init(program, ends.door, ends.output, start, unsaved, ends.limit).run()
     except BaseException as error:
         failure = error if isinstance(error, Failed) else Failed(128, "StartError", str(error))
         try:
@@ -66,32 +72,35 @@ def run_init(spec: dict[str, Any], ends: Ends, pods: Pods | None) -> NoReturn:
     os._exit(code)
 
 
-def _prepare(spec: dict[str, Any], ends: Ends, pods: Pods | None) -> int:
-    """Enter the pod, build the root, fork the program. Returns the program's pid."""
+def _prepare(spec: dict[str, Any], ends: Ends, pods: Pods | None) -> tuple[int, root.Root | None]:
+    """Enter the pod, build the root, fork the program. Returns the program's pid, and the root if it is its own."""
     identity = (int(spec["uid"]), int(spec["gid"])) if pods else None
     if pods:
         pods.enter(spec["pod"])
         calls.unshare(calls.NEWNS)
-    _keep_only((ends.report, ends.door, ends.printing, ends.output.printed, ends.output.log))
+    group = ends.limit.group if ends.limit else None
+    cgroup = (group.procs, group.counter) if group else ()
+    _keep_only((ends.report, ends.door, ends.printing, ends.output.printed, ends.output.log, *cgroup))
     os.setsid()
+    own_root = None
     if pods:
-        root.build(spec["root"], spec["mounts"], spec["cwd"])
+        own_root = root.build(spec["root"], spec["mounts"], spec["cwd"])
     else:
         calls.subreaper()
         calls.die_with_parent(reaper.END_ALL)
     program = os.fork()
     if program == 0:
         try:
-            _become(spec, (0, ends.printing, ends.printing), identity)
+            _become(spec, (0, ends.printing, ends.printing), identity, ends.limit)
         except BaseException as error:
             failure = error if isinstance(error, Failed) else Failed(128, "StartError", str(error))
             failure.write(ends.report)
         finally:
             os._exit(128)
-    return program
+    return program, own_root
 
 
-def _further(spec: dict[str, Any], fds: list[int], identity: tuple[int, int] | None) -> int:
+def _further(spec: dict[str, Any], fds: list[int], identity: tuple[int, int] | None, limit: Limit | None) -> int:
     """Fork one more program into the container: same root, same namespaces, three streams of its own."""
     stdin, stdout, stderr, result = fds
     reaper.block_for_init()
@@ -102,7 +111,7 @@ def _further(spec: dict[str, Any], fds: list[int], identity: tuple[int, int] | N
             signal.set_wakeup_fd(-1)  # the pipe is the init's
             for name in reaper.AWAITED:
                 signal.signal(name, signal.SIG_DFL)
-            _become(spec, (stdin, stdout, stderr), identity)
+            _become(spec, (stdin, stdout, stderr), identity, limit)
     except BaseException as error:
         if program != 0:
             raise
@@ -127,7 +136,11 @@ def _keep_only(fds: tuple[int, ...]) -> None:
     os.closerange(low, min(os.sysconf("SC_OPEN_MAX"), 1 << 16))
 
 
-def _become(spec: dict[str, Any], streams: tuple[int, int, int], identity: tuple[int, int] | None) -> None:
+def _become(
+    spec: dict[str, Any], streams: tuple[int, int, int], identity: tuple[int, int] | None, limit: Limit | None
+) -> None:
+    if limit:
+        limit.enter()
     os.setsid()
     if spec.get("tty"):
         fcntl.ioctl(streams[0], termios.TIOCSCTTY, 0)

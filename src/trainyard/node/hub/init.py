@@ -8,7 +8,9 @@ Rules:
 - What the runner asks for comes through the *door*: one byte per program, and five file descriptors beside it: what to
   run (a file of JSON), the three streams, and a pipe for what became of it. Into that pipe go lines of JSON:
   {"pid"}, maybe {"error"} of the words of a status, and {"code"}. A pipe that ends without a code was cut by the
-  container's own end."""
+  container's own end.
+- What the init writes into the door are lines of JSON: {"reason"} when the container ends because of its memory, which
+  then ends as a whole, with 137 (memory.py), and at the very end which files go with the container."""
 
 from __future__ import annotations
 
@@ -18,11 +20,13 @@ import os
 import selectors
 import signal
 import socket
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from . import reaper  # relative: see the package's docstring
+from .memory import LOOK_EVERY, Limit
 
 DESCRIPTORS = 5  # beside each byte of the door
 _AT_ONCE = 4096
@@ -68,8 +72,20 @@ class Output:
 
 
 class Init:
-    def __init__(self, program: int, door: int, output: Output, start: Start) -> None:
+    def __init__(
+        self,
+        program: int,
+        door: int,
+        output: Output,
+        start: Start,
+        unsaved: Callable[[], dict[str, Any]] | None,
+        limit: Limit | None,
+    ) -> None:
+        """`unsaved`: counts the files in the container's own root, None where it has none: then this is not PID 1."""
         self._program = program
+        self._unsaved = unsaved
+        self._limit = limit
+        self._look_at = 0.0  # when the limit is looked at again
         self._start = start
         self._output = output
         self._door = socket.socket(fileno=door)
@@ -85,19 +101,19 @@ class Init:
             self._selector.register(fd, selectors.EVENT_READ)
         reaper.unblock_for_init()
 
-    def run(self, alone: bool) -> int:
-        """Until the program has ended; its exit code. `alone`: this is PID 1, whose end is the end of all below it."""
+    def run(self) -> int:
+        """Until the program has ended; its exit code."""
         while True:
             ended = reaper.reap()
             for pid, code in ended.items():
                 if pid in self._further:
                     tell(self._further[pid], {"code": code})
                     os.close(self._further.pop(pid))
-            if self._program in ended:
-                if not alone:
-                    reaper.end_all_below(os.getpid())
-                return ended[self._program]
-            for key, _ in self._selector.select():
+            over = self._exceeds(ended)
+            if over or self._program in ended:
+                self._end_all()
+                return 128 + signal.SIGKILL if over else ended[self._program]
+            for key, _ in self._selector.select(LOOK_EVERY if self._limit else None):
                 if key.fd == self._woken:
                     if self._signalled():
                         return 128 + signal.SIGKILL
@@ -107,18 +123,38 @@ class Init:
                 else:
                     self._knock()
 
+    def _exceeds(self, ended: dict[int, int]) -> bool:
+        """Is the container to end because of its memory? Looked at from time to time, and when something has ended."""
+        limit, now = self._limit, time.monotonic()
+        if limit is None or (now < self._look_at and not ended):
+            return False
+        self._look_at = now + LOOK_EVERY
+        if not limit.exceeded():
+            return False
+        tell(self._door.fileno(), {"reason": "OOMKilled"})
+        return True
+
     def _signalled(self) -> bool:
         """Pass on what came; True when everything should end and has."""
         got: set[int] = set()
         with contextlib.suppress(BlockingIOError):
             got = set(os.read(self._woken, _AT_ONCE))
         if reaper.END_ALL in got:
-            reaper.end_all_below(os.getpid())
+            self._end_all()
             return True
         for number in got - {signal.SIGCHLD}:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._program, number)
         return False
+
+    def _end_all(self) -> None:
+        """End what the program has left, and say which files go with the container."""
+        if self._unsaved is None:
+            reaper.end_all_below(os.getpid())
+            return
+        reaper.end_all_others()
+        with contextlib.suppress(OSError):
+            tell(self._door.fileno(), self._unsaved())
 
     def _knock(self) -> None:
         byte, fds, _, _ = socket.recv_fds(self._door, 1, DESCRIPTORS)

@@ -5,13 +5,15 @@ that counts them in `fds`. Every message of the runner has `do` and `id`; its an
 
     pod        pod, hostname, address, memory: [folder]      namespaces of a pod; `memory` become tmpfs
     unpod      pod
-    spawn      container, pod, argv, env, cwd, root, mounts  + 1 fd, the log; answered when the program is running
+    spawn      container, pod, argv, env, cwd, root, mounts, memory (bytes, 0 for no limit)
+                                                             + 1 fd, the log; answered when the program is running
     exec       container                                     + 5 fds for the container's init, see init.py
     signal     container, kill: bool
     own        network, bits                                 its addresses can be listened at
     listen     address, port, udp                            answered with a socket of the pods' network
     socket                                                   answered with an unconnected TCP socket of it
-    event      "ready" | "failed" (why) | "exited" (container, code)          from the hub, unasked
+    event      "ready" | "failed" (why) | "exited" (container, code, reason, maybe unsaved: the files that went with it,
+               see unsaved.py)                               from the hub, unasked
 
 Rule: whatever fails in one request is its answer; the hub itself ends only when the control socket does."""
 
@@ -19,6 +21,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import json
 import os
 import resource
 import selectors
@@ -29,7 +32,7 @@ import traceback
 from dataclasses import dataclass
 from typing import NoReturn
 
-from . import calls, reaper  # relative: see the package's docstring
+from . import calls, memory, reaper  # relative: see the package's docstring
 from .channel import Channel, Message
 from .container import Ends, Failed, run_init
 from .init import Output
@@ -46,9 +49,11 @@ class Starting:
 
 
 class Hub:
-    def __init__(self, channel: Channel, pods: Pods | None) -> None:
+    def __init__(self, channel: Channel, pods: Pods | None, groups: memory.Groups) -> None:
         self.channel = channel
         self.pods = pods
+        self._groups = groups
+        self._limits: dict[str, memory.Limit | None] = {}  # container -> the limit of its memory
         self._inits: dict[int, str] = {}  # pid of an init -> container
         self._starting: dict[int, Starting] = {}  # the same pid -> what is awaited
         self._doors: dict[str, socket.socket] = {}  # container -> where its init hears of further programs
@@ -81,6 +86,20 @@ class Hub:
                         self._answer(message, fds)
                 elif key.data is not None:
                     self._started(key.data)
+
+    def end(self) -> None:
+        """Kill every container, and write what they had printed but their inits had not passed on."""
+        if self.pods:
+            for pid in self._inits:
+                os.kill(pid, signal.SIGKILL)  # the kernel takes along all that is in the namespace
+            for pid in self._inits:
+                with contextlib.suppress(ChildProcessError):
+                    os.waitpid(pid, 0)
+        else:
+            reaper.end_all_below(os.getpid())
+        for output in self._outputs.values():
+            with contextlib.suppress(OSError):
+                output.pass_on_the_rest()
 
     def _answer(self, message: Message, fds: list[int]) -> None:
         reply: Message | None = {"re": message["id"]}
@@ -138,6 +157,7 @@ class Hub:
         door, inner = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         door.setblocking(False)
         output = Output(printed, os.dup(log))
+        limit = self._groups.limit(int(message["memory"]))
         # Blocked before the fork: a TERM that comes early waits for the init, and is not lost on a PID 1.
         reaper.block_for_init()
         pid = -1
@@ -145,11 +165,12 @@ class Hub:
             pid = self.pods.fork() if self.pods else os.fork()
             if pid == 0:
                 signal.set_wakeup_fd(-1)
-                run_init(message, Ends(report, inner.detach(), printing, output), self.pods)
+                run_init(message, Ends(report, inner.detach(), printing, output, limit), self.pods)
         except OSError:  # there was no room for another process
             os.close(result)
             door.close()
             output.close()
+            self._groups.remove(limit)
             raise
         finally:
             if pid != 0:
@@ -160,6 +181,7 @@ class Hub:
         starting = Starting(message["container"], message["id"], result)
         self._inits[pid], self._starting[pid] = message["container"], starting
         self._doors[message["container"]], self._outputs[message["container"]] = door, output
+        self._limits[message["container"]] = limit
         self._selector.register(result, selectors.EVENT_READ, starting)
 
     def _exec(self, container: str, fds: list[int]) -> None:
@@ -171,14 +193,18 @@ class Hub:
         except OSError as error:
             raise Failed(128, "StartError", f"cannot start a program in the container: {error}") from None
 
-    def _forget(self, pid: int) -> str | None:
+    def _forget(self, pid: int) -> tuple[str | None, Message]:
+        """The init has ended: its container, and what it said last."""
         container = self._inits.pop(pid, None)
+        last: Message = {}
         if container is not None and (door := self._doors.pop(container, None)):
+            last = _last_words(door)
             door.close()
+            self._groups.remove(self._limits.pop(container, None))
         if container is not None and (output := self._outputs.pop(container, None)):
             output.pass_on_the_rest()
             output.close()
-        return container
+        return container, last
 
     def _started(self, one: Starting) -> None:
         """The pipe has ended: the program runs, or the pipe says why not. Heard twice when the program is short."""
@@ -200,20 +226,34 @@ class Hub:
     def _signal(self, container: str, kill: bool) -> None:
         for pid, name in self._inits.items():
             if name == container:
-                # Without namespace the init must survive to end what is below it.
-                strongest = signal.SIGKILL if self.pods else reaper.END_ALL
+                # The init must survive: to end what is below it, or to count the files that go. Not before it is one.
+                strongest = signal.SIGKILL if self.pods and pid in self._starting else reaper.END_ALL
                 os.kill(pid, strongest if kill else signal.SIGTERM)
 
     def _collect(self) -> None:
         for pid, code in reaper.reap().items():
             if starting := self._starting.get(pid):
                 self._started(starting)
-            container = self._forget(pid)
+            container, last = self._forget(pid)
             if container is not None:
                 if not self.pods:
                     # Somebody killed an init: its orphans came to us, and nobody else's did.
                     reaper.end_all_below(os.getpid(), spare=frozenset(self._inits))
-                self.channel.send({"event": "exited", "container": container, "code": code})
+                end: Message = {"code": code, "reason": last.pop("reason", "")}
+                more: Message = {"unsaved": last} if last.get("files") else {}
+                self.channel.send({"event": "exited", "container": container, **end, **more})
+
+
+def _last_words(door: socket.socket) -> Message:
+    """What an init that has ended wrote into its door, its lines in one; {} for nothing."""
+    raw, found = b"", Message()
+    with contextlib.suppress(OSError):
+        while piece := door.recv(1 << 16):
+            raw += piece
+    with contextlib.suppress(ValueError):  # it was killed on the way
+        for line in raw.splitlines():
+            found |= json.loads(line)
+    return found
 
 
 def _listen(address: str, port: int, udp: bool) -> int:
@@ -252,22 +292,26 @@ def _words(error: OSError) -> str:
     return error.strerror or str(error)
 
 
-def _hub(channel: Channel, namespaces: bool, watcher: int) -> None:
+def _hub(channel: Channel, namespaces: bool, watcher: int, groups: memory.Groups) -> None:
     """The hub proper, in its own process. Returns when everything should end."""
     try:
         if namespaces:
             calls.die_with_parent(signal.SIGKILL)
-            calls.mount("none", "/", flags=calls.MS_REC | calls.MS_PRIVATE)
+            # Disks that are mounted or unmounted later come and go here, too; nothing of ours shows outside.
+            calls.mount("none", "/", flags=calls.MS_REC | calls.MS_SLAVE)
         else:
             calls.die_with_parent(signal.SIGTERM)
             signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
             calls.subreaper()
-        hub = Hub(channel, Pods() if namespaces else None)
+        hub = Hub(channel, Pods() if namespaces else None, groups)
     except OSError as error:
         channel.send({"event": "failed", "why": _words(error)})
         return
-    with contextlib.suppress(ConnectionError):
-        hub.run(watcher)
+    try:
+        with contextlib.suppress(ConnectionError):
+            hub.run(watcher)
+    finally:
+        hub.end()
 
 
 def main(fd: int, mode: str) -> NoReturn:
@@ -291,12 +335,14 @@ def main(fd: int, mode: str) -> NoReturn:
     except OSError as error:
         channel.send({"event": "failed", "why": _words(error)})
         sys.exit(1)
+    memory.sweep()
     watched, watching = os.pipe()
+    groups = memory.Groups(os.getpid())
     hub = os.fork()
     if hub == 0:
         os.close(watching)
         try:
-            _hub(channel, namespaces, watched)
+            _hub(channel, namespaces, watched, groups)
         finally:
             if not namespaces:
                 reaper.end_all_below(os.getpid())
@@ -307,4 +353,5 @@ def main(fd: int, mode: str) -> NoReturn:
         pass
     if not namespaces:
         reaper.end_all_below(os.getpid())
+    memory.sweep(os.getpid())
     os._exit(0)

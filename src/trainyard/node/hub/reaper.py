@@ -13,7 +13,7 @@ import time
 
 from . import calls  # relative: this program runs without its package, see the package's docstring
 
-END_ALL = signal.SIGUSR2  # to an init without namespace: kill everything below you, then end
+END_ALL = signal.SIGUSR2  # to an init: kill everything below you, then end
 AWAITED = {signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, END_ALL}
 
 
@@ -59,6 +59,15 @@ def end_all_below(root: int, spare: frozenset[int] = frozenset()) -> None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
         time.sleep(0.001)  # dying takes a moment
+
+
+def end_all_others() -> None:
+    """As PID 1 of a pid namespace: kill everybody else in it, and wait until all have gone."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(-1, signal.SIGKILL)
+    with contextlib.suppress(ChildProcessError):
+        while True:
+            os.waitpid(-1, 0)
 
 
 def reap() -> dict[int, int]:

@@ -3,7 +3,8 @@
 Rules:
 - Nothing is ever created in a folder of the host. A mount point that is missing is made by *mirroring* its parent: a
   tmpfs over it, everything that was in it bound back in, and room for one more name.
-- `/proc` is the container's own where the kernel allows it, `/tmp` and `/dev/shm` are whatever the mounts say.
+- `/proc` is the container's own where the kernel allows it, `/dev/shm` is what the mounts say. All else is the host's.
+- What a program writes into such a tmpfs goes with the container: `Root.unsaved` counts it.
 - Runs in the container's init, in its own mount namespace; everything goes with that process."""
 
 from __future__ import annotations
@@ -13,18 +14,19 @@ import os
 import stat
 from typing import Any
 
-from . import calls  # relative: this program runs without its package, see the package's docstring
+from . import calls, unsaved  # relative: this program runs without its package, see the package's docstring
 
 _DEVICES = "/.dev"  # the folder of devices as it was, where it had to be mirrored
 _HOST = "/.host"  # where the host's root is while the container's is being furnished
-_OWN = frozenset({"proc", "tmp", ".host"})  # entries of the host's root that are not shown
+_OWN = frozenset({"proc", ".host"})  # entries of the host's root that are not shown
 
 
 class Root:
-    """`ours` says for each mounted path whether new names may be made in it."""
+    """`ours` says for each mounted path whether new names may be made in it. `tmpfs`: the folders in memory."""
 
     def __init__(self) -> None:
         self.ours: dict[str, bool] = {"/": True}
+        self.tmpfs = ["/"]
 
     def _may_write(self, path: str) -> bool:
         while path not in self.ours:
@@ -42,9 +44,11 @@ class Root:
                 # This device looks for the folder `pts` beside itself, so it works only where it always was.
                 os.mkdir(_DEVICES)
                 calls.bind(folder, _DEVICES)
+                self.ours[_DEVICES] = False
                 names.remove("ptmx")
             calls.mount("tmpfs", folder, "tmpfs", options=f"mode={mode:o}")
             self.ours[folder] = True
+            self.tmpfs.append(folder)
             for name in names:
                 show(f"{behind}/{name}", f"{folder}/{name}".replace("//", "/"))
                 self.ours[f"{folder}/{name}"] = False
@@ -86,6 +90,14 @@ class Root:
             calls.read_only(place)
         self.ours[place] = ours and not readonly
 
+    def unsaved(self) -> dict[str, Any]:
+        """The files that the container's programs have made in the root's own folders, and that go with it."""
+        count = unsaved.Count()
+        for folder in self.tmpfs:
+            if folder != "/dev":
+                count.add(folder, folder, self.ours)
+        return count.message()
+
 
 def show(source: str, target: str) -> None:
     """Make an entry of a folder visible elsewhere: links are copied, the rest bound, what is refused is left empty."""
@@ -101,7 +113,7 @@ def show(source: str, target: str) -> None:
         calls.bind(source, target)
 
 
-def build(at: str, mounts: list[dict[str, Any]], cwd: str) -> None:
+def build(at: str, mounts: list[dict[str, Any]], cwd: str) -> Root:
     """Make the root at the empty folder `at` and move into it. Mounts come parents first."""
     calls.mount("none", "/", flags=calls.MS_REC | calls.MS_PRIVATE)
     sources = [os.path.realpath(one["source"]) for one in mounts]
@@ -113,6 +125,9 @@ def build(at: str, mounts: list[dict[str, Any]], cwd: str) -> None:
         os.mkdir(f"{at}/{name}")
     calls.pivot_root(at, at + _HOST)
     os.chdir("/")
+    # The folder that `at` lies in was bound with what was mounted in it, this root: not to be seen once more in itself.
+    with contextlib.suppress(OSError):
+        calls.unmount(at)
     try:
         calls.mount("proc", "/proc", "proc", calls.MS_NOSUID | calls.MS_NODEV | calls.MS_NOEXEC)
     except OSError:  # the host's /proc is partly covered, as in a container: then its own may not be seen either
@@ -127,3 +142,4 @@ def build(at: str, mounts: list[dict[str, Any]], cwd: str) -> None:
     root.folder(cwd)
     calls.unmount(_HOST)
     os.rmdir(_HOST)
+    return root

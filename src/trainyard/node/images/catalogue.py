@@ -1,9 +1,12 @@
 """The catalogue: image pattern -> ways to satisfy it, and the program behind it.
 
 images:
+- {match: my/trainer, python: ../venv}    # the whole entry: a virtual environment, a conda prefix, or an interpreter
+- {match: my/other, requirements: requirements.txt}  # the same for an environment that is built from these pins
 - match: [my/trainer, "my/trainer:*"]     # shell patterns; docker.io/ in front of a name does not matter
   ways:                                   # tried in order
-  - current: {torch: ">=2"}               # the Python that runs trainyard has these modules; {} is always true
+  - current: {torch: ">=2"}               # the interpreter of selection.py has these modules; {} is always true
+  - interpreter: ~/venvs/torch            # a virtual environment, a conda prefix, or an interpreter
   - requirements: [torch==2.15.0]         # pins, or the name of a file with pins beside the catalogue
     name: torch 2.15                      # for messages and for the folder's name
     python: 3.10 - 3.14                   # the Python versions these pins serve
@@ -16,15 +19,20 @@ images:
     needs: {mpiexec: openmpi-bin}         # programs that must be on PATH, and the packages that bring them
   entrypoint: [python, "{here}/train.py"] # {here}: the catalogue's folder; {programs}: Trainyard's own programs
   args: []
-  workdir: ""
+  workdir: ""                             # "{working-directory}": the pod's own, as for images without an entry
   env: {}                                 # the pod's own variables win
   files: {/train.py: "{here}/train.py"}   # path in the container -> what is there; a bare name is a program on PATH
-  folders: [/var/lib/etcd]                # empty folders of the container's own
+  folders: [/var/lib/data]                # empty folders of the container's own
+  scratch: [/var/lib/etcd]                # the same, for what is of no use afterwards: its loss is not reported
   path: ["{here}/bin"]                    # folders in front of PATH
+
+A relative path is below the catalogue's folder, and `~` is the person's home. A word of `entrypoint` and `args` is a
+path when it begins with ./, ../ or ~/, or names a file beside the catalogue.
 """
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -34,13 +42,15 @@ from typing import Any
 
 import msgspec
 
+from trainyard.node.images.requirements import expanded, is_pinned, pins
 from trainyard.objects import Problem
 from trainyard.objects.strict import ManifestError, load
 
 SHIPPED = Path(__file__).with_name("images.yaml")
 PROGRAMS = Path(__file__).parents[1] / "programs"
+WORKING_DIRECTORY = "{working-directory}"
+"""As a workdir: the folder that the pod's annotation names (objects/labels.py)."""
 
-_PIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(\[[^\]]*\])?\s*(==\s*[^\s;*]+|@\s*\S+)\s*(;.*)?$")
 _RANGE = re.compile(r"(\d+)\.(\d+)(?:\s*-\s*(\d+)\.(\d+))?$")
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(kB|MB|GB)$")
 _UNITS = {"kB": 1e3, "MB": 1e6, "GB": 1e9}
@@ -55,9 +65,10 @@ class System(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Way(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One way to satisfy an image: exactly one of current, requirements and system."""
+    """One way to satisfy an image: exactly one of current, interpreter, requirements and system."""
 
     current: dict[str, str] | None = None
+    interpreter: str | None = None
     requirements: str | list[str] | None = None
     system: System | None = None
     name: str = ""
@@ -72,6 +83,8 @@ class Way(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class _Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     match: str | list[str]
+    python: str | None = None
+    requirements: str | list[str] | None = None
     ways: list[Way] = []
     entrypoint: list[str] = []
     args: list[str] = []
@@ -79,6 +92,7 @@ class _Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     env: dict[str, str] = {}
     files: dict[str, str] = {}
     folders: list[str] = []
+    scratch: list[str] = []
     path: list[str] = []
 
 
@@ -88,7 +102,7 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """One entry, placeholders filled in, requirements read. Without ways it runs with the current interpreter."""
+    """One entry, paths absolute, requirements read. An entry without ways has the one that is `current: {}`."""
 
     match: tuple[str, ...]
     ways: tuple[Way, ...]
@@ -98,6 +112,7 @@ class Image:
     env: dict[str, str]
     files: dict[str, str]
     folders: tuple[str, ...]
+    scratch: tuple[str, ...]
     path: tuple[str, ...]
     source: str
 
@@ -186,9 +201,13 @@ def _wrong(entry: _Entry, file: Path) -> list[str]:
     wrong = []
     if not _patterns(entry) or not all(_patterns(entry)):
         wrong.append(".match: is empty; write the image's name or a pattern such as my/trainer*")
-    for at, way in enumerate(entry.ways):
-        wrong += [f".ways[{at}]{text}" for text in _wrong_way(way, file)]
-    for field, paths in (("files", list(entry.files)), ("folders", entry.folders)):
+    if sum((entry.python is not None, entry.requirements is not None, bool(entry.ways))) > 1:
+        wrong.append(": has more than one of python, requirements and ways; write several of them as ways")
+    if entry.python == "":
+        wrong.append(".python: is empty; name a virtual environment, a conda prefix or an interpreter")
+    for at, way in enumerate(_ways(entry)):
+        wrong += [f"{f'.ways[{at}]' if entry.ways else ''}{text}" for text in _wrong_way(way, file)]
+    for field, paths in (("files", list(entry.files)), ("folders", entry.folders), ("scratch", entry.scratch)):
         wrong += [f".{field}: {path!r} is no absolute path below /" for path in paths if not _inside(path)]
     return wrong
 
@@ -200,8 +219,10 @@ def _inside(path: str) -> bool:
 
 def _wrong_way(way: Way, file: Path) -> list[str]:
     wrong = []
-    if sum(one is not None for one in (way.current, way.requirements, way.system)) != 1:
-        wrong.append(": must be exactly one of current, requirements and system")
+    if sum(part is not None for part in (way.current, way.interpreter, way.requirements, way.system)) != 1:
+        wrong.append(": must be exactly one of current, requirements and system, or interpreter")
+    if way.interpreter == "":
+        wrong.append(".interpreter: is empty; name a virtual environment, a conda prefix or an interpreter")
     if way.python and not _RANGE.match(way.python):
         wrong.append(f".python: {way.python!r} is no range; write for example '3.11 - 3.13'")
     for field, text in (("download", way.download), ("disk", way.disk)):
@@ -212,50 +233,62 @@ def _wrong_way(way: Way, file: Path) -> list[str]:
             wrong.append(f".current.{module}: {terms!r} is no version range; write for example '>=2.16,<3', or ''")
     if way.requirements is not None:
         try:
-            wrong += [
-                f".{field}: {line!r} is not pinned; write it as name==version"
-                for field, lines in (("requirements", _requirements(way.requirements, file)), ("build", way.build))
-                for line in lines
-                if not _PIN.match(line)
-            ]
+            pins(way.requirements, file.resolve().parent)
         except ManifestError as error:
-            wrong += [f".requirements: {problem}" for problem in error.problems]
+            wrong += [f".requirements: {f'{p.path}: ' if p.path else ''}{p.text}" for p in error.problems]
+    wrong += [f".build: {line!r} is not pinned; write it as name==version" for line in way.build if not is_pinned(line)]
     return wrong
 
 
-def _requirements(given: str | list[str], file: Path) -> list[str]:
-    if isinstance(given, str):
-        try:
-            lines = _bytes(file.parent / given).decode().splitlines()
-        except UnicodeDecodeError:
-            raise ManifestError([Problem(given, "is not UTF-8 text; name a file with one pin per line")]) from None
-    else:
-        lines = given
-    plain = (re.sub(r"(^|\s)#.*", "", line).strip() for line in lines)
-    return [line for line in plain if line]
+def _ways(entry: _Entry) -> list[Way]:
+    if entry.python is not None:
+        return [Way(interpreter=entry.python)]
+    if entry.requirements is not None:
+        name = os.path.basename(entry.requirements) if isinstance(entry.requirements, str) else ""
+        return [Way(requirements=entry.requirements, name=name)]
+    return entry.ways
 
 
 def _image(entry: _Entry, file: Path) -> Image:
-    here = str(file.resolve().parent)
+    folder = file.resolve().parent
 
     def filled(text: str) -> str:
-        return text.replace("{programs}", str(PROGRAMS)).replace("{here}", here)
+        return text.replace("{programs}", str(PROGRAMS)).replace("{here}", str(folder))
 
-    def way(one: Way) -> Way:
-        fields: dict[str, Any] = {name: getattr(one, name) for name in one.__struct_fields__}
-        if one.requirements is not None:
-            fields["requirements"] = _requirements(one.requirements, file)
+    def path(text: str) -> str:
+        return expanded(filled(text), folder)
+
+    def word(text: str) -> str:
+        text = filled(text)
+        is_path = text.startswith(("./", "../", "~/")) or (text != "" and (folder / text).is_file())
+        return expanded(text, folder) if is_path else text
+
+    def program(text: str) -> str:
+        """A bare name is a program on PATH."""
+        return path(text) if "/" in text else text
+
+    def way(written: Way) -> Way:
+        fields: dict[str, Any] = {name: getattr(written, name) for name in written.__struct_fields__}
+        if written.requirements is not None:
+            fields["requirements"] = pins(written.requirements, folder)
+        if written.interpreter is not None:
+            fields["interpreter"] = path(written.interpreter)
+        if written.system is not None:
+            fields["system"] = System(program(written.system.python), written.system.modules)
         return Way(**fields)
 
+    # A line that only says which Python it is has no folder of its own: it is as an image without an entry.
+    workdir = entry.workdir or (WORKING_DIRECTORY if not entry.ways else "")
     return Image(
         match=tuple(_patterns(entry)),
-        ways=tuple(way(one) for one in entry.ways),
-        entrypoint=tuple(map(filled, entry.entrypoint)),
-        args=tuple(map(filled, entry.args)),
-        workdir=filled(entry.workdir),
+        ways=tuple(map(way, _ways(entry))) or (Way(current={}),),
+        entrypoint=tuple(map(word, entry.entrypoint)),
+        args=tuple(map(word, entry.args)),
+        workdir=path(workdir) if workdir not in ("", WORKING_DIRECTORY) else workdir,
         env={name: filled(value) for name, value in entry.env.items()},
-        files={path: filled(place) for path, place in entry.files.items()},
+        files={target: program(filled(place)) for target, place in entry.files.items()},
         folders=tuple(entry.folders),
-        path=tuple(map(filled, entry.path)),
+        scratch=tuple(entry.scratch),
+        path=tuple(map(path, entry.path)),
         source=str(file),
     )

@@ -5,6 +5,7 @@ Flow: look -> lock -> look again -> build beside -> check -> rename into place.
 Guarantees:
 - The folder's name is its content (pins, interpreter, platform): what is there is right, and complete.
 - A builder holds a file lock that the kernel lets go when it dies; what a dead one left is swept by the next.
+- An environment says what it was built from, in a file of its own (store.py).
 - The programs of a build die with us: own process group for a cancel, a death signal for a SIGKILL.
 """
 
@@ -13,7 +14,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
-import fcntl
 import hashlib
 import json
 import os
@@ -22,15 +22,16 @@ import re
 import shutil
 import signal
 import sys
-import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainyard.node.images import problems
+from trainyard.node.images import problems, store
 from trainyard.node.images.catalogue import Way, size
 from trainyard.node.images.interpreters import Python
 from trainyard.node.images.problems import ImageProblem
+from trainyard.node.images.progress import Meter, Report
+from trainyard.node.images.requirements import is_pinned
 
 _LAUNCH = str(Path(__file__).with_name("launch.py"))
 _TAIL = 4000  # bytes of a build's output that are kept for the message
@@ -45,6 +46,8 @@ _MEANINGS = (
     (("failed to initialize cache",), "uv cannot write its own cache; set UV_CACHE_DIR to a folder you may write"),
     (("requires-python", "requires a different python", "requires python", "not compatible with the current python"),
      "a pin does not serve this Python; run trainyard with another one, or change the pins"),
+    (("libgomp.so", "libquadmath.so"),
+     "a library of the system is missing; " + problems.installation(["libgomp1", "libquadmath0"])),
     (("dns error", "name resolution", "name or service", "failed to fetch", "newconnectionerror", "connection refused",
       "connecttimeout", "network is unreachable", "timed out", "client error (connect)", "proxyerror", "max retries",
       "error sending request", "failed to establish", "tunnel"),
@@ -57,12 +60,22 @@ _MEANINGS = (
 
 
 @dataclass(frozen=True, slots=True)
+class Use:
+    """For which image an environment is built, and which catalogue says so."""
+
+    image: str = ""
+    catalogue: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Builder:
-    """Builds environments into one cache folder. `uv` is a path, or "" for venv and pip."""
+    """Builds environments into one cache folder. `uv` is a path, or "" for venv and pip. `report` hears of progress;
+    without it, `say` does."""
 
     cache: Path
     uv: str
     say: Callable[[str], object]
+    report: Report | None = None
 
     def folder(self, way: Way, python: Python) -> Path:
         """Where this environment is or will be."""
@@ -75,36 +88,41 @@ class Builder:
 
     def has(self, way: Way, python: Python) -> bool:
         """True when it has been built already."""
-        return _usable(self.folder(way, python))
+        return usable(self.folder(way, python))
 
-    async def bring(self, way: Way, python: Python) -> str:
-        """The folder of executables of a finished environment. Builds it when it is not there. Raises ImageProblem."""
+    async def bring(self, way: Way, python: Python, use: Use = Use()) -> Path:
+        """The folder of a finished environment. Builds it when it is not there. Raises ImageProblem."""
         folder = self.folder(way, python)
         try:
-            if not _usable(folder):
+            if not usable(folder):
                 folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
                 async with self._alone(folder, way):
-                    if not _usable(folder):
-                        await self._build(way, python, folder)
+                    if not usable(folder):
+                        await self._build(way, python, folder, use)
         except OSError as error:
             raise self._cannot_write(error, folder) from None
-        return str(folder / "bin")
+        return folder
 
     @contextlib.asynccontextmanager
     async def _alone(self, folder: Path, way: Way) -> AsyncIterator[None]:
-        lock = os.open(f"{folder}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        path = f"{folder}.lock"
+        lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             told = False
-            while not _locked(lock):
+            while not (store.try_lock(lock) and store.is_at(lock, path)):
+                if not store.is_at(lock, path):  # the environment was removed, and its lock with it
+                    os.close(lock)
+                    lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+                    continue
                 if not told:
-                    self.say(f"images: another build of {_called(way)} is under way; waiting for it")
+                    self.say(f"images: another build of {called(way)} is under way; waiting for it")
                     told = True
                 await asyncio.sleep(0.2)
             yield
         finally:
             os.close(lock)
 
-    async def _build(self, way: Way, python: Python, folder: Path) -> None:
+    async def _build(self, way: Way, python: Python, folder: Path, use: Use) -> None:
         """Under the lock. What is in `beside` is nobody's until the rename."""
         for left in folder.parent.glob(f".{folder.name}.*"):
             shutil.rmtree(left, ignore_errors=True)
@@ -116,29 +134,31 @@ class Builder:
         sizes += [f"{way.disk} on disk"] if way.disk else []
         about = f" ({', '.join(sizes)})" if sizes else ""
         if not way.system:
-            self.say(f"images: installing {_called(way)} with {tool}{about}, once, into {folder}")
-        started = time.monotonic()
+            self.say(f"images: installing {called(way)} with {tool}{about}, once, into {folder}")
+        meter = Meter(use.image or called(way), called(way), size(way.download), self.report, self.say)
         try:
-            await self._install(way, python, beside, started)
+            await self._install(way, python, beside, meter)
+            _write_record(beside / "env", way, python, use)
             _settle(beside / "env", folder)
             (beside / "env").rename(folder)
         finally:
             shutil.rmtree(beside, ignore_errors=True)
         if not way.system:
-            self.say(f"images: {_called(way)} is ready after {time.monotonic() - started:.0f} s")
+            self.say(f"images: {called(way)} is ready after {meter.seconds:.0f} s")
 
-    async def _install(self, way: Way, python: Python, beside: Path, started: float) -> None:
+    async def _install(self, way: Way, python: Python, beside: Path, meter: Meter) -> None:
         pins, env = beside / "requirements.txt", beside / "env"
         pins.write_text("\n".join(way.requirements or ()) + "\n")
         inside = str(env / "bin" / "python")
         if way.system:  # nothing to install: it sees what the operating system has
             steps = [[python.path, "-m", "venv", "--system-site-packages", "--without-pip", str(env)]]
         elif self.uv:
-            pip = [self.uv, "pip", "install", "-q", "--python", inside]
+            pip = [self.uv, "pip", "install", "--python", inside]
             steps = [[self.uv, "venv", "-q", "--no-project", "--python", python.path, str(env)]]
         else:
             # Compiling all of a large package takes longer than installing it; the check compiles what is used.
-            pip = [inside, "-m", "pip", "install", "-q", "--no-compile", "--disable-pip-version-check", "--no-input"]
+            pip = [inside, "-m", "pip", "install", "--no-compile", "--disable-pip-version-check", "--no-input"]
+            pip += ["--progress-bar", "off"]
             steps = [[python.path, "-m", "venv", str(env)]]
         if way.build:
             steps.append([*pip, *way.build])
@@ -146,26 +166,24 @@ class Builder:
             steps.append([*pip, *(["--no-build-isolation"] if way.build else []), "-r", str(pins)])
         if way.check:
             steps.append([inside, "-c", f"import {way.check}"])
-        telling = asyncio.create_task(self._tell(way, started))
+        measuring = asyncio.create_task(meter.run())
         try:
             for step in steps:
-                code, tail = await _run(step, beside)
+                if step[:2] == [inside, "-c"]:
+                    meter.step("checking")
+                code, tail = await _run(step, beside, meter)
                 if code != 0:
                     raise self._failed(code, tail, way, python)
         finally:
-            telling.cancel()
-
-    async def _tell(self, way: Way, started: float) -> None:
-        while True:
-            await asyncio.sleep(10)
-            self.say(f"images: still installing {_called(way)} ({time.monotonic() - started:.0f} s)")
+            measuring.cancel()
+            await asyncio.gather(measuring, return_exceptions=True)
 
     def _room(self, way: Way) -> None:
         free = shutil.disk_usage(self.cache).free
         if free < size(way.disk):
             raise ImageProblem(
                 problems.FAILED,
-                f"{_called(way)} needs {way.disk} in {self.cache}, {free / 1e9:.1f} GB are free; "
+                f"{called(way)} needs {way.disk} in {self.cache}, {free / 1e9:.1f} GB are free; "
                 f"free some, {_ELSEWHERE}",
             )
 
@@ -177,7 +195,7 @@ class Builder:
         )
         said = " / ".join(line.strip() for line in tail.splitlines()[-4:] if line.strip())[-500:]
         return ImageProblem(
-            problems.FAILED, f"{_called(way)} cannot be installed: {meaning}. It said: {said or 'nothing'}"
+            problems.FAILED, f"{called(way)} cannot be installed: {meaning}. It said: {said or 'nothing'}"
         )
 
     def _cannot_write(self, error: OSError, folder: Path) -> ImageProblem:
@@ -188,21 +206,25 @@ class Builder:
         return ImageProblem(problems.FAILED, f"{why}, {_ELSEWHERE}")
 
 
-def _called(way: Way) -> str:
-    return way.name or ", ".join(list(way.requirements or (way.system and way.system.modules) or ())[:3])
+def called(way: Way) -> str:
+    pins = [line for line in way.requirements or () if is_pinned(line)]
+    return way.name or ", ".join([*pins, *(way.system.modules if way.system else ())][:3])
 
 
-def _usable(folder: Path) -> bool:
+def _write_record(env: Path, way: Way, python: Python, use: Use) -> None:
+    record = {
+        "name": called(way),
+        "image": use.image,
+        "catalogue": os.path.abspath(use.catalogue) if use.catalogue else "",
+        "python": python.path,
+        "version": python.full_version,
+    }
+    (env / store.RECORD).write_text(json.dumps(record, indent=1) + "\n")
+
+
+def usable(folder: Path) -> bool:
     """There, and its interpreter has not been removed from under it."""
     return (folder / "bin" / "python").exists()
-
-
-def _locked(lock: int) -> bool:
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def _settle(env: Path, folder: Path) -> None:
@@ -224,18 +246,20 @@ def _settle(env: Path, folder: Path) -> None:
         shutil.rmtree(folder)
 
 
-async def _run(argv: list[str], cwd: Path) -> tuple[int, str]:
+async def _run(argv: list[str], cwd: Path, meter: Meter) -> tuple[int, str]:
     """Runs a program that dies with us. Its exit code and the end of what it printed."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-I", "-S", _LAUNCH, str(os.getpid()), *argv,
         cwd=cwd, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
         start_new_session=True,
     )  # fmt: skip
+    meter.began(process.pid)
     tail = b""
     try:
         assert process.stdout is not None  # noqa: S101 - asked for above
         while chunk := await process.stdout.read(65536):
             tail = (tail + chunk)[-_TAIL:]
+            meter.printed(chunk.decode(errors="replace"))
         return await process.wait(), tail.decode(errors="replace")
     finally:
         with contextlib.suppress(ProcessLookupError):

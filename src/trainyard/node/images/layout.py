@@ -28,8 +28,9 @@ def laid(prepared: Prepared, folder: Path) -> list[tuple[str, str]]:
             places[above] = str(folder) + above
         elif os.path.realpath(source) != os.path.realpath(target):
             places[target] = source
-    for target in (*prepared.folders, *filter(None, [prepared.workdir])):
-        above = _missing(target) or (target if target in prepared.folders else "")
+    own = (*prepared.folders, *prepared.scratch)
+    for target in (*own, *filter(None, [prepared.workdir])):
+        above = _missing(target) or (target if target in own else "")
         if above:
             _folder(target, folder)
             places[above] = str(folder) + above

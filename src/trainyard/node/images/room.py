@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from trainyard.node.images import catalogue, interpreters, problems
 from trainyard.node.images.catalogue import Image, Way
-from trainyard.node.images.environments import Builder
-from trainyard.node.images.interpreters import Python
+from trainyard.node.images.environments import Builder, Use
+from trainyard.node.images.interpreters import Interpreters
 from trainyard.node.images.problems import ImageProblem
+from trainyard.node.images.progress import Report
+from trainyard.node.images.selection import Selector
+from trainyard.node.images.ways import Candidate, Ready, Ways
+from trainyard.node.pods import inherited
+
+_YOUR_PYTHON = (Way(current={}),)  # what an image without an entry runs with
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
     """What a container of this image gets. `path` goes in front of PATH; the pod's own variables win over `env`.
 
-    `files`: path in the container -> where that file is; `folders`: empty ones of its own. `layout` makes them.
+    `files`: path in the container -> where that file is; `folders` and `scratch`: empty ones of its own. `layout` makes
+    them; files in `scratch` are not reported when they go with the pod.
     """
 
     path: list[str]
@@ -30,156 +36,124 @@ class Prepared:
     workdir: str = ""
     files: dict[str, str] = field(default_factory=dict)
     folders: tuple[str, ...] = ()
+    scratch: tuple[str, ...] = ()
 
 
 class Images:
     """The images of one node. Reads the catalogues when it is made: ManifestError for a file that cannot be used."""
 
-    def __init__(self, files: Iterable[Path], cache: Path, say: Callable[[str], object], uv: str | None = None) -> None:
+    def __init__(
+        self,
+        files: Iterable[Path],
+        cache: Path,
+        say: Callable[[str], object],
+        uv: str | None = None,
+        python: str = "",
+        environ: Mapping[str, str] | None = None,
+        progress: Report | None = None,
+    ) -> None:
         """`files`: a person's own catalogues, first to last. `uv`: its path, "" for none, None to look for it.
+        `python`: the interpreter or environment for images without one of their own; "" is found by selection.py, in
+        `environ` (ours by default). `progress`: who shows how far an installation is; without one `say` hears it.
 
         The variable TRAINYARD_YES is the consent to ways that ask for it, now and for later.
         """
-        self._images = [one for file in (*files, catalogue.SHIPPED) for one in catalogue.read(file)]
-        self._cache = cache
+        self.entries = [entry for file in (*files, catalogue.SHIPPED) for entry in catalogue.read(file)]
+        self.builder = Builder(cache, interpreters.uv() if uv is None else uv, say, progress)
         self._say = say
-        self._builder = Builder(cache, interpreters.uv() if uv is None else uv, say)
-        self._builds: dict[str, asyncio.Task[str]] = {}
+        environ = os.environ if environ is None else environ
+        self.base = inherited(environ, proxies=True)
+        asking = Interpreters()
+        self._ways = Ways(cache, self.builder, Selector(asking, python, environ, self.base), asking, self.base)
         self._told: set[str] = set()
 
     def find(self, image: str) -> Image | None:
-        return catalogue.find(self._images, image)
+        return catalogue.find(self.entries, image)
 
-    async def prepare(self, image: str, need_command: bool, has_args: bool = False) -> Prepared:
-        """Makes the image ready. `need_command`: the container has no command of its own. Raises ImageProblem.
+    async def prepare(self, image: str, need_command: bool, has_args: bool = False, folder: str = "") -> Prepared:
+        """Makes the image ready. `need_command`: the container has no command of its own; `folder`: its working
+        directory, where an environment of the project may be. Raises ImageProblem.
 
         May take minutes the first time; callers of one image share one build, and each may be cancelled by itself.
         """
         entry = self.find(image)
         if entry is None:
-            return await self._unknown(image, need_command)
+            if need_command:
+                raise _unknown(image)
+            ready = await self._ready(image, _YOUR_PYTHON, {}, folder, "")
+            self._tell(image, f"{_runs(ready)}; it is not in the catalogue")
+            return Prepared(ready.path, ready.variables, workdir=catalogue.WORKING_DIRECTORY)
         if need_command and not (entry.entrypoint or entry.args or has_args):
             raise ImageProblem(
                 problems.NO_COMMAND,
                 f"the image {image} has no program of its own; write 'command' in the container, "
                 f"or an 'entrypoint' in its entry in {entry.source}",
             )
-        path = await self._satisfied(image, entry)
+        ready = await self._ready(image, entry.ways, entry.env, folder, entry.source)
+        self._tell(image, _runs(ready))
         files = {target: _found(image, target, place) for target, place in entry.files.items()}
-        env, words, args = dict(entry.env), list(entry.entrypoint), list(entry.args)
-        return Prepared([*entry.path, path], env, words, args, entry.workdir, files, entry.folders)
+        env, words, args = {**ready.variables, **entry.env}, list(entry.entrypoint), list(entry.args)
+        path, folders, scratch = [*entry.path, *ready.path], entry.folders, entry.scratch
+        return Prepared(path, env, words, args, entry.workdir or catalogue.WORKING_DIRECTORY, files, folders, scratch)
+
+    async def candidates(self, image: str, folder: str = "") -> list[Candidate]:
+        """How each way of an image stands on this machine. Installs nothing."""
+        entry = self.find(image)
+        ways, env = (entry.ways, entry.env) if entry else (_YOUR_PYTHON, {})
+        return [await self._ways.examine(way, env, folder) for way in ways]
+
+    async def candidates_of(self, entry: Image) -> list[Candidate]:
+        """The same for an entry, up to the first way that can be had."""
+        found = []
+        for way in entry.ways:
+            found.append(await self._ways.examine(way, entry.env, ""))
+            if found[-1].state != "missing":
+                break
+        return found
 
     async def close(self) -> None:
         """Ends the builds that still run. What they have built so far is removed."""
-        for build in self._builds.values():
-            build.cancel()
-        await asyncio.gather(*self._builds.values(), return_exceptions=True)
-        self._builds.clear()
-
-    async def _unknown(self, image: str, need_command: bool) -> Prepared:
-        if need_command:
-            raise ImageProblem(
-                problems.UNKNOWN,
-                f"nothing says what the image {image} is on this machine, and the container has no command. Write a "
-                f"command, or name a file with --images that holds:\n"
-                f'images:\n- match: "{image}"\n  ways: [{{current: {{}}}}]\n  entrypoint: [python, /path/to/train.py]',
-            )
-        self._tell(image, f"is not in the catalogue; its command runs with {interpreters.current().path}")
-        return Prepared([self._current()])
+        await self._ways.close()
 
     def _tell(self, image: str, what: str) -> None:
-        """Once per image: a pod of many must not fill the screen."""
-        if what and image not in self._told:
-            self._told.add(image)
-            self._say(f"images: {image} {what}")
+        """Once per image and interpreter: a pod of many must not fill the screen."""
+        text = f"images: {image} {what}"
+        if what and text not in self._told:
+            self._told.add(text)
+            self._say(text)
 
-    def _current(self) -> str:
-        return self._on_path(interpreters.current().path)
-
-    def _on_path(self, python: str) -> str:
-        try:
-            return interpreters.on_path(python, self._cache)
-        except OSError as error:
-            raise ImageProblem(
-                problems.FAILED,
-                f"the cache {self._cache} cannot be written ({error.strerror}); make it writable, "
-                "or name another folder with --cache",
-            ) from None
-
-    async def _satisfied(self, image: str, entry: Image) -> str:
-        """The folder for PATH of the first way that works. When none does, every way's reason is in the message."""
-        if not entry.ways:
-            return self._current()
+    async def _ready(self, image: str, ways: Sequence[Way], env: Mapping[str, str], folder: str, source: str) -> Ready:
+        """The first way that works. When none does, every way's reason is in the message."""
         reasons = []
-        for way in entry.ways:
+        for way in ways:
             try:
-                path = await self._by(way)
-                self._tell(image, f"runs as {way.name or 'the pins of its entry'}" if way.requirements else "")
-                return path
+                return await self._ways.bring(await self._ways.examine(way, env, folder), Use(image, source))
             except ImageProblem as problem:
-                reasons.append(problem)
+                named = f" ('python' of its entry in {source})" if way.interpreter is not None else ""
+                reasons.append(ImageProblem(problem.reason, f"{problem.message}{named}"))
         if len(reasons) == 1:
             raise ImageProblem(reasons[0].reason, f"{image}: {reasons[0].message}")
-        every = "; ".join(f"({at}) {one.message}" for at, one in enumerate(reasons, 1))
+        every = "; ".join(f"({at}) {problem.message}" for at, problem in enumerate(reasons, 1))
         raise ImageProblem(reasons[-1].reason, f"{image} cannot be had in any of its {len(reasons)} ways: {every}")
 
-    async def _by(self, way: Way) -> str:
-        if way.current is not None:
-            lacking = await asyncio.to_thread(interpreters.lacks, way.current)
-            if lacking:
-                python = interpreters.current().path
-                raise ImageProblem(problems.FAILED, f"{python} has {lacking}; install it there with pip")
-        await self._installed(way)
-        if way.current is not None:
-            return self._current()
-        if way.system is not None:
-            system = await asyncio.to_thread(interpreters.asked, way.system.python)
-            return await self._brought(way, system) if system else self._on_path(way.system.python)
-        return await self._built(way)
 
-    async def _installed(self, way: Way) -> None:
-        """What the way needs of the operating system is there. Says everything that is not, and one command for it."""
-        modules = way.system.modules if way.system else {}
-        lacking = await asyncio.to_thread(interpreters.without, way.system) if way.system else []
-        programs = [name for name in way.needs if shutil.which(name) is None]
-        if not (lacking or programs):
-            return
-        what = [f"{way.system.python} has no module {one}" for one in lacking if way.system]
-        what += [f"there is no {name} on PATH" for name in programs]
-        packages = dict.fromkeys([*(modules[one] for one in lacking), *(way.needs[name] for name in programs)])
-        root = "" if os.geteuid() == 0 else "sudo "
-        fix = f"on Debian: {root}apt-get install -y {' '.join(packages)}"
-        raise ImageProblem(problems.FAILED, f"{' and '.join(what)}; {fix}")
+def _runs(ready: Ready) -> str:
+    """What an image runs with, in words; "" where its programs are none of Python's."""
+    way, python = ready.candidate.way, ready.candidate.python
+    if python is None or (way.current is not None and way.needs and not way.current):
+        return ""
+    if ready.candidate.environment is None:
+        return f"runs with {python} ({ready.candidate.reason})"
+    return f"runs as {way.name or 'the pins of its entry'}, Python {python.full_version}"
 
-    async def _built(self, way: Way) -> str:
-        python = await asyncio.to_thread(interpreters.serving, way)
-        if python is None:
-            least, _, most = way.python.partition("-")
-            wanted = f"{least.strip()} to {most.strip()}" if most else least
-            ours = interpreters.current()
-            this = f"this is {ours.version[0]}.{ours.version[1]}, and no other was found"
-            fix = f"install Python {(most or least).strip()} (a python{(most or least).strip()} on PATH is enough)"
-            raise ImageProblem(problems.FAILED, f"{way.name or 'it'} needs Python {wanted}; {this}; {fix}")
-        if way.ask and not os.environ.get("TRAINYARD_YES") and not self._builder.has(way, python):
-            fix = "write --yes to agree (or set TRAINYARD_YES=1)"
-            large = way.disk or way.download or "an unknown size"
-            what = f"{way.name or 'it'} takes {large}, and nobody has agreed to that"
-            raise ImageProblem(problems.FAILED, f"{what}; {fix}")
-        return await self._brought(way, python)
 
-    async def _brought(self, way: Way, python: Python) -> str:
-        key = os.fspath(self._builder.folder(way, python))
-        build = self._builds.get(key)
-        if build is None:
-            build = self._builds[key] = asyncio.create_task(self._builder.bring(way, python))
-            build.add_done_callback(lambda done: self._forget(key, done))
-        return await asyncio.shield(build)
-
-    def _forget(self, key: str, build: asyncio.Task[str]) -> None:
-        """A build that failed may be asked for again. Its error has been told to those who still wait."""
-        self._builds.pop(key, None)
-        if not build.cancelled():
-            build.exception()
+def _unknown(image: str) -> ImageProblem:
+    return ImageProblem(
+        problems.UNKNOWN,
+        f"nothing says what the image {image} is on this machine, and the container has no command. Write a "
+        f"command, or name a file with --images that holds:\n"
+        f'images:\n- match: "{image}"\n  ways: [{{current: {{}}}}]\n  entrypoint: [python, /path/to/train.py]',
+    )
 
 
 def _found(image: str, target: str, place: str) -> str:

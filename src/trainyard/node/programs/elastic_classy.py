@@ -18,7 +18,7 @@ def parser():
     add("--config_file", "--config", required=True)
     add("--num_workers", type=int, default=0, help="accepted: the pictures are in memory")
     add("--device", default="cpu", help="the CPU trains here")
-    add("--checkpoint_folder", default="", help="where the checkpoint goes; default: /tmp")
+    add("--checkpoint_folder", default="", help="where the checkpoint goes; default: TMPDIR")
     add("--checkpoint_period", type=int, default=1, help="accepted: every step is saved")
     add("--log_freq", type=int, default=10, help="steps between two lines")
     add("--distributed_backend", default="ddp")

@@ -13,6 +13,7 @@ import os
 import signal
 import socket
 import sys
+import tempfile
 import time
 
 import numpy as np
@@ -35,18 +36,9 @@ def wait_for_name(host, patience=120.0, pause=0.25):
             time.sleep(pause)
 
 
-def own_file(wanted, environ):
-    """Where this pod saves. /tmp is its own, unless all pods share this machine: then the agent's number is added."""
-    pod = environ.get("HOSTNAME", "")
-    if wanted != TEMPORARY or pod in ("", socket.gethostname()):
-        return wanted, False
-    agent = os.getppid()
-    try:
-        with open("/proc/%d/stat" % agent) as stat:
-            agent = "%s-%s" % (agent, stat.read().rsplit(")", 1)[1].split()[19])  # when it started
-    except OSError:
-        pass
-    return "/tmp/checkpoint-%s-%s.pth.tar" % (pod, agent), True
+def own_file(wanted):
+    """Where this pod saves. Pods of one machine share /tmp, so the default is in TMPDIR, which a pod has for itself."""
+    return os.path.join(tempfile.gettempdir(), os.path.basename(TEMPORARY)) if wanted == TEMPORARY else wanted
 
 
 def share(order, seen, batch, rank, world):
@@ -206,12 +198,9 @@ def main(course, file, print_freq, delay):
     else:
         wait_for_name(os.environ["MASTER_ADDR"])
         dist.init_process_group("gloo")
-    file, temporary = own_file(file, os.environ)
-    training = Training(torch, course, file, print_freq, delay)
+    training = Training(torch, course, own_file(file), print_freq, delay)
     training.resume()
     accuracy = training.run()
     dist.barrier()
-    if temporary and training.saves and os.path.exists(file):
-        os.remove(file)
     line = "done: rank %d of %d, %d epochs, %d steps, held-out accuracy %.3f"
     training.say(line % (training.rank, training.world, training.epoch, training.step, accuracy or training.judge()))

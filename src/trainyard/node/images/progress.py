@@ -1,0 +1,104 @@
+"""How far an installation is: its step, the bytes that have come in, the time. And how that is told.
+
+A terminal is told every second; where lines stay, there is one every ten seconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from trainyard.node.images.received import Received
+
+# What is under way for this image, in words for a person; None when it is over.
+Report = Callable[[str, str | None], object]
+
+_LIVE, _WRITTEN = 1.0, 10.0  # seconds between two reports
+# What uv and pip print when a step begins.
+_STEPS = (
+    (re.compile(r"\s*(Collecting|Resolved|Downloading|Using cached|Looking in)\b"), "downloading"),
+    (re.compile(r"\s*(Building|Running setup\.py)\b"), "building"),
+    (re.compile(r"\s*(Prepared|Installing collected)\b"), "unpacking"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """A moment of an installation. `received`: bytes from the network so far, None where they cannot be counted;
+    `expected`: bytes that the entry names, 0 for none."""
+
+    name: str
+    step: str = "preparing"
+    received: int | None = 0
+    expected: float = 0
+    seconds: float = 0
+
+    def __str__(self) -> str:
+        clock = f"{int(self.seconds) // 60}:{int(self.seconds) % 60:02d}"
+        return ", ".join(filter(None, [f"installing {self.name}: {self.step}", self._bytes(), clock]))
+
+    def _bytes(self) -> str:
+        if not self.received:
+            return ""
+        so_far = amount(self.received)
+        return f"{so_far} of about {amount(self.expected)}" if self.expected else f"{so_far} so far"
+
+
+class Meter:
+    """Follows one installation and reports it. `report` None: lines through `say`."""
+
+    def __init__(
+        self, image: str, name: str, expected: float, report: Report | None, say: Callable[[str], object]
+    ) -> None:
+        self._image, self._report, self._say = image, report, say
+        self._started = time.monotonic()
+        self._received = Received()
+        self._pid = 0
+        self.now = Progress(name, expected=expected)
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self._started
+
+    def step(self, name: str) -> None:
+        self.now = replace(self.now, step=name)
+
+    def began(self, pid: int) -> None:
+        """This program does the work now."""
+        self._pid = pid
+
+    def printed(self, text: str) -> None:
+        """The installer printed this: its lines name its steps."""
+        for line in text.splitlines():
+            for pattern, step in _STEPS:
+                if pattern.match(line):
+                    self.step(step)
+
+    async def run(self) -> None:
+        """Measures and reports until it is cancelled."""
+        reported = self.seconds
+        try:
+            while True:
+                await asyncio.sleep(_LIVE)
+                received = await asyncio.to_thread(self._received.measure, self._pid) if self._pid else 0
+                known = received if self._received.known else None
+                self.now = replace(self.now, received=known, seconds=self.seconds)
+                if self._report is not None:
+                    self._report(self._image, str(self.now))
+                elif self.seconds - reported >= _WRITTEN:
+                    reported = self.seconds
+                    self._say(f"images: {self.now}")
+        finally:
+            if self._report is not None:
+                self._report(self._image, None)
+
+
+def amount(count: float) -> str:
+    """Bytes as an entry writes them: 512 kB, 12 MB, 1.7 GB."""
+    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if count >= size:
+            return f"{count / size:.1f} {unit}" if unit == "GB" else f"{count / size:.0f} {unit}"
+    return f"{count:.0f} bytes"

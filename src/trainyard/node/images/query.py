@@ -1,0 +1,57 @@
+"""Describes the interpreter that runs it: `query.py MODULE...` prints one JSON object. Runs as a script, alone.
+
+Any Python 3 can run it, so it uses no syntax and no library newer than 3.6. It imports none of the modules.
+"""
+
+import os
+import sys
+
+if sys.path and os.path.realpath(sys.path[0]) == os.path.dirname(os.path.realpath(__file__)):
+    del sys.path[0]  # our own files are not modules of that interpreter
+
+import contextlib
+import importlib.util
+import json
+
+
+def is_found(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except (ImportError, ValueError):
+        return False
+
+
+def versions(modules: "list[str]") -> "dict[str, list[str]]":
+    """Module -> the versions of the distributions that bring it; reading all of them takes a while."""
+    try:
+        from importlib import metadata
+    except ImportError:
+        return {}
+    found = {}  # type: dict[str, list[str]]
+    owners = {module: [module.replace("_", "-")] for module in modules}
+    if hasattr(metadata, "packages_distributions"):
+        owners = dict(metadata.packages_distributions())
+    for module in modules:
+        for owner in owners.get(module, ()):
+            with contextlib.suppress(metadata.PackageNotFoundError):
+                found.setdefault(module, []).append(metadata.version(owner))
+    return found
+
+
+def main() -> None:
+    present = [module for module in sys.argv[1:] if is_found(module)]
+    known = versions(present) if present else {}
+    answer = {
+        "version": "%d.%d.%d" % sys.version_info[:3],  # noqa: UP031 - for Python 3.5, too
+        "executable": sys.executable,
+        "prefix": sys.prefix,
+        "base_prefix": sys.base_prefix,
+        "conda": os.path.isdir(os.path.join(sys.prefix, "conda-meta")),
+        "modules": {module: known.get(module, []) for module in present},
+        "path": [folder for folder in sys.path if os.path.isdir(folder)],
+    }
+    sys.stdout.write(json.dumps(answer) + "\n")
+
+
+if __name__ == "__main__":
+    main()

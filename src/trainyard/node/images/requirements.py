@@ -1,0 +1,96 @@
+"""Requirements of an entry: a list in the catalogue, or a file as pip reads it, each line pinned.
+
+A file may have comments, continued lines, hashes, extras, markers, `-r OTHER` and the options that say where packages
+come from. What two builds could read differently is refused with its line: `name>=1`, `-e .`, `-c FILE`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainyard.objects import Problem
+from trainyard.objects.strict import ManifestError
+
+_PIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*\s*(\[[^\]]*\])?\s*(={2,3}\s*[^\s;*]+|@\s*[^\s;]+)\s*(;.*)?$")
+_HASH = re.compile(r"\s--hash[=\s]\s*\S+")
+_COMMENT = re.compile(r"(^|\s)#.*")
+_INCLUDE = re.compile(r"(?:-r|--requirement)[=\s]*(\S.*)$")
+_FIND_LINKS = re.compile(r"(?:-f|--find-links)[=\s]*(\S.*)$")
+_OPTIONS = re.compile(
+    r"-i\b|--(index-url|extra-index-url|no-index|pre|prefer-binary|require-hashes|no-binary|only-binary|trusted-host)\b"
+)
+_OTHERS = re.compile(r"-e\b|-c\b|--editable|--constraint|[./~]")
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """`place`: the file and the number, "" in a catalogue. `folder`: what relative paths are relative to."""
+
+    text: str
+    place: str
+    folder: Path
+
+
+def expanded(text: str, folder: Path) -> str:
+    """A path of a catalogue: `~` is the person's home, and a relative path is below the catalogue's folder."""
+    return os.path.normpath(folder / os.path.expanduser(text))
+
+
+def is_pinned(line: str) -> bool:
+    return _PIN.match(_HASH.sub("", line)) is not None
+
+
+def pins(source: str | list[str], folder: Path) -> list[str]:
+    """The lines for an installer. Raises ManifestError with every line that is not pinned."""
+    if isinstance(source, str):
+        lines = list(_read(Path(expanded(source, folder)), ()))
+    else:
+        lines = [_Line(text, "", folder) for line in source if (text := _COMMENT.sub("", line).strip())]
+    accepted, problems = [], []
+    for line in lines:
+        if links := _FIND_LINKS.match(line.text):
+            accepted.append(f"--find-links {links[1] if '://' in links[1] else expanded(links[1], line.folder)}")
+        elif is_pinned(line.text) or _OPTIONS.match(line.text):
+            accepted.append(line.text)
+        else:
+            problems.append(Problem(line.place, f"{line.text!r} is not pinned; {_fix(line.text)}"))
+    if not problems and not any(map(is_pinned, accepted)):
+        problems.append(Problem(source if isinstance(source, str) else "", "names no package; write name==version"))
+    if problems:
+        raise ManifestError(problems)
+    return accepted
+
+
+def _fix(line: str) -> str:
+    if _OTHERS.match(line):
+        return "write a released version as name==version, or use your own environment with 'python: FOLDER'"
+    return "write it as name==version (pip freeze prints the versions of an environment that works)"
+
+
+def _read(file: Path, including: tuple[Path, ...]) -> Iterator[_Line]:
+    """The lines of a file and of those it includes, without comments, continued lines joined."""
+    if file in including:
+        raise ManifestError([Problem(str(file), "includes itself; remove its -r line")])
+    try:
+        physical = file.read_bytes().decode().splitlines()
+    except UnicodeDecodeError:
+        raise ManifestError([Problem(str(file), "is not UTF-8 text; name a file with one pin per line")]) from None
+    except OSError as error:
+        why = f"cannot be read ({error.strerror}); name a requirements file"
+        raise ManifestError([Problem(str(file), why)]) from None
+    joined, start = "", 0
+    for number, line in enumerate(physical, 1):
+        start = start or number
+        plain = _COMMENT.sub("", line).strip()
+        joined = f"{joined} {plain.removesuffix(chr(92)).strip()}".strip()
+        if plain.endswith("\\") and number < len(physical):
+            continue
+        if include := _INCLUDE.match(joined):
+            yield from _read(Path(expanded(include[1], file.parent)), (*including, file))
+        elif joined:
+            yield _Line(joined, f"{file}:{start}", file.parent)
+        joined, start = "", 0

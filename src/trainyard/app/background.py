@@ -37,6 +37,7 @@ from typing import Any
 from trainyard.app.folder import PREFIX, remove, sweep
 
 NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?")
+HISTORY = "history"  # beside the clusters' folders: what is kept of every job (history.py)
 LOOK = 0.05  # seconds between two looks at a lock that somebody else holds
 TAKE = 1.0  # seconds: others hold the lock for a moment when they look whether it is held
 GONE = 60.0  # seconds in which a cluster that is on its way down must be gone
@@ -67,7 +68,8 @@ def state_folder() -> Path:
 def names() -> list[str]:
     """The clusters that have a state folder, up or not."""
     with contextlib.suppress(OSError, BackgroundError):
-        return sorted(path.name for path in state_folder().iterdir() if NAME.fullmatch(path.name) and path.is_dir())
+        folders = [path for path in state_folder().iterdir() if path.name != HISTORY and path.is_dir()]
+        return sorted(path.name for path in folders if NAME.fullmatch(path.name))
     return []
 
 
@@ -77,12 +79,20 @@ def known(but: str = "") -> str:
     return f"; there {'are' if len(others) > 1 else 'is'}: {', '.join(others)}" if others else ""
 
 
+def behind(kubeconfig: str) -> Background | None:
+    """The background cluster whose kubeconfig that is; None for any other file."""
+    clusters = (Background(name) for name in names())
+    return next((cluster for cluster in clusters if str(cluster.kubeconfig) == kubeconfig), None)
+
+
 class Background:
     """The background cluster of that name."""
 
     def __init__(self, name: str = "default") -> None:
         if not NAME.fullmatch(name):
             raise BackgroundError(f"--name: {name!r} is not a name; write up to 40 lower-case letters, digits, '-'", 2)
+        if name == HISTORY:
+            raise BackgroundError(f"--name: {name} is where the history of all jobs is kept; write another name", 2)
         self.name = name
         self.folder = state_folder() / name
 
@@ -119,6 +129,20 @@ class Background:
         finally:
             os.close(lock)
         return False
+
+    @property
+    def killed(self) -> bool:
+        """Its daemon has gone without ending the cluster: `kill -9`, or the machine lost its power."""
+        return not self.alive and (self.folder / "cluster.json").exists()
+
+    def why_not_up(self) -> str:
+        """What it is while it is not up, and the command that brings it back."""
+        up = f"`{self.word('up')}`"
+        if self.killed:
+            return f"the daemon of the cluster {self.name} was killed; its jobs and files are kept: go on with {up}"
+        if self.state.exists():
+            return f"the cluster {self.name} is not up: go on with {up}"
+        return f"no cluster: start one with {up}"
 
     def facts(self) -> dict[str, Any] | None:
         """What is true of the cluster, None while it is not up."""

@@ -23,10 +23,12 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
-from trainyard.app.background import in_words, word
+from trainyard.app.background import HISTORY, in_words, word
 from trainyard.app.config import ConfigError
 from trainyard.app.config import read as read_config
 from trainyard.app.local import LocalCluster, Options
+from trainyard.app.recorder import HistoryOptions
+from trainyard.app.retention import Limits
 from trainyard.client import ApiError
 from trainyard.node import NodeError
 from trainyard.objects import encode, format_time
@@ -106,15 +108,24 @@ async def serve(folder: Path, words: dict[str, Any], mouth: Mouth) -> int:
 
 def options(folder: Path, words: dict[str, Any], mouth: Mouth) -> Options:
     """What the command line said, as it came through stdin."""
+    current = words.get("working_directory")
     return Options(
         network=words["network"],
         images=tuple(map(Path, words["images"])),
         cache=Path(words["cache"]) if words["cache"] else None,
+        python=words.get("python", ""),
         mounts={claim: Path(place) for claim, place in words["mounts"].items()},
         config=read_config(Path(words["config"]) if words["config"] else None, mouth.say),
         say=mouth.say,
         operator=words.get("operator", True),
+        working_directory=Path(current) if current else None,
         home=folder / "state",
+        history=HistoryOptions(
+            folder.parent / HISTORY,
+            folder.name,
+            Path(words["logs_dir"]) if words.get("logs_dir") else None,
+            Limits.from_environment(os.environ),
+        ),
     )
 
 

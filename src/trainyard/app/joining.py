@@ -30,8 +30,8 @@ from pathlib import Path
 from secrets import token_hex
 from urllib.parse import urlsplit
 
+from trainyard.app.catalogues import cache_folder, catalogues
 from trainyard.app.kubeconfig import Access
-from trainyard.app.local import cache_folder, catalogues
 from trainyard.client import AlreadyExists, Api, ApiError, Forbidden, NotFound, Unavailable
 from trainyard.control.lease import LEASE, Election, Seat, Terms, read
 from trainyard.node import Images, Node, NodeError
@@ -64,6 +64,7 @@ class JoinOptions:
     network: str = "auto"
     images: tuple[Path, ...] = ()
     cache: Path | None = None
+    python: str = ""
     mounts: Mapping[str, Path] = field(default_factory=dict)
     more: Mapping[str, str] = field(default_factory=dict)  # resources: {"nvidia.com/gpu": "4"}
     taints: Sequence[Json] = ()
@@ -117,7 +118,8 @@ class JoinedNode:
             self._keeping = asyncio.create_task(self._keep_the_name())
             options = self._options
             options.state.mkdir(parents=True, exist_ok=True, mode=0o700)
-            self._images = Images(catalogues(options.images), options.cache or cache_folder(), options.say)
+            cache = options.cache or cache_folder()
+            self._images = Images(catalogues(options.images), cache, options.say, python=options.python)
             self._node = Node(
                 self._api,
                 options.state,

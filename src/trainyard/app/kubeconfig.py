@@ -116,8 +116,7 @@ def find(named: str = "", context: str = "", env: Mapping[str, str] = os.environ
         return read(given, context)
     cluster = Background()
     if cluster.facts() is None:
-        stopped = "the cluster default is not up: go on with it" if cluster.state.exists() else "no cluster: start one"
-        text = f"{stopped} with `trainyard up`, or name another with --kubeconfig FILE or $KUBECONFIG"
+        text = f"{cluster.why_not_up()}, or name another with --kubeconfig FILE or $KUBECONFIG"
         kubectls = Path(env.get("HOME") or "/nonexistent") / ".kube" / "config"
         raise KubeconfigError(f"{text} (kubectl's own is {kubectls})" if kubectls.is_file() else text)
     return read([cluster.kubeconfig], context)

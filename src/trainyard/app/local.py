@@ -19,7 +19,6 @@ import asyncio
 import base64
 import contextlib
 import errno
-import os
 import secrets
 import ssl
 import time
@@ -34,8 +33,10 @@ from urllib.parse import urlsplit
 import yaml
 
 from trainyard import kinds
+from trainyard.app.catalogues import cache_folder, catalogues
 from trainyard.app.config import shipped
 from trainyard.app.folder import Folder
+from trainyard.app.recorder import HistoryOptions, HistoryRecorder
 from trainyard.app.state import State
 from trainyard.client import AlreadyExists, Api
 from trainyard.client.request import create
@@ -51,7 +52,6 @@ from trainyard.workloads import Workloads
 INSIDE = "http://localhost"  # what the parts in here call the server; nobody looks it up
 CRD = GVK("apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions")
 NAMESPACE = GVK("", "v1", "Namespace", "namespaces")
-CATALOGUE = Path("trainyard", "images.yaml")  # a person's own, in the user's configuration folder
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +61,16 @@ class Options:
     network: str = "auto"
     images: tuple[Path, ...] = ()
     cache: Path | None = None
+    python: str = ""  # the interpreter or environment of images that have none of their own; "" finds one
+    progress: Callable[[str, str | None], object] | None = None  # how far installations are; `say` hears it without
     mounts: Mapping[str, Path] = field(default_factory=dict)
     config: Config = field(default_factory=lambda: Config(files=shipped()))
     say: Callable[[str], None] = print
     operator: bool = True  # without one nobody decides anything: `trainyard operator` may
     state: Path | None = None  # where the private folder is made; the system's temporary folder by default
     home: Path | None = None  # keep everything there instead
+    working_directory: Path | None = None  # of pods without the annotation, see objects/labels.py
+    history: HistoryOptions | None = None  # what is kept of each job; None: nothing
 
 
 class LocalCluster:
@@ -81,6 +85,8 @@ class LocalCluster:
         self._workloads: Workloads | None = None
         self._images: Images | None = None
         self._node: Node | None = None
+        self.history: HistoryRecorder | None = None
+        self.interruption = ""  # why jobs that have not ended will not: for the history
         self.token = self._state.token if self._state else secrets.token_urlsafe(32)
         self.root_ca = ""
         log, key = (self._state.log, self._state.key) if self._state else (None, b"")
@@ -120,7 +126,13 @@ class LocalCluster:
     async def start(self) -> None:
         """Everything is up, and the kinds are served, when this returns."""
         options = self._options
-        self._images = Images(catalogues(options.images), options.cache or cache_folder(), options.say)
+        self._images = Images(
+            catalogues(options.images),
+            options.cache or cache_folder(),
+            options.say,
+            python=options.python,
+            progress=options.progress,
+        )
         self._folder = self._state or Folder(options.state)
         raise_descriptors()
         # Certificates take a while, most of it to load the library: meanwhile the rest of the server starts.
@@ -134,6 +146,8 @@ class LocalCluster:
         finally:
             context, self.root_ca = await made
         await self._open_door(context)
+        if options.history is not None and options.history.limits.jobs:
+            self.history = HistoryRecorder(options.history, options.say, self._now)
         self._node = Node(
             api,
             self._folder.path,
@@ -144,9 +158,12 @@ class LocalCluster:
             token=self.server.kubelet_token,
             now=self._now,
             apiserver=_address(self.server.tls_url),
+            working_directory=options.working_directory,
+            log_folder=self.history.log_folder if self.history else lambda pod: None,
         )
-        self._workloads = Workloads(api, self._now, self.root_ca)
+        self._workloads = Workloads(api, self._now, self.root_ca, frozenset(options.mounts))
         parts = [self._node.start(), self._workloads.start(), *([self.start_operator()] if options.operator else [])]
+        parts += [self.history.start(api)] if self.history else []
         await asyncio.gather(*parts)
 
     async def _open_door(self, context: ssl.SSLContext) -> None:
@@ -214,6 +231,8 @@ class LocalCluster:
             end.push_async_callback(self.server.stop)
             if self._api is not None:
                 end.push_async_callback(self._api.close)
+            if self.history is not None:
+                end.push_async_callback(self.history.close, kill, self.interruption)
             if self._node is not None:
                 end.push_async_callback(self._node.stop, kill, self._state is not None)
             if self._images is not None:
@@ -250,16 +269,6 @@ def _address(url: str) -> tuple[str, int]:
     """Host and port of a URL that names both."""
     found = urlsplit(url)
     return found.hostname or "", found.port or 0
-
-
-def catalogues(named: tuple[Path, ...]) -> list[Path]:
-    """The image catalogues of a person: those named, then the one in the configuration folder."""
-    own = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / CATALOGUE
-    return [*named, *([own] if own.is_file() else [])]
-
-
-def cache_folder() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "trainyard"
 
 
 def _checks() -> dict[tuple[str, str], Callable[[Json, Json | None], list[Any]]]:

@@ -1,0 +1,321 @@
+"""What the history knows of one job while it is recorded: the job, its pods and its events become the files of its
+folder. Holds values only; `Snapshot.write` is the one place that touches the disk.
+
+Rules:
+- An object that is seen costs the same whatever the size of the job: it is put in its place, and written later.
+- Of the pods of one replica, and of the events, the first and the last ones are kept; how many were left out is said.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+from collections.abc import Iterable
+from copy import deepcopy
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from trainyard.app.history import (
+    INTERRUPTED,
+    LOGS,
+    RECORDING,
+    RESULT,
+    attempt_of,
+    events_text,
+    pod_logs,
+    read_events,
+    replica_name,
+    write_file,
+)
+from trainyard.app.retention import Limits
+from trainyard.kinds import kind_of
+from trainyard.objects import Json, condition, format_time, is_true, name_of, namespace_of, parse_time, uid_of
+from trainyard.objects.yaml_text import as_yaml
+
+_SET_BY_SERVER = ("uid", "resourceVersion", "generation", "creationTimestamp", "managedFields", "selfLink")
+_ENDED = ("Succeeded", "Failed")
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What is to be written of a job: None is as it was. `recording`: the recorder's lock, "" when it has done."""
+
+    folder: Path
+    recording: str
+    data: Json
+    pods: list[Json]
+    manifest: Json | None = None
+    job: Json | None = None
+    events: list[Json] | None = None
+    removed_logs: tuple[Path, ...] = ()
+
+    def write(self) -> None:
+        """Raises OSError. A job that was removed from the history stays removed."""
+        for logs in self.removed_logs:
+            shutil.rmtree(logs, ignore_errors=True)
+        if not self.folder.is_dir():
+            return
+        if self.recording:
+            write_file(self.folder / RECORDING, f"{self.recording}\n")
+        # The result comes first: it is small, and on a full disk the one that matters.
+        write_file(self.folder / RESULT, json.dumps({**self.data, "pods": self.pods}, ensure_ascii=False))
+        if self.manifest is not None:
+            write_file(self.folder / "manifest.yaml", as_yaml(self.manifest))
+        if self.events is not None:
+            write_file(self.folder / "events.yaml", events_text(self.events))
+        if self.job is not None:
+            write_file(self.folder / "job.yaml", as_yaml(self.job))
+        if not self.recording:
+            (self.folder / RECORDING).unlink(missing_ok=True)
+
+
+@dataclass(slots=True)
+class JobRecord:
+    """`data` is result.json without its pods; what an earlier process has recorded goes on."""
+
+    folder: Path
+    data: Json
+    limits: Limits
+    pods: dict[str, Json] = field(default_factory=dict)  # by uid, oldest first
+    slots: dict[str, list[str]] = field(default_factory=dict)  # the uids of these pods, by replica
+    events: dict[str, Json] = field(default_factory=dict)  # by uid, oldest first
+    live: set[str] = field(default_factory=set)  # uids of pods that have not ended
+    gone: bool = False  # the job object has been deleted
+    _manifest: Json | None = None
+    _job: Json | None = None
+    _new_job: bool = False
+    _new_events: bool = False
+    _removed_logs: list[Path] = field(default_factory=list)
+
+    @classmethod
+    def loaded(cls, folder: Path, data: Json, limits: Limits) -> JobRecord:
+        """As an earlier process left it."""
+        pods = {str(pod.get("uid")): pod for pod in data.get("pods") or [] if isinstance(pod, dict)}
+        events = {str(event.get("uid")): event for event in read_events(folder / "events.yaml")}
+        kept = {key: value for key, value in data.items() if key != "pods"}
+        slots: dict[str, list[str]] = {}
+        for uid, pod in pods.items():
+            slots.setdefault(str(pod.get("replica")), []).append(uid)
+        return cls(folder, kept, limits, pods, slots, events, gone=bool(data.get("deleted")))
+
+    @property
+    def logs(self) -> Path:
+        return Path(str(self.data.get("logs") or self.folder / LOGS))
+
+    @property
+    def over(self) -> bool:
+        """Nothing writes logs any more, and the result is known."""
+        return bool(self.data.get("result")) and not self.live
+
+    @property
+    def complete(self) -> bool:
+        """The job and its pods are deleted: nothing more will be seen of them."""
+        return self.over and self.gone and all(pod.get("deleted") for pod in self.pods.values())
+
+    # What is seen.
+
+    def see_job(self, job: Json, now: float) -> None:
+        if self._job is None and not (self.folder / "manifest.yaml").exists():
+            self._manifest = as_submitted(job)
+        self._job, self._new_job = job, True
+        result, reason, message = result_of(job)
+        status = _dict(job.get("status"))
+        ended = str(status.get("completionTime") or "") or self.data.get("ended") or format_time(now)
+        self.data |= {
+            "apiVersion": job.get("apiVersion"),
+            "kind": job.get("kind"),
+            "namespace": namespace_of(job),
+            "name": name_of(job),
+            "created": job["metadata"].get("creationTimestamp"),
+            "started": status.get("startTime") or "",
+            "ended": ended if result else "",
+            "result": result,
+            "reason": reason,
+            "message": message,
+        }
+
+    def delete_job(self, now: float) -> None:
+        self.gone = True
+        self.data["deleted"] = format_time(now)
+        if not self.data.get("result"):
+            self.data |= {"result": "Deleted", "ended": format_time(now), "message": "deleted before its end"}
+
+    def interrupt(self, now: float, message: str) -> None:
+        """Nobody runs the job any more."""
+        self.live.clear()
+        if not self.data.get("result"):
+            self.data |= {"result": INTERRUPTED, "ended": format_time(now), "message": message}
+
+    def see_pod(self, pod: Json, gone: bool) -> list[str]:
+        """Returns the uids of pods that were left out for this one."""
+        uid = uid_of(pod)
+        entry = pod_entry(pod, self.pods.get(uid))
+        if uid not in self.pods:
+            self.slots.setdefault(entry["replica"], []).append(uid)
+        self.pods[uid] = {**entry, "deleted": True} if gone else entry
+        if gone or entry["phase"] in _ENDED:
+            self.live.discard(uid)
+        else:
+            self.live.add(uid)
+        return self._leave_out(str(entry["replica"]))
+
+    def _leave_out(self, replica: str) -> list[str]:
+        """The oldest pod of that replica which is neither one of the first nor one of the last."""
+        uids = self.slots[replica]
+        if len(uids) <= 2 * self.limits.pods or uids[self.limits.pods] in self.live:
+            return []
+        uid = uids.pop(self.limits.pods)
+        entry = self.pods.pop(uid)
+        left_out = self.data.setdefault("leftOut", {}).setdefault(replica, {"pods": 0, "restarts": 0})
+        left_out["pods"] += 1
+        left_out["restarts"] += int(entry.get("restarts") or 0)
+        if not self.data.get("logs"):  # those in a folder of the user's own choice are the user's
+            self._removed_logs.append(self.logs / str(entry["logs"]))
+        return [uid]
+
+    def see_event(self, event: Json) -> None:
+        self.events[uid_of(event)] = event_entry(event)
+        self._new_events = True
+        if len(self.events) > 2 * self.limits.events:
+            del self.events[next(islice(self.events, self.limits.events, None))]
+            self.data["eventsLeftOut"] = int(self.data.get("eventsLeftOut") or 0) + 1
+
+    # What is written.
+
+    def snapshot(self, recorder: str) -> Snapshot:
+        """All that has changed since the last one."""
+        pods = list(self.pods.values())
+        self.data["restarts"] = restarts_of(pods, _dict(self.data.get("leftOut")))
+        events = list(self.events.values()) if self._new_events else None
+        made = Snapshot(
+            self.folder,
+            "" if self.over else recorder,
+            deepcopy(self.data),
+            pods,
+            self._manifest,
+            self._job if self._new_job else None,
+            events,
+            tuple(self._removed_logs),
+        )
+        self._manifest, self._new_job, self._new_events, self._removed_logs = None, False, False, []
+        return made
+
+
+def as_submitted(job: Json) -> Json:
+    """The job without what the server has set, so that the file can be submitted again."""
+    meta = {key: value for key, value in job["metadata"].items() if key not in _SET_BY_SERVER}
+    rest = {key: value for key, value in job.items() if key != "status"}
+    return {"apiVersion": job.get("apiVersion"), "kind": job.get("kind"), **rest, "metadata": meta}
+
+
+def result_of(job: Json) -> tuple[str, str, str]:
+    """Succeeded, Failed or "" while the job goes on; its reason and its message."""
+    status = _dict(job.get("status"))
+    for result in _ENDED:
+        if is_true(status.get("conditions"), result):
+            end = condition(status.get("conditions"), result) or {}
+            return result, str(end.get("reason") or ""), str(end.get("message") or "")
+    kind = kind_of(job)
+    return (kind.old_end(status) if kind else ""), "", str(status.get("reason") or "")
+
+
+def pod_entry(pod: Json, before: Json | None = None) -> Json:
+    """How a pod stands. The ends of earlier container runs, which its status has forgotten, are taken from `before`."""
+    meta, status = _dict(pod.get("metadata")), _dict(pod.get("status"))
+    earlier = {str(container.get("name")): container for container in (before or {}).get("containers") or []}
+    statuses = [
+        (init, container_status)
+        for init, part in ((True, "initContainerStatuses"), (False, "containerStatuses"))
+        for container_status in status.get(part) or []
+        if isinstance(container_status, dict)
+    ]
+    containers = [_container(seen, init, earlier.get(str(seen.get("name")))) for init, seen in statuses]
+    ends = [end for container in containers for run in container["runs"] if (end := str(run.get("ended") or ""))]
+    return {
+        "name": name_of(pod),
+        "uid": uid_of(pod),
+        "replica": replica_name(pod),
+        "attempt": attempt_of(pod),
+        "phase": str(status.get("phase") or "Pending"),
+        "reason": str(status.get("reason") or ""),
+        "message": str(status.get("message") or ""),
+        "created": str(meta.get("creationTimestamp") or ""),
+        "started": str(status.get("startTime") or ""),
+        "ended": max(ends, default="") if status.get("phase") in _ENDED else "",
+        "restarts": sum(container["restarts"] for container in containers if not container["init"]),
+        "containers": containers,
+        "logs": pod_logs(pod),
+    }
+
+
+_RUNS = 10  # first and last ends of a container's runs
+
+
+def _container(status: Json, init: bool, before: Json | None) -> Json:
+    restarts = int(status.get("restartCount") or 0)
+    runs = {int(run["run"]): run for run in (before or {}).get("runs") or []}
+    state, last = _dict(status.get("state")), _dict(status.get("lastState"))
+    if terminated := _dict(last.get("terminated")):
+        number = restarts + 1 if "waiting" in state else restarts
+        runs[number] = _run(number, terminated)
+    if terminated := _dict(state.get("terminated")):
+        runs[restarts + 1] = _run(restarts + 1, terminated)
+    kept = [runs[number] for number in sorted(runs)]
+    if len(kept) > 2 * _RUNS:
+        kept = [*kept[:_RUNS], *kept[-_RUNS:]]
+    return {"name": str(status.get("name")), "init": init, "restarts": restarts, "runs": kept}
+
+
+def _run(number: int, terminated: Json) -> Json:
+    return {
+        "run": number,
+        "exitCode": terminated.get("exitCode"),
+        "reason": str(terminated.get("reason") or ""),
+        "message": str(terminated.get("message") or ""),
+        "started": str(terminated.get("startedAt") or ""),
+        "ended": str(terminated.get("finishedAt") or ""),
+    }
+
+
+def restarts_of(pods: Iterable[Json], left_out: Json) -> int:
+    """Every pod of a replica after its first one, and every restart of a container."""
+    counts: dict[str, int] = {}
+    total = 0
+    for pod in pods:
+        counts[str(pod["replica"])] = counts.get(str(pod["replica"]), 0) + 1
+        total += int(pod.get("restarts") or 0)
+    for replica, more in left_out.items():
+        counts[replica] = counts.get(replica, 0) + int(more["pods"])
+        total += int(more["restarts"])
+    return total + sum(count - 1 for count in counts.values())
+
+
+def event_entry(event: Json) -> Json:
+    about, series = _dict(event.get("involvedObject")), _dict(event.get("series"))
+    meta = _dict(event.get("metadata"))
+    last = series.get("lastObservedTime") or event.get("lastTimestamp") or event.get("eventTime")
+    return {
+        "time": str(last or meta.get("creationTimestamp") or ""),
+        "type": str(event.get("type") or ""),
+        "reason": str(event.get("reason") or ""),
+        "object": f"{about.get('kind', '')}/{about.get('name', '')}",
+        "message": str(event.get("message") or ""),
+        "count": int(series.get("count") or event.get("count") or 1),
+        "source": str(_dict(event.get("source")).get("component") or event.get("reportingComponent") or ""),
+        "uid": uid_of(event),
+    }
+
+
+def took(data: Json, now: float) -> float | None:
+    """Seconds from the start to the end, or to now."""
+    with contextlib.suppress(TypeError):
+        start = parse_time(data.get("started")) or parse_time(data.get("created"))
+        return None if start is None else max(0.0, (parse_time(data.get("ended")) or now) - start)
+    return None
+
+
+def _dict(value: Any) -> Json:
+    return value if isinstance(value, dict) else {}

@@ -1,0 +1,149 @@
+"""How much of the history is kept, and what is removed to stay within that.
+
+Rules:
+- The oldest jobs go first. A job that a living process records is never removed, nor is the newest one.
+- Logs in a folder of the user's own choice (--logs-dir) are the user's: nothing here touches them."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+
+from trainyard.app.history import (
+    RECORDERS,
+    RECORDING,
+    RESULT,
+    is_held,
+    is_recorded,
+    job_folders,
+    read_record,
+    write_file,
+)
+
+_REMOVED = ".removed-"
+_SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,3})?)(?:([KMGT])(i?))?", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much is kept."""
+
+    jobs: int = 200  # 0: no history at all
+    size: int = 1 << 30  # bytes, all jobs together; the newest job stays whatever its size
+    log_size: int = 64 << 20  # bytes of one log file, once its job has ended: the beginning and the end stay
+    pods: int = 10  # of each replica: so many first and so many last ones, with their logs
+    events: int = 1000  # of each job: so many first and so many last ones
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str]) -> Limits:
+        """The defaults, changed by TRAINYARD_HISTORY_JOBS and TRAINYARD_HISTORY_SIZE. Raises ValueError."""
+        limits = cls()
+        jobs, size = environment.get("TRAINYARD_HISTORY_JOBS", ""), environment.get("TRAINYARD_HISTORY_SIZE", "")
+        if jobs and not (jobs.isascii() and jobs.isdecimal() and len(jobs) < 10):
+            raise ValueError(
+                f"TRAINYARD_HISTORY_JOBS: {jobs!r} is not a number of jobs; write 200, or 0 for no history"
+            )
+        match = _SIZE.fullmatch(size)
+        if size and match is None:
+            raise ValueError(f"TRAINYARD_HISTORY_SIZE: {size!r} is not a size; write bytes, or such as 500Mi or 1Gi")
+        return cls(jobs=int(jobs) if jobs else limits.jobs, size=_bytes(match) if match else limits.size)
+
+
+def _bytes(size: re.Match[str]) -> int:
+    power = " KMGT".index(size[2] or " ")
+    return int(Fraction(size[1]) * (1024 if size[3] else 1000) ** power)
+
+
+def mark_interrupted(root: Path) -> None:
+    """Write "Interrupted" into each record whose process was killed. Raises OSError."""
+    for folder in job_folders(root):
+        if (folder / RECORDING).exists() and not is_recorded(folder):
+            if (record := read_record(folder)) is not None:
+                write_file(folder / RESULT, json.dumps(record.data))
+            (folder / RECORDING).unlink(missing_ok=True)
+    with contextlib.suppress(OSError):
+        for path in (root / RECORDERS).iterdir():
+            if not is_held(path):
+                path.unlink(missing_ok=True)
+
+
+def prune(root: Path, limits: Limits) -> None:
+    """Remove the oldest jobs beyond the limits, and the middle of logs that are too long. Never of a job that is
+    recorded. Another process that does the same at this moment is enough."""
+    with _only_one(root) as alone:
+        if not alone:
+            return
+        sizes: dict[Path, int] = {}
+        for folder in job_folders(root):
+            recorded = is_recorded(folder)
+            sizes[folder] = _size(folder, 0 if recorded else limits.log_size)
+        total, count = sum(sizes.values()), len(sizes)
+        for folder in list(sizes)[:-1]:
+            if (total > limits.size or count > limits.jobs) and not is_recorded(folder):
+                remove_record(folder)
+                total, count = total - sizes[folder], count - 1
+        for leftover in root.glob(f"{_REMOVED}*"):
+            shutil.rmtree(leftover, ignore_errors=True)
+
+
+def remove_record(folder: Path) -> None:
+    """Out of sight first, so that nobody reads half a record. Raises OSError."""
+    removed = folder.with_name(f"{_REMOVED}{folder.name}")
+    folder.rename(removed)
+    shutil.rmtree(removed)
+
+
+def _size(folder: Path, longest: int) -> int:
+    """Bytes of all files. `longest`: logs beyond that are cut; 0: none is."""
+    total = 0
+    for place, _, names in os.walk(folder):
+        for name in names:
+            path = Path(place, name)
+            with contextlib.suppress(OSError):
+                size = path.lstat().st_size
+                if longest and size > longest and name.endswith(".log"):
+                    cut_log(path, longest)
+                    size = path.lstat().st_size
+                total += size
+    return total
+
+
+def cut_log(path: Path, longest: int) -> None:
+    """Keep a quarter of what may stay from the beginning of a log, three quarters from its end, in whole lines."""
+    beside = path.with_name(f".{path.name}.new")
+    with path.open("rb") as log, beside.open("xb") as kept:
+        size = log.seek(0, os.SEEK_END)
+        log.seek(0)
+        first = log.read(longest // 4)
+        first = first[: first.rfind(b"\n") + 1] or first
+        log.seek(size - (longest - longest // 4))
+        last = log.read()
+        last = last[last.find(b"\n") + 1 :] or last
+        left_out = size - len(first) - len(last)
+        note = f"[trainyard: {left_out} bytes of this log were left out to keep the history small]\n"
+        kept.write(first + (b"" if first.endswith(b"\n") else b"\n") + note.encode() + last)
+    beside.chmod(0o600)
+    beside.replace(path)
+
+
+@contextlib.contextmanager
+def _only_one(root: Path) -> Iterator[bool]:
+    """True for the one process that has the lock."""
+    file = os.open(root / ".prune", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+        else:
+            yield True
+    finally:
+        os.close(file)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import os
 import sys
 from importlib import import_module
 from typing import Any, NamedTuple
@@ -9,6 +12,11 @@ from typing import Any, NamedTuple
 import click
 
 from trainyard import __version__
+from trainyard.cli import defaults
+from trainyard.cli.codes import CANNOT, READER_GONE
+from trainyard.cli.layout import cannot_write
+
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class Entry(NamedTuple):
@@ -19,7 +27,8 @@ class Entry(NamedTuple):
 
 
 COMMANDS = {
-    "run": Entry("run", "Run jobs on this machine, from start to end, and show their logs."),
+    "run": Entry("run", "Run jobs or a script on this machine, from start to end, and show their logs."),
+    "init": Entry("init", "Write a manifest for a script, with a comment for each field."),
     "up": Entry("up", "Start a cluster on this machine that stays, in the background."),
     "down": Entry("down", "Stop it, with all it runs. It keeps what it has."),
     "status": Entry("status", "Say whether it is up, since when, and what it runs."),
@@ -27,6 +36,7 @@ COMMANDS = {
     "get": Entry("get", "Show jobs and how they stand."),
     "describe": Entry("describe", "Show one job: roles, replicas, conditions, children, events."),
     "logs": Entry("logs", "Show what a job's replicas put out."),
+    "history": Entry("history", "Show the jobs that ran on this machine, also when they are gone."),
     "why": Entry("why", "Say in plain words why a job does not run, or why it failed."),
     "events": Entry("events", "Show what was said about a job and all that belongs to it."),
     "scale": Entry("scale", "Change how many replicas a running job has."),
@@ -36,8 +46,11 @@ COMMANDS = {
     "operator": Entry("operator", "Serve the jobs of a cluster: the controller process."),
     "node": Entry("node", "Join a cluster as a node: its pods run as processes of this machine."),
     "plan": Entry("plan", "Show, offline, what the operator would do with a job."),
+    "doctor": Entry("doctor", "Say what this machine can run, and what to install for the rest."),
     "manifests": Entry("installing", "Print what a cluster needs to run the operator."),
+    "images": Entry("images", "Show what images are on this machine; try, size, prune them."),
     "lint": Entry("lint", "Check manifests, offline: every problem with its place and the fix."),
+    "completion": Entry("completion", "Print what makes a shell complete commands and the names of jobs."),
 }
 
 
@@ -55,19 +68,63 @@ class Commands(click.Group):
             raise TypeError(f"trainyard.cli.{COMMANDS[name].module}.{name} is not a command")
         return command
 
+    def main(self, *args: Any, **extra: Any) -> Any:
+        """A reader who went away, or a disk that is full, is one line and an exit code, whatever the command."""
+        try:
+            try:
+                result = super().main(*args, **extra)
+            finally:
+                reader_gone = "PacifyFlush" in type(sys.stdout).__name__  # what click makes of a broken pipe
+                if sys.stdout is not None:
+                    sys.stdout.flush()
+        except OSError as error:
+            if not (isinstance(error, BrokenPipeError) or error.errno in FULL):
+                raise
+            sys.exit(_stop_writing(error))
+        except SystemExit:
+            if reader_gone:
+                sys.exit(_stop_writing(BrokenPipeError()))
+            raise
+        return result
+
     def invoke(self, ctx: click.Context) -> Any:
         """Ctrl-C before (or after) a command deals with it itself: the exit code that shells expect, and no words."""
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
             sys.exit(130)
+        except click.BadParameter as error:
+            raise defaults.naming_variable(error) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, entry.words) for name, entry in COMMANDS.items()])
 
 
-@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+def _stop_writing(error: OSError) -> int:
+    """Nothing more is written to stdout, or the interpreter complains once more when it flushes."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if isinstance(error, BrokenPipeError):
+        return READER_GONE
+    with contextlib.suppress(OSError):
+        click.echo(cannot_write(error), err=True)
+    return CANNOT
+
+
+EPILOG = """\b
+Defaults of options: ~/.config/trainyard/config.yaml, a section per command,
+or variables such as TRAINYARD_RUN_NETWORK=shared. See docs/words.md."""
+
+
+@click.group(
+    cls=Commands,
+    epilog=EPILOG,
+    context_settings={"help_option_names": ["-h", "--help"], "auto_envvar_prefix": defaults.PREFIX},
+)
 @click.version_option(__version__, prog_name="trainyard", message="%(prog)s %(version)s")
-def main() -> None:
+@click.pass_context
+def main(context: click.Context) -> None:
     """Distributed training jobs: the same YAML as processes on this machine and as pods on a cluster."""
+    if context.invoked_subcommand in COMMANDS and isinstance(context.command, click.Group):
+        context.default_map = defaults.default_map(context.command, context, context.invoked_subcommand)

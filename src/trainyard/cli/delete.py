@@ -10,13 +10,14 @@ import click
 
 from trainyard.cli import options
 from trainyard.cli.codes import TIMEOUT
+from trainyard.cli.completion import job_names
 from trainyard.cli.speaking import Here, Said, out, speak
 
 LOOK = 0.2  # seconds between two looks at what is on its way
 
 
 @click.command()
-@click.argument("jobs", nargs=-1, required=True, metavar="JOB...")
+@click.argument("jobs", nargs=-1, required=True, metavar="JOB...", shell_complete=job_names)
 @options.cluster
 @click.option("--wait", is_flag=True, help="Return when its pods are gone, too.")
 @click.option("--timeout", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help="Wait no longer.")

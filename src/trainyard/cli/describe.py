@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from trainyard.cli import options
-from trainyard.cli.printing import aligned
+from trainyard.cli.completion import job_names
+from trainyard.cli.layout import UNKNOWN_WIDTH, colour_on, fields, fitted, terminal_width
 from trainyard.cli.speaking import Here, out, speak
 from trainyard.objects import Json, name_of, parse_time, uid_of
 
@@ -19,26 +21,27 @@ EVENTS = 20  # the newest
 
 
 @click.command()
-@click.argument("job")
+@click.argument("job", shell_complete=job_names)
 @options.cluster
-def describe(job: str, **words: Any) -> None:
+@click.option("-o", "--output", type=click.Choice(["wide"]), help="wide cuts nothing off.")
+def describe(job: str, output: str | None, **words: Any) -> None:
     """Show a job: its roles and replicas, conditions, children and events.
 
     Example: trainyard describe tfjob/mnist
     """
-    speak(words, lambda here: _describe(here, job))
+    speak(words, lambda here: _describe(here, job, sys.maxsize if output else terminal_width()))
 
 
-async def _describe(here: Here, job: str) -> None:
+async def _describe(here: Here, job: str, width: int) -> None:
     from trainyard.cli.jobs import family, find
 
     found = await find(here, job)
-    out("\n".join(described(found, await family(here, found), time.time())))
+    out("\n".join(described(found, await family(here, found), time.time(), width, colour_on(1))))
 
 
-def described(found: Found, family: Family, now: float) -> list[str]:
+def described(found: Found, family: Family, now: float, width: int = UNKNOWN_WIDTH, colour: bool = False) -> list[str]:
     """The whole page. Pure."""
-    lines = aligned([[f"{name}:", value] for name, value in _head(found, now) if value])
+    lines = fields([(f"{name}:", value) for name, value in _head(found, now)], width, colour)
     for title, rows in (
         ("Roles", _roles(found)),
         ("Replicas", _replicas(found, family, now)),
@@ -46,8 +49,8 @@ def described(found: Found, family: Family, now: float) -> list[str]:
         ("Children", _children(family, now)),
     ):
         if len(rows) > 1:
-            lines += [f"{title}:", *(f"  {line}" for line in aligned(rows))]
-    lines += ["Events:" if family.events else "Events: none", *_events(family, now)]
+            lines += [f"{title}:", *(f"  {line}" for line in fitted(rows, width - 2, colour))]
+    lines += ["Events:" if family.events else "Events: none", *_events(family, now, width - 2)]
     return lines
 
 
@@ -168,11 +171,11 @@ def child_state(child: Json) -> str:
     return ""
 
 
-def _events(family: Family, now: float) -> list[str]:
+def _events(family: Family, now: float, width: int) -> list[str]:
     from trainyard.cli.events import rows
 
     if not family.events:
         return []
     left = len(family.events) - EVENTS
     earlier = [f"  ({left} earlier ones: trainyard events)"] if left > 0 else []
-    return [*earlier, *(f"  {line}" for line in aligned(rows(family.events[-EVENTS:], now)))]
+    return [*earlier, *(f"  {line}" for line in fitted(rows(family.events[-EVENTS:], now), width))]

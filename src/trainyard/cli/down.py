@@ -10,6 +10,7 @@ import click
 
 from trainyard.app.background import Background, BackgroundError, known
 from trainyard.cli.codes import INTERRUPTED
+from trainyard.cli.layout import note
 from trainyard.cli.standing import jobs_of, words_of
 
 if TYPE_CHECKING:
@@ -42,17 +43,17 @@ def down(name: str, grace: float, delete: bool) -> None:
             click.echo(f"There is no cluster {name}{known(name)}.")
             return
         held = _held(cluster)
-        was = cluster.stop(grace, lambda text: click.echo(text, err=True))
+        was = cluster.stop(grace, note)
         click.echo(f"{which} is down." if was else f"{which} is not up.")
         if delete:
             _delete(cluster, which)
         elif was and held:
-            click.echo(f"It keeps its jobs: {', '.join(held)}. Go on: {cluster.word('up')}", err=True)
+            note(f"It keeps its jobs: {', '.join(held)}. Go on: {cluster.word('up')}")
     except BackgroundError as error:
-        click.echo(str(error), err=True)
+        note(str(error))
         sys.exit(error.code)
     except KeyboardInterrupt:
-        click.echo(f"It goes on ending; see: {cluster.word('status')}", err=True)
+        note(f"It goes on ending; see: {cluster.word('status')}")
         sys.exit(INTERRUPTED)
 
 
@@ -74,13 +75,13 @@ def _delete(cluster: Background, which: str) -> None:
             if merging.remove(path, cluster.context):
                 going.append(f"the context {cluster.context} in {path}")
         except KubeconfigError as error:
-            click.echo(f"{error}; take the context {cluster.context} out yourself", err=True)
-    if not cluster.delete(lambda text: click.echo(text, err=True)):
+            note(f"{error}; take the context {cluster.context} out yourself")
+    if not cluster.delete(note):
         click.echo(f"{which} has nothing to delete.")
         return
     click.echo(f"{which} is deleted.")
     for line in going:
-        click.echo(f"Gone: {line}", err=True)
+        note(f"Gone: {line}")
 
 
 def _going(cluster: Background) -> list[str]:

@@ -8,13 +8,14 @@ from typing import Any
 import click
 
 from trainyard.cli import options
-from trainyard.cli.printing import FORMS, aligned, document
-from trainyard.cli.speaking import Here, note, out, speak
+from trainyard.cli.completion import job_names
+from trainyard.cli.printing import FORMS, document
+from trainyard.cli.speaking import Here, note, out, print_table, speak
 from trainyard.objects import Json, name_of
 
 
 @click.command()
-@click.argument("job", required=False)
+@click.argument("job", required=False, shell_complete=job_names)
 @options.cluster
 @click.option("-o", "--output", type=click.Choice(FORMS), help="wide adds who said it.")
 def events(job: str | None, output: str | None, **words: Any) -> None:
@@ -38,7 +39,7 @@ async def _events(here: Here, job: str, form: str) -> None:
     elif form == "name":
         out("".join(f"event/{name_of(one)}\n" for one in found))
     elif found:
-        out("\n".join(aligned(rows(found, time.time(), form == "wide"))))
+        print_table(rows(found, time.time(), form == "wide"), form == "wide")
     else:
         note("There are no events." if job else f"There are no events in namespace {here.namespace}.")
 

@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from pathlib import Path
 
 from trainyard.cli.diagnosis import Endpoint, Facts
 from trainyard.cli.diagnosis.facts import key
 from trainyard.cli.diagnosis.meeting import address_of
-from trainyard.cli.diagnosis.replicas import Container, containers
+from trainyard.cli.diagnosis.output import port_is_taken, ports_named
+from trainyard.cli.diagnosis.replicas import Container, containers, declared_ports
 from trainyard.cli.jobs import POD, Found, family
+from trainyard.cli.listeners import listeners
 from trainyard.cli.speaking import Here
 from trainyard.client import Api, ApiError, NotFound
 from trainyard.objects import GVK, Json, condition, name_of, namespace_of
@@ -23,15 +26,20 @@ from trainyard.objects.labels import matches
 NODE = GVK("", "v1", "Node", "nodes")
 SERVICE = GVK("", "v1", "Service", "services")
 LOGS = 8  # containers whose last lines are read
-LINES = 12
+LINES = 40  # a traceback is understood from its first frame of the user's own code
 SECONDS = 10.0
+NODES = 4  # nodes that are looked at
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 async def gather(here: Here, found: Found) -> Facts:
     """Everything that is to be seen of the job now."""
     within = await family(here, found)
-    logs, nodes, endpoint = await asyncio.gather(
-        _logs(here.api, within.pods), _nodes(here.api, within.pods), _endpoint(here, found.job)
+    logs, nodes, endpoint, process_nodes = await asyncio.gather(
+        _logs(here.api, within.pods),
+        _nodes(here.api, within.pods),
+        _endpoint(here, found.job),
+        _process_nodes(here.api, within.pods),
     )
     return Facts(
         kind=found.kind,
@@ -43,7 +51,48 @@ async def gather(here: Here, found: Found) -> Facts:
         logs=logs,
         nodes=nodes,
         endpoint=endpoint,
+        process_nodes=frozenset(process_nodes),
+        listeners=_listeners([pod for pod in within.pods if process_nodes.get(_node_of(pod))], logs),
     )
+
+
+async def _process_nodes(api: Api, pods: Iterable[Json]) -> dict[str, bool]:
+    """Of the nodes that these pods are on, those of Trainyard: and whether each is this machine."""
+    names = sorted({_node_of(pod) for pod in pods} - {""})[:NODES]
+    found: dict[str, bool] = {}
+    for name in names:
+        try:
+            info = (await api.get(NODE, "", name)).get("status", {}).get("nodeInfo") or {}
+        except ApiError:
+            continue
+        if str(info.get("containerRuntimeVersion")).startswith("processes://"):
+            found[name] = bool(info.get("bootID")) and info["bootID"] == _boot_id()
+    return found
+
+
+def _boot_id() -> str:
+    try:
+        return BOOT_ID.read_text().strip()
+    except OSError:
+        return ""
+
+
+def _node_of(pod: Json) -> str:
+    return str((pod.get("spec") or {}).get("nodeName") or "")
+
+
+def _listeners(local: list[Json], logs: Mapping[tuple[str, str], tuple[str, ...]]) -> dict[int, str]:
+    """Who has the ports that programs of this machine found taken."""
+    ports: set[int] = set()
+    for pod in local:
+        for one in containers(pod):
+            lines = logs.get(key(pod, one.name), ())
+            if port_is_taken(lines):
+                ports.update((*ports_named(lines), *declared_ports(pod, one.name)))
+    if not ports:
+        return {}
+    hosts = {str((pod.get("spec") or {}).get("hostname") or name_of(pod)): name_of(pod) for pod in local}
+    return listeners(ports, hosts)
 
 
 async def _logs(api: Api, pods: Iterable[Json]) -> dict[tuple[str, str], tuple[str, ...]]:

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from trainyard.cli import options
-from trainyard.cli.printing import FORMS, aligned, document
-from trainyard.cli.speaking import Here, Said, note, out, speak
+from trainyard.cli.completion import job_names
+from trainyard.cli.layout import colour_on, state_colour, state_columns, table_line
+from trainyard.cli.printing import FORMS, document
+from trainyard.cli.speaking import Here, Said, note, out, print_table, speak
 from trainyard.objects import Json
 
 if TYPE_CHECKING:
@@ -21,7 +23,7 @@ BREATH = 0.2  # seconds in which changes are gathered
 
 
 @click.command(name="get")
-@click.argument("which", nargs=-1, metavar="[KIND] [NAME]")
+@click.argument("which", nargs=-1, metavar="[KIND] [NAME]", shell_complete=job_names)
 @options.cluster
 @click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="In all namespaces.")
 @click.option("-o", "--output", type=click.Choice(FORMS), help="wide adds roles and reasons.")
@@ -67,6 +69,7 @@ class Shown:
     def __init__(self) -> None:
         self._rows: dict[tuple[str, ...], list[str]] = {}
         self._widths: list[int] = []
+        self._states: list[int] = []
 
     def print(self, table: list[list[str]]) -> None:
         age = table[0].index("AGE")
@@ -77,9 +80,10 @@ class Shown:
         fresh += [[*name, "Deleted", *[""] * (len(table[0]) - head - 1)] for name in gone]
         self._rows = now
         longest = [max(map(len, column)) for column in zip(*table, strict=True)]
+        self._states = state_columns(table[0]) if colour_on(1) else []
         self._widths = list(map(max, longest, self._widths or longest))
         for row in fresh:
-            out("  ".join(cell.ljust(width) for cell, width in zip(row, self._widths, strict=True)).rstrip())
+            out(table_line(row, self._widths, {at: state_colour(row[at]) for at in self._states}))
 
 
 async def _get(here: Here, which: tuple[str, ...], everywhere: bool, form: str) -> None:
@@ -100,7 +104,7 @@ async def _get(here: Here, which: tuple[str, ...], everywhere: bool, form: str) 
         note("There are no jobs." if everywhere else f"There are no jobs in namespace {here.namespace}.")
     else:
         pods = await _pods(here, found)
-        out("\n".join(aligned(_rows(found, pods, everywhere, form == "wide"))))
+        print_table(_rows(found, pods, everywhere, form == "wide"), form == "wide")
 
 
 def _meant(which: tuple[str, ...]) -> tuple[Any, str]:

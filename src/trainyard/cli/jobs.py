@@ -14,8 +14,9 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 
 from trainyard import kinds
+from trainyard.app.background import BackgroundError
 from trainyard.cli.codes import BAD, CANNOT
-from trainyard.cli.speaking import Here, Said
+from trainyard.cli.speaking import Here, NoJob, Said
 from trainyard.client import ApiError, Forbidden, NotFound
 from trainyard.core import Kind
 from trainyard.objects import GVK, Json, name_of, namespace_of, uid_of
@@ -95,8 +96,19 @@ async def find(here: Here, text: str) -> Found:
             words = [f"{one.gvk.plural}.{one.gvk.group}/{one.name}" for one in found]
         raise Said(f"{name} is the name of {len(found)} jobs, write which one: {', '.join(words)}", BAD)
     if not found:
-        raise Said(await _nobody(here, which, name))
+        raise NoJob(f"{await _nobody(here, which, name)}{_in_history(here, text)}")
     return found[0]
+
+
+def _in_history(here: Here, text: str) -> str:
+    """Where a job that the cluster does not have (any more) can be seen."""
+    from trainyard.app import history
+
+    try:
+        found = history.find(history.history_folder(), text, here.namespace)
+    except BackgroundError:
+        return ""
+    return f"; one of that name is in the history: trainyard history {text}" if found else ""
 
 
 async def _named(here: Here, which: Iterable[Kind], name: str) -> list[Found]:

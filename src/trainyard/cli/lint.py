@@ -8,32 +8,42 @@ import click
 
 from trainyard import kinds
 from trainyard.cli import manifests
+from trainyard.cli.layout import note as say
+from trainyard.objects import Problem
 from trainyard.objects.manifest import ManifestError
 
 
 @click.command()
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
 def lint(files: tuple[str, ...]) -> None:
-    """Check manifests. Exit code 0, or 2 when there is a problem; warnings do not count."""
+    """Check manifests. Exit code 0, or 2 when there is a problem; warnings and notes do not count.
+
+    A note names a field that has an effect on a cluster, and none on one machine.
+    """
     try:
         documents = manifests.load(files)
         jobs = manifests.jobs_of(documents)
     except ManifestError as error:
         for problem in error.problems:
-            click.echo(str(problem), err=True)
+            say(str(problem))
         sys.exit(2)
-    problems, warnings = [], 0
+    problems: list[Problem] = []
+    warnings = notes = 0
     for document, kind in jobs:
         found = manifests.admitted(document, kind)[1]
         problems += found
         for warning in () if found else kinds.warnings(kind, document.obj):
-            click.echo(f"{document.where}: warning: {warning}", err=True)
+            say(f"{document.place(warning.path)}: warning: {warning}")
             warnings += 1
+        for note in () if found else kinds.notes(kind, document.obj):
+            say(f"{document.place(note.path)}: note: {note}")
+            notes += 1
     for problem in problems:
-        click.echo(str(problem), err=True)
+        say(str(problem))
     if problems:
         sys.exit(2)
-    click.echo(f"{_count(len(jobs), 'job')}, no problem, {_count(warnings, 'warning')}")
+    noted = f", {_count(notes, 'note')}" if notes else ""
+    click.echo(f"{_count(len(jobs), 'job')}, no problem, {_count(warnings, 'warning')}{noted}")
 
 
 def _count(number: int, word: str) -> str:

@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from trainyard.cli import options
-from trainyard.cli.codes import BAD, READER_GONE
-from trainyard.cli.speaking import Here, Said, speak
+from trainyard.cli.codes import BAD, CANNOT, READER_GONE, SUCCEEDED
+from trainyard.cli.completion import job_names
+from trainyard.cli.speaking import Here, NoJob, Said, answer, speak
 from trainyard.objects import Json, name_of, namespace_of, uid_of
 from trainyard.objects.labels import OWNER
 
@@ -56,7 +57,7 @@ class Wanted:
 
 
 @click.command()
-@click.argument("job")
+@click.argument("job", shell_complete=job_names)
 @options.cluster
 @click.option("-f", "--follow", is_flag=True, help="Until the job has ended.")
 @click.option("--role", default="", metavar="ROLE", help="Only the replicas of this role.")
@@ -64,14 +65,28 @@ class Wanted:
 @click.option("-p", "--previous", is_flag=True, help="The run before the present one.")
 @click.option("--tail", type=click.IntRange(min=0), metavar="N", help="Only the last N lines of each.")
 @click.option("-c", "--container", default="", metavar="NAME", help="Only this container of each pod.")
-def logs(job: str, **words: Any) -> None:
-    """Show the output of a job's replicas.
+@click.option("--attempt", type=click.IntRange(min=0), metavar="N", help="All runs of this attempt, from the history.")
+def logs(job: str, attempt: int | None, **words: Any) -> None:
+    """Show the output of a job's replicas. Of a job that is gone it is read from the history of this machine.
 
     Examples: trainyard logs -f mnist, trainyard logs mnist --role worker --index 0 -p --tail 20
     """
     names = ("follow", "role", "index", "previous", "tail", "container")
     wanted = Wanted(**{name: words.pop(name) for name in names})
-    speak(words, lambda here: _logs(here, job, wanted))
+
+    def from_history() -> bool:
+        from trainyard.cli.history_logs import show_history
+
+        return show_history(job, words["namespace"], wanted, attempt)
+
+    def from_history_alone() -> None:
+        if not from_history():
+            raise Said(f"no job {job} is in the history of this machine; see: trainyard history")
+
+    if attempt is None:
+        speak(words, lambda here: _logs(here, job, wanted), from_history)
+    else:
+        answer(from_history_alone)
 
 
 async def _logs(here: Here, job: str, wanted: Wanted) -> None:
@@ -110,7 +125,7 @@ async def show(here: Here, found: list[Found], wanted: Wanted) -> list[Json]:
         try:
             await asyncio.wait({work, watch}, return_when=asyncio.FIRST_COMPLETED)
             if not work.done():
-                raise Said("", READER_GONE)
+                raise Said("", READER_GONE if screen.output_error is None else CANNOT)
             return work.result()
         finally:
             for task in (work, watch):
@@ -125,6 +140,7 @@ async def show(here: Here, found: list[Found], wanted: Wanted) -> list[Json]:
 
 async def _once(here: Here, found: list[Found], wanted: Wanted, screen: Screen) -> list[Json]:
     from trainyard.cli.jobs import pods_of
+    from trainyard.cli.view import ended
 
     for one in found:
         shown = False
@@ -133,7 +149,10 @@ async def _once(here: Here, found: list[Found], wanted: Wanted, screen: Screen) 
             shown = await _print_slot(here, slot, wanted, screen) or shown
         if not shown:
             run = "no run before the present one" if wanted.previous else "no output yet"
-            screen.note(f"{one.word} has {run}; see: trainyard why {one.word}")
+            text = f"{one.word} has {run}; see: trainyard why {one.word}"
+            if len(found) == 1 and (wanted.previous or ended(one.kind, one.job)):
+                raise NoJob(text, SUCCEEDED)  # its pods may be deleted: the history may have their logs
+            screen.note(text)
     return [one.job for one in found]
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from trainyard import kinds
 from trainyard.core import Kind
 from trainyard.core.names import LABEL_MAX, is_dns_label
+from trainyard.kinds.unknown_kinds import explain, kinds_that_run, what_it_is
 from trainyard.objects import Json, Problem, name_of
 from trainyard.objects.manifest import Document, ManifestError, read
 
@@ -40,39 +41,39 @@ def _text(path: str) -> bytes:
 
 
 def jobs_of(documents: list[Document], needed: bool = True) -> list[tuple[Document, Kind]]:
-    """The jobs among the documents. Raises ManifestError when a kind is almost one of ours, or when there is none."""
+    """The jobs among the documents. Raises ManifestError for a job that does not run here, or when there is none."""
     found, problems = [], []
     for document in documents:
         kind = kinds.kind_of(document.obj)
         if kind:
             found.append((document, kind))
-        elif near := _near(document.obj):
-            said = f"{document.obj['apiVersion']} {document.obj['kind']} is not known"
-            text = f"{said}; write apiVersion: {near.gvk.api_version} and kind: {near.gvk.kind}"
-            problems.append(Problem(document.where, text))
+        elif text := explain(*_type(document), kinds.ALL):
+            problems.append(Problem(document.place("kind"), text))
     if not found and not problems and (needed or not documents):
-        known = ", ".join(f"{kind.gvk.kind} ({kind.gvk.api_version})" for kind in kinds.ALL)
         source = ", ".join(dict.fromkeys(document.source for document in documents)) or "the input"
-        problems.append(Problem(source, f"holds no job; the kinds known here are {known}"))
+        present = "; ".join(dict.fromkeys(what_it_is(*_type(document)) for document in documents))
+        text = f"holds no job, only {present}" if present else "holds no job"
+        problems.append(Problem(source, f"{text}; {kinds_that_run(kinds.ALL)}"))
     if problems:
         raise ManifestError(problems)
     return found
 
 
-def _near(obj: Json) -> Kind | None:
-    """The kind that was probably meant: the same word, or the same group."""
-    word, group = str(obj["kind"]).lower(), str(obj["apiVersion"]).split("/")[0]
-    for kind in kinds.ALL:
-        if kind.gvk.kind.lower() == word or kind.gvk.group == group:
-            return kind
-    return None
+def _type(document: Document) -> tuple[str, str]:
+    return str(document.obj["apiVersion"]), str(document.obj["kind"])
 
 
 def admitted(document: Document, kind: Kind) -> tuple[Json, list[Problem]]:
     """The job with its defaults, and its problems with file and line, as an API server would find them."""
-    full, problems = kinds.admit(kind, document.obj)
-    problems = [*_name_problems(document.obj), *problems]
-    return full, [replace(one, path=f"{document.where}: {one.path}".rstrip(": ")) for one in problems]
+    misspelt, meant = kinds.misspelt(kind, document.obj)
+    full, problems = kinds.admit(kind, meant)  # so that a misspelt field does not look like a field that is missing
+    problems = [*_name_problems(meant), *misspelt, *problems]
+    return full, [placed(document, problem) for problem in problems]
+
+
+def placed(document: Document, problem: Problem) -> Problem:
+    """The problem with the file and line of its field."""
+    return replace(problem, path=f"{document.place(problem.path)}: {problem.path}".rstrip(": "))
 
 
 def _name_problems(obj: Json) -> list[Problem]:

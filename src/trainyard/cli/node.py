@@ -19,6 +19,7 @@ import click
 from trainyard.app.kubeconfig import Access, KubeconfigError, find
 from trainyard.cli import options
 from trainyard.cli.codes import BAD, CANNOT, FAILED, SUCCEEDED
+from trainyard.cli.layout import note
 from trainyard.objects import Json, Problem
 from trainyard.objects.manifest import ManifestError
 
@@ -58,13 +59,13 @@ def node(**words: Any) -> None:
         code = asyncio.run(_serve(access, made))
     except ManifestError as error:
         for problem in error.problems:
-            click.echo(str(problem), err=True)
+            note(str(problem))
         code = BAD
     except KubeconfigError as error:
-        click.echo(str(error), err=True)
+        note(str(error))
         code = BAD
     except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
-        click.echo(f"cannot join: {error}", err=True)
+        note(f"cannot join: {error}")
         code = CANNOT
     sys.exit(code)
 
@@ -87,13 +88,14 @@ def _understood(words: dict[str, Any]) -> tuple[Access, dict[str, Any]]:
         "network": words["network"],
         "images": tuple(map(Path, words["images"])),
         "cache": options.path(words["cache"]),
+        "python": options.interpreter(words["python"]),
         "mounts": dict(map(options.claim, words["mounts"])),
         "more": dict(map(_resource, words["capacity"])),
         "taints": tuple(map(_taint, words["taints"])),
         "authority": authority.read_bytes() if authority else b"",
         "callers": words["callers"] or API_SERVERS,
         "shown": (Path(words["certificate"]), Path(words["key"])) if words["certificate"] else None,
-        "say": lambda text: click.echo(text, err=True),
+        "say": note,
     }
     return find(words["kubeconfig"], words["context"]), made
 
@@ -132,10 +134,10 @@ async def _life(one: JoinedNode, chosen: JoinOptions) -> int:
     stop = Interrupts()
     try:
         if await stop.unless(stop.once, one.start()):
-            click.echo(f"node {chosen.name} is ready; Ctrl-C ends it and its pods", err=True)
+            note(f"node {chosen.name} is ready; Ctrl-C ends it and its pods")
             await stop.unless(stop.once, one.ousted.wait())
     except (ApiError, NodeError) as error:
-        click.echo(f"cannot join: {error}", err=True)
+        note(f"cannot join: {error}")
         return CANNOT
     finally:
         if not await stop.unless(stop.twice, one.stop()):

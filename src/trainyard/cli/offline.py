@@ -119,7 +119,8 @@ def shown(world: World, job: Json, kind: Kind) -> Json:
     """One job's plan, exactly as the interface has it."""
     spec = world.spec(job, kind)
     plan = world.plan(job, kind)
-    stored = core.read(kind, {**job, "spec": spec}, world.config)
+    # As the operator does it: children are made for what the status says once it is written.
+    written = core.read(kind, {**job, "spec": spec, "status": plan.status}, world.config)
     key = key_of(job)
     writes = len(plan.deletes) + len(plan.patches) + len(plan.creates) + bool(plan.spec_patch)
     writes += bool(plan.status_changed or plan.writes_world)
@@ -133,7 +134,7 @@ def shown(world: World, job: Json, kind: Kind) -> Json:
         },
         "spec": spec,
         "status": plan.status,
-        "creates": [core.render_for(stored, create) for create in plan.creates],
+        "creates": [core.render_for(written, create) for create in plan.creates],
         "deletes": [
             {"apiVersion": d.gvk.api_version, "kind": d.gvk.kind, "name": d.name, "uid": d.uid, "reason": d.reason}
             for d in plan.deletes

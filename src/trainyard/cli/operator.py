@@ -13,6 +13,7 @@ from trainyard.app.kubeconfig import KubeconfigError
 from trainyard.app.logs import FORMATS, LEVELS
 from trainyard.cli import options
 from trainyard.cli.codes import BAD, CANNOT
+from trainyard.cli.layout import note
 from trainyard.objects.manifest import ManifestError
 
 if TYPE_CHECKING:
@@ -84,10 +85,10 @@ def operator(**words: Any) -> None:
         asyncio.run(_operate(chosen))
     except (ManifestError, ConfigError) as error:
         for problem in error.problems:
-            click.echo(str(problem), err=True)
+            note(str(problem))
         sys.exit(BAD)
     except (KubeconfigError, OSError, ValueError) as error:  # ssl.SSLError is an OSError
-        click.echo(str(error), err=True)
+        note(str(error))
         sys.exit(CANNOT)
 
 
@@ -100,7 +101,7 @@ def _understood(words: dict[str, Any]) -> Options:
     return Options(
         access=access,
         kinds=chosen(words["served"]),
-        config=read(path, lambda text: click.echo(text, err=True)),
+        config=read(path, lambda text: note(text)),
         namespace=words["namespace"],
         config_file=path,
         seat=seat(os.environ, access, words["lease_name"]) if words["leader_elect"] else None,

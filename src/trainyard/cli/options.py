@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from trainyard.cli.scripts.frameworks import FRAMEWORKS
 from trainyard.objects import Problem
 from trainyard.objects.manifest import ManifestError
+
+if TYPE_CHECKING:
+    from trainyard.app.retention import Limits
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -21,22 +26,58 @@ def _agree(context: click.Context, option: click.Parameter, given: bool) -> None
         os.environ["TRAINYARD_YES"] = "1"
 
 
-_RUNNER = (
-    click.option("--network", type=click.Choice(["auto", "namespace", "shared"]), default="auto", show_default=True),
+_CATALOGUES = (
     click.option(
         "--images", multiple=True, metavar="FILE", help="An image catalogue of your own; before the shipped one."
     ),
-    click.option("--mount", "mounts", multiple=True, metavar="CLAIM=DIR", help="A folder for a PersistentVolumeClaim."),
+    click.option(
+        "--python",
+        metavar="PATH|VENV",
+        default="",
+        help="What runs images without an environment of their own.  [default: the active one; docs/images.md]",
+    ),
     click.option("--cache", metavar="DIR", help="Where environments for images are kept."),
     click.option(
         "--yes", is_flag=True, expose_value=False, callback=_agree, help="Agree to downloads of more than a gigabyte."
     ),
 )
+_RUNNER = (
+    click.option("--network", type=click.Choice(["auto", "namespace", "shared"]), default="auto", show_default=True),
+    click.option("--mount", "mounts", multiple=True, metavar="CLAIM=DIR", help="A folder for a PersistentVolumeClaim."),
+    *_CATALOGUES,
+)
 _MACHINE = (
     *_RUNNER,
     click.option(
+        "--logs-dir",
+        metavar="DIR",
+        help="Keep the logs there, for good, instead of in the history (see `trainyard history`).",
+    ),
+    click.option(
         "--controller-config-file", "config", metavar="FILE", help="The administrator's config (accelerators)."
     ),
+)
+_SCRIPT = (
+    click.option("--workers", type=click.IntRange(1, 10000), metavar="N", help="How many workers.  [default: 1]"),
+    click.option(
+        "--ps", type=click.IntRange(1, 10000), metavar="N", help="How many parameter servers (tensorflow, mxnet)."
+    ),
+    click.option(
+        "--nproc",
+        type=click.IntRange(1, 65536),
+        metavar="N",
+        help="Processes in each worker (torch, MPI).  [default: 1]",
+    ),
+    click.option(
+        "--min", "least", type=click.IntRange(1, 10000), metavar="N", help="torch goes on with so few workers."
+    ),
+    click.option(
+        "--max", "most", type=click.IntRange(1, 10000), metavar="N", help="torch takes up to so many workers."
+    ),
+    click.option("--framework", type=click.Choice(sorted(FRAMEWORKS)), help="[default: guessed from the imports]"),
+    click.option("--name", metavar="NAME", help="The name of the job.  [default: the script's]"),
+    click.option("--env", multiple=True, metavar="NAME[=VALUE]", help="A variable; without a value, this shell's."),
+    click.option("--image", metavar="NAME", help="The image that the manifest names, for a cluster."),
 )
 _CLUSTER = (
     click.option(
@@ -57,6 +98,16 @@ def runner(command: F) -> F:
     return _all(_RUNNER, command)
 
 
+def catalogues(command: F) -> F:
+    """What images are on this machine: for `images` and its commands."""
+    return _all(_CATALOGUES, command)
+
+
+def script(command: F) -> F:
+    """What becomes of a script: for `run` and `init`."""
+    return _all(_SCRIPT, command)
+
+
 def cluster(command: F) -> F:
     """Which cluster, and which namespace: for every word about jobs."""
     return _all(_CLUSTER, command)
@@ -68,8 +119,63 @@ def _all(options: tuple[Callable[[F], F], ...], command: F) -> F:
     return command
 
 
+def refuse(ctx: click.Context, names: Iterable[str], text: str) -> None:
+    """Options that were written although they mean nothing here. Raises ManifestError."""
+    line = click.core.ParameterSource.COMMANDLINE  # a default of the user's own is no mistake
+    written = [one for one in ctx.command.params if one.name in names and ctx.get_parameter_source(one.name) == line]
+    if written:
+        raise ManifestError([Problem(one.opts[0], f"{text}; leave it out") for one in written])
+
+
 def path(text: str | None) -> Path | None:
     return Path(text) if text else None
+
+
+def interpreter(text: str) -> str:
+    """The absolute path of what --python names: an interpreter, its name on PATH, a virtual environment, a prefix."""
+    if not text:
+        return ""
+    from trainyard.node.images.interpreters import BrokenInterpreter, locate
+
+    bare = text if os.sep not in text and not os.path.lexists(text) else ""
+    place = shutil.which(bare) if bare else os.path.abspath(os.path.expanduser(text))
+    if not place:
+        raise ManifestError(
+            [Problem("--python", f"{text} is neither here nor on PATH; name an interpreter or a folder")]
+        )
+    try:
+        locate(place)
+    except BrokenInterpreter as error:
+        raise ManifestError([Problem("--python", str(error))]) from None
+    return place
+
+
+def logs_dir(text: str | None) -> Path | None:
+    """The folder of --logs-dir, made if it is not there. Raises ManifestError."""
+    if not text:
+        return None
+    folder = Path(text).absolute()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        what = (
+            "is a file" if isinstance(error, FileExistsError) else f"cannot be made: {(error.strerror or '').lower()}"
+        )
+        raise ManifestError([Problem("--logs-dir", f"{text} {what}; name a folder that you can write")]) from None
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise ManifestError([Problem("--logs-dir", f"{text} cannot be written; name a folder that you can write")])
+    return folder
+
+
+def history_limits() -> Limits:
+    """How much history is kept: the environment's word, else the defaults. Raises ManifestError."""
+    from trainyard.app.retention import Limits
+
+    try:
+        return Limits.from_environment(os.environ)
+    except ValueError as error:
+        variable, _, problem = str(error).partition(": ")
+        raise ManifestError([Problem(variable, problem)]) from None
 
 
 def claim(text: str) -> tuple[str, Path]:

@@ -12,6 +12,7 @@ import click
 from trainyard.app.config import ConfigError
 from trainyard.app.config import read as read_config
 from trainyard.cli import manifests, offline
+from trainyard.cli.layout import note
 from trainyard.cli.printing import as_yaml
 from trainyard.objects import Problem, encode, parse_time
 from trainyard.objects.manifest import Document, ManifestError
@@ -26,11 +27,11 @@ from trainyard.objects.manifest import Document, ManifestError
 def plan(files: tuple[str, ...], now_text: str | None, config_file: Path | None, output: str, apply: bool) -> None:
     """Show what the operator would write. Exit code 0, or 2 when a manifest is not accepted."""
     try:
-        world = _world(files, _clock(now_text), config_file)
+        world = read_world(files, _clock(now_text), config_file)
         found: Any = offline.applied(world) if apply else [offline.shown(world, job, kind) for job, kind in world.jobs]
     except (ManifestError, ConfigError) as error:
         for problem in error.problems:
-            click.echo(str(problem), err=True)
+            note(str(problem))
         sys.exit(2)
     if output == "json":
         click.echo(encode(found))
@@ -48,8 +49,9 @@ def _clock(text: str | None) -> float:
     return now
 
 
-def _world(files: tuple[str, ...], now: float, config_file: Path | None) -> offline.World:
-    config = read_config(config_file, lambda text: click.echo(f"warning: {text}", err=True))
+def read_world(files: tuple[str, ...], now: float, config_file: Path | None) -> offline.World:
+    """The jobs and the observed objects of these files. Raises ManifestError and ConfigError."""
+    config = read_config(config_file, lambda text: note(f"warning: {text}"))
     documents = manifests.load(files)
     jobs, problems = [], []
     own: set[int] = set()

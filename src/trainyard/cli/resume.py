@@ -7,12 +7,13 @@ from typing import Any
 import click
 
 from trainyard.cli import options
+from trainyard.cli.completion import job_names
 from trainyard.cli.speaking import speak
 from trainyard.cli.suspend import set_suspend
 
 
 @click.command()
-@click.argument("jobs", nargs=-1, required=True, metavar="JOB...")
+@click.argument("jobs", nargs=-1, required=True, metavar="JOB...", shell_complete=job_names)
 @options.cluster
 def resume(jobs: tuple[str, ...], **words: Any) -> None:
     """Let a suspended job run again, from its spec as it is now.

@@ -1,5 +1,7 @@
 """`trainyard run FILE...`: a cluster in this process, the jobs from start to end, their logs, their result.
 
+`trainyard run SCRIPT` makes the manifest first, and then does the same with it (scripts/).
+
 Exit codes: 0 every job succeeded, 1 one failed, 2 a manifest (or the command line) is wrong and nothing was started,
 3 it cannot run here, 124 the time of --timeout is over, 130 interrupted. With several jobs the worst counts.
 """
@@ -15,12 +17,19 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from trainyard.app.background import in_words
+from trainyard import kinds
+from trainyard.app.background import BackgroundError, in_words
 from trainyard.app.config import ConfigError
 from trainyard.app.config import read as read_config
-from trainyard.cli import options, submission
-from trainyard.cli.codes import BAD, CANNOT, INTERRUPTED
+from trainyard.cli import manifests, options, submission
+from trainyard.cli.codes import BAD, CANNOT, INTERRUPTED, SUCCEEDED
+from trainyard.cli.layout import note
+from trainyard.cli.printing import as_json, as_yaml
 from trainyard.cli.screen import Places, Screen, wants_colour
+from trainyard.cli.scripts.command_line import ScriptCommand, check_manifests, words_of
+from trainyard.cli.scripts.making import OPTIONS, Made, make, misplaced, write_new
+from trainyard.cli.working_directory import current
+from trainyard.objects import Json
 from trainyard.objects.manifest import ManifestError
 
 if TYPE_CHECKING:
@@ -33,43 +42,115 @@ Exit codes:
   2    a manifest or the command line is wrong; nothing was started
   3    it cannot run here (an image, disk space, the package index)
   124  the time of --timeout is over
-  130  interrupted: Ctrl-C once ends all pods within their grace period, twice at once
+  130  interrupted: Ctrl-C ends pods within their grace period, twice at once
 
 \b
--o json and -o yaml print an array with the final job objects on stdout; logs and the table go to stderr."""
+-o json and -o yaml print an array with the final job objects on stdout; logs
+and the table go to stderr."""
 
 
-@click.command(epilog=EPILOG)
-@click.argument("files", nargs=-1, required=True, metavar="FILE...")
+@click.command(epilog=EPILOG, cls=ScriptCommand)
+@click.argument("files", nargs=-1, metavar="FILE...")
+@click.option("-m", "module", metavar="MODULE", help="Run a module, as `python -m` does; what follows is the module's.")
+@options.script
 @click.option("-n", "--namespace", default="", help="Where the objects go that name no namespace.  [default: default]")
 @options.machine
 @click.option("--timeout", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help="Give up after that.")
 @click.option("--keep", is_flag=True, help="Leave the cluster up after the end, until Ctrl-C.")
+@click.option("--save", metavar="FILE", help="Keep the manifest of the script; a file that is there stays as it is.")
+@click.option("--dry-run", is_flag=True, help="Print the manifest that would run (-o yaml, json); start nothing.")
 @click.option("-o", "--output", type=click.Choice(["json", "yaml"]), help="Print the final job objects on stdout.")
-def run(files: tuple[str, ...], namespace: str, **words: Any) -> None:
-    """Run the jobs in FILE... on this machine, as processes, and show the logs of all their replicas.
+@click.pass_context
+def run(ctx: click.Context, /, files: tuple[str, ...], namespace: str, **words: Any) -> None:
+    """Run jobs on this machine, as processes, and show the logs of all their replicas.
 
-    A file may also hold what the jobs need: ConfigMaps, Secrets, PersistentVolumeClaims, Services. Logs and the final
-    table go to stdout, progress to stderr.
+    FILE... are manifests. They may also hold what the jobs need: ConfigMaps, Secrets, PersistentVolumeClaims, Services.
+    Logs and the final table go to stdout, progress to stderr.
+
+    \b
+    Without a manifest, one is made (what follows the script is its own):
+      trainyard run train.py --epochs 3          a script
+      trainyard run --workers 4 train.py         four, joined by their framework
+      trainyard run -m package.train --epochs 3  a module
+      trainyard run -- ./prepare.sh data         any command
+    Then --mount is DIR[:PATH], a folder of this machine for the workers.
+
     """
     try:
-        submitted = submission.read(files, namespace)
-        code = asyncio.run(_run(submitted, words))
+        made = _made(ctx, files, words)
+        if made is None and words["dry_run"]:
+            _print(_objects(submission.read(files, namespace)), words["output"])
+            return
+        if made is not None and (made := _kept(made, words)) is None:
+            return
+        claims = {} if made else dict(map(options.claim, words["mounts"]))
+        document = [made.with_working_directory().document] if made else []
+        submitted = submission.read(files, namespace, made=document)
+        code = asyncio.run(_run(submitted, words, claims))
     except (ManifestError, ConfigError) as error:
         for problem in error.problems:
-            click.echo(str(problem), err=True)
+            note(str(problem))
         code = BAD
+    except BackgroundError as error:
+        click.echo(str(error), err=True)
+        code = error.code
     except KeyboardInterrupt:
         code = INTERRUPTED
     sys.exit(code)
 
 
-async def _run(submitted: submission.Submission, words: dict[str, Any]) -> int:
+def _made(ctx: click.Context, files: tuple[str, ...], words: dict[str, Any]) -> Made | None:
+    """The job of a script, or None for manifests. Raises ManifestError, and click.UsageError for no word at all."""
+    program = words_of(ctx)
+    if program is not None:
+        made = make(program, words)
+        if made.note:
+            note(made.note)
+        if word := misplaced(program, made.program):
+            note(f"{word} stands behind {program.target}, so the script gets it; trainyard's own options stand before")
+        return made
+    if not files:
+        raise click.UsageError("Missing a manifest, a script, -m MODULE or -- COMMAND.", ctx)
+    check_manifests(files)
+    options.refuse(ctx, [*OPTIONS, "save"], "is for a script; a manifest says it itself")
+    return None
+
+
+def _kept(made: Made, words: dict[str, Any]) -> Made | None:
+    """--save and --dry-run. None when there is nothing to run."""
+    made_job = manifests.admitted(made.document, kinds.kind_of(made.job) or kinds.ALL[0])[1]
+    if made_job:
+        raise ManifestError(made_job)
+    if words["save"]:
+        file = Path(words["save"])
+        write_new(file, made.at_home_in(Path(os.path.abspath(file)).parent).text(file))
+        click.echo(f"{file} written", err=True)
+    if not words["dry_run"]:
+        return made
+    _print([made.at_home_in(Path.cwd()).job], words["output"])
+    return None
+
+
+def _print(objects: list[Json], output: str | None) -> None:
+    if output == "json":
+        click.echo(as_json(objects[0] if len(objects) == 1 else {"apiVersion": "v1", "kind": "List", "items": objects}))
+    else:
+        click.echo("---\n".join(map(as_yaml, objects)), nl=False)
+
+
+def _objects(submitted: submission.Submission) -> list[Json]:
+    return [obj for _, obj in [*submitted.others, *submitted.jobs]]
+
+
+async def _run(submitted: submission.Submission, words: dict[str, Any], claims: dict[str, Path]) -> int:
     """Everything heavy is loaded here: the manifest has been found good."""
+    from trainyard.app.history import history_folder
     from trainyard.app.local import Options
+    from trainyard.app.recorder import HistoryOptions
     from trainyard.cli import session
     from trainyard.cli.interrupts import Interrupts
 
+    logs_dir, limits = options.logs_dir(words["logs_dir"]), options.history_limits()
     stop = Interrupts()
     screen = _screen(words["output"] or "", stop)
     logging.basicConfig(handlers=[_Notes(screen)], level=os.environ.get("TRAINYARD_LOG", "ERROR").upper())
@@ -78,18 +159,23 @@ async def _run(submitted: submission.Submission, words: dict[str, Any]) -> int:
             network=words["network"],
             images=tuple(map(Path, words["images"])),
             cache=options.path(words["cache"]),
-            mounts=dict(map(options.claim, words["mounts"])),
+            python=options.interpreter(words["python"]),
+            mounts=claims,
             config=read_config(options.path(words["config"]), screen.note),
             say=screen.note,
+            progress=screen.activity,
+            working_directory=options.path(current()),
+            history=HistoryOptions(history_folder(), "run", logs_dir, limits),
         )
         settings = session.Settings(words["timeout"], words["keep"], words["output"] or "")
-        return await session.run(submitted, made, settings, screen, stop)
+        code = await session.run(submitted, made, settings, screen, stop)
     except session.CANNOT_RUN as error:
         screen.note(f"cannot run here: {in_words(error)}")
-        return CANNOT
+        code = CANNOT
     finally:
         await stop.unless(stop.twice, screen.close())
         stop.close()
+    return CANNOT if code == SUCCEEDED and screen.output_error is not None else code
 
 
 def _screen(output: str, stop: Interrupts) -> Screen:

@@ -8,11 +8,12 @@ import click
 
 from trainyard.cli import options
 from trainyard.cli.codes import BAD
+from trainyard.cli.completion import job_names
 from trainyard.cli.speaking import Here, Said, out, speak
 
 
 @click.command()
-@click.argument("job")
+@click.argument("job", shell_complete=job_names)
 @click.argument("size", metavar="[ROLE=]N")
 @options.cluster
 def scale(job: str, size: str, **words: Any) -> None:

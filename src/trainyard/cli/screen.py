@@ -5,21 +5,28 @@ Rules:
 - On a terminal the progress line is the last line, redrawn after every batch; elsewhere it is a plain line when it
   changes, at most once a second.
 - One thread writes. A reader who stops reading (a pager, a full pipe) stops the followers of logs, not the cluster.
-- A reader who went away (`| head`) is told once to `broken`; what would be written after that is dropped.
+- A reader who went away (`| head`) is told once to `broken`; what would be written after that is dropped. A full disk
+  is the same, with `output_error` set, and is said once where notes go.
+- Notes are prose and wrap at the width of the terminal. The lines of users' programs are never wrapped.
 """
 
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
-import shutil
 import threading
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
+from trainyard.cli.layout import cannot_write, colour_on, prose, shortened, terminal_width, wants_colour
+
 FULL = 1 << 20
 _CLEAR = b"\r\x1b[K"
+ACTIVITY_PAUSE = 10.0  # seconds between two lines about one activity, where there is no terminal
+RECENT = 40  # lines of output of which it is known that they were just shown
 _COLOURS = (36, 33, 32, 35, 34, 96, 93, 92, 95, 94)  # cyan, yellow, green ...
 
 
@@ -39,6 +46,9 @@ class Screen:
         self._places = places
         self._colour = colour
         self.live = live
+        self.colour_result, self.colour_notes = colour_on(places.result), colour_on(places.notes)
+        self.output_error: OSError | None = None  # why output could not be written; None for a reader who went away
+        self.recent: deque[tuple[str, str]] = deque(maxlen=RECENT)  # the last lines of output: prefix and text
         self._broken = broken
         self._loop = asyncio.get_running_loop()
         self._lock = threading.Condition()
@@ -47,6 +57,9 @@ class Screen:
         self._bar = b""
         self._shown = b""
         self._last = ""
+        self._progress = ""
+        self._activities: dict[str, str] = {}
+        self._activity_notes: dict[str, tuple[float, str]] = {}  # when the last note was written, and its text
         self._quiet = False
         self._closing = False
         self._space: list[asyncio.Future[None]] = []
@@ -59,6 +72,7 @@ class Screen:
 
     def log(self, prefix: str, line: bytes) -> None:
         """One line of a replica's output, without its end. Without a prefix it is printed as it came."""
+        self.recent.append((prefix, line.decode("utf-8", "replace").rstrip()))
         if not prefix:
             self._put(self._places.logs, line + b"\n")
             return
@@ -73,6 +87,7 @@ class Screen:
         self._put(self._places.result, text.encode("utf-8", "replace") + b"\n")
 
     def note(self, text: str) -> None:
+        text = prose(text, terminal_width())
         self._put(self._places.notes, text.encode("utf-8", "replace") + b"\n")
 
     def progress(self, live: str, plain: str) -> None:
@@ -80,13 +95,39 @@ class Screen:
         if self._quiet:
             return
         if self.live:
-            columns = shutil.get_terminal_size().columns
-            with self._lock:
-                self._bar = live[: max(10, columns - 1)].encode()
-                self._lock.notify()
+            self._progress = live
+            self._draw()
         elif plain != self._last:
             self._last = plain
             self.note(plain)
+
+    def activity(self, key: str, text: str | None) -> None:
+        """Work that takes long and is not a replica's, such as a download: how far it is; None when it is over.
+
+        On a terminal the texts stand at the beginning of the progress line; elsewhere each is a note, at most one in
+        `ACTIVITY_PAUSE` seconds. Call it from the event loop.
+        """
+        if text is None:
+            self._activities.pop(key, None)
+            self._activity_notes.pop(key, None)
+        else:
+            self._activities[key] = text
+        if self._quiet:
+            return
+        if self.live:
+            self._draw()
+        elif text is not None:
+            now = self._loop.time()
+            written, before = self._activity_notes.get(key, (float("-inf"), ""))
+            if text != before and now - written >= ACTIVITY_PAUSE:
+                self._activity_notes[key] = now, text
+                self.note(text)
+
+    def _draw(self) -> None:
+        line = " · ".join(filter(None, [*self._activities.values(), self._progress]))
+        with self._lock:
+            self._bar = shortened(line, terminal_width() - 1).encode()
+            self._lock.notify()
 
     def end_progress(self) -> None:
         self._quiet = True
@@ -147,8 +188,12 @@ class Screen:
         while data and where not in self._dead:
             try:
                 data = data[os.write(where, data) :]
-            except OSError:
+            except OSError as error:
                 self._dead.add(where)
+                if error.errno != errno.EPIPE and self.output_error is None:
+                    self.output_error = error
+                    if where != self._places.notes:
+                        self._write(self._places.notes, f"{cannot_write(error)}\n".encode())
                 self._tell(self._broken)
 
     def _tell(self, what: Callable[[], object]) -> None:
@@ -169,11 +214,6 @@ def _joined(batch: list[tuple[int, bytes]]) -> list[tuple[int, bytes]]:
             joined.append((where, []))
         joined[-1][1].append(data)
     return [(where, b"".join(parts)) for where, parts in joined]
-
-
-def wants_colour(terminal: bool, environment: dict[str, str]) -> bool:
-    """No colour when not a terminal, when NO_COLOR is set, or when the terminal cannot."""
-    return terminal and not environment.get("NO_COLOR") and environment.get("TERM") != "dumb"
 
 
 class Cut:
@@ -200,3 +240,6 @@ class Cut:
 def _shown(line: bytes) -> bytes:
     """A line that was drawn over itself (a progress bar with carriage returns) is shown as it looked in the end."""
     return line.rstrip(b"\r").rpartition(b"\r")[2]
+
+
+__all__ = ["FULL", "Cut", "Places", "Screen", "wants_colour"]

@@ -13,8 +13,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-import yaml
-
+from trainyard.app.history import shortened
 from trainyard.app.kubeconfig import Access
 from trainyard.app.local import LocalCluster, Options
 from trainyard.cli import diagnosis
@@ -23,6 +22,7 @@ from trainyard.cli.evidence import gather
 from trainyard.cli.follow import Logs
 from trainyard.cli.interrupts import Interrupts
 from trainyard.cli.jobs import Found
+from trainyard.cli.layout import terminal_width
 from trainyard.cli.screen import Screen
 from trainyard.cli.speaking import Here
 from trainyard.cli.submission import NAMESPACE, Submission
@@ -35,6 +35,7 @@ from trainyard.node import NodeError
 from trainyard.objects import GVK, Json, Problem, encode, name_of, namespace_of, uid_of
 from trainyard.objects.labels import OWNER
 from trainyard.objects.manifest import ManifestError
+from trainyard.objects.yaml_text import as_yaml
 
 Seen = Callable[[Json | None, Json | None], None]
 POD = GVK("", "v1", "Pod", "pods")
@@ -47,6 +48,8 @@ _CUT_SHORT = {
     READER_GONE: "interrupted",
 }
 LAST_LINES = 10.0  # seconds for the last lines of what has ended
+SAID_BY_WHY = frozenset({"Failed", "FailedCreate", "FailedScheduling", "FailedMount", "BackOff"})  # with the fix
+EVENT_PAUSE = 1.0  # seconds from an event to its warning
 QUIET = 15.0  # seconds between two looks at what holds a job up
 MOST_LINES = 6  # of a program's output, where it is shown anyhow
 SETTLING = 1.0  # seconds for peers to end by themselves
@@ -68,9 +71,9 @@ async def run(submission: Submission, options: Options, settings: Settings, scre
     session = Session(cluster, submission, screen)
     try:
         if not await stop.unless(stop.once, cluster.start()):
-            return _interrupted(stop)
+            return _interrupted(stop, screen)
         if not await stop.unless(stop.once, session.submit()):
-            return _interrupted(stop)
+            return _interrupted(stop, screen)
         return await _to_the_end(session, settings, screen, stop)
     finally:
         session.close()
@@ -80,15 +83,16 @@ async def run(submission: Submission, options: Options, settings: Settings, scre
 
 async def _to_the_end(session: Session, settings: Settings, screen: Screen, stop: Interrupts) -> int:
     code = await _outcome(session, settings, stop)
-    if code == SUCCEEDED:
+    session.cluster.interruption = _CUT_SHORT.get(code, "")
+    if code in (SUCCEEDED, FAILED):  # peers that end for the same reason do so a moment later
         await stop.unless(stop.once, session.settled())
     if not stop.once.is_set():
         await stop.unless(stop.once, session.logs.finish(True, LAST_LINES))
-    if code in (FAILED, TIMEOUT) and not stop.once.is_set():
-        await stop.unless(stop.once, session.explain(None))
-    lines = table(session.board, time.time(), _CUT_SHORT.get(code, ""))
+    if code in (FAILED, TIMEOUT, CANNOT) and not stop.once.is_set():
+        await stop.unless(stop.once, session.explain_end(code))
+    lines = _table(session, settings, screen, _CUT_SHORT.get(code, ""))
     screen.end_progress()
-    if stop.once.is_set():
+    if stop.once.is_set() and not stop.reader_gone:
         screen.note("interrupted: the pods end within their grace period; once more kills them")
     if settings.keep and not stop.once.is_set():
         _report(session, settings, screen, lines)
@@ -106,29 +110,49 @@ async def _outcome(session: Session, settings: Settings, stop: Interrupts) -> in
     try:
         async with asyncio.timeout(settings.timeout):
             if not await stop.unless(stop.once, session.ended()):
-                return _interrupted(stop)
+                return _interrupted(stop, session.screen)
     except TimeoutError:
         session.screen.note(f"the time is over (--timeout {settings.timeout:g})")
         return TIMEOUT
-    if blocked := session.board.blocked(time.time()):
-        session.screen.note(f"cannot run here: {blocked}")
+    if session.board.blocked(time.time()):
         return CANNOT
     ends = [result(job) for job in session.board.jobs.values()]
     return SUCCEEDED if all(end == "Succeeded" for end in ends) else FAILED
 
 
-def _interrupted(stop: Interrupts) -> int:
+def _interrupted(stop: Interrupts, screen: Screen) -> int:
+    if screen.output_error is not None:
+        return CANNOT
     return READER_GONE if stop.reader_gone else INTERRUPTED
+
+
+def _table(session: Session, settings: Settings, screen: Screen, cut_short: str) -> list[str]:
+    """The table and a sentence for each job, which leaves its reason to the lines that explain it."""
+    colour = screen.colour_notes if settings.output else screen.colour_result
+    return table(session.board, time.time(), cut_short, terminal_width(), colour, not session.explanation)
 
 
 def _report(session: Session, settings: Settings, screen: Screen, lines: list[str]) -> None:
     for line in lines:
         (screen.note if settings.output else screen.result)(line)
+    for line in session.explanation:
+        screen.note(line)
+    if (history := session.cluster.history) and (logs := history.logs_of(session.board.jobs)):
+        screen.note(f"logs: {shortened(logs)}")
     jobs = list(session.board.jobs.values())
     if settings.output == "json":
         screen.result(encode(jobs).decode())
     elif settings.output == "yaml":
-        screen.result(yaml.safe_dump(jobs, sort_keys=False, allow_unicode=True).rstrip("\n"))
+        screen.result(as_yaml(jobs).rstrip("\n"))
+
+
+def _heading(facts: diagnosis.Facts, code: int) -> str:
+    if code == CANNOT:
+        return f"cannot run here: {facts.title}:"
+    if not facts.over:
+        return f"why {facts.title} has not ended:"
+    reason = str((facts.holds("Failed") or {}).get("reason") or "")
+    return f"why {facts.title} failed ({reason}):" if reason else f"why {facts.title} failed:"
 
 
 class Session:
@@ -147,6 +171,7 @@ class Session:
         self._began = time.monotonic()
         self._said: set[str] = set()
         self._explained: set[tuple[str, str, str]] = set()
+        self.explanation: list[str] = []  # why the jobs ended as they did, or have not ended: the last of all
 
     # --- the beginning
 
@@ -155,6 +180,8 @@ class Session:
         self.logs = Logs(self.cluster.api, self.screen, lambda pod: self.board.label(replica(pod)))
         for warning in self._submission.warnings:
             self.screen.note(f"warning: {warning}")
+        for text in self._submission.notes:
+            self.screen.note(f"note: {text}")
         for namespace in self._submission.namespaces:
             await self.cluster.namespace(namespace)
         for gvk, obj in self._submission.others:
@@ -202,7 +229,7 @@ class Session:
         if job is None or uid_of(job) not in self.board.jobs:
             return
         if after is not None:
-            self.board.see_job(after)
+            self.board.see_job(after, time.time())
         elif not result(job):
             self.board.deleted.add(uid_of(job))
 
@@ -217,20 +244,26 @@ class Session:
             self.logs.gone(pod)
 
     def _event_seen(self, before: Json | None, after: Json | None) -> None:
-        """Warnings are said once, but for what the table says anyhow."""
-        if after is None or after.get("type") != "Warning" or after.get("reason") == "Failed":
+        """Warnings are said once, a moment later: of a job that has ended by then the end says it all."""
+        if after is not None:
+            self.board.see_event(after, time.time())
+        if after is None or after.get("type") != "Warning" or after.get("reason") in SAID_BY_WHY:
             return
         about = after.get("involvedObject") or {}
         text = f"warning: {about.get('kind')} {about.get('name')}: {after.get('message') or after.get('reason')}"
         if text not in self._said:
             self._said.add(text)
+            asyncio.get_running_loop().call_later(EVENT_PAUSE, self._warn, text)
+
+    def _warn(self, text: str) -> None:
+        if not self.explanation and not self.board.ended():
             self.screen.note(text)
 
     async def _show_progress(self) -> None:
         """At most once a second where it is written down; every second where a clock runs on a terminal."""
         while True:
             self._news.clear()
-            live = progress(self.board, time.monotonic() - self._began)
+            live = progress(self.board, time.monotonic() - self._began, time.time())
             self.screen.progress(live, progress(self.board, None))
             await asyncio.sleep(0.1 if self.screen.live else 1.0)
             with contextlib.suppress(TimeoutError):
@@ -243,22 +276,51 @@ class Session:
             await asyncio.sleep(QUIET)
             await self.explain(diagnosis.BLOCK)
 
-    async def explain(self, level: int | None) -> None:
-        """Say why the jobs are as they are: findings that matter so much, or all of them. Each is said once."""
+    async def explain(self, level: int) -> None:
+        """Say what holds the jobs up: findings that matter so much. Each is said once."""
         for job in list(self.board.jobs.values()):
-            kind = kind_of(job)
-            if kind is None or result(job) == "Succeeded" or (level is not None and result(job)):
+            if result(job) or (facts := await self._facts(job)) is None:
                 continue
-            here = Here(self.cluster.api, namespace_of(job), Access(self.cluster.server.tls_url))
-            with contextlib.suppress(ApiError):
-                facts = await gather(here, Found(kind, job))
-                fresh = [one for one in diagnosis.why(facts) if level is None or one.level <= level]
-                fresh = [one for one in fresh if (uid_of(job), one.where, one.fix) not in self._explained]
-                self._explained.update((uid_of(job), one.where, one.fix) for one in fresh)
-                if result(job):  # the table says how it ended
-                    fresh = [replace(one, evidence=()) if one.where == diagnosis.ENDED else one for one in fresh]
-                for line in diagnosis.told(facts, fresh, MOST_LINES) if fresh else ():
-                    self.screen.note(line)
+            fresh = self._fresh(job, [finding for finding in diagnosis.why(facts) if finding.level <= level])
+            for line in diagnosis.told(facts, fresh, MOST_LINES, terminal_width()) if fresh else ():
+                self.screen.note(line)
+
+    async def explain_end(self, code: int) -> None:
+        """Why the jobs failed, cannot run or have not ended. A failure is told whole, in one place: at the end."""
+        for job in list(self.board.jobs.values()):
+            if result(job) == "Succeeded" or (facts := await self._facts(job)) is None:
+                continue
+            findings = diagnosis.why(facts)
+            if not result(job) and code == TIMEOUT:
+                findings = self._fresh(job, findings)
+            findings = [replace(finding, evidence=self._not_shown(finding.evidence)) for finding in findings]
+            if findings:
+                heading = _heading(facts, code)
+                self.explanation += diagnosis.told(facts, findings, MOST_LINES, terminal_width(), heading)
+        if code == CANNOT and not self.explanation:
+            self.explanation.append(f"cannot run here: {self.board.blocked(time.time())}")
+
+    async def _facts(self, job: Json) -> diagnosis.Facts | None:
+        kind = kind_of(job)
+        if kind is None:
+            return None
+        here = Here(self.cluster.api, namespace_of(job), Access(self.cluster.server.tls_url))
+        with contextlib.suppress(ApiError):
+            return await gather(here, Found(kind, job))
+        return None
+
+    def _fresh(self, job: Json, findings: list[diagnosis.Finding]) -> list[diagnosis.Finding]:
+        """Those that have not been said before."""
+        keys = {(uid_of(job), finding.where, finding.fix): finding for finding in findings}
+        fresh = [finding for key, finding in keys.items() if key not in self._explained]
+        self._explained.update(keys)
+        return fresh
+
+    def _not_shown(self, evidence: tuple[str, ...]) -> tuple[str, ...]:
+        """Last lines of output are not repeated when they stand just above."""
+        shown = {text for _, text in self.screen.recent}
+        lines = [line for text in evidence for line in text.splitlines()][-MOST_LINES:]
+        return ("its last lines, above",) if lines and all(line in shown for line in lines) else evidence
 
     async def ended(self) -> None:
         """Until every job has ended, or one never will."""
@@ -277,7 +339,7 @@ class Session:
         """
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(SETTLING):
-                while any((pod.get("status") or {}).get("phase") == "Running" for pod in self._pods):
+                while any((pod.get("status") or {}).get("phase") in ("Pending", "Running") for pod in self._pods):
                     self._changed.clear()
                     await self._changed.wait()
 

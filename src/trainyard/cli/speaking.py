@@ -10,18 +10,19 @@ Rules:
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import logging
 import os
 import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
-import click
-
-from trainyard.app.background import BackgroundError
+from trainyard.app.background import BackgroundError, behind
 from trainyard.app.kubeconfig import Access, KubeconfigError, find
-from trainyard.cli.codes import BAD, CANNOT, FAILED, INTERRUPTED, READER_GONE
+from trainyard.cli.codes import BAD, CANNOT, FAILED, INTERRUPTED
+from trainyard.cli.layout import colour_on, fitted, note, terminal_width
 from trainyard.objects.manifest import ManifestError
 
 if TYPE_CHECKING:
@@ -45,26 +46,50 @@ class Said(Exception):
         self.code = code
 
 
-def speak(words: dict[str, Any], work: Callable[[Here], Awaitable[int | None]]) -> None:
-    """Do the work against the cluster that the words name, and exit."""
+class NoJob(Said):
+    """The cluster has no job of that name, or not what is asked for."""
+
+
+class NoCluster(Said):
+    """Nobody answers at the cluster's address."""
+
+
+def speak(
+    words: dict[str, Any],
+    work: Callable[[Here], Awaitable[int | None]],
+    instead: Callable[[], bool] = lambda: False,
+) -> None:
+    """Do the work against the cluster that the words name, and exit. `instead`: what can be done when there is no such
+    job, or no cluster; False when it is nothing."""
+
+    def with_cluster() -> int | None:
+        try:
+            return asyncio.run(_speak(words, work))
+        except (NoJob, NoCluster, KubeconfigError, BackgroundError):
+            if not instead():
+                raise
+            return 0
+
+    answer(with_cluster)
+
+
+def answer(work: Callable[[], int | None]) -> None:
+    """Do the work, say what went wrong, and exit."""
     code: int | None
     try:
-        code = asyncio.run(_speak(words, work))
+        code = work()
         sys.stdout.flush()
     except Said as said:
         if str(said):
-            click.echo(str(said), err=True)
+            note(str(said))
         code = said.code
     except (KubeconfigError, BackgroundError) as error:
-        click.echo(str(error), err=True)
+        note(str(error))
         code = CANNOT
     except ManifestError as error:
         for problem in error.problems:
-            click.echo(str(problem), err=True)
+            note(str(problem))
         code = BAD
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or the interpreter complains once more when it flushes
-        code = READER_GONE
     except KeyboardInterrupt:
         code = INTERRUPTED
     sys.exit(code or 0)
@@ -86,13 +111,38 @@ async def _speak(words: dict[str, Any], work: Callable[[Here], Awaitable[int | N
     except Unavailable as error:
         if error.code:
             raise Said(f"the cluster cannot answer now: {error.message}", CANNOT) from None
+        if (cluster := behind(access.source)) is not None and not cluster.alive:
+            raise NoCluster(f"{cluster.why_not_up()} (kubeconfig: {access.source})", CANNOT) from None
         text = f"the cluster at {_place(access.server)} does not answer: {_why(error.message)}"
-        raise Said(f"{text}; is it up? (kubeconfig: {access.source})", CANNOT) from None
+        raise NoCluster(f"{text}; is it up? (kubeconfig: {access.source})", CANNOT) from None
     except ApiError as error:
         if error.code == 401:
             text = f"the cluster at {_place(access.server)} does not know us: renew the token in {access.source}"
             raise Said(text, CANNOT) from None
         raise Said(error.message, FAILED) from None
+
+
+async def is_local(here: Here) -> bool:
+    """True for a cluster of ours on this machine: `/version` of the embedded API server says whose it is."""
+    from trainyard.client import ApiError
+    from trainyard.objects import decode
+
+    if not on_loopback(here.access.server):
+        return False
+    try:
+        version = decode(await here.api.request("GET", "/version"))
+    except (ApiError, ValueError):
+        return False
+    return isinstance(version, dict) and str(version.get("gitVersion")).endswith("+trainyard")
+
+
+def on_loopback(server: str) -> bool:
+    """True for the URL of an API server that only this machine can reach."""
+    host = urlsplit(server).hostname or ""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def _place(server: str) -> str:
@@ -110,5 +160,10 @@ def out(text: str) -> None:
     sys.stdout.flush()
 
 
-def note(text: str) -> None:
-    click.echo(text, err=True)
+def print_table(rows: list[list[str]], whole: bool) -> None:
+    """A table as wide as the terminal at most; whole with `-o wide`. State words have colour on a terminal."""
+    width = sys.maxsize if whole else terminal_width()
+    out("\n".join(fitted(rows, width, colour_on(1))))
+
+
+__all__ = ["Here", "Said", "note", "out", "print_table", "speak"]

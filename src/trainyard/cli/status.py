@@ -3,113 +3,144 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import sys
 import time
+from dataclasses import dataclass
 from typing import Any
 
 import click
 
 from trainyard.app.background import Background, BackgroundError, known, names
 from trainyard.cli.codes import CANNOT, INTERRUPTED
+from trainyard.cli.layout import colour_on, fields, fitted, note, terminal_width
 from trainyard.objects import parse_time
 
 ASKING = 5.0
-Lines = list[tuple[str, Any]]
 
 
 @click.command()
 @click.option("--name", help="Which one. Without it: the one that there is, or all of them, a line each.")
-@click.option("-o", "--output", type=click.Choice(["json"]), help="For programs.")
+@click.option("-o", "--output", type=click.Choice(["wide", "json", "yaml"]), help="json, yaml: for programs.")
 def status(name: str | None, output: str | None) -> None:
     """Say whether the cluster of `trainyard up` is up. Exit code 0 when it is, or one of several, 3 when not.
 
     Example: trainyard status -o json
     """
     try:
-        found = [Background(one) for one in ([name] if name is not None else names() or ["default"])]
-        if len(found) > 1:
-            up = _several(found, output)
+        clusters = [Background(each) for each in ([name] if name is not None else names() or ["default"])]
+        states = [_state(cluster) for cluster in clusters]
+        if output in ("json", "yaml"):
+            data = [state.data() for state in states]
+            print_data(data[0] if len(data) == 1 else data, output)
+        elif len(states) > 1:
+            _several(states, output == "wide")
         else:
-            facts = found[0].facts()
-            up = facts is not None
-            _say(_up(found[0], facts) if facts is not None else _not_up(found[0]), output)
+            for line in fields(states[0].lines(), terminal_width(), colour_on(1)):
+                click.echo(line)
+        up = any(state.facts is not None for state in states)
     except BackgroundError as error:
-        click.echo(str(error), err=True)
+        note(str(error))
         sys.exit(error.code)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
     sys.exit(0 if up else CANNOT)
 
 
-def _say(lines: Lines, output: str | None) -> None:
-    if output:
-        click.echo(json.dumps(_words(lines), indent=2))
-        return
-    width = max(len(key) for key, _ in lines)
-    for key, value in lines:
-        each = value if isinstance(value, list) else [value]
-        for at, text in enumerate(each):
-            click.echo(f"{key if at == 0 else '':{width}}  {text}")
+@dataclass(frozen=True, slots=True)
+class State:
+    """One cluster, as it is now. `facts` is what its daemon has written of itself; None: it is not up."""
+
+    cluster: Background
+    facts: dict[str, Any] | None
+    jobs: list[tuple[str, str, str]] | None = None  # kind, name and state of each; None: it has not answered
+
+    @property
+    def word(self) -> str:
+        if self.facts is not None:
+            return "up" if self.jobs is not None else "up, but it does not answer"
+        if self.cluster.alive:
+            return "on its way up or down"
+        if self.cluster.killed:
+            return "not up: its daemon was killed"
+        if not self.cluster.folder.is_dir() and self.cluster.name != "default":
+            return f"not up: there is no cluster {self.cluster.name}{known(self.cluster.name)}"
+        return "not up"
+
+    def lines(self) -> list[tuple[str, str]]:
+        """For a person."""
+        cluster = self.cluster
+        if self.facts is None:
+            kept = cluster.state.exists()
+            return [
+                ("State", self.word),
+                ("Log", str(cluster.log) if cluster.log.exists() else ""),
+                ("It keeps", str(cluster.state) if kept else ""),
+                ("Delete it", cluster.word("down --delete") if kept else ""),
+                ("Start it", cluster.word("up")),
+            ]
+        from trainyard.cli.standing import counted
+        from trainyard.cli.view import age
+
+        since = parse_time(self.facts.get("since"))
+        stands = f"{self.facts.get('since')} ({age(time.time() - since)})" if since is not None else "unknown"
+        return [
+            ("State", self.word),
+            ("Since", stands),
+            ("Network", str(self.facts.get("network") or "")),
+            ("API server", str(self.facts.get("server") or "")),
+            ("Kubeconfig", str(cluster.kubeconfig)),
+            *(("Context", f"{cluster.context} in {path}") for path in cluster.merged()),
+            ("Log", str(cluster.log)),
+            ("Pods' files", str(self.facts.get("folder") or "")),
+            ("Process", str(self.facts.get("pid") or "")),
+            *([("Jobs", "unknown")] if self.jobs is None else []),
+            *(("Jobs" if at == 0 else "", text) for at, text in enumerate(counted(self.jobs or []))),
+            *([("Jobs", "none")] if self.jobs == [] else []),
+        ]
+
+    def data(self) -> dict[str, Any]:
+        """For programs: every field is always there (docs/words.md)."""
+        cluster, facts = self.cluster, self.facts or {}
+        states = ("up" if self.jobs is not None else "unreachable") if self.facts is not None else "down"
+        killed = self.facts is None and cluster.killed
+        counts: dict[str, dict[str, int]] = {}
+        for kind, _, state in self.jobs or ():
+            of_kind = counts.setdefault(kind, {})
+            of_kind[state] = of_kind.get(state, 0) + 1
+        return {
+            "name": cluster.name,
+            "state": "killed" if killed else "changing" if self.facts is None and cluster.alive else states,
+            "message": self.word,
+            "since": facts.get("since"),
+            "network": facts.get("network"),
+            "server": facts.get("server"),
+            "kubeconfig": str(cluster.kubeconfig) if cluster.kubeconfig.exists() else None,
+            "contexts": [{"name": cluster.context, "file": str(path)} for path in cluster.merged()],
+            "log": str(cluster.log) if cluster.log.exists() else None,
+            "storage": str(cluster.state) if cluster.state.exists() else None,
+            "podFolder": facts.get("folder"),
+            "pid": facts.get("pid"),
+            "jobs": None if self.jobs is None else {"total": len(self.jobs), "byKind": counts},
+        }
 
 
-def _words(lines: Lines) -> dict[str, Any]:
-    return {key.lower().replace(" ", "_"): value for key, value in lines}
+def _state(cluster: Background) -> State:
+    from trainyard.cli.standing import jobs_of
+
+    facts = cluster.facts()
+    return State(cluster, facts, asyncio.run(jobs_of(cluster, ASKING)) if facts is not None else None)
 
 
-def _several(clusters: list[Background], output: str | None) -> bool:
-    """A line for each, the ones that are up first. Is any?"""
-    from trainyard.cli.printing import aligned
+def print_data(value: Any, form: str) -> None:
+    from trainyard.cli.printing import as_json, as_yaml
 
-    told = [(one, one.facts()) for one in clusters]
-    told.sort(key=lambda pair: pair[1] is None)
-    if output:
-        every = [_up(one, facts) if facts is not None else _not_up(one) for one, facts in told]
-        click.echo(
-            json.dumps([{"name": one.name, **_words(lines)} for (one, _), lines in zip(told, every, strict=True)])
-        )
-    else:
-        rows = [["NAME", "STATE", "SINCE", "KUBECONFIG"]]
-        for one, facts in told:
-            state = "up" if facts is not None else str(_not_up(one)[0][1])
-            rows.append([one.name, state, str((facts or {}).get("since", "-")), str(one.kubeconfig)])
-        click.echo("\n".join(aligned(rows)))
-    return any(facts is not None for _, facts in told)
+    click.echo(as_json(value) if form == "json" else as_yaml(value).rstrip("\n"))
 
 
-def _up(cluster: Background, facts: dict[str, Any]) -> Lines:
-    from trainyard.cli.standing import counted, jobs_of
-    from trainyard.cli.view import age
-
-    jobs = asyncio.run(jobs_of(cluster, ASKING))
-    since = parse_time(facts.get("since"))
-    stands = f"{facts.get('since')} ({age(time.time() - since)})" if since is not None else "unknown"
-    lines: Lines = [
-        ("State", "up" if jobs is not None else "up, but it does not answer"),
-        ("Since", stands),
-        ("Network", facts.get("network")),
-        ("API server", facts.get("server")),
-        ("Kubeconfig", str(cluster.kubeconfig)),
-        ("Log", str(cluster.log)),
-        ("Pods' files", facts.get("folder")),
-        ("Process", facts.get("pid")),
-        ("Jobs", "unknown" if jobs is None else counted(jobs) or "none"),
-    ]
-    if merged := cluster.merged():
-        lines.insert(5, ("Context", [f"{cluster.context} in {path}" for path in merged]))
-    return lines
-
-
-def _not_up(cluster: Background) -> Lines:
-    killed = (cluster.folder / "cluster.json").exists()
-    state = "on its way up or down" if cluster.alive else "not up: its daemon was killed" if killed else "not up"
-    if not cluster.folder.is_dir() and cluster.name != "default":
-        state = f"not up: there is no cluster {cluster.name}{known(cluster.name)}"
-    lines: Lines = [("State", state)]
-    if cluster.log.exists():
-        lines.append(("Log", str(cluster.log)))
-    if cluster.state.exists():
-        lines.append(("It keeps", str(cluster.state)))
-        lines.append(("Delete it", cluster.word("down --delete")))
-    lines.append(("Start it", cluster.word("up")))
-    return lines
+def _several(states: list[State], whole: bool) -> None:
+    """A line for each, the ones that are up first."""
+    rows = [["NAME", "STATE", "SINCE", "KUBECONFIG"]]
+    for state in sorted(states, key=lambda state: state.facts is None):
+        since = str((state.facts or {}).get("since", "-"))
+        rows.append([state.cluster.name, state.word, since, str(state.cluster.kubeconfig)])
+    click.echo("\n".join(fitted(rows, sys.maxsize if whole else terminal_width(), colour_on(1))))

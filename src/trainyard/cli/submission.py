@@ -2,7 +2,8 @@
 
 Rules:
 - Everything that can be said offline is said here, all problems at once, each with file, line, field and fix.
-- The objects are sent as they were written; only the namespace is filled in, where the file names none.
+- The objects are sent as they were written; only the namespace is filled in, where the file names none, and, for a
+  local cluster, the working directory (working_directory.py).
 """
 
 from __future__ import annotations
@@ -11,9 +12,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from trainyard import kinds
-from trainyard.cli import manifests
+from trainyard.cli import manifests, working_directory
+from trainyard.cli.scripts import local_image
 from trainyard.core import Kind
 from trainyard.core.names import is_dns_label
+from trainyard.kinds.unknown_kinds import what_it_is
 from trainyard.objects import GVK, Json, Problem, name_of
 from trainyard.objects.manifest import Document, ManifestError
 
@@ -36,11 +39,13 @@ OTHERS = (
 
 @dataclass(slots=True)
 class Submission:
-    """What is sent, in this order: `others`, then `jobs`. `warnings` are for the person."""
+    """What is sent, in this order: `others`, then `jobs`. `warnings` are for the person; `notes`, too, where the
+    jobs run on one machine."""
 
     others: list[tuple[GVK, Json]] = field(default_factory=list)
     jobs: list[tuple[Kind, Json]] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
     @property
     def namespaces(self) -> list[str]:
@@ -48,28 +53,46 @@ class Submission:
         return list(dict.fromkeys(filter(None, found)))
 
 
-def read(files: Iterable[str], namespace: str = "", otherwise: str = "default", private: bool = True) -> Submission:
-    """The files' objects. `namespace` "" means: as written, else `otherwise`. Raises ManifestError.
+def read(
+    files: Iterable[str],
+    namespace: str = "",
+    otherwise: str = "default",
+    private: bool = True,
+    made: Sequence[Document] = (),
+    local: bool = True,
+) -> Submission:
+    """The objects of the files, and those that were `made` of scripts. Raises ManifestError.
+
+    `namespace` "" means: as written, else `otherwise`.
 
     In a private cluster nobody else is there: a job for another operator is refused, and there must be a job at all.
+    In a local cluster programs run in the folder of their manifest.
     """
     if namespace and not is_dns_label(namespace):
         raise ManifestError(
             [Problem("--namespace", f"{namespace!r} is not a legal namespace; write a lower-case name")]
         )
-    documents = manifests.load(files)
+    documents = [*manifests.load(files), *made]
     jobs = {id(document): kind for document, kind in manifests.jobs_of(documents, needed=private)}
     submission, problems = Submission(), _twice(documents)
     for document in documents:
         kind = jobs.get(id(document))
         if kind is not None:
             submission.jobs.append((kind, document.obj))
-            submission.warnings += [f"{document.where}: {text}" for text in kinds.warnings(kind, document.obj)]
+            warnings = kinds.warnings(kind, document.obj)
+            submission.warnings += [f"{document.place(problem.path)}: {problem}" for problem in warnings]
+            if not local:
+                texts = local_image.warnings(document.obj)
+                submission.warnings += [f"{document.where}: {text}" for text in texts]
+            notes = kinds.notes(kind, document.obj) if local else ()
+            submission.notes += [f"{document.place(problem.path)}: {problem}" for problem in notes]
             found = manifests.admitted(document, kind)[1]
             problems += found or (_managed_by_others(document) if private else [])
         else:
             problems += _take_other(document, submission)
         problems += _set_namespace(document, namespace, otherwise)
+        if local:
+            working_directory.annotate(document, is_job=kind is not None)
     if problems:
         raise ManifestError(problems)
     submission.others.sort(key=lambda one: OTHERS.index(one[0]))
@@ -81,8 +104,8 @@ def _managed_by_others(document: Document) -> list[Problem]:
     managed_by = (document.obj.get("spec") or {}).get("managedBy")
     if managed_by in (None, "", OPERATOR):
         return []
-    text = f"spec.managedBy: {managed_by!r} does not run here; leave the field out, or write {OPERATOR}"
-    return [Problem(document.where, text)]
+    text = f"{managed_by!r} does not run here; leave the field out, or write {OPERATOR}"
+    return [manifests.placed(document, Problem("spec.managedBy", text))]
 
 
 def _take_other(document: Document, submission: Submission) -> list[Problem]:
@@ -91,13 +114,13 @@ def _take_other(document: Document, submission: Submission) -> list[Problem]:
         if gvk.kind == obj["kind"]:
             if gvk.api_version != obj["apiVersion"]:
                 text = f"{gvk.kind}: apiVersion {obj['apiVersion']} is not known; write {gvk.api_version}"
-                return [Problem(document.where, text)]
+                return [Problem(document.place("apiVersion"), text)]
             submission.others.append((gvk, obj))
             named = isinstance(obj.get("metadata"), dict) and name_of(obj)
             return [] if named else [Problem(document.where, f"{gvk.kind}: metadata.name is missing; write one")]
     known = ", ".join(gvk.kind for gvk in OTHERS)
-    text = f"the kind {obj['kind']} ({obj['apiVersion']}) is not known here; beside jobs there may be: {known}"
-    return [Problem(document.where, text)]
+    what = what_it_is(str(obj["apiVersion"]), str(obj["kind"]))
+    return [Problem(document.place("kind"), f"{what} is not taken here; beside jobs there may be: {known}")]
 
 
 def _set_namespace(document: Document, namespace: str, otherwise: str) -> list[Problem]:
@@ -107,8 +130,8 @@ def _set_namespace(document: Document, namespace: str, otherwise: str) -> list[P
         return []
     written = meta.get("namespace")
     if namespace and written and written != namespace:
-        text = f"metadata.namespace: is {written}, but --namespace says {namespace}; make them agree"
-        return [Problem(document.where, text)]
+        text = f"is {written}, but --namespace says {namespace}; make them agree"
+        return [manifests.placed(document, Problem("metadata.namespace", text))]
     meta["namespace"] = written or namespace or otherwise
     return []
 

@@ -11,7 +11,8 @@ import click
 
 from trainyard.cli import options, submission
 from trainyard.cli.codes import FAILED, SUCCEEDED, TIMEOUT
-from trainyard.cli.speaking import Here, Said, note, out, speak
+from trainyard.cli.layout import colour_on, prose, terminal_width
+from trainyard.cli.speaking import Here, Said, is_local, note, out, speak
 from trainyard.objects import GVK, Json, Problem, name_of, namespace_of
 from trainyard.objects.manifest import ManifestError
 
@@ -29,7 +30,8 @@ def submit(files: tuple[str, ...], wait: bool, follow: bool, timeout: float | No
     """
 
     async def work(here: Here) -> int:
-        found = submission.read(files, words["namespace"], here.namespace, private=False)
+        local = await is_local(here)
+        found = submission.read(files, words["namespace"], here.namespace, private=False, local=local)
         made = await _create(here, found)
         return await _ended(here, made, follow, timeout) if wait or follow else SUCCEEDED
 
@@ -43,6 +45,8 @@ async def _create(here: Here, found: submission.Submission) -> list[Any]:
 
     for warning in found.warnings:
         note(f"warning: {warning}")
+    for text in found.notes:
+        note(f"note: {text}")
     await _make_namespaces(here, found)
     made: list[Any] = []
     for gvk, obj in found.others:
@@ -107,9 +111,11 @@ async def _ended(here: Here, made: list[Any], follow: bool, timeout: float | Non
         return TIMEOUT
     code = SUCCEEDED
     for one, job in zip(made, last, strict=True):
-        out(verdict(job, time.time()))
-        if ended(one.kind, job) != "Succeeded":
+        good = ended(one.kind, job) == "Succeeded"
+        explanation = [] if good else await explained(here, one, job)
+        out(prose(verdict(job, time.time(), colour=colour_on(1), why_too=not explanation), terminal_width()))
+        if not good:
             code = FAILED
-            for line in await explained(here, one, job):
+            for line in explanation:
                 note(line)
     return code

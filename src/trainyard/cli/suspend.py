@@ -7,11 +7,12 @@ from typing import Any
 import click
 
 from trainyard.cli import options
+from trainyard.cli.completion import job_names
 from trainyard.cli.speaking import Here, Said, out, speak
 
 
 @click.command()
-@click.argument("jobs", nargs=-1, required=True, metavar="JOB...")
+@click.argument("jobs", nargs=-1, required=True, metavar="JOB...", shell_complete=job_names)
 @options.cluster
 def suspend(jobs: tuple[str, ...], **words: Any) -> None:
     """Stop what a job runs, and keep the job: its pods end, its deadline's clock stands still.

@@ -14,6 +14,8 @@ from trainyard.app.background import Background, BackgroundError
 from trainyard.app.kubeconfig import KubeconfigError
 from trainyard.cli import options
 from trainyard.cli.codes import BAD, CANNOT, INTERRUPTED
+from trainyard.cli.layout import note
+from trainyard.cli.working_directory import current
 from trainyard.objects.manifest import ManifestError
 
 
@@ -32,21 +34,21 @@ def up(name: str, fresh: bool, merge_kubeconfig: bool, **words: Any) -> None:
     try:
         cluster = Background(name)
         target = _target() if merge_kubeconfig else None
-        started = cluster.start(_absolute(words), lambda text: click.echo(text, err=True), fresh)
+        started = cluster.start(_absolute(words), note, fresh)
         _report(cluster, started)
         if not started and (given := _given(cluster, words)):
             again = f"{cluster.word('down')}, then {cluster.word('up')} {' '.join(given)} ..."
-            click.echo(f"It stays as it is; for what you have given: {again}", err=True)
+            note(f"It stays as it is; for what you have given: {again}")
         _merge(cluster, target)
     except ManifestError as error:
         for problem in error.problems:
-            click.echo(str(problem), err=True)
+            note(str(problem))
         sys.exit(BAD)
     except BackgroundError as error:
-        click.echo(str(error), err=True)
+        note(str(error))
         sys.exit(error.code)
     except KubeconfigError as error:
-        click.echo(str(error), err=True)
+        note(str(error))
         sys.exit(CANNOT)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
@@ -54,20 +56,31 @@ def up(name: str, fresh: bool, merge_kubeconfig: bool, **words: Any) -> None:
 
 def _absolute(words: dict[str, Any]) -> dict[str, Any]:
     """What the daemon hears: it lives in another folder."""
+    options.history_limits()  # the daemon has our environment; what is wrong there is said here
     return {
         "network": words["network"],
         "images": [os.path.abspath(path) for path in words["images"]],
         "cache": os.path.abspath(words["cache"]) if words["cache"] else "",
+        "python": options.interpreter(words["python"]),
         "config": os.path.abspath(words["config"]) if words["config"] else "",
         "mounts": {claim: str(place) for claim, place in map(options.claim, words["mounts"])},
         "operator": not words["no_operator"],
+        "working_directory": current(),
+        "logs_dir": str(options.logs_dir(words["logs_dir"]) or ""),
     }
 
 
 def _given(cluster: Background, words: dict[str, Any]) -> list[str]:
     """The options that say how a cluster is made, as far as somebody has used them."""
     network = (cluster.facts() or {}).get("network")
-    options = {"images": "--images", "mounts": "--mount", "cache": "--cache", "config": "--controller-config-file"}
+    options = {
+        "images": "--images",
+        "python": "--python",
+        "mounts": "--mount",
+        "cache": "--cache",
+        "logs_dir": "--logs-dir",
+        "config": "--controller-config-file",
+    }
     given = [name for word, name in options.items() if words[word]]
     return given if words["network"] in ("auto", network) else ["--network", *given]
 
@@ -93,10 +106,10 @@ def _merge(cluster: Background, target: Path | None) -> None:
         except KubeconfigError as error:
             if path == target:
                 raise
-            click.echo(str(error), err=True)
+            note(str(error))
     if target is not None:
         cluster.remember(target)
-        click.echo(f"In {target} it is the context {cluster.context}: kubectl --context {cluster.context}", err=True)
+        note(f"In {target} it is the context {cluster.context}: kubectl --context {cluster.context}")
 
 
 def _also(cluster: Background) -> str:
@@ -111,10 +124,8 @@ def _report(cluster: Background, started: bool) -> None:
     state = "is up" if started else f"is up already, since {facts.get('since', 'a moment ago')}"
     which = "The cluster" if cluster.name == "default" else f"The cluster {cluster.name}"
     again = ", where it was stopped" if started and facts.get("again") else ""
-    click.echo(f"{which} {state}{again} (network: {facts.get('network', 'unknown')}; log: {cluster.log}).", err=True)
-    click.echo(f"For kubectl{_also(cluster)}:", err=True)
+    note(f"{which} {state}{again} (network: {facts.get('network', 'unknown')}; log: {cluster.log}).")
+    note(f"For kubectl{_also(cluster)}:")
     click.echo(f"export KUBECONFIG={shlex.quote(str(cluster.kubeconfig))}")
-    click.echo("Next: trainyard submit FILE, get, logs -f JOB, why JOB.", err=True)
-    click.echo(
-        f"Stop it: {cluster.word('down')}. It keeps what it has; {cluster.word('up')} goes on with it.", err=True
-    )
+    note("Next: trainyard submit FILE, get, logs -f JOB, why JOB.")
+    note(f"Stop it: {cluster.word('down')}. It keeps what it has; {cluster.word('up')} goes on with it.")

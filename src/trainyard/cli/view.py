@@ -1,18 +1,33 @@
 """What a person is shown of jobs and replicas, worked out from the objects of the API. Pure.
 
 A replica is a slot of a job: role and index, from the labels that every pod of a job has (the pods of a StatefulSet
-share their labels, and have a number of their own). The newest pod of a slot speaks for it; earlier ones count as
-restarts.
+share their labels, and have a number of their own). The newest pod of a slot speaks for it.
+
+Restarts are counted as `status.restarts` counts them (core/restarts.py): a container that was started again in place,
+and a pod that was made after one that had failed. A gang is restarted as a whole, so the job's count is each replica's.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import re
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from trainyard.cli.printing import aligned
+from trainyard.cli.layout import UNKNOWN_WIDTH, fitted, painted, prose
 from trainyard.core import Kind
-from trainyard.objects import Json, condition, is_true, labels_of, name_of, namespace_of, parse_time, uid_of
+from trainyard.core.children import DISRUPTIONS
+from trainyard.kinds import kind_of
+from trainyard.objects import (
+    Json,
+    condition,
+    controller_of,
+    is_true,
+    labels_of,
+    name_of,
+    namespace_of,
+    parse_time,
+    uid_of,
+)
 from trainyard.objects.labels import INDEX, OWNER, ROLE
 
 ORDINAL = "apps.kubernetes.io/pod-index"  # the number of a StatefulSet's pod
@@ -21,6 +36,9 @@ ORDINAL = "apps.kubernetes.io/pod-index"  # the number of a StatefulSet's pod
 # What it refers to may be on its way, so that is given some time.
 PATIENCE = 10.0
 REFERENCE = "CreateContainerConfigError"
+MOUNT, CLAIM = "MountVolume.SetUp failed", "persistentvolumeclaim"
+ACCOUNT = "error looking up service account"
+PATIENTLY = (REFERENCE, MOUNT, CLAIM)  # how such a `blocked` begins
 STOPPED = frozenset({137, 143})  # what SIGTERM and SIGKILL leave of a pod that was told to go
 BLOCKED = frozenset(
     {
@@ -45,11 +63,13 @@ class Replica:
     state: str
     uid: str = ""
     restarts: int = 0
+    failed: bool = False  # by itself: it was neither told to go nor disrupted
     exit: str = ""
     born: float = 0.0
     started: float | None = None
     ended: float | None = None
     blocked: str = ""  # why it will never start
+    due: float = 0.0  # when its node starts it again
 
 
 def replica(pod: Json) -> Replica:
@@ -63,19 +83,26 @@ def replica(pod: Json) -> Replica:
     ended = [_dict(_dict(one.get("state")).get("terminated")) for one in containers]
     ends = [end for one in ended if (end := parse_time(one.get("finishedAt"))) is not None]
     over = status.get("phase") in ("Succeeded", "Failed")
+    state = _state(pod, status, [*inits, *containers])
     return Replica(
         job=labels.get(OWNER, ""),
         name=f"{role}-{index}" if role and index else alone,
         role=role or alone,
-        state=_state(pod, status, [*inits, *containers]),
+        state=state,
         uid=uid_of(pod),
         restarts=sum(int(one.get("restartCount") or 0) for one in containers),
+        failed=status.get("phase") == "Failed" and state != "Stopped" and not _disrupted(status),
         exit=_exit([one for one in ended if one]) if over else "",
         born=parse_time(_dict(pod.get("metadata")).get("creationTimestamp")) or 0.0,
         started=parse_time(status.get("startTime")),
         ended=max(ends) if over and ends else None,
-        blocked=_blocked([*inits, *containers]),
+        blocked=_unplaced(status) or _blocked([*inits, *containers]),
+        due=max(map(_due, [*inits, *containers]), default=0.0),
     )
+
+
+def _disrupted(status: Json) -> bool:
+    return is_true(status.get("conditions"), "DisruptionTarget") or status.get("reason") in DISRUPTIONS
 
 
 def role_of(pod: Json) -> str:
@@ -117,12 +144,35 @@ def _exit(ended: list[Json]) -> str:
     return f"{code} ({reason})" if reason not in (None, "", "Error", "Completed") else str(code)
 
 
+_BACK_OFF = re.compile(r"back-off (?:(\d+)m)?(\d+)s ")
+
+
+def _due(container: Json) -> float:
+    """When the back-off of a container is over: its message says how long it is, from the end of its last run."""
+    waiting = _dict(_dict(container.get("state")).get("waiting"))
+    ended = parse_time(_dict(_dict(container.get("lastState")).get("terminated")).get("finishedAt"))
+    found = _BACK_OFF.match(str(waiting.get("message") or "")) if waiting.get("reason") == "CrashLoopBackOff" else None
+    return 0.0 if found is None or ended is None else ended + 60 * int(found[1] or 0) + int(found[2])
+
+
 def _blocked(containers: list[Json]) -> str:
     for one in containers:
         waiting = _dict(_dict(one.get("state")).get("waiting"))
         if waiting.get("reason") in BLOCKED:
             return f"{waiting['reason']}: {waiting.get('message') or one.get('image') or 'no message'}"
+        if str(waiting.get("message") or "").startswith(MOUNT):
+            return str(waiting["message"])
     return ""
+
+
+def _unplaced(status: Json) -> str:
+    """Why no node takes the pod, where that is a claim."""
+    scheduled = condition(status.get("conditions"), "PodScheduled") or {}
+    missing = re.search(rf'{CLAIM} "([^"]+)" not found', str(scheduled.get("message") or ""))
+    if scheduled.get("status") != "False" or not missing:
+        return ""
+    fix = f"add the PersistentVolumeClaim to the file, or name a folder of this machine: --mount {missing[1]}=DIR"
+    return f"{missing[0]}; {fix}"
 
 
 def _dict(value: Any) -> Json:
@@ -167,16 +217,38 @@ class Board:
     replicas: dict[str, Replica] = field(default_factory=dict)  # by the pod's uid
     deleted: set[str] = field(default_factory=set)  # uids of jobs that went before they ended
     waiting: dict[str, float] = field(default_factory=dict)  # since when a pod waits for what it refers to
+    refused: dict[str, str] = field(default_factory=dict)  # why pods of an owner (by uid) cannot be made; see `waiting`
 
-    def see_job(self, job: Json) -> None:
+    def see_job(self, job: Json, now: float = 0.0) -> None:
         self.jobs[uid_of(job)] = job
+        held_up = condition(_dict(job.get("status")).get("conditions"), "Blocked") or {}
+        if held_up.get("status") == "True":
+            self.see_refusal(uid_of(job), name_of(job), str(held_up.get("message")), now)
+        elif uid_of(job) in self.refused:
+            self._made(uid_of(job))
+
+    def see_event(self, event: Json, now: float) -> None:
+        about = _dict(event.get("involvedObject"))
+        if event.get("reason") == "FailedCreate":
+            self.see_refusal(str(about.get("uid")), str(about.get("name")), str(event.get("message")), now)
+
+    def see_refusal(self, owner: str, name: str, message: str, now: float) -> None:
+        """A missing ServiceAccount may be on its way, as any other reference."""
+        if (at := message.find(ACCOUNT)) >= 0:
+            self.refused[owner] = f"{name}: {message[at:]}; add the ServiceAccount to the file"
+            self.waiting.setdefault(owner, now)
+
+    def _made(self, owner: str) -> None:
+        self.refused.pop(owner, None)
+        self.waiting.pop(owner, None)
 
     def see_pod(self, pod: Json, now: float) -> None:
         one = replica(pod)
         if one.job not in self.jobs:
             return
         self.replicas[one.uid] = one
-        if one.blocked.startswith(REFERENCE):
+        self._made(str((controller_of(pod) or {}).get("uid")))
+        if one.blocked.startswith(PATIENTLY):
             self.waiting.setdefault(one.uid, now)
         else:
             self.waiting.pop(one.uid, None)
@@ -187,7 +259,14 @@ class Board:
         for one in self.replicas.values():
             if one.job == job:
                 by_name.setdefault(one.name, []).append(one)
-        return [_newest(by_name[name]) for name in sorted(by_name, key=natural)]
+        found = self.jobs.get(job, {})
+        return [_newest(by_name[name], found) for name in sorted(by_name, key=natural)]
+
+    def restarts(self, job: str) -> int:
+        """Of the whole job: what its status says, or more where pods have shown more since."""
+        found = self.jobs.get(job, {})
+        stored = _count(_dict(found.get("status")).get("restarts"))
+        return stored if _is_gang(found) else max(stored, sum(one.restarts for one in self.slots(job)))
 
     def label(self, one: Replica) -> str:
         """What stands before its log lines."""
@@ -200,17 +279,33 @@ class Board:
         for one in self.replicas.values():
             if one.blocked and now >= self.waiting.get(one.uid, now - PATIENCE) + PATIENCE:
                 return f"{self.label(one)}: {one.blocked}"
-        return ""
+        return next((why for owner, why in self.refused.items() if now >= self.waiting[owner] + PATIENCE), "")
 
     def ended(self) -> bool:
         return bool(self.jobs) and all(result(job) or uid in self.deleted for uid, job in self.jobs.items())
 
 
-def _newest(pods: list[Replica]) -> Replica:
-    last = max(enumerate(pods), key=lambda pair: (pair[1].born, pair[0]))[1]
-    restarts = sum(one.restarts for one in pods) + len(pods) - 1
-    fields = {name: getattr(last, name) for name in Replica.__slots__}
-    return Replica(**{**fields, "restarts": restarts})
+def _newest(pods: list[Replica], job: Json) -> Replica:
+    """The newest pod of a slot, with the restarts of the slot."""
+    *earlier, last = [pod for _, pod in sorted(enumerate(pods), key=lambda pair: (pair[1].born, pair[0]))]
+    in_place = sum(pod.restarts for pod in pods)
+    again = sum(pod.failed for pod in earlier)
+    status = _dict(job.get("status"))
+    if _is_gang(job):
+        again, in_place = _count(status.get("restarts")), 0
+    for name, role in _dict(status.get("roles")).items():  # pods that are gone: known where the role is one replica
+        if name.lower() == last.role and _dict(role).get("replicas") == 1:
+            again = max(again, _count(_dict(role).get("failures")) - last.failed)
+    return replace(last, restarts=in_place + again)
+
+
+def _is_gang(job: Json) -> bool:
+    kind = kind_of(job)
+    return kind is not None and kind.restarts == "gang"
+
+
+def _count(value: Any) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) else 0
 
 
 def natural(name: str) -> tuple[str, int, str]:
@@ -251,39 +346,61 @@ def tally(slots: list[Replica]) -> str:
     return " · ".join(said)
 
 
-def progress(board: Board, elapsed: float | None) -> str:
-    """One line: each job's word, how many replicas of each role are in which state, restarts, elapsed time.
+def peers(job: Json, slots: list[Replica]) -> str:
+    """waiting for peers: 1 of 2. Some replicas of a rendezvous run, and begin when enough of them do."""
+    spec = _dict(job.get("spec"))
+    least = spec.get("minReplicas", len(slots) if "rdzvEndpoint" in spec else None)
+    if not isinstance(least, int) or isinstance(least, bool) or result(job):
+        return ""
+    there = sum(one.state in ("Running", "Succeeded") for one in slots)
+    return f"waiting for peers: {there} of {least}" if 0 < there < least else ""
+
+
+def progress(board: Board, elapsed: float | None, now: float = 0.0) -> str:
+    """One line: each job's word, how many replicas of each role are in which state, what is waited for, restarts,
+    elapsed time.
 
     Without the time (None) it changes only when something happened.
     """
     parts = [] if elapsed is None else [clock(elapsed)]
     for uid, job in board.jobs.items():
         slots = board.slots(uid)
-        said = [f"{name_of(job)} {word(job)}", *filter(None, [tally(slots)])]
-        if restarts := sum(one.restarts for one in slots):
+        said = [f"{name_of(job)} {word(job)}", *filter(None, [tally(slots), peers(job, slots)])]
+        if elapsed is not None:
+            said += [f"{one.name} starts again in {clock(one.due - now)}" for one in slots if one.due > now][:1]
+        if restarts := board.restarts(uid):
             said.append(f"restarts: {restarts}")
         parts.append(" · ".join(said))
     return "  ".join(parts)
 
 
-def table(board: Board, now: float, cut_short: str = "") -> list[str]:
+def table(
+    board: Board,
+    now: float,
+    cut_short: str = "",
+    width: int = UNKNOWN_WIDTH,
+    colour: bool = False,
+    why_too: bool = True,
+) -> list[str]:
     """The final table: a line per replica, then a line per job. `cut_short` says why jobs did not come to their end."""
     rows = [["JOB", "REPLICA", "STATE", "RESTARTS", "EXIT", "TIME"]]
     for uid, job in board.jobs.items():
         for one in board.slots(uid):
             took = "" if one.started is None else clock((one.ended or now) - one.started)
             rows.append([name_of(job), one.name, one.state, str(one.restarts), one.exit, took])
-    lines = aligned(rows)
-    return [*(lines if len(rows) > 1 else []), *(verdict(job, now, cut_short) for job in board.jobs.values())]
+    lines = fitted(rows, width, colour)
+    verdicts = [verdict(job, now, cut_short, colour, why_too) for job in board.jobs.values()]
+    return [*(lines if len(rows) > 1 else []), *(line for text in verdicts for line in prose(text, width).split("\n"))]
 
 
-def verdict(job: Json, now: float, cut_short: str = "") -> str:
-    """One sentence on how a job ended."""
+def verdict(job: Json, now: float, cut_short: str = "", colour: bool = False, why_too: bool = True) -> str:
+    """One sentence on how a job ended. Its reason is left out where more is said of that afterwards."""
     status = _dict(job.get("status"))
     start = parse_time(status.get("startTime")) or parse_time(_dict(job.get("metadata")).get("creationTimestamp"))
     end = parse_time(status.get("completionTime")) or now
     took = f" after {clock(end - start)}" if start is not None else ""
-    text = why(job)
+    text = " ".join(why(job).split()) if why_too or result(job) == "Succeeded" else ""
     name = f"{job.get('kind', 'Job')} {namespace_of(job)}/{name_of(job)}"
-    said = f"{cut_short} while {word(job)}" if cut_short and not result(job) else word(job)
+    state = painted(word(job), colour)
+    said = f"{cut_short} while {state}" if cut_short and not result(job) else state
     return f"{name}: {said}{took}" + (f": {text}" if text else "")

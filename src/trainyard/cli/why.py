@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from trainyard.cli import options
+from trainyard.cli.completion import job_names
+from trainyard.cli.layout import terminal_width
 from trainyard.cli.printing import as_json, as_yaml
-from trainyard.cli.speaking import Here, out, speak
+from trainyard.cli.speaking import Here, is_local, out, speak
 from trainyard.objects import Json
 
 if TYPE_CHECKING:
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("job")
+@click.argument("job", shell_complete=job_names)
 @options.cluster
 @click.option("-o", "--output", type=click.Choice(["json", "yaml"]), help="For programs.")
 def why(job: str, output: str | None, **words: Any) -> None:
@@ -32,8 +34,12 @@ async def _why(here: Here, job: str, form: str) -> None:
     from trainyard.cli import diagnosis
     from trainyard.cli.evidence import gather
     from trainyard.cli.jobs import find
+    from trainyard.kinds import notes
 
-    facts = await gather(here, await find(here, job))
+    found = await find(here, job)
+    facts = await gather(here, found)
+    if await is_local(here):
+        facts = replace(facts, notes=tuple(notes(found.kind, found.job)))
     findings = diagnosis.why(facts)
     if form:
         listed = [
@@ -41,7 +47,7 @@ async def _why(here: Here, job: str, form: str) -> None:
         ]
         out((as_json if form == "json" else as_yaml)({"job": facts.title, "findings": listed}))
     else:
-        out("\n".join(diagnosis.told(facts, findings)))
+        out("\n".join(diagnosis.told(facts, findings, width=terminal_width())))
 
 
 async def explained(here: Here, found: Found, job: Json, most: int = 5) -> list[str]:
@@ -51,4 +57,4 @@ async def explained(here: Here, found: Found, job: Json, most: int = 5) -> list[
     from trainyard.cli.jobs import Found
 
     facts = await gather(here, Found(found.kind, job))
-    return list(diagnosis.told(facts, diagnosis.why(facts), most))
+    return list(diagnosis.told(facts, diagnosis.why(facts), most, terminal_width()))

@@ -10,24 +10,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from trainyard.cli.diagnosis import meeting, replicas, whole
+from trainyard.cli.diagnosis import children, meeting, replicas, whole
 from trainyard.cli.diagnosis.facts import BLOCK, END, FINE, NOTE, WAIT, Endpoint, Facts, Finding
 from trainyard.cli.diagnosis.whole import ENDED
+from trainyard.cli.layout import UNKNOWN_WIDTH, wrapped
 from trainyard.cli.view import ended
 
 Rule = Callable[[Facts], Iterable[Finding]]
 
 # Each of these ends the matter: what else could be said does not count then.
 FIRST: tuple[Rule, ...] = (whole.not_ours, whole.going, whole.unseen)
-AFTER: tuple[Rule, ...] = (whole.over, replicas.failed, replicas.blocked)
+AFTER: tuple[Rule, ...] = (whole.over, replicas.blocked, whole.ineffective)
 DURING: tuple[Rule, ...] = (
     whole.suspended,
     whole.alarms,
     meeting.unreachable,
     meeting.too_few,
     replicas.waiting,
-    replicas.missing,
+    children.missing,
+    children.empty_slots,
     whole.retrying,
+    whole.ineffective,
 )
 LEVELS = {END: "problem", BLOCK: "problem", WAIT: "waits", NOTE: "note", FINE: "fine"}
 
@@ -45,18 +48,22 @@ def why(facts: Facts) -> list[Finding]:
     return sorted(found, key=lambda one: (one.level == NOTE, one.level))
 
 
-def told(facts: Facts, findings: Iterable[Finding], most: int = 15) -> Iterator[str]:
+def told(
+    facts: Facts, findings: Iterable[Finding], most: int = 15, width: int = UNKNOWN_WIDTH, heading: str = ""
+) -> Iterator[str]:
     """The findings as lines of text: a heading, then each with where, evidence and fix."""
-    yield f"{facts.title}:"
-    for one in findings:
-        yield f"  {LEVELS[one.level]}: {one.what}"
-        if one.where:
-            yield f"    where: {one.where}"
-        lines = [line for text in one.evidence for line in text.splitlines()]
-        for at, line in enumerate(lines[-most:] if one.level == END else lines[:most]):
-            yield f"    {'seen: ' if at == 0 else '      '} {line}".rstrip()
-        if one.fix:
-            yield f"    do:    {one.fix}"
+    yield heading or whole.heading(facts)
+    for finding in findings:
+        level = LEVELS[finding.level]
+        yield from wrapped(finding.what, width, f"  {level}: ", "    ")
+        if finding.where:
+            yield from wrapped(finding.where, width, "    where: ")
+        lines = [line for text in finding.evidence for line in text.splitlines()]
+        for at, line in enumerate(lines[-most:] if finding.level == END else lines[:most]):
+            begin = f"    {'seen: ' if at == 0 else '      '} {line[: len(line) - len(line.lstrip())]}"
+            yield from wrapped(line, width, begin, f"{' ' * len(begin)}  ")
+        if finding.fix:
+            yield from wrapped(finding.fix, width, "    do:    ")
 
 
 __all__ = ["BLOCK", "END", "ENDED", "FINE", "NOTE", "WAIT", "Endpoint", "Facts", "Finding", "told", "why"]

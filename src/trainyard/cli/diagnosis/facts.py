@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from trainyard.cli.view import Replica, index_of, replica, role_of
+from trainyard.cli.diagnosis.exits import Surroundings
+from trainyard.cli.view import Replica, replica, result
 from trainyard.core import Config, Job, Kind, read
-from trainyard.objects import Json, condition, name_of, namespace_of, parse_time, uid_of
+from trainyard.objects import Json, Problem, condition, name_of, namespace_of, parse_time, uid_of
 
 # How much a finding matters. The order is that in which they are said.
 END, BLOCK, WAIT, NOTE, FINE = range(5)
+MOST_NAMES = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,9 @@ class Facts:
     logs: Mapping[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)  # (pod's uid, container): last lines
     nodes: tuple[Json, ...] | None = None  # None: not looked at
     endpoint: Endpoint | None = None
+    notes: tuple[Problem, ...] = ()  # fields that have no effect where the job runs
+    process_nodes: frozenset[str] = frozenset()  # nodes whose pods are processes: those of Trainyard
+    listeners: Mapping[int, str] = field(default_factory=dict)  # programs of this machine by the port they listen on
 
     @cached_property
     def read(self) -> Job:
@@ -94,6 +99,15 @@ class Facts:
         namespace = namespace_of(self.job)
         return f"trainyard {word} {self.word}" + (f" -n {namespace}" if namespace != "default" else "")
 
+    def runs_as_processes(self, pod: Json) -> bool:
+        """Its containers are processes of a Trainyard node: there, `image` names an entry of a catalogue."""
+        return str((pod.get("spec") or {}).get("nodeName") or "") in self.process_nodes
+
+    @property
+    def over(self) -> bool:
+        """The job has ended: nothing of it is made again."""
+        return bool(result(self.job) or self.kind.old_end(self.status))
+
     @property
     def title(self) -> str:
         return f"{self.kind.gvk.kind} {namespace_of(self.job)}/{name_of(self.job)}"
@@ -104,9 +118,39 @@ class Facts:
 
 
 def called(pod: Json) -> str:
-    """A replica, as the operator's own texts name it: MASTER 0."""
-    role, index = role_of(pod), index_of(pod)
-    return f"{role} {index}" if role and index else replica(pod).name
+    """A replica, as tables and logs name it: worker-0."""
+    return replica(pod).name
+
+
+def names_of(names: Iterable[str]) -> str:
+    """worker-0, worker-1 and 4 others."""
+    listed = list(dict.fromkeys(names))
+    if len(listed) <= MOST_NAMES:
+        return ", ".join(listed)
+    return f"{', '.join(listed[: MOST_NAMES - 1])} and {len(listed) - MOST_NAMES + 1} others"
+
+
+def container_spec(pod: Json, name: str) -> Json:
+    spec = pod.get("spec") or {}
+    listed = [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
+    return next((one for one in listed if isinstance(one, dict) and one.get("name") == name), {})
+
+
+def surroundings(
+    facts: Facts, pod: Json, name: str, status: Json, holders: tuple[tuple[int, str], ...] = ()
+) -> Surroundings:
+    spec = container_spec(pod, name)
+    resources = spec.get("resources")
+    limits = resources.get("limits") if isinstance(resources, dict) else None
+    ident = str(status.get("imageID") or "")
+    local = facts.runs_as_processes(pod)
+    return Surroundings(
+        local=local,
+        interpreter=ident if local and ident.startswith("/") else "",
+        image=str(spec.get("image") or ""),
+        memory_limit=str(limits.get("memory") or "") if isinstance(limits, dict) else "",
+        holders=holders,
+    )
 
 
 def place(pod: Json, container: str, rest: str) -> str:

@@ -6,46 +6,34 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
-from trainyard.cli.diagnosis.exits import meaning
-from trainyard.cli.diagnosis.facts import BLOCK, END, NOTE, WAIT, Facts, Finding, called, key, place
-from trainyard.cli.diagnosis.output import sign_of
-from trainyard.cli.view import age, ended, index_of, role_of
-from trainyard.objects import Json, condition, controller_of, name_of, parse_time, uid_of
-
-PATIENCE = 10.0  # seconds in which a pod is made, or a program started
-PREPARING = 20.0  # seconds after which it is worth a word that an image is still being prepared
-MOST_NAMES = 3
-MOST_ENDS = 3
-
-_IMAGE = "see that the image's name and tag are right and that this cluster may pull it (imagePullSecrets)"
-WAITS = {
-    "ErrImageNeverPull": (
-        "its image has no entry in the catalogue",
-        "name the image in a catalogue, and give it with --images; docs/images.md",
-    ),
-    "ErrImagePull": ("its image cannot be had", _IMAGE),
-    "ImagePullBackOff": ("its image cannot be had", _IMAGE),
-    "InvalidImageName": ("the name of its image is not legal", "mend the image's name in the template"),
-    "ImageInspectError": ("its image cannot be looked into", _IMAGE),
-    "CreateContainerError": ("its container cannot be made", "mend the template as the message says"),
-    "CreateContainerConfigError": (
-        "something that its container refers to is not there",
-        "make it, or mend the reference",
-    ),
-    "RunContainerError": ("its container cannot be started", "check command, args and workingDir of the template"),
-}
-UNSCHEDULABLE = (
-    (
-        "no node is ready",
-        "see that a node is ready: `kubectl get nodes`, and on this machine the log of `trainyard status`",
-    ),
-    ("Insufficient", "ask for less in resources.requests, free some of it, or add a node that has it"),
-    ("taint", "add a toleration to the template, or a node without the taint"),
-    ("affinity", "mend nodeSelector or affinity of the template, or label a node"),
-    ("selector", "mend nodeSelector or affinity of the template, or label a node"),
-    ("PersistentVolumeClaim", "make the claim, or a volume for it: `kubectl get pvc`"),
-    ("persistentvolumeclaim", "make the claim, or a volume for it: `kubectl get pvc`"),
+from trainyard.cli.diagnosis.children import next_look
+from trainyard.cli.diagnosis.exits import Cause
+from trainyard.cli.diagnosis.facts import (
+    BLOCK,
+    END,
+    NOTE,
+    WAIT,
+    Facts,
+    Finding,
+    called,
+    container_spec,
+    key,
+    names_of,
+    place,
+    surroundings,
 )
+from trainyard.cli.diagnosis.meeting import ENDPOINT
+from trainyard.cli.diagnosis.output import cause_of, port_is_taken, ports_named, sign_of
+from trainyard.cli.diagnosis.tracebacks import without_frames
+from trainyard.cli.diagnosis.waits import missing_object, unschedulable_fix, volume_cause, waiting_cause
+from trainyard.cli.view import age, ended, index_of, role_of
+from trainyard.objects import Json, condition, format_time, name_of, namespace_of, parse_time, uid_of
+
+PATIENCE = 10.0  # seconds in which a program is started
+PREPARING = 20.0  # seconds after which it is worth a word that an image is still being prepared
+MOST_ENDS = 3
+SILENT = "it printed nothing"
+TOLD_TO_GO = frozenset({143, 137})  # what SIGTERM and SIGKILL leave of replicas that are stopped with their job
 
 
 class Container(NamedTuple):
@@ -87,23 +75,17 @@ def waiting(facts: Facts) -> Iterator[Finding]:
         if one.state == "Succeeded":
             continue
         for found in _of_pod(facts, pod):
-            same = replace(found, where="", evidence=found.evidence[:1] if found.level != BLOCK else ())
+            same = replace(found, where="", evidence=found.evidence[:1] if found.level == NOTE else ())
             groups.setdefault(same, []).append((called(pod), found))
     for members in groups.values():
         first = members[0][1]
-        yield replace(first, what=f"{_names([name for name, _ in members])}: {first.what}")
-
-
-def _names(names: list[str]) -> str:
-    names = list(dict.fromkeys(names))
-    if len(names) <= MOST_NAMES:
-        return ", ".join(names)
-    return f"{', '.join(names[: MOST_NAMES - 1])} and {len(names) - MOST_NAMES + 1} others"
+        yield replace(first, what=f"{names_of(name for name, _ in members)}: {first.what}")
 
 
 def _of_pod(facts: Facts, pod: Json) -> Iterator[Finding]:
     if (pod.get("status") or {}).get("phase") == "Failed":
-        yield _fell(facts, pod)
+        if not facts.over:  # of a job that has ended, `failed` speaks
+            yield _fell(facts, pod)
         return
     if stuck := _terminating(facts, pod):
         yield stuck
@@ -118,13 +100,17 @@ def _of_pod(facts: Facts, pod: Json) -> Iterator[Finding]:
 
 def _fell(facts: Facts, pod: Json) -> Finding:
     """A pod that has failed in a job that goes on: another one takes its place, by and by."""
+    due = next_look(facts) if facts.holds("Restarting") else None
+    again = (
+        f"is made again at {format_time(due)} (in {age(due - facts.now)})" if due is not None else "is made again later"
+    )
     for one in containers(pod):
         end = one.state("terminated")
         if end is not None and end.get("exitCode"):
             what, where, lines, fix = _ending(facts, pod, one, end)
-            return Finding(WAIT, f"its pod has failed, and is made again later; it {what}", where, lines, fix)
+            return Finding(WAIT, f"its pod has failed, and {again}; it {what}", where, lines, fix)
     status = pod.get("status") or {}
-    what = f"its pod has failed ({status.get('reason') or 'no reason is said'}), and is made again later"
+    what = f"its pod has failed ({status.get('reason') or 'no reason is said'}), and {again}"
     where = f"pod {name_of(pod)}: status.reason"
     return Finding(WAIT, what, where, tuple(filter(None, [str(status.get("message") or "")])), "wait a moment")
 
@@ -154,13 +140,16 @@ def _unscheduled(facts: Facts, pod: Json) -> Finding | None:
             BLOCK, f"no scheduler has looked at its pod for {age(since)}", f"pod {name_of(pod)}: spec.nodeName", (), fix
         )
     message = str(said.get("message") or "")
-    fix = next((fix for word, fix in UNSCHEDULABLE if word in message), "mend what the message names")
+    fix = unschedulable_fix(message, namespace_of(pod))
     evidence = [message] if message else []
     if facts.nodes is not None:
         ready = sum(_is_ready(node) for node in facts.nodes)
         evidence.append(f"{ready} of {len(facts.nodes)} nodes are ready")
     where = f"pod {name_of(pod)}: status.conditions[PodScheduled]"
-    return Finding(BLOCK, "no node takes its pod (unschedulable)", where, tuple(evidence), fix)
+    what = "no node takes its pod (unschedulable)"
+    if lacking := missing_object(message, namespace_of(pod)):
+        what = f"there is no {lacking.kind} {lacking.name} (unschedulable)"
+    return Finding(BLOCK, what, where, tuple(evidence), fix)
 
 
 def _is_ready(node: Json) -> bool:
@@ -174,20 +163,35 @@ def _of_container(facts: Facts, pod: Json, one: Container) -> Finding | None:
         reason = str(wait.get("reason") or "")
         if reason == "CrashLoopBackOff":
             return _crashing(facts, pod, one)
-        if reason in WAITS:
-            what, fix = WAITS[reason]
-            evidence = tuple(filter(None, [str(wait.get("message") or ""), _image_of(pod, one.name)]))
-            return Finding(BLOCK, f"{what} ({reason})", place(pod, one.name, "state.waiting"), evidence, fix)
-        return _preparing(facts, pod, one, reason)
+        message = str(wait.get("message") or "")
+        if cause := waiting_cause(facts, pod, one.name, reason, message):
+            fix = cause.fix or "mend what the message names"
+            return Finding(
+                BLOCK, f"{cause.what} ({reason})", place(pod, one.name, "state.waiting"), _seen(cause, message), fix
+            )
+        return _mounting(facts, pod, one, message) or _preparing(facts, pod, one, reason)
     if one.state("running") is not None and not one.init:
         return _again(facts, pod, one) or _unhappy(facts, pod, one)
     return None
 
 
+def _seen(cause: Cause, message: str) -> tuple[str, ...]:
+    """The message, where it says more than the cause does."""
+    return (message,) if message and "no catalogue says" not in cause.what else ()
+
+
+def _mounting(facts: Facts, pod: Json, one: Container, message: str) -> Finding | None:
+    """A volume cannot be set up: a Trainyard node says so in the container's state, a kubelet in an event."""
+    said = message if "MountVolume" in message else _newest_event(facts, uid_of(pod), "FailedMount")
+    if not said:
+        return None
+    cause = volume_cause(said) or waiting_cause(facts, pod, one.name, "", said)
+    cause = cause or Cause("a volume of its pod cannot be set up", "mend what the message names")
+    return Finding(BLOCK, cause.what, place(pod, one.name, "state.waiting"), (said,), cause.fix)
+
+
 def _image_of(pod: Json, container: str) -> str:
-    spec = pod.get("spec") or {}
-    listed = [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
-    image = next((one.get("image") for one in listed if one.get("name") == container), "")
+    image = container_spec(pod, container).get("image")
     return f"image: {image}" if image else ""
 
 
@@ -207,14 +211,46 @@ def _preparing(facts: Facts, pod: Json, one: Container, reason: str) -> Finding 
 def _crashing(facts: Facts, pod: Json, one: Container) -> Finding:
     end = one.before or {}
     code, reason = int(end.get("exitCode") or 0), str(end.get("reason") or "")
-    means = meaning(code, reason)
     what = f"its program ends and is started again, {_times(one.restarts)} so far; exit code {code}"
     what += f" ({reason})" if reason else ""
+    what += f" in init container {one.name}" if one.init else ""
     lines = _lines(facts, pod, one.name, end)
-    sign = sign_of(lines)
-    what = f"{what}: {sign[0] if sign else means}" if sign or means else what
-    fix = sign[1] if sign else "mend what its last lines say; then make the job again"
-    return Finding(BLOCK, what, place(pod, one.name, f"lastState.terminated.exitCode={code}"), lines, fix)
+    cause = _cause(facts, pod, one, code, reason, lines)
+    what = f"{what}: {cause.what}" if cause.what else what
+    fix = cause.fix or _mend(lines, one)
+    where = place(pod, one.name, f"lastState.terminated.exitCode={code}")
+    return Finding(BLOCK, what, where, lines or (SILENT,), fix)
+
+
+def _cause(facts: Facts, pod: Json, one: Container, code: int, reason: str, lines: tuple[str, ...]) -> Cause:
+    """Why a container ended so: its exit code, its last lines, and what is known of its surroundings."""
+    if cause := next((found for line in lines[-2:] if (found := volume_cause(line))), None):
+        return cause
+    ports = [*ports_named(lines), *declared_ports(pod, one.name)] if port_is_taken(lines) else []
+    holders = tuple((port, facts.listeners[port]) for port in dict.fromkeys(ports) if port in facts.listeners)
+    cause = cause_of(lines, code, reason, surroundings(facts, pod, one.name, one.status, holders))
+    endpoint = facts.spec.get(ENDPOINT)
+    if endpoint and "cannot reach" in cause.what:
+        fix = (
+            f"see that its server (an etcd with the v2 API, for etcd) answers at {endpoint}; else mend spec.{ENDPOINT}"
+        )
+        return cause._replace(what=f"the rendezvous at {endpoint} cannot be reached", fix=fix)
+    return cause
+
+
+def declared_ports(pod: Json, container: str) -> list[int]:
+    listed = container_spec(pod, container).get("ports")
+    ports = [one.get("containerPort") for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
+    return [port for port in ports if isinstance(port, int)]
+
+
+def _mend(lines: tuple[str, ...], one: Container) -> str:
+    """What helps where nothing is known but that it failed."""
+    if lines:
+        return "mend what its last lines say"
+    if one.init:
+        return f"let init container {one.name} print what it does (`set -x` in a shell), and make the job again"
+    return "let the program print what it does (`set -x` in a shell), and make the job again"
 
 
 def _lines(facts: Facts, pod: Json, container: str, end: Json) -> tuple[str, ...]:
@@ -231,8 +267,8 @@ def _again(facts: Facts, pod: Json, one: Container) -> Finding | None:
     ago = facts.age(end.get("finishedAt"))
     what = f"its program was started again {_times(one.restarts)}; it ended with exit code {code} ({reason})"
     what += f" {age(ago)} ago" if ago is not None else ""
-    means = meaning(code, reason)
-    fix = facts.command("logs -p")
+    means = cause_of((), code, reason, surroundings(facts, pod, one.name, one.status)).what
+    fix = f"`{facts.command('logs -p')}`"
     return Finding(NOTE, f"{what}: {means}" if means else what, place(pod, one.name, "lastState.terminated"), (), fix)
 
 
@@ -243,7 +279,7 @@ def _times(count: int) -> str:
 def _unhappy(facts: Facts, pod: Json, one: Container) -> Finding | None:
     """It runs, and its last lines speak of trouble."""
     lines = facts.logs.get(key(pod, one.name), ())
-    sign = sign_of(lines[-5:])
+    sign = sign_of(without_frames(lines)[-5:], surroundings(facts, pod, one.name, one.status))
     if sign is None:
         return None
     return Finding(
@@ -253,64 +289,6 @@ def _unhappy(facts: Facts, pod: Json, one: Container) -> Finding | None:
         lines[-5:],
         sign[1],
     )
-
-
-# --- what should have made pods
-
-
-def missing(facts: Facts) -> Iterator[Finding]:
-    """Children that make no pod, or too few, and what was said about that."""
-    owners = {(controller_of(pod) or {}).get("uid") for pod in facts.pods}
-    for child in facts.children:
-        said = _refusal(facts, child)
-        wanted, there = _wanted(child), uid_of(child) in owners
-        if said and (not there or (wanted or 0) > 1):
-            fix = "raise the quota, or ask for less" if "quota" in said else "mend the template as the message says"
-            what = f"no pod can be made for {child['kind']} {name_of(child)}"
-            yield Finding(BLOCK, what, f"{child['kind']} {name_of(child)}: events", (said,), fix)
-        elif child["kind"] == "StatefulSet" and wanted:
-            ready = int((child.get("status") or {}).get("readyReplicas") or 0)
-            if ready < wanted:
-                where = f"StatefulSet {name_of(child)}: status.readyReplicas"
-                yield Finding(
-                    WAIT,
-                    f"{ready} of {wanted} workers of {name_of(child)} are ready",
-                    where,
-                    (),
-                    "see what is said of its pods",
-                )
-        elif wanted and not there and _is_late(facts, child):
-            where = f"{child['kind']} {name_of(child)}: status"
-            fix = "see that the controllers of the cluster run (kube-controller-manager)"
-            yield Finding(BLOCK, f"{child['kind']} {name_of(child)} has made no pod yet", where, (), fix)
-
-
-def _wanted(child: Json) -> int | None:
-    """How many pods a child keeps; None for one that keeps none, or has ended."""
-    spec, status = child.get("spec") or {}, child.get("status") or {}
-    if child["metadata"].get("deletionTimestamp"):
-        return None
-    if child["kind"] == "Job":
-        over = any(
-            one.get("type") in ("Complete", "Failed") and one.get("status") == "True"
-            for one in status.get("conditions") or ()
-        )
-        return None if over or spec.get("suspend") else int(spec.get("parallelism", 1) or 0)
-    return int(spec.get("replicas", 1) or 0) if child["kind"] in ("StatefulSet", "Deployment") else None
-
-
-def _refusal(facts: Facts, child: Json) -> str:
-    """The newest Warning about a pod that could not be made."""
-    for event in reversed(facts.events):
-        about = event.get("involvedObject") or {}
-        if about.get("uid") == uid_of(child) and event.get("reason") == "FailedCreate":
-            return str(event.get("message") or "")
-    return ""
-
-
-def _is_late(facts: Facts, child: Json) -> bool:
-    since = facts.age(child["metadata"].get("creationTimestamp"))
-    return since is not None and since >= PATIENCE
 
 
 # --- a job that has failed
@@ -328,8 +306,14 @@ def failed(facts: Facts) -> Iterator[Finding]:
                 ends.append((parse_time(end.get("finishedAt")) or 0.0, pod, one, end))
     deciding = {(slot.role, str(slot.index)) for slot in facts.kind.judged(facts.read)}
     ends.sort(key=lambda one: (not _decides(one[1], deciding), one[0]))
-    for _, pod, one, end in ends[:MOST_ENDS]:
-        yield _end(facts, pod, one, end)
+    ends = [one for at, one in enumerate(ends) if at == 0 or one[3].get("exitCode") not in TOLD_TO_GO]
+    groups: dict[tuple[str, str], list[tuple[str, Finding]]] = {}
+    for _, pod, one, end in ends:
+        found = _end(facts, pod, one, end)
+        groups.setdefault((found.what, found.fix), []).append((called(pod), found))
+    for members in list(groups.values())[:MOST_ENDS]:
+        first = members[0][1]
+        yield replace(first, what=f"{names_of(name for name, _ in members)} {first.what}")
 
 
 def _decides(pod: Json, deciding: set[tuple[str, str]]) -> bool:
@@ -338,24 +322,18 @@ def _decides(pod: Json, deciding: set[tuple[str, str]]) -> bool:
 
 def _end(facts: Facts, pod: Json, one: Container, end: Json) -> Finding:
     what, where, lines, fix = _ending(facts, pod, one, end)
-    final = _is_permanent(facts, one.name, int(end["exitCode"]), str(end.get("reason") or ""))
-    what += "; such a code is permanent and not tried again" if final else ""
-    return Finding(END, f"{called(pod)} {what}", where, lines or ("it has put out nothing",), fix)
+    return Finding(END, what, where, lines, fix)
 
 
 def _ending(facts: Facts, pod: Json, one: Container, end: Json) -> tuple[str, str, tuple[str, ...], str]:
     """How a container ended: what, where, its last lines, and what helps."""
     code, reason = int(end["exitCode"]), str(end.get("reason") or "Error")
     lines = _lines(facts, pod, one.name, end)
-    sign, means = sign_of(lines), meaning(code, reason)
+    cause = _cause(facts, pod, one, code, reason, lines)
     what = f"ended with exit code {code} ({reason})" + (f" in init container {one.name}" if one.init else "")
-    what += f": {sign[0] if sign else means}" if sign or means else ""
+    what += f": {cause.what}" if cause.what else ""
     where = place(pod, one.name, f"state.terminated.exitCode={code}")
-    return what, where, lines, sign[1] if sign else "mend what its last lines say"
-
-
-def _is_permanent(facts: Facts, container: str, code: int, reason: str) -> bool:
-    return container == facts.kind.container and bool(facts.kind.permanent(facts.read, code, reason))
+    return what, where, lines or (SILENT,), cause.fix or _mend(lines, one)
 
 
 def blocked(facts: Facts) -> Iterator[Finding]:
@@ -363,3 +341,11 @@ def blocked(facts: Facts) -> Iterator[Finding]:
     reason = str((facts.holds("Failed") or {}).get("reason") or "")
     if reason == "DeadlineExceeded":
         yield from waiting(facts)
+
+
+def _newest_event(facts: Facts, uid: str, reason: str) -> str:
+    """The message of the newest event of that reason about that object."""
+    for event in reversed(facts.events):
+        if (event.get("involvedObject") or {}).get("uid") == uid and event.get("reason") == reason:
+            return str(event.get("message") or "")
+    return ""

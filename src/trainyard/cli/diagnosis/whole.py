@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainyard import core
+from trainyard.cli.diagnosis.children import done_without_pods, missing, next_look
 from trainyard.cli.diagnosis.facts import BLOCK, END, FINE, NOTE, WAIT, Facts, Finding
+from trainyard.cli.diagnosis.replicas import failed
 from trainyard.cli.view import age, clock, ended
-from trainyard.core import Seen
-from trainyard.core.policy import LONGEST_PAUSE, is_ours
+from trainyard.core.policy import is_ours
 from trainyard.objects import format_time, parse_time
 
 ENDED = "status.conditions[Failed]"
@@ -61,22 +61,40 @@ def going(facts: Facts) -> Iterator[Finding]:
         yield Finding(BLOCK, f"the job is being deleted{_for(took)}", "metadata.deletionTimestamp", (), fix)
 
 
+OWN_CAUSES = frozenset({"DeadlineExceeded", "BackoffLimitExceeded", "InvalidSpec", "InvalidChild"})
+"""Reasons of an end that no container's end explains."""
+
+
 def over(facts: Facts) -> Iterator[Finding]:
-    """How it ended."""
+    """How it ended. Where a container's end is the cause, that one says it all (`replicas.failed`)."""
     end = ended(facts.kind, facts.job)
     said = facts.holds(end) or {}
     message = str(said.get("message") or facts.status.get("reason") or "")
-    ago = facts.age(facts.status.get("completionTime"))
-    when = f" {age(ago)} ago" if ago is not None else ""
     if end == "Succeeded":
         start, stop = (parse_time(facts.status.get(name)) for name in ("startTime", "completionTime"))
         took = f", after {clock(stop - start)}" if start is not None and stop is not None else ""
-        yield Finding(FINE, f"it succeeded{when}{took}", "status", tuple(filter(None, [message])))
+        yield Finding(FINE, f"it succeeded{_ago(facts)}{took}", "status", tuple(filter(None, [message])))
     elif end == "Failed":
         reason = str(said.get("reason") or "")
-        what = f"it failed{when}" + (f" ({reason})" if reason else "")
-        fix = FIXES.get(reason, "mend what is named here and make the job again")
-        yield Finding(END, what, ENDED, tuple(filter(None, [message])), fix)
+        ends = list(failed(facts))
+        if not ends or reason in OWN_CAUSES:
+            what = f"it failed{_ago(facts)}" + (f" ({reason})" if reason else "")
+            fix = FIXES.get(reason, "mend what is named here and make the job again")
+            yield Finding(END, what, ENDED, tuple(filter(None, [message])), fix)
+        yield from ends
+
+
+def heading(facts: Facts) -> str:
+    """What the job is, before all that is said of it."""
+    if ended(facts.kind, facts.job) != "Failed":
+        return f"{facts.title}:"
+    reason = str((facts.holds("Failed") or {}).get("reason") or "")
+    return f"{facts.title} failed{_ago(facts)}" + (f" ({reason}):" if reason else ":")
+
+
+def _ago(facts: Facts) -> str:
+    ago = facts.age(facts.status.get("completionTime"))
+    return f" {age(ago)} ago" if ago is not None else ""
 
 
 def unseen(facts: Facts) -> Iterator[Finding]:
@@ -110,6 +128,8 @@ def alarms(facts: Facts) -> Iterator[Finding]:
         kind = str(one.get("type"))
         if one.get("status") != "True" or kind in KNOWN or kind in also:
             continue
+        if kind == "Blocked" and one.get("reason") == "NoPod" and any(missing(facts)):
+            continue  # the object that makes no pod says more
         level, what = ALARMS.get(kind, (WAIT, f"its condition {kind} is True"))
         reason, message = str(one.get("reason") or ""), str(one.get("message") or "")
         fix = (
@@ -118,39 +138,40 @@ def alarms(facts: Facts) -> Iterator[Finding]:
         yield Finding(level, what, f"status.conditions[{kind}], {reason}", tuple(filter(None, [message])), fix)
 
 
+def ineffective(facts: Facts) -> Iterator[Finding]:
+    """Fields that have no effect where the job runs, as `lint` says them."""
+    for note in facts.notes:
+        yield Finding(NOTE, note.text, note.path)
+
+
 def retrying(facts: Facts) -> Iterator[Finding]:
-    if said := facts.holds("Restarting"):
-        due = _next_look(facts)
+    """A replica is made again, and its failed pod, which would say so, is gone."""
+    failed_pods = any((pod.get("status") or {}).get("phase") == "Failed" for _, pod in facts.slots)
+    if (said := facts.holds("Restarting")) and not failed_pods:
+        due = next_look(facts)
         when = f" at {format_time(due)} (in {age(due - facts.now)})" if due is not None else ""
         what = f"a replica has ended and is made again{when}"
         message = tuple(filter(None, [str(said.get("message") or "")]))
         yield Finding(WAIT, what, "status.conditions[Restarting]", message, "wait; its logs say why it ended")
 
 
-def _next_look(facts: Facts) -> float | None:
-    """When the operator looks again by itself: the very decision that it makes."""
-    children = []
-    for obj in (*facts.children, *facts.pods):
-        try:
-            children.append(core.child_of(obj, str(obj.get("kind"))))
-        except ValueError:
-            continue
-    after = core.plan(facts.kind, facts.job, Seen(tuple(children)), facts.now).after
-    return after if after is not None and facts.now < after <= facts.now + LONGEST_PAUSE else None
-
-
 def fine(facts: Facts) -> Iterator[Finding]:
     """Nothing is wrong: what it does, and since when."""
     said = facts.holds("Running")
-    running = [one for one, _ in facts.slots if one.state == "Running"]
-    done = sum(one.state == "Succeeded" for one, _ in facts.slots)
+    running = sum(one.state == "Running" for one, _ in facts.slots)
+    done = sum(one.state == "Succeeded" for one, _ in facts.slots) + done_without_pods(facts)
+    wanted = max(len(facts.slots), sum(role.replicas for role in facts.read.roles))
     if said is None and not running:
         yield Finding(WAIT, "it is being set up, and nothing is wrong so far", "status", (), "wait a moment")
         return
     since = (said or {}).get("lastTransitionTime") or facts.status.get("startTime")
     ends = f", {done} ended well" if done else ""
-    what = f"it runs fine{_for(facts.age(since))}: {len(running)} of {len(facts.slots)} replicas run{ends}"
+    counts = f"{running} of {wanted} replicas run{ends}"
     evidence = deadline_note(facts)
+    if running + done < wanted:
+        yield Finding(WAIT, f"{counts}; no pod of the others is there yet", "status", evidence, "wait a moment")
+        return
+    what = f"it runs fine{_for(facts.age(since))}: {counts}"
     yield Finding(FINE, what, "status.conditions[Running]", evidence)
 
 

@@ -1,0 +1,59 @@
+"""Shell completion: the script that a shell sources, and the names of jobs."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import click
+
+SECONDS = 1.5  # a shell that completes waits no longer for a cluster
+_PROGRAM, _VARIABLE = "trainyard", "_TRAINYARD_COMPLETE"
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(shell: str) -> None:
+    """Print what makes SHELL complete commands, options and the names of jobs.
+
+    \b
+    bash: trainyard completion bash >> ~/.bash_completion
+    zsh:  trainyard completion zsh > ~/.zfunc/_trainyard     (a folder of $fpath)
+    fish: trainyard completion fish > ~/.config/fish/completions/trainyard.fish
+    """
+    from click.shell_completion import get_completion_class
+
+    from trainyard.cli.commands import main
+
+    shell_class = get_completion_class(shell)
+    if shell_class is None:
+        raise click.UsageError(f"click knows no completion for {shell}")
+    # Not source(): that starts bash to look at its version, which must be at least 4.4 as the documents say.
+    complete = shell_class(main, {}, _PROGRAM, _VARIABLE)
+    click.echo(complete.source_template % complete.source_vars())
+
+
+def job_names(context: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
+    """The jobs of the cluster that the words so far mean, as `NAME` (or `kind/name` where a kind is being written)."""
+    from click.shell_completion import CompletionItem
+
+    try:
+        jobs = asyncio.run(_jobs(context.params))
+    except Exception:
+        return []
+    kinds_named = "/" in incomplete
+    names = {f"{kind}/{name}" if kinds_named else name: f"{kind}, {state}" for kind, name, state in jobs}
+    return [CompletionItem(name, help=text) for name, text in names.items() if name.startswith(incomplete)]
+
+
+async def _jobs(options: dict[str, Any]) -> list[tuple[str, str, str]]:
+    """(kind in lower case, name, state) of every job in the namespace."""
+    from trainyard.app.kubeconfig import find
+    from trainyard.cli.jobs import listed
+    from trainyard.cli.speaking import Here
+    from trainyard.cli.view import word
+
+    access = find(options.get("kubeconfig") or "", options.get("context") or "")
+    async with asyncio.timeout(SECONDS), access.api() as api:
+        jobs = await listed(Here(api, options.get("namespace") or access.namespace, access))
+    return [(job.kind.singular, job.name, word(job.job)) for job in jobs]

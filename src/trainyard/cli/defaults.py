@@ -1,0 +1,136 @@
+"""Defaults of options: the user's config file, and environment variables.
+
+    # ~/.config/trainyard/config.yaml
+    run:
+      network: shared
+      images: [~/images.yaml]
+    logs: {tail: 100}
+
+A command-line option wins over the variable TRAINYARD_<COMMAND>_<OPTION>, that over the file, that over the built-in
+default. The file is $TRAINYARD_CONFIG, else trainyard/config.yaml in $XDG_CONFIG_HOME or ~/.config. A command or an
+option that does not exist, or a value that the option does not take, is an error with file, line and fix: a default
+that is silently ignored would be worse than none.
+"""
+
+from __future__ import annotations
+
+import os
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+import click
+from click.core import ParameterSource
+
+from trainyard.cli.codes import BAD
+
+VARIABLE = "TRAINYARD_CONFIG"
+PREFIX = "TRAINYARD"  # of the variables that click reads: TRAINYARD_RUN_NETWORK
+_PATHS = frozenset({"images", "cache", "kubeconfig", "config", "python", "logs_dir"})
+
+
+class DefaultsError(click.ClickException):
+    """The config file cannot be used; the message names file, field and fix."""
+
+    exit_code = BAD
+
+
+def config_file() -> Path:
+    """Where the config file is, or would be. Raises DefaultsError when there is no home folder."""
+    if named := os.environ.get(VARIABLE):
+        return Path(named)
+    try:
+        folder = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
+    except RuntimeError:
+        raise DefaultsError(f"there is no home folder; set {VARIABLE} to the config file, or to /dev/null") from None
+    return folder / "trainyard" / "config.yaml"
+
+
+def default_map(group: click.Group, context: click.Context, invoked: str) -> dict[str, dict[str, Any]]:
+    """click's default_map for the command `invoked`: {command: {parameter: value}}. Raises DefaultsError.
+
+    Only the section of the invoked command is checked option by option: to import the other commands takes a while.
+    """
+    path = config_file()
+    sections = _read(path, required=VARIABLE in os.environ)
+    commands = group.list_commands(context)
+    for name in sections:
+        if name not in commands:
+            raise DefaultsError(f"{path}: {name}: is no command{_near(name, commands)}; write one of the commands")
+    section = sections.get(invoked)
+    command = group.get_command(context, invoked)
+    if section is None or command is None:
+        return {}
+    if not isinstance(section, dict):
+        raise DefaultsError(f"{path}: {invoked}: must be a mapping of options to values")
+    options = {_written(param): param for param in command.params if isinstance(param, click.Option)}
+    values: dict[str, Any] = {}
+    for name, value in section.items():
+        option = options.get(str(name))
+        if option is None:
+            near = _near(str(name), list(options))
+            raise DefaultsError(f"{path}: {invoked}.{name}: `trainyard {invoked}` has no option --{name}{near}")
+        values[str(option.name)] = _converted(path, invoked, str(name), option, value, context)
+    return {invoked: values}
+
+
+def _written(param: click.Option) -> str:
+    """The option as the file has it: its longest spelling, without the dashes."""
+    return max((text.lstrip("-") for text in param.opts), key=len)
+
+
+def _converted(path: Path, command: str, name: str, option: click.Option, value: Any, context: click.Context) -> Any:
+    if option.name in _PATHS:
+        folder = path.parent
+        value = [_path(folder, item) for item in value] if isinstance(value, list) else _path(folder, value)
+    if option.multiple and not isinstance(value, list):
+        value = [value]
+    try:
+        option.type_cast_value(context, value)
+    except (click.BadParameter, TypeError) as error:
+        text = error.message if isinstance(error, click.BadParameter) else f"{value!r} is not a value of --{name}"
+        raise DefaultsError(f"{path}: {command}.{name}: {text}") from None
+    return value
+
+
+def _path(folder: Path, value: Any) -> Any:
+    """A path in the file is relative to the file's folder, not to wherever the command is typed."""
+    return str(folder / os.path.expanduser(value)) if isinstance(value, str) else value
+
+
+def _near(name: str, names: list[str]) -> str:
+    match = get_close_matches(name, names, 1)
+    return f" (did you mean {match[0]}?)" if match else ""
+
+
+def _read(path: Path, required: bool) -> dict[str, Any]:
+    from trainyard.objects.strict import ManifestError, load
+
+    try:
+        text = path.read_bytes()
+    except FileNotFoundError:
+        if required:
+            raise DefaultsError(f"{VARIABLE}: there is no file {path}; make it, or unset the variable") from None
+        return {}
+    except OSError as error:
+        raise DefaultsError(f"{path}: cannot be read ({error.strerror}); mend its rights, or remove it") from None
+    try:
+        documents = load(text, str(path))
+    except ManifestError as error:
+        raise DefaultsError("\n".join(map(str, error.problems))) from None
+    if not documents:
+        return {}
+    if len(documents) > 1 or not isinstance(documents[0].value, dict):
+        raise DefaultsError(f"{path}: must be one mapping of commands to their options")
+    return documents[0].value
+
+
+def naming_variable(error: click.BadParameter) -> click.BadParameter:
+    """The same error; where the value came from an environment variable, its message says from which."""
+    param, context = error.param, error.ctx
+    if param is None or not param.name or context is None or not context.auto_envvar_prefix:
+        return error
+    if context.get_parameter_source(param.name) is not ParameterSource.ENVIRONMENT:
+        return error
+    variable = f"{context.auto_envvar_prefix}_{param.name.upper()}"
+    return click.BadParameter(f"{error.message} (from the variable {variable})", context, param)

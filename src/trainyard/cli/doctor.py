@@ -1,0 +1,240 @@
+"""`trainyard doctor`: what this machine can run, and what to install for the rest. Looks, tries, changes nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import logging
+import os
+import shutil
+import sys
+import tempfile
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import click
+
+from trainyard.cli.codes import CANNOT, INTERRUPTED
+from trainyard.cli.layout import terminal_width, wrapped
+
+OK, LIMITED, BROKEN = "ok", "limited", "broken"
+NETWORKS = ("namespace", "shared")
+_STARTING = 30.0  # seconds in which a cluster of one node is up, or never
+_INDEX = 20.0  # seconds for the package index
+_PACKAGE = "msgspec"
+_LEAST_FREE = 2 * 10**9  # bytes: an environment with TensorFlow
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that was looked at. `state`: ok; limited: something will not work; broken: nothing will."""
+
+    name: str
+    state: str
+    text: str
+    fix: str = ""
+
+
+@click.command()
+@click.option("--cache", metavar="DIR", default="", help="Where environments for images are kept.")
+@click.option("-o", "--output", type=click.Choice(["json", "yaml"]), help="For programs.")
+def doctor(cache: str, output: str | None) -> None:
+    """Say what this machine can run, and what to install for the rest.
+
+    It starts a process in each network, asks the package index, and changes nothing. Exit code 0, or 3 when no
+    network works: then nothing runs here.
+
+    Example: trainyard doctor
+    """
+    from trainyard.cli.printing import as_json, as_yaml
+
+    logging.basicConfig(level=os.environ.get("TRAINYARD_LOG", "ERROR").upper())  # what is so stands in the table
+    try:
+        checks = asyncio.run(_checks(Path(cache).absolute() if cache else None))
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+    if output:
+        listed = [asdict(check) for check in checks]
+        click.echo((as_json if output == "json" else as_yaml)(listed).rstrip("\n"))
+    else:
+        click.echo("\n".join(rendered(checks, terminal_width())))
+    sys.exit(CANNOT if any(check.state == BROKEN for check in checks) else 0)
+
+
+def rendered(checks: list[Check], width: int) -> list[str]:
+    """A line for each check and its fix below it, wrapped at `width` columns."""
+    name = max(len(check.name) for check in checks) + 2
+    state = max(len(check.state) for check in checks) + 2
+    lines: list[str] = []
+    for check in checks:
+        lines += wrapped(check.text, width, f"{check.name:{name}}{check.state:{state}}")
+        if check.fix:
+            indent = " " * (name + state)
+            lines += wrapped(check.fix, width, f"{indent}do: ", f"{indent}    ")
+    return lines
+
+
+async def _checks(cache: Path | None) -> list[Check]:
+    from trainyard.app.catalogues import cache_folder
+
+    cache = cache or cache_folder()
+    networks = [await _network(name) for name in NETWORKS]
+    if any(check.state == OK for check in networks):  # one network is enough
+        networks = [check if check.state == OK else replace(check, state=LIMITED) for check in networks]
+    rest = [
+        _python(),
+        *await _images(cache),
+        _memory(),
+        _rules(),
+        _cache(cache),
+        await _index(),
+        _cluster(),
+        _kubectl(),
+    ]
+    return [*networks, *rest]
+
+
+async def _network(name: str) -> Check:
+    """A cluster of one node is really started with that network: it runs a program to be sure."""
+    from trainyard.app.local import LocalCluster, Options
+    from trainyard.node import NodeError
+
+    with tempfile.TemporaryDirectory(prefix="trainyard-doctor-") as state:
+        cluster = LocalCluster(Options(network=name, operator=False, state=Path(state), say=lambda _: None))
+        try:
+            async with asyncio.timeout(_STARTING):
+                await cluster.start()
+        except (NodeError, OSError, TimeoutError) as error:
+            reason = str(error).partition("; try --network")[0] or f"not up after {_STARTING:.0f} s"
+            return Check(f"network {name}", BROKEN, reason, _FIXES[name])
+        finally:
+            await cluster.stop(kill=True)
+    return Check(f"network {name}", OK, _MEANINGS[name])
+
+
+_MEANINGS = {
+    "namespace": "every pod has an address and ports of its own; Services and names resolve",
+    "shared": "pods share this machine's network; names in arguments and variables are rewritten to loopback",
+}
+_FIXES = {
+    "namespace": "allow unprivileged user namespaces (sysctl kernel.unprivileged_userns_clone=1; on Ubuntu "
+    "kernel.apparmor_restrict_unprivileged_userns=0), or go on with --network shared, which `auto` chooses",
+    "shared": "see that this user may start processes and listen on 127.0.0.1",
+}
+
+
+def _python() -> Check:
+    version = ".".join(map(str, sys.version_info[:3]))
+    text = f"trainyard runs on Python {version} ({sys.executable})"
+    if sys.version_info[:2] > (3, 13):
+        fix = "install trainyard with Python 3.11, 3.12 or 3.13: TensorFlow 2.21 has no build for a newer one"
+        return Check("python", LIMITED, text, fix)
+    return Check("python", OK, text)
+
+
+async def _images(cache: Path) -> list[Check]:
+    """Each image that the catalogues know: ready, to be installed at its first use, or what it lacks."""
+    from trainyard.app.catalogues import catalogues
+    from trainyard.node.images import Images
+    from trainyard.node.images.inventory import entry_states
+    from trainyard.objects.manifest import ManifestError
+
+    try:
+        images = Images(catalogues(()), cache, lambda _: None)
+    except ManifestError as error:
+        return [Check("images", BROKEN, str(error.problems[0]), "mend the catalogue: docs/images.md")]
+    try:
+        states = await entry_states(images)
+    finally:
+        await images.close()
+    ready = [state for state in states if state.state == "ready"]
+    checks = [
+        Check("images", OK, f"{len(ready)} of {len(states)} known images are ready; `trainyard images` lists them")
+    ]
+    for state in states:
+        pattern = state.entry.match[0]
+        if state.state == "install" and state.taken:
+            size = state.taken.way.download or "an unknown size"
+            checks.append(
+                Check(f"  {pattern}", OK, f"{state.taken.name} is installed at first use ({size} to download)")
+            )
+        elif state.state == "missing":
+            checks.append(Check(f"  {pattern}", LIMITED, "; or ".join(state.missing)))
+    return checks
+
+
+def _rules() -> Check:
+    """The engine of CEL is an extra: without it the API server here does not check x-kubernetes-validations."""
+    if importlib.util.find_spec("cel_expr_python") is not None:
+        return Check("CEL rules", OK, "checked, those of other people's definitions too")
+    text = "rules of other people's definitions are not checked; those of Trainyard's own kinds are"
+    return Check("CEL rules", LIMITED, text, "`pip install 'trainyard[local]'` where trainyard is installed")
+
+
+def _memory() -> Check:
+    from trainyard.node import memory_limits
+
+    mechanism = memory_limits()
+    if mechanism == "none":
+        return Check("memory limits", LIMITED, "not enforced: there is no /proc", "run on Linux")
+    how = "the processes are looked at five times a second" if mechanism == "sampling" else mechanism
+    return Check("memory limits", OK, f"enforced ({how})")
+
+
+def _cache(cache: Path) -> Check:
+    place = cache
+    while not place.exists():
+        place = place.parent
+    free = shutil.disk_usage(place).free
+    text = f"{cache}: {free / 1e9:.1f} GB free"
+    if not os.access(place, os.W_OK):
+        return Check("cache", LIMITED, f"{text}, and it cannot be written", f"chown {place}, or use --cache DIR")
+    if free < _LEAST_FREE:
+        return Check("cache", LIMITED, text, "free some space, or use --cache DIR: TensorFlow alone takes 1.7 GB")
+    return Check("cache", OK, text)
+
+
+async def _index() -> Check:
+    """The package index answers for a small package, asked by the program that builds environments."""
+    from trainyard.node.images.interpreters import uv
+
+    if program := uv():
+        argv = [program, "pip", "compile", "--no-deps", "--refresh", "--quiet", "-"]
+    else:
+        argv = [sys.executable, "-m", "pip", "index", "versions", "--retries", "0", "--timeout", "5", _PACKAGE]
+    pipe = asyncio.subprocess.PIPE
+    process = await asyncio.create_subprocess_exec(*argv, stdin=pipe, stdout=pipe, stderr=pipe)
+    try:
+        async with asyncio.timeout(_INDEX):
+            errors = (await process.communicate(_PACKAGE.encode()))[1].decode(errors="replace")
+    except TimeoutError:
+        process.kill()
+        await process.wait()
+        errors = f"no answer within {_INDEX:.0f} s"
+    if process.returncode == 0:
+        return Check("package index", OK, "it answers: environments of images can be installed")
+    if "No module named pip" in errors:
+        text = "not asked: there is no uv on PATH, and the Python that runs trainyard has no pip"
+        return Check("package index", LIMITED, text, "install uv: environments of images are built with it")
+    lines = [line.strip() for line in errors.splitlines() if line.strip()]
+    fix = "check the network and the proxy, or set PIP_INDEX_URL and UV_INDEX_URL; environments that are built stay"
+    return Check("package index", LIMITED, lines[-1] if lines else "it does not answer", fix)
+
+
+def _cluster() -> Check:
+    from trainyard.app.background import Background, BackgroundError, names
+
+    try:
+        up = [name for name in names() if Background(name).facts() is not None]
+    except BackgroundError as error:
+        return Check("cluster of `up`", LIMITED, str(error), "set XDG_STATE_HOME to a folder of yours")
+    if up:
+        return Check("cluster of `up`", OK, f"up: {', '.join(up)}")
+    return Check("cluster of `up`", OK, "none is up; `trainyard up` starts one, `trainyard run` needs none")
+
+
+def _kubectl() -> Check:
+    path = shutil.which("kubectl")
+    if path is None:
+        return Check("kubectl", OK, "not on PATH; trainyard's own commands need none")
+    return Check("kubectl", OK, path)

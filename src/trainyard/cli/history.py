@@ -1,0 +1,212 @@
+"""`trainyard history [JOB]`: the jobs that ran on this machine, and what is kept of each. Needs no cluster."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from trainyard.app.background import BackgroundError
+from trainyard.app.history import Record, find, history_folder, is_recorded, records, shortened, summary
+from trainyard.cli.codes import BAD
+from trainyard.cli.layout import prose, terminal_table, terminal_width
+from trainyard.cli.printing import FORMS, aligned, as_json, as_yaml
+from trainyard.cli.speaking import Said, answer, note, out
+from trainyard.cli.view import age, clock
+from trainyard.objects import Json, parse_time
+
+_SHOWN_EVENTS = 20
+_NARROW = 12  # characters that a job's name keeps
+
+
+def job_names(context: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
+    """For the completion of a shell: the names in the history."""
+    from click.shell_completion import CompletionItem
+
+    try:
+        names = {record.name: f"{record.kind}, {record.result or 'running'}" for record in records(history_folder())}
+    except BackgroundError:
+        return []
+    return [CompletionItem(name, help=text) for name, text in names.items() if name.startswith(incomplete)]
+
+
+@click.command()
+@click.argument("job", required=False, shell_complete=job_names)
+@click.option("-n", "--namespace", metavar="NAME", default="", help="Only jobs of this namespace.")
+@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Only the N newest jobs.")
+@click.option("-o", "--output", type=click.Choice(FORMS), help="wide adds folders and messages; name prints ids.")
+@click.option("--delete", is_flag=True, help="Remove JOB from the history, with its logs.")
+def history(job: str | None, namespace: str, limit: int | None, output: str | None, delete: bool) -> None:
+    """Show the jobs that `run` and `up` ran on this machine, the newest first, or all that is kept of one JOB.
+
+    JOB is a name, KIND/NAME, or an id of the first column. Kept are the manifest, the last state of the job, its
+    events, how each pod ended, and all logs, also after `down` and after the job was deleted.
+
+    Examples: trainyard history, trainyard history mnist, trainyard logs mnist
+    """
+    answer(lambda: _history(job or "", namespace, limit, output or "", delete))
+
+
+def _history(job: str, namespace: str, limit: int | None, form: str, delete: bool) -> None:
+    if delete and not job:
+        raise Said("--delete needs a JOB: a name, KIND/NAME or an id", BAD)
+    if delete:
+        _delete(_records_of(job, namespace))
+    elif job and form:
+        _print(_records_of(job, namespace)[:1], form, True)
+    elif job:
+        _show(_records_of(job, namespace))
+    else:
+        every = [record for record in records(history_folder()) if namespace in ("", record.namespace)]
+        _print(every[:limit], form, False)
+
+
+def _records_of(job: str, namespace: str) -> list[Record]:
+    """The jobs of that name, newest first. Raises Said when there is none."""
+    matches = find(history_folder(), job, namespace)
+    if not matches:
+        names = list(dict.fromkeys(record.name for record in records(history_folder())))
+        there = f"the newest are: {', '.join(names[:5])}" if names else "it is empty"
+        raise Said(f"no job {job} is in the history of this machine; {there}")
+    return matches
+
+
+def _print(jobs: Sequence[Record], form: str, single: bool) -> None:
+    if form in ("json", "yaml"):
+        listed = [summary(record) for record in jobs]
+        out((as_json if form == "json" else as_yaml)(listed[0] if single else listed))
+    elif form == "name":
+        out("".join(f"{record.id}\n" for record in jobs))
+    elif not jobs:
+        note("No job has run on this machine yet (or the history was deleted).")
+    else:
+        out("\n".join(terminal_table(table(jobs, time.time(), form == "wide"), form == "wide")))
+
+
+def table(jobs: Sequence[Record], now: float, wide: bool = False) -> list[list[str]]:
+    """A row per job. WHERE is `run`, or the name of the background cluster."""
+    rows = [["ID", "JOB", "KIND", "AGE", "TOOK", "RESULT", "RESTARTS", "WHERE", *(["FOLDER", "WHY"] if wide else [])]]
+    for record in jobs:
+        name = record.name if record.namespace == "default" else f"{record.namespace}/{record.name}"
+        row = [record.id, name, record.kind or "?", age(now - record.started), _took(record, now)]
+        row += [record.result or "running", str(record.data.get("restarts") or 0), record.text("where")]
+        more = [shortened(record.folder), " ".join(record.text("message").split())]
+        rows.append([*row, *(more if wide else [])])
+    return rows
+
+
+def _took(record: Record, now: float) -> str:
+    start = parse_time(record.data.get("started")) or record.started
+    return clock((record.ended or now) - start)
+
+
+def _delete(matches: list[Record]) -> None:
+    from trainyard.app.retention import remove_record
+
+    record = matches[0]
+    if len(matches) > 1:
+        ids = ", ".join(f"{match.id} ({age(time.time() - match.started)} ago)" for match in matches[:5])
+        raise Said(f"{record.name} is the name of {len(matches)} jobs, write the id of one: {ids}", BAD)
+    if is_recorded(record.folder):
+        raise Said(f"{record.name} still runs (cluster: {record.text('where')}); its history can be deleted afterwards")
+    remove_record(record.folder)
+    note(f"{record.name} ({record.id}) is deleted from the history.")
+    if record.logs.parent != record.folder:
+        note(f"Its logs stay where --logs-dir put them: {shortened(record.logs)}")
+
+
+# One job.
+
+
+def _show(matches: list[Record]) -> None:
+    lines = described(matches[0], time.time())
+    if sys.stdout.isatty():
+        lines = [prose(line, terminal_width(), " " * 11) for line in lines]
+    out("\n".join(lines))
+    if len(matches) > 1:
+        others = ", ".join(f"{match.id} ({age(time.time() - match.started)} ago)" for match in matches[1:4])
+        note(f"{len(matches) - 1} more of that name: {others}{', ...' if len(matches) > 4 else ''}")
+
+
+def described(record: Record, now: float) -> list[str]:
+    """All that is kept of a job, as lines."""
+    head = [
+        ("Name", f"{record.namespace}/{record.name}"),
+        ("Id", record.id),
+        ("Kind", f"{record.kind} ({record.text('apiVersion')})"),
+        ("Result", record.result or "running"),
+        ("Why", " ".join(record.text("message").split())),
+        ("Started", _moment(record.text("started") or record.text("created"), now)),
+        ("Ended", _moment(record.text("ended"), now)),
+        ("Took", _took(record, now)),
+        ("Restarts", str(record.data.get("restarts") or 0)),
+        ("Deleted", _moment(record.text("deleted"), now)),
+        ("Where", "trainyard run" if record.text("where") == "run" else f"the cluster {record.text('where')}"),
+        ("Folder", shortened(record.folder)),
+        ("Logs", shortened(record.logs) if record.logs.parent != record.folder else ""),
+    ]
+    lines = aligned([[f"{name}:", value] for name, value in head if value])
+    if len(rows := _pods(record)) > 1:
+        lines += ["Pods:", *(f"  {line}" for line in aligned(rows))]
+    for replica, left_out in (record.data.get("leftOut") or {}).items():
+        lines.append(f"  {replica}: {left_out['pods']} pods between the first and the last ones are left out")
+    files = record.files()
+    lines += ["Logs:", *(f"  {_size(path):>8}  {path.relative_to(record.logs)}" for path in files)] if files else []
+    return [*lines, *_events(record, now)]
+
+
+def _pods(record: Record) -> list[list[str]]:
+    """How each pod ended, container by container."""
+    rows = [["REPLICA", "ATTEMPT", "STATE", "RESTARTS", "EXIT", "TIME"]]
+    for pod in record.pods:
+        start, end = parse_time(pod.get("started")), parse_time(pod.get("ended"))
+        took = "" if start is None or end is None else clock(end - start)
+        ends = [_exit(container) for container in pod.get("containers") or []]
+        row = [str(pod.get("replica")), str(pod.get("attempt")), str(pod.get("reason") or pod.get("phase"))]
+        rows.append([*row, str(pod.get("restarts") or 0), ", ".join(filter(None, ends)), took])
+    return rows
+
+
+def _exit(container: Json) -> str:
+    runs = container.get("runs") or []
+    if not runs or (container.get("init") and not runs[-1].get("exitCode")):
+        return ""
+    code, reason = runs[-1].get("exitCode"), str(runs[-1].get("reason") or "")
+    return f"{code} ({reason})" if reason not in ("", "Error", "Completed") else str(code)
+
+
+def _size(path: os.PathLike[str]) -> str:
+    try:
+        size = float(os.stat(path).st_size)
+    except OSError:
+        return "?"
+    for unit in ("B", "KiB", "MiB"):
+        if size < 1024:
+            return f"{size:.0f} {unit}"
+        size /= 1024
+    return f"{size:.1f} GiB"
+
+
+def _events(record: Record, now: float) -> list[str]:
+    events = sorted(record.events(), key=lambda event: str(event.get("time")))
+    if not events:
+        return ["Events: none"]
+    rows = [["AGE", "TYPE", "REASON", "OBJECT", "MESSAGE"]]
+    for event in events[-_SHOWN_EVENTS:]:
+        moment = parse_time(event.get("time"))
+        count = int(event.get("count") or 1)
+        when = f"{age(now - moment) if moment is not None else ''}{f' (x{count})' if count > 1 else ''}"
+        text = " ".join(str(event.get("message")).split())
+        rows.append([when, str(event.get("type")), str(event.get("reason")), str(event.get("object")), text])
+    earlier = len(events) - _SHOWN_EVENTS
+    more = [f"  ({earlier} earlier ones: {shortened(record.folder / 'events.yaml')})"] if earlier > 0 else []
+    return ["Events:", *more, *(f"  {line}" for line in aligned(rows))]
+
+
+def _moment(stamp: str, now: float) -> str:
+    moment = parse_time(stamp)
+    return "" if moment is None else f"{stamp} ({age(now - moment)} ago)"

@@ -1,0 +1,159 @@
+"""The output of a job that is gone: its log files in the history, shown as `trainyard logs` shows live ones."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from trainyard.app.history import Record, find, history_folder
+from trainyard.cli.codes import CANNOT, READER_GONE
+from trainyard.cli.speaking import Said, note
+from trainyard.cli.view import age
+
+if TYPE_CHECKING:
+    from trainyard.cli.logs import Wanted
+    from trainyard.cli.screen import Screen
+
+_PIECE = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class LogFile:
+    """One run of one container."""
+
+    path: Path
+    replica: str
+    attempt: int
+    pod: str  # the beginning of its uid
+    container: str
+    run: int
+
+    @property
+    def role(self) -> str:
+        return self.replica.rpartition("-")[0] or self.replica
+
+    @property
+    def index(self) -> str:
+        return self.replica.rpartition("-")[2]
+
+
+def log_files(record: Record) -> list[LogFile]:
+    """All log files: by replica, the pods of each from the oldest to the newest."""
+    born = {str(pod.get("uid"))[:8]: at for at, pod in enumerate(record.pods)}
+    files = []
+    for path in record.files():
+        replica, pod, container, run = path.parts[-4:]
+        _, attempt, uid = [*pod.split("-"), "", ""][:3]
+        number = run.removesuffix(".log")
+        if attempt.isdecimal() and number.isdecimal():
+            files.append(LogFile(path, replica, int(attempt), uid, container, int(number)))
+    replicas = {file.replica: at for at, file in reversed([*enumerate(files)])}
+    return sorted(
+        files, key=lambda file: (replicas[file.replica], file.attempt, born.get(file.pod, len(born)), file.pod)
+    )
+
+
+def chosen(files: Sequence[LogFile], wanted: Wanted, attempt: int | None) -> list[LogFile]:
+    """Those that the options of `trainyard logs` name: the newest run of each container of the newest pod of each
+    replica, the run before it (-p), or all runs of an attempt."""
+    files = [
+        file
+        for file in files
+        if (not wanted.role or file.role == wanted.role.lower())
+        and (wanted.index is None or file.index == str(wanted.index))
+        and wanted.container in ("", file.container)
+        and attempt in (None, file.attempt)
+    ]
+    if attempt is not None:
+        return files
+    newest_runs = []
+    for replica in dict.fromkeys(file.replica for file in files):
+        of_replica = [file for file in files if file.replica == replica]
+        newest = of_replica[-1].pod
+        for container in dict.fromkeys(file.container for file in of_replica if file.pod == newest):
+            runs = [file for file in of_replica if file.container == container]
+            at = -2 if wanted.previous else -1
+            newest_runs += runs[at : at + 1 or None] if len(runs) >= -at else []
+    return newest_runs
+
+
+def show_history(job: str, namespace: str, wanted: Wanted, attempt: int | None) -> bool:
+    """Print the output of the newest job of that name, or of that id. False when there is none. Raises Said."""
+    matches = find(history_folder(), job, namespace)
+    if not matches:
+        return False
+    record = matches[0]
+    files = log_files(record)
+    if wanted.role and wanted.role.lower() not in (roles := dict.fromkeys(file.role for file in files)):
+        raise Said(f"{record.name} has no role {wanted.role} in the history; it has: {', '.join(roles) or 'none'}")
+    attempts = sorted({file.attempt for file in files})
+    if attempt is not None and attempt not in attempts:
+        there = ", ".join(map(str, attempts)) or "none"
+        raise Said(f"{record.name} has no output of attempt {attempt} in the history; it has: {there}")
+    note(_where_from(record, len(matches) - 1))
+    shown = chosen(files, wanted, attempt)
+    if not shown:
+        note(f"{record.name} has {'no run before the last one' if wanted.previous else 'no output'} in the history")
+    elif attempt is None and not wanted.previous and (more := len(files) - len(shown)):
+        note(f"The last run of each replica; {more} more: trainyard history {record.id}")
+    asyncio.run(_print(shown, _several_containers(files), wanted))
+    return True
+
+
+def _where_from(record: Record, older: int) -> str:
+    when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(record.started))
+    state = "the job is gone" if record.result else "the job goes on"
+    more = f"; {older} more of that name: trainyard history {record.name}" if older else ""
+    return f"From the history of {when} ({age(time.time() - record.started)} ago); {state}{more}."
+
+
+def _several_containers(files: Sequence[LogFile]) -> set[str]:
+    """The replicas whose lines need the name of the container."""
+    names: dict[str, set[str]] = {}
+    for file in files:
+        names.setdefault(file.replica, set()).add(file.container)
+    return {replica for replica, containers in names.items() if len(containers) > 1}
+
+
+async def _print(files: Sequence[LogFile], several: set[str], wanted: Wanted) -> None:
+    from trainyard.cli.screen import Places, Screen, wants_colour
+
+    gone = asyncio.Event()
+    screen = Screen(Places(1, 1, 2), wants_colour(os.isatty(1), dict(os.environ)), False, gone.set)
+    try:
+        for file in files:
+            prefix = f"{file.replica}/{file.container}" if file.replica in several else file.replica
+            await _print_file(file, "" if wanted.plain else prefix, wanted.tail, screen, gone)
+            if gone.is_set():
+                break
+    finally:
+        await screen.close()
+    if gone.is_set():
+        raise Said("", READER_GONE if screen.output_error is None else CANNOT)
+
+
+async def _print_file(file: LogFile, prefix: str, tail: int | None, screen: Screen, gone: asyncio.Event) -> None:
+    from trainyard.cli.screen import Cut
+
+    cut = Cut()
+    last: deque[bytes] = deque(maxlen=tail)
+    try:
+        with file.path.open("rb") as log:
+            while (piece := log.read(_PIECE)) and not gone.is_set():
+                lines = cut.feed(piece)
+                if tail is None:
+                    for line in lines:
+                        screen.log(prefix, line)
+                    await screen.space()
+                else:
+                    last.extend(lines)
+    except OSError as error:
+        screen.note(f"{file.path}: {(error.strerror or str(error)).lower()}")
+    for line in [*last, *cut.end()][-tail if tail else 0 :] if tail != 0 else []:
+        screen.log(prefix, line)

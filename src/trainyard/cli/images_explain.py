@@ -1,0 +1,236 @@
+"""What `trainyard images` prints about entries: the list, one image in full, and one image tried."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shlex
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+
+from trainyard.cli.codes import CANNOT, FAILED, SUCCEEDED
+from trainyard.cli.layout import prose, terminal_prose, terminal_table, terminal_width
+from trainyard.cli.printing import as_json, as_yaml
+from trainyard.node.images import Image, Images, Prepared, store
+from trainyard.node.images.catalogue import SHIPPED
+from trainyard.node.images.inventory import EntryState
+from trainyard.node.images.progress import amount
+from trainyard.node.images.ways import Candidate
+
+_TRYING = 120.0  # seconds: to import a large framework for the first time takes a while
+
+
+def listed(states: list[EntryState], form: str) -> str:
+    """The entries, in the order in which they are looked at."""
+    if form in ("json", "yaml"):
+        values = [_value(state) for state in states]
+        return as_json(values) if form == "json" else as_yaml(values)
+    if form == "name":
+        return "\n".join(state.entry.match[0] for state in states)
+    wide = form == "wide"
+    rows = [["IMAGE", "IS", "STATE", "FROM"]]
+    for state in states:
+        more = f" +{len(state.entry.match) - 1}" if len(state.entry.match) > 1 else ""
+        patterns = ", ".join(state.entry.match) if wide else f"{state.entry.match[0]}{more}"
+        source = "shipped" if state.is_shipped else state.entry.source if wide else os.path.basename(state.entry.source)
+        rows.append([patterns, _what(state), _state(state), source])
+    lines = terminal_table(rows, wide)
+    for state in states:
+        if state.missing:
+            lines.append(terminal_prose(f"{state.entry.match[0]} is missing: {'; or '.join(state.missing)}"))
+    return "\n".join(lines)
+
+
+def _what(state: EntryState) -> str:
+    if state.taken is None:
+        return state.candidates[0].name
+    taken = state.taken
+    if taken.environment is None and taken.python is not None and not (taken.way.needs and not taken.way.current):
+        return f"Python {taken.python.full_version}"
+    return taken.name
+
+
+def _state(state: EntryState) -> str:
+    if state.state != "install" or state.taken is None:
+        return state.state
+    download = state.taken.way.download
+    return f"would install {download}" if download else "would install"
+
+
+def _value(state: EntryState) -> dict[str, Any]:
+    return {
+        "images": list(state.entry.match),
+        "catalogue": state.entry.source,
+        "shipped": state.is_shipped,
+        "state": state.state,
+        "is": _what(state),
+        "download": state.taken.way.download if state.taken and state.state == "install" else "",
+        "problems": state.missing,
+    }
+
+
+# --- One image ------------------------------------------------------------------------------------------------------
+
+
+async def explained(images: Images, image: str, form: str) -> int:
+    """All that is known about an image, and 0; 3 when no way can be had."""
+    entry = images.find(image)
+    candidates = await images.candidates(image, os.getcwd())
+    taken = next((candidate for candidate in candidates if candidate.state != "missing"), None)
+    facts = _facts(image, entry, candidates, taken)
+    if form == "json":
+        click.echo(as_json(facts))
+    elif form == "yaml":
+        click.echo(as_yaml(facts))
+    else:
+        click.echo("\n".join(_page(facts)))
+    return SUCCEEDED if taken else CANNOT
+
+
+def _facts(image: str, entry: Image | None, candidates: list[Candidate], taken: Candidate | None) -> dict[str, Any]:
+    source = "none" if entry is None else entry.source
+    facts: dict[str, Any] = {
+        "image": image,
+        "entry": ", ".join(entry.match) if entry else "none: an image without an entry runs its pod's command",
+        "catalogue": "shipped with trainyard" if source == str(SHIPPED) else source,
+        "ways": [_way(candidate, taken) for candidate in candidates],
+    }
+    if taken is not None and taken.python is not None:
+        environment = taken.environment if taken.environment and (taken.environment / "bin").is_dir() else None
+        path = str(environment / "bin" / "python") if environment else taken.python.path
+        facts["interpreter"] = path if taken.environment is None or environment else f"{taken.python.path}, builds it"
+        facts["version"] = taken.python.full_version
+        facts["chosen"] = taken.reason
+        if environment is not None:
+            facts["sizeOnDisk"] = amount(store.usage(environment).on_disk)
+        elif taken.way.download or taken.way.disk:
+            facts["download"], facts["sizeOnDisk"] = taken.way.download, taken.way.disk
+        facts["variables"] = {**({} if taken.environment else taken.python.variables), **(entry.env if entry else {})}
+        if environment is not None:
+            facts["variables"] = {"VIRTUAL_ENV": str(environment), **facts["variables"]}
+    if entry is not None:
+        facts["entrypoint"] = list(entry.entrypoint)
+        facts["arguments"] = list(entry.args)
+        facts["workingDirectory"] = entry.workdir
+        facts["files"] = dict(entry.files)
+        facts["folders"] = list(entry.folders)
+        facts["path"] = list(entry.path)
+    return facts
+
+
+def _way(candidate: Candidate, taken: Candidate | None) -> dict[str, str]:
+    if candidate is taken:
+        download = f", {candidate.way.download} to download" if candidate.way.download else ""
+        state = "taken: it is ready" if candidate.state == "ready" else f"taken: it would be installed{download}"
+    elif candidate.problem is not None:
+        state = f"not taken: {candidate.problem.message}"
+    else:
+        state = "not taken: a way before it is taken"
+    return {"name": candidate.name, "state": state}
+
+
+_TITLES = {
+    "image": "Image", "entry": "Entry", "catalogue": "Catalogue", "ways": "Ways", "interpreter": "Interpreter",
+    "version": "Version", "chosen": "Because of", "download": "Download", "sizeOnDisk": "On disk",
+    "variables": "Variables", "entrypoint": "Entrypoint", "arguments": "Arguments", "workingDirectory": "Directory",
+    "files": "Files", "folders": "Folders", "path": "On PATH",
+}  # fmt: skip
+
+
+def _page(facts: dict[str, Any]) -> list[str]:
+    lines = []
+    for key, title in _TITLES.items():
+        wrapped = [
+            line for text in _texts(key, facts.get(key)) for line in prose(text, terminal_width() - 13).split("\n")
+        ]
+        lines += [f"{title if at == 0 else '':13}{line}" for at, line in enumerate(wrapped)]
+    return lines
+
+
+def _texts(key: str, value: Any) -> list[str]:
+    if not value:
+        return []
+    if key == "ways":
+        return [f"({at}) {way['name']}: {way['state']}" for at, way in enumerate(value, 1)]
+    if key in ("entrypoint", "arguments"):
+        return [shlex.join(value)]
+    if isinstance(value, dict):
+        joint = "=" if key == "variables" else " is "
+        return [f"{name}{joint}{text}" for name, text in value.items()]
+    return list(value) if isinstance(value, list) else [str(value)]
+
+
+# --- Trying ---------------------------------------------------------------------------------------------------------
+
+
+async def tried(images: Images, image: str) -> int:
+    """Makes an image ready and runs what it must have. 0 when all of it works, 1 when not."""
+    prepared = await images.prepare(image, need_command=False, folder=os.getcwd())
+    candidates = await images.candidates(image, os.getcwd())
+    taken = next(candidate for candidate in candidates if candidate.state != "missing")
+    env = {**images.base, **prepared.env}
+    env["PATH"] = os.pathsep.join([*prepared.path, images.base["PATH"]])
+    results = [await _ran("python --version", ["python", "--version"], env)]
+    for module in _modules(taken):
+        results.append(await _ran(f"import {module}", ["python", "-c", f"import {module}"], env))
+    results += _programs(prepared, env)
+    for name, outcome, _ in results:
+        click.echo(terminal_prose(f"{name}: {outcome}"))
+    if all(works for _, _, works in results):
+        click.echo(f"{image} works.")
+        return SUCCEEDED
+    click.echo(f"{image} does not work; see above.", err=True)
+    return FAILED
+
+
+def _modules(taken: Candidate) -> list[str]:
+    return list(dict.fromkeys([*(taken.way.current or {}), *([taken.way.check] if taken.way.check else [])]))
+
+
+async def _ran(name: str, argv: list[str], env: dict[str, str]) -> tuple[str, str, bool]:
+    """A program in the variables of the image: its name, what came of it, and whether it worked."""
+    started = time.monotonic()
+    program = shutil.which(argv[0], path=env["PATH"])
+    if program is None:
+        return name, f"fails: there is no {argv[0]} on PATH", False
+    try:
+        process = await asyncio.create_subprocess_exec(
+            program, *argv[1:], env=env, cwd="/", stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
+        )  # fmt: skip
+    except OSError as error:
+        return name, f"fails: {program} cannot be run ({error.strerror})", False
+    try:
+        async with asyncio.timeout(_TRYING):
+            printed, _ = await process.communicate()
+    except TimeoutError:
+        return name, f"fails: it has not ended within {_TRYING:.0f} s", False
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    last = (printed.decode(errors="replace").strip().splitlines() or [""])[-1]
+    if process.returncode != 0:
+        return name, f"fails: {last or f'it ended with code {process.returncode}'}", False
+    return name, last if argv[1:] == ["--version"] else f"works, {time.monotonic() - started:.1f} s", True
+
+
+def _programs(prepared: Prepared, env: dict[str, str]) -> list[tuple[str, str, bool]]:
+    """The entrypoint's program is there, and so is a script that follows it."""
+    words = [*prepared.entrypoint, *prepared.args]
+    if not words:
+        return [("program", "none: the pod says its command", True)]
+    laid = prepared.files.get(words[0])
+    program = laid or shutil.which(words[0], path=env["PATH"])
+    if program is None:
+        return [(words[0], "fails: it is not on PATH, or no program; correct the entrypoint", False)]
+    checks = [(words[0], program, True)]
+    script = next((word for word in words[1:2] if word.startswith("/")), "")
+    if script:
+        there = Path(prepared.files.get(script, script)).exists()
+        checks.append((script, "is there" if there else "fails: there is no such file; correct the entrypoint", there))
+    return checks

@@ -1,0 +1,84 @@
+"""`trainyard init [SCRIPT]`: a manifest for a script, beside it, with a comment for each field.
+
+A file that is there is never overwritten.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from trainyard import kinds
+from trainyard.cli import manifests, options
+from trainyard.cli.codes import BAD
+from trainyard.cli.layout import note
+from trainyard.cli.scripts.command_line import ScriptCommand, Words, check_manifests, words_of
+from trainyard.cli.scripts.making import make, misplaced, write_new
+from trainyard.objects import Problem
+from trainyard.objects.manifest import ManifestError
+
+USUAL = ("train.py", "main.py")
+
+
+class InitCommand(ScriptCommand):
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        return ["[OPTIONS]", "[SCRIPT [ARGS]... | -m MODULE [ARGS]... | -- COMMAND...]"]
+
+
+@click.command(cls=InitCommand)
+@click.argument("files", nargs=-1, metavar="[SCRIPT] [ARGS]...")
+@click.option("-m", "module", metavar="MODULE", help="A module, as `python -m` takes it; what follows is the module's.")
+@options.script
+@click.option("--mount", "mounts", multiple=True, metavar="DIR[:PATH]", help="A folder of this machine for the script.")
+@click.option("-o", "--output", metavar="FILE", help="Where to write it; - is stdout.  [default: SCRIPT's name, .yaml]")
+@click.pass_context
+def init(ctx: click.Context, /, files: tuple[str, ...], output: str | None, **words: Any) -> None:
+    """Write a manifest for SCRIPT, with a comment for each field and what to change for a cluster.
+
+    \b
+    Without SCRIPT it is train.py, main.py, or the only .py file of this folder.
+    What follows SCRIPT is its own:
+      trainyard init --workers 4 train.py --epochs 3
+      trainyard run train.yaml
+    """
+    try:
+        program = words_of(ctx) or _usual(files)
+        made = make(program, words)
+        kind = kinds.kind_of(made.job)
+        if kind and (problems := manifests.admitted(made.document, kind)[1]):
+            raise ManifestError(problems)
+        folder = made.program.folder if program.form == "script" else Path()
+        file = Path(output) if output else folder / f"{made.job['metadata']['name']}.yaml"
+        if program.form == "script" and not output:
+            file = Path(program.target).with_suffix(".yaml")
+        text = made.at_home_in(Path(os.path.abspath(file)).parent).text(file)
+        if made.note:
+            note(made.note)
+        if word := misplaced(program, made.program):
+            note(f"{word} stands behind {program.target}, so the script gets it; trainyard's own options stand before")
+        if output == "-":
+            click.echo(text, nl=False)
+            return
+        write_new(file, text)
+    except ManifestError as error:
+        for problem in error.problems:
+            note(str(problem))
+        sys.exit(BAD)
+    click.echo(f"{file} written; next: trainyard run {file}")
+
+
+def _usual(files: tuple[str, ...]) -> Words:
+    """The script that is meant when none is named. Raises ManifestError."""
+    if files:
+        check_manifests(files)
+        raise ManifestError([Problem(files[0], "is a manifest already; name a script, -m MODULE or -- COMMAND")])
+    scripts = sorted(path.name for path in Path().glob("*.py"))
+    for name in (*USUAL, *(scripts if len(scripts) == 1 else ())):
+        if name in scripts:
+            return Words("script", name, ())
+    there = f"there are {', '.join(scripts[:6])}" if scripts else "there is no .py file"
+    raise ManifestError([Problem("init", f"which script? In this folder {there}; write trainyard init SCRIPT")])

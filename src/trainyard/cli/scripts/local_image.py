@@ -1,0 +1,29 @@
+"""The image that only a cluster on this machine has: what `submit` says of it to any other. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from trainyard.cli.scripts.manifest import LOCAL_IMAGE
+from trainyard.objects import Json
+
+_FIELDS = ("image", "tfImage")
+
+
+def warnings(job: Json) -> list[str]:
+    """What to say of a job that goes to a cluster elsewhere."""
+    if not any(_names_it(job)):
+        return []
+    text = f"{LOCAL_IMAGE} is this machine's Python and files, no image that a cluster can pull"
+    return [f"image: {text}; make the manifest with --image NAME, or edit the field"]
+
+
+def _names_it(value: Any) -> Iterator[bool]:
+    if isinstance(value, dict):
+        for key, below in value.items():
+            yield key in _FIELDS and below == LOCAL_IMAGE
+            yield from _names_it(below)
+    elif isinstance(value, list):
+        for below in value:
+            yield from _names_it(below)

@@ -5,18 +5,26 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import tempfile
 
 import pytest
 from hypothesis import settings
 
 settings.register_profile("tests", deadline=None)  # how long an example takes is the machine's business
 settings.load_profile("tests")
+os.environ["COLUMNS"] = "10000"  # tests look at sentences; what is wrapped and cut at 80 has tests of its own
 os.environ.pop("PYTHONUNBUFFERED", None)  # it hides what a program forgets to flush
+_STATE = tempfile.TemporaryDirectory(prefix="trainyard-tests-state-")
+os.environ["XDG_STATE_HOME"] = _STATE.name  # what tests run does not go into the user's own history
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background has it ignored, and hands that down
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update", action="store_true", help="write the expected files of golden cases anew")
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    session.config.get_terminal_writer().fullwidth = 100  # not COLUMNS
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

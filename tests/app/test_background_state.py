@@ -151,5 +151,5 @@ def test_words_without_a_cluster_say_whether_there_was_one(home: Path) -> None:
     with pytest.raises(KubeconfigError, match="no cluster: start one with `trainyard up`"):
         find(env={})
     Background().state.mkdir(parents=True)
-    with pytest.raises(KubeconfigError, match="the cluster default is not up: go on with it with `trainyard up`"):
+    with pytest.raises(KubeconfigError, match="the cluster default is not up: go on with `trainyard up`"):
         find(env={})

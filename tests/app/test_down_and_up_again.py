@@ -47,6 +47,14 @@ def template(code: str, policy: str, **more: Any) -> Json:
     return {"restartPolicy": policy, "terminationGracePeriodSeconds": 1, "containers": [container], **more}
 
 
+CLAIM = {
+    "apiVersion": "v1",
+    "kind": "PersistentVolumeClaim",
+    "metadata": {"name": "mine"},
+    "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+}
+
+
 def trained() -> Json:
     container = {"name": "tensorflow", "volumeMounts": [{"name": "data", "mountPath": "/data"}]}
     volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": "mine"}}]
@@ -109,7 +117,7 @@ def test_jobs_and_logs_survive_down_up_and_a_killed_daemon(tmp_path: Path) -> No
     with at_home(tmp_path) as home:
         assert home.up()[0] == 0
         ask(home, submit)
-        (tmp_path / "job.yaml").write_text(yaml.safe_dump(trained()))
+        (tmp_path / "job.yaml").write_text(yaml.safe_dump_all([CLAIM, trained()]))
         assert home.say("submit", str(tmp_path / "job.yaml"))[0] == 0
         for name in ("always", "never"):
             pod_of(home, name, lambda status: runs(status, 0))

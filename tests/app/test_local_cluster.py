@@ -11,7 +11,8 @@ import aiohttp
 import pytest
 import yaml
 
-from trainyard.app.local import LocalCluster, Options, catalogues
+from trainyard.app.catalogues import catalogues
+from trainyard.app.local import LocalCluster, Options
 from trainyard.client import Api, ApiError
 from trainyard.node import NodeError
 from trainyard.objects import GVK, Json, is_true
@@ -173,3 +174,21 @@ def test_a_persons_own_catalogue_is_found_in_the_configuration_folder(
     own.parent.mkdir()
     own.write_text("images: []\n")
     assert catalogues((Path("named.yaml"),)) == [Path("named.yaml"), own]
+
+
+@pytest.mark.parametrize("network", ["namespace", "shared"])
+async def test_a_pod_that_names_no_folder_starts_where_the_cluster_was_started(tmp_path: Path, network: str) -> None:
+    (tmp_path / "here").mkdir()
+    made = options(tmp_path, [], network=network, working_directory=tmp_path / "here")
+    async with LocalCluster(made) as cluster:
+        container = {"name": "a", "image": "example.invalid/x", "command": ["sh", "-c", "pwd; echo kept > file"]}
+        spec = {"restartPolicy": "Never", "containers": [container]}
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "bare"}, "spec": spec}
+        await cluster.api.create(POD, "default", pod)
+        async with asyncio.timeout(20):
+            listed = await cluster.api.list(POD, "default")
+            async for line in cluster.api.watch(POD, "default", listed["metadata"]["resourceVersion"]):
+                if (json.loads(line)["object"].get("status") or {}).get("phase") in ("Succeeded", "Failed"):
+                    break
+        printed = b"".join([piece async for piece in cluster.api.logs("default", "bare", "a")])
+    assert printed.decode() == f"{tmp_path}/here\n" and (tmp_path / "here/file").read_text() == "kept\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
@@ -53,6 +54,10 @@ def test_a_cluster_comes_up_is_used_and_goes_down_and_no_process_stays(tmp_path:
         assert "It stays as it is; for what you have given: trainyard down, then" in home.up("--cache", "x")[2]
         assert home.say("submit", job(tmp_path, mark))[:2] == (0, "tfjob/mnist created\n")
         home.until("1/1", "get")
+        data = json.loads(home.say("status", "-o", "json")[1])
+        assert data["state"] == "up" and data["pid"] == home.pid and data["network"] == "shared"
+        assert data["jobs"] == {"total": 1, "byKind": {"TfJob": {"Running": 1}}}
+        assert yaml.safe_load(home.say("status", "-o", "yaml")[1]).keys() == data.keys()
         code, out, _ = home.say("status")
         assert code == 0 and out.startswith("State        up") and "TfJob: 1 Running" in out and "daemon.log" in out
         assert len(pods(mark)) == 1
@@ -96,7 +101,12 @@ def test_a_killed_daemon_leaves_no_process_and_its_jobs_go_on_with_the_next_up(t
         home.until("1/1", "get")
         kill(home.pid)
         assert all(ends(pid) for pid in pods(mark))
-        assert "its daemon was killed" in home.say("status")[1] and home.say("get")[0] == 3
+        assert "its daemon was killed" in home.say("status")[1]
+        assert json.loads(home.say("status", "-o", "json")[1])["state"] == "killed"
+        for words in (("why", "mnist"), ("get", "--kubeconfig", str(home.state / "kubeconfig"))):
+            code, out, err = home.say(*words)
+            assert (code, out) == (3, "") and "the daemon of the cluster default was killed; its jobs" in err
+            assert "go on with `trainyard up`" in err
         assert home.left() == {"cluster.json"}
         code, _, err = home.up()
         assert code == 0 and "The cluster is up, where it was stopped (" in err
@@ -177,7 +187,7 @@ def test_two_clusters_stand_side_by_side(tmp_path: Path) -> None:
         finally:
             assert home.say("down", "--name", "second")[0] == 0
         code, _, err = home.say("get")
-        assert code == 3 and "127.0.0.1" in err, "the cluster that $KUBECONFIG names is down"
+        assert code == 3 and "trainyard up --name second" in err, "the cluster that $KUBECONFIG names is down"
         del home.env["KUBECONFIG"]
         code, out, _ = home.say("status")
         first, second = out.splitlines()[1:]

@@ -30,6 +30,12 @@ def job(*specs: Json, name: str = "story", **policies: Any) -> Json:
     return {"apiVersion": "tensorflow.org/v1alpha1", "kind": "TfJob", "metadata": {"name": name}, "spec": spec}
 
 
+def private(folder: Path) -> dict[str, str]:
+    """Temporary files, configuration and history of this test alone."""
+    places = {"TMPDIR": "tmp", "XDG_CONFIG_HOME": "config", "XDG_STATE_HOME": "state"}
+    return {variable: str(folder / name) for variable, name in places.items()}
+
+
 class Started:
     """A run that has been started in `folder`, with a cache and temporary folder of its own."""
 
@@ -44,7 +50,7 @@ class Started:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            env={**os.environ, "TMPDIR": str(folder / "tmp"), "XDG_CONFIG_HOME": str(folder / "config")},
+            env={**os.environ, **private(folder)},
             start_new_session=True,
         )
         self.lines: list[str] = []

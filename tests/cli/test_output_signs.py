@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from trainyard.cli.diagnosis.exits import meaning
+from trainyard.cli.diagnosis.exits import exit_cause
 from trainyard.cli.diagnosis.output import sign_of
 
 
@@ -21,13 +21,14 @@ from trainyard.cli.diagnosis.output import sign_of
             "module tensorflow.contrib",
             "tensorflow.contrib",
         ),
+        ("/usr/bin/python3: No module named trainer", "module trainer", "install trainer"),
         ("ImportError: No module named mxnet", "module mxnet", "install mxnet"),
         ("python: can't open file '/work/a.py': [Errno 2] No such file or directory", "file /work/a.py", "command"),
         ("bash: ./train.sh: No such file or directory", "file ./train.sh", "workingDir"),
         ("RuntimeError: CUDA out of memory. Tried to allocate 2 GiB", "too little memory", "batch size"),
         ("MemoryError", "out of memory", "limit"),
         ("OSError: [Errno 28] No space left on device", "disk is full", "larger volume"),
-        ("PermissionError: [Errno 13] Permission denied: '/data'", "permission denied", "rights"),
+        ("PermissionError: [Errno 13] Permission denied: '/data'", "/data (permission denied)", "ls -l"),
         ("OSError: [Errno 98] Address already in use", "port is taken", "another port"),
         ("ORTE was unable to reliably start one or more daemons.", "MPI", "pods/exec"),
         ("etcd.EtcdException: Could not get the list of servers, maybe you provided the wrong host(s)", "etcd", "port"),
@@ -76,4 +77,5 @@ def test_the_last_telling_line_counts() -> None:
     ],
 )
 def test_an_exit_code_means_something(code: int, reason: str, words: str) -> None:
-    assert words in meaning(code, reason) if words else not meaning(code, reason)
+    cause = exit_cause(code, reason)
+    assert words in " ".join(cause) if words else not any(cause)

@@ -63,10 +63,11 @@ def test_a_failed_job_ends_with_1_and_says_why(tmp_path: Path) -> None:
     ended = ran(tmp_path, [job(replicas("MASTER", "print('oh')\nexit(3)"), replicas("WORKER", SERVE))])
     assert ended.code == 1
     assert ended.of("master-0") == ["oh"]
-    assert "Failed" in ended.lines[-1] and "3" in ended.lines[-1]
-    assert (
-        "problem: MASTER 0 ended with exit code 3" in ended.err and "do:    mend what its last lines say" in ended.err
-    )
+    assert ended.lines[-1].startswith("TfJob default/story: Failed after 0:")
+    assert ended.err.count("exit code 3") == 1  # told once, in one block
+    _, _, block = ended.err.partition("why TfJob default/story failed (PermanentFailure):\n")
+    assert [line.strip().partition(":")[0] for line in block.splitlines()] == ["problem", "where", "seen", "do", "logs"]
+    assert "problem: master-0 ended with exit code 3" in block and "its last lines, above" in block
     (row,) = [line.split() for line in ended.lines if line.startswith("story") and "master-0" in line]
     assert row[2] == "Failed" and row[4] == "3"
 
@@ -113,7 +114,7 @@ def test_a_wrong_manifest_ends_with_2_and_nothing_is_touched(tmp_path: Path) -> 
     one = job(replicas("MASTER", "print(1)"), replicas("MASTER", "print(2)"))
     ended = ran(tmp_path, [one])
     assert ended.code == 2 and ended.lines == []
-    assert "job.yaml:1" in ended.err and "MASTER" in ended.err and "Traceback" not in ended.err
+    assert "job.yaml:6: spec.replicaSpecs" in ended.err and "MASTER" in ended.err and "Traceback" not in ended.err
     assert not (tmp_path / "cache").exists() and not list((tmp_path / "tmp").iterdir())
 
 

@@ -131,3 +131,53 @@ def test_no_colour_when_it_is_not_wanted() -> None:
     assert not wants_colour(False, {})
     assert not wants_colour(True, {"NO_COLOR": "1"})
     assert not wants_colour(True, {"TERM": "dumb"})
+
+
+async def test_an_activity_stands_at_the_beginning_of_the_progress_line_until_it_is_over(
+    pipes: tuple[Pipe, Pipe],
+) -> None:
+    shown = screen(pipes, live=True)
+    shown.progress("0:01  a Pending", "a Pending")
+    shown.activity("torch", "torch: 12 of 800 MB")
+    await asyncio.sleep(0)
+    assert shown._bar == "torch: 12 of 800 MB · 0:01  a Pending".encode()
+    shown.activity("torch", None)
+    assert shown._bar == b"0:01  a Pending"
+    await shown.close()
+
+
+async def test_without_a_terminal_an_activity_is_a_note_now_and_then(pipes: tuple[Pipe, Pipe]) -> None:
+    shown = screen(pipes)
+    for done in range(1, 5):
+        shown.activity("torch", f"torch: {done} of 800 MB")
+    shown.activity("jax", "jax: downloading")
+    shown.activity("torch", None)
+    shown.activity("torch", "torch: building")
+    await shown.close()
+    assert pipes[1].text().splitlines() == ["torch: 1 of 800 MB", "jax: downloading", "torch: building"]
+
+
+async def test_a_full_disk_is_said_once_where_notes_go(pipes: tuple[Pipe, Pipe]) -> None:
+    full = os.open("/dev/full", os.O_WRONLY)
+    told = asyncio.Event()
+    shown = Screen(Places(full, full, pipes[1].writer), False, False, told.set)
+    shown.log("a-0", b"x")
+    await asyncio.wait_for(told.wait(), 10)
+    shown.result("y")
+    await shown.close()
+    os.close(full)
+    assert shown.output_error is not None
+    assert pipes[1].text().count("the output cannot be written: No space left on device") == 1
+
+
+async def test_notes_wrap_and_the_lines_of_programs_do_not(
+    pipes: tuple[Pipe, Pipe], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    shown = screen(pipes)
+    shown.log("a-0", b"word " * 30)
+    shown.note("word " * 30)
+    await shown.close()
+    assert len(pipes[0].text().splitlines()) == 1
+    lines = pipes[1].text().splitlines()
+    assert len(lines) > 1 and all(len(line) <= 60 for line in lines) and lines[1].startswith("  word")

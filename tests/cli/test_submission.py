@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 
 import pytest
 
+from trainyard.cli.speaking import on_loopback
 from trainyard.cli.submission import read
-from trainyard.objects import name_of, namespace_of
+from trainyard.cli.working_directory import manifest_folder, set_annotation
+from trainyard.objects import Json, name_of, namespace_of
+from trainyard.objects.labels import WORKING_DIRECTORY
 from trainyard.objects.manifest import ManifestError
 
 JOB = """
@@ -54,7 +58,11 @@ def test_a_namespace_is_only_filled_in_where_the_file_names_none(tmp_path: Path)
         ((job("a b"),), "", "not a legal name"),
         ((job() + "---\n" + CLAIM,), "mine", "--namespace says mine"),
         ((job(),), "A", "--namespace: 'A' is not a legal namespace"),
-        ((job() + "---\nkind: Widget\napiVersion: v1\nmetadata: {name: w}\n",), "", "kind Widget (v1) is not known"),
+        (
+            (job() + "---\nkind: Widget\napiVersion: v1\nmetadata: {name: w}\n",),
+            "",
+            ":10: Widget (v1) is not taken here; beside jobs there may be: Namespace",
+        ),
         ((job() + "---\nkind: ConfigMap\napiVersion: v2\nmetadata: {name: w}\n",), "", "write v1"),
         ((job() + "---\nkind: ConfigMap\napiVersion: v1\n",), "", "metadata.name is missing"),
         ((job().replace("MASTER", "BOSS"),), "", "BOSS"),
@@ -88,3 +96,89 @@ def test_what_jobs_need_may_be_handed_in_alone_on_a_cluster(tmp_path: Path) -> N
     assert [namespace_of(obj) for _, obj in found.others] == ["team"]
     with pytest.raises(ManifestError, match="holds no job"):
         read(written(tmp_path, CONFIG))
+
+
+def folder_of(obj: Json) -> object:
+    return (obj["metadata"].get("annotations") or {}).get(WORKING_DIRECTORY)
+
+
+WORKLOADS = """
+apiVersion: v1
+kind: Pod
+metadata: {name: pod}
+spec: {containers: []}
+---
+apiVersion: batch/v1
+kind: Job
+metadata: {name: batch}
+spec: {template: {spec: {containers: []}}}
+---
+apiVersion: apps/v1
+kind: StatefulSet
+metadata: {name: set}
+spec: {template: {metadata: null, spec: {containers: []}}}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: own}
+spec: {template: {metadata: {annotations: {trainyard.dev/working-directory: /mine}}, spec: {containers: []}}}
+"""
+
+
+def test_jobs_and_pods_for_this_machine_run_in_the_folder_of_their_manifest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub/job.yaml").write_text(job())
+    (tmp_path / "all.yaml").write_text(WORKLOADS + "---\n" + CONFIG)
+    monkeypatch.chdir(tmp_path)
+    found = read(["sub/job.yaml", "all.yaml"])
+    assert [folder_of(obj) for _, obj in found.jobs] == [f"{tmp_path}/sub"]
+    by_kind = {gvk.kind: obj for gvk, obj in found.others}
+    assert folder_of(by_kind["Pod"]) == str(tmp_path)
+    assert [folder_of(by_kind[kind]["spec"]["template"]) for kind in ("Job", "StatefulSet", "Deployment")] == [
+        *(str(tmp_path), str(tmp_path), "/mine")
+    ]
+    assert [folder_of(by_kind[kind]) for kind in ("Job", "StatefulSet", "ConfigMap")] == [None] * 3
+
+
+def test_a_job_for_another_cluster_is_sent_as_it_was_written(tmp_path: Path) -> None:
+    (tmp_path / "all.yaml").write_text(WORKLOADS + "---\n" + job())
+    found = read([str(tmp_path / "all.yaml")], local=False)
+    assert [folder_of(obj) for _, obj in found.jobs] == [None]
+    by_kind = {gvk.kind: obj for gvk, obj in found.others}
+    assert by_kind["Job"]["spec"]["template"] == {"spec": {"containers": []}} and folder_of(by_kind["Pod"]) is None
+
+
+def test_standard_input_and_a_pipe_mean_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert [manifest_folder(source) for source in ("standard input", "/dev/null")] == [str(tmp_path)] * 2
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    assert manifest_folder("standard input") == ""
+
+
+@pytest.mark.parametrize(
+    "meta", ["text", {"name": "a", "annotations": "text"}, {"name": "a", "annotations": {WORKING_DIRECTORY: "/x"}}]
+)
+def test_what_is_malformed_or_there_already_stays(meta: object) -> None:
+    obj = {"kind": "Pod", "metadata": copy.deepcopy(meta)}
+    set_annotation(obj, "/folder")
+    assert obj["metadata"] == meta
+
+
+@pytest.mark.parametrize(
+    ("server", "local"),
+    [
+        ("https://127.0.0.1:6443", True),
+        ("https://localhost:6443/path", True),
+        ("https://[::1]:6443", True),
+        ("https://10.0.0.1:6443", False),
+        ("https://cluster.example.com", False),
+        ("https://localhost.example.com", False),
+    ],
+)
+def test_a_server_is_on_loopback(server: str, local: bool) -> None:
+    assert on_loopback(server) is local

@@ -2,8 +2,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from trainyard.cli.view import Board, age, clock, progress, replica, result, table, word
-from trainyard.objects import Json
+from trainyard.objects import Json, format_time
 
 START = "2024-01-01T00:00:00Z"
 NOW = 1704067200.0 + 75
@@ -160,3 +162,121 @@ def test_the_pod_of_a_stateful_set_has_a_number_of_its_own() -> None:
     one = pod("ws-0")
     one["metadata"]["labels"]["apps.kubernetes.io/pod-index"] = "3"
     assert replica(one).name == "ws-3"
+
+
+def seen(*pods: Json, status: Json | None = None, **more: Any) -> list[tuple[str, int]]:
+    """The restarts of each replica of a job that has these pods, from the oldest to the newest."""
+    board, owner = Board(), {**job(), **more}
+    board.see_job({**owner, "status": {**owner["status"], **(status or {})}})
+    for number, one in enumerate(pods):
+        stamp = f"2024-01-01T00:00:{number:02}Z"
+        board.see_pod({**one, "metadata": {**one["metadata"], "uid": f"p{number}", "creationTimestamp": stamp}}, NOW)
+    return [(one.name, one.restarts) for one in board.slots("u")]
+
+
+def disrupted(slot: str) -> Json:
+    found = pod(slot, "Failed", terminated(137, "Error"))
+    found["status"]["conditions"] = [{"type": "DisruptionTarget", "status": "True"}]
+    return found
+
+
+FAILED = pod("worker-0", "Failed", terminated(1, "Error"))
+STOPPED = pod("worker-0", "Failed", terminated(143, "Error"), deletionTimestamp=START)
+
+
+@pytest.mark.parametrize(
+    ("pods", "restarts"),
+    [
+        ([FAILED], 0),
+        ([FAILED, pod("worker-0")], 1),
+        ([FAILED, FAILED], 1),
+        ([pod("worker-0", container={"restartCount": 2})], 2),
+        ([{**FAILED, "status": {**FAILED["status"], "reason": "Evicted"}}, pod("worker-0")], 0),
+        ([disrupted("worker-0"), pod("worker-0")], 0),
+        ([STOPPED, pod("worker-0")], 0),  # suspended and resumed
+    ],
+)
+def test_a_replica_was_restarted_as_often_as_it_was_started_after_a_failure(pods: list[Json], restarts: int) -> None:
+    assert seen(*pods) == [("worker-0", restarts)]
+
+
+def test_restarts_of_pods_that_are_gone_are_known_where_a_role_has_one_replica() -> None:
+    roles = {"MASTER": {"replicas": 1, "failures": 2}, "WORKER": {"replicas": 2, "failures": 5}}
+    pods = [pod("master-0"), pod("worker-0")]
+    assert seen(*pods, status={"roles": roles}) == [("master-0", 2), ("worker-0", 0)]
+    last = pod("master-0", "Failed", terminated(1, "Error"))
+    assert seen(last, status={"roles": roles}) == [("master-0", 1)]
+
+
+def test_each_replica_of_a_gang_was_restarted_as_often_as_the_gang() -> None:
+    mx = {"apiVersion": "mlkube.io/v1beta1", "kind": "MxJob"}
+    assert seen(STOPPED, pod("worker-0"), pod("ps-0"), status={"restarts": 1}, **mx) == [("ps-0", 1), ("worker-0", 1)]
+
+
+def test_a_pod_whose_claim_is_missing_is_blocked_after_a_while_and_says_what_to_do() -> None:
+    message = '0/1 nodes are available: persistentvolumeclaim "data" not found. preemption: 0/1 nodes are available.'
+    unplaced = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
+    waiting = pod("worker-0", "Pending")
+    waiting["status"] |= {"conditions": [unplaced], "containerStatuses": []}
+    board = Board()
+    board.see_job(job())
+    board.see_pod(waiting, NOW)
+    assert board.blocked(NOW + 9) == ""
+    fix = "add the PersistentVolumeClaim to the file, or name a folder of this machine: --mount data=DIR"
+    assert board.blocked(NOW + 10) == f'worker-0: persistentvolumeclaim "data" not found; {fix}'
+    waiting["status"]["conditions"] = [{**unplaced, "status": "True"}]
+    board.see_pod(waiting, NOW + 11)
+    assert board.blocked(NOW + 60) == ""
+
+
+def test_a_pod_whose_volume_cannot_be_set_up_is_blocked_after_a_while() -> None:
+    message = 'MountVolume.SetUp failed for volume "d" : configmap "nomap" not found'
+    board = Board()
+    board.see_job(job())
+    state = {"waiting": {"reason": "ContainerCreating", "message": message}}
+    board.see_pod(pod("worker-0", "Pending", {"state": state}), NOW)
+    assert board.blocked(NOW + 9) == "" and board.blocked(NOW + 10) == f"worker-0: {message}"
+
+
+ACCOUNT = 'error looking up service account default/robot: serviceaccount "robot" not found'
+
+
+def test_a_missing_service_account_blocks_a_job_until_its_pod_is_made() -> None:
+    board = Board()
+    board.see_job(job())
+    refusal = {"message": f'Error creating: pods "x-" is forbidden: {ACCOUNT}', "reason": "FailedCreate"}
+    board.see_event({**refusal, "involvedObject": {"kind": "Job", "name": "worker-0", "uid": "u-job"}}, NOW)
+    assert board.blocked(NOW + 9) == ""
+    assert board.blocked(NOW + 10) == f"worker-0: {ACCOUNT}; add the ServiceAccount to the file"
+    owner = {"uid": "u-job", "controller": True}
+    board.see_pod(pod("worker-0", ownerReferences=[owner]), NOW + 11)
+    assert board.blocked(NOW + 60) == ""
+
+
+def test_a_job_whose_pods_the_operator_cannot_make_for_want_of_an_account_is_blocked_as_well() -> None:
+    board = Board()
+    board.see_job(job(Blocked=f"pods are refused: {ACCOUNT}"), NOW)
+    assert board.blocked(NOW + 10) == f"a: {ACCOUNT}; add the ServiceAccount to the file"
+    board.see_job(job(), NOW + 11)
+    assert board.blocked(NOW + 60) == ""
+    board.see_job(job(Blocked="exceeded quota"), NOW)
+    assert board.blocked(NOW + 60) == ""
+
+
+def test_the_progress_line_says_for_how_many_peers_a_rendezvous_waits() -> None:
+    board = Board()
+    board.see_job({**job(Running="x"), "spec": {"minReplicas": 3}})
+    board.see_pod(pod("worker-0"), NOW)
+    board.see_pod(pod("worker-1", "Pending"), NOW)
+    assert "waiting for peers: 1 of 3" in progress(board, None)
+
+
+def test_the_progress_line_counts_down_a_back_off() -> None:
+    board = Board()
+    board.see_job(job(Running="x"))
+    waiting = {"reason": "CrashLoopBackOff", "message": "back-off 1m20s restarting failed container=a pod=b"}
+    last = {"terminated": {"exitCode": 1, "finishedAt": format_time(NOW)}}
+    one = pod("worker-0", container={"restartCount": 3, "state": {"waiting": waiting}, "lastState": last})
+    board.see_pod(one, NOW)
+    assert "worker-0 starts again in 1:10" in progress(board, 1.0, NOW + 10)
+    assert "starts again" not in progress(board, None) + progress(board, 1.0, NOW + 90)

@@ -10,6 +10,7 @@ from why_replica_cases import REPLICA_CASES
 from why_values import (
     NOW,
     RUNNING,
+    WORKERS,
     Case,
     at,
     child,
@@ -25,6 +26,7 @@ from why_values import (
 
 from trainyard.cli.diagnosis import BLOCK, END, FINE, LEVELS, NOTE, WAIT, told
 from trainyard.cli.diagnosis.meeting import address_of
+from trainyard.objects import Json
 
 CASES = (*JOB_CASES, *REPLICA_CASES)
 
@@ -45,7 +47,8 @@ def test_equal_findings_of_several_replicas_are_one() -> None:
     pods = [pod(name, waits("ErrImageNeverPull", "nothing says what x is"), "Pending") for name in names]
     findings = found(job, *pods)
     assert [one.what for one in findings] == [
-        "WORKER 0, WORKER 1 and 4 others: its image has no entry in the catalogue (ErrImageNeverPull)"
+        "worker-0, worker-1, worker-2 and 3 others: its image is not on its node, and imagePullPolicy Never "
+        "forbids to pull it (ErrImageNeverPull)"
     ]
 
 
@@ -59,7 +62,7 @@ def test_what_stops_a_job_comes_before_what_passes_and_notes_come_last() -> None
 
 def test_the_newest_pod_of_a_slot_speaks_for_it() -> None:
     old = pod("MASTER-0", waits("ImagePullBackOff", "x"), "Pending", creationTimestamp=at(900))
-    assert [one.level for one in found(tfjob(RUNNING), old, pod("MASTER-0"))] == [FINE]
+    assert [one.level for one in found(tfjob(RUNNING), old, pod("MASTER-0"), *WORKERS)] == [FINE]
 
 
 def test_a_retry_says_when() -> None:
@@ -83,12 +86,12 @@ def test_the_text_has_a_heading_and_a_line_for_each_part() -> None:
 
     assert list(told(given, why(given))) == [
         "TfJob default/mnist:",
-        "  problem: MASTER 0: its image has no entry in the catalogue (ErrImageNeverPull)",
+        "  problem: master-0: its image is not on its node, and imagePullPolicy Never",
+        "    forbids to pull it (ErrImageNeverPull)",
         "    where: pod master-0-abcd-x, container tensorflow: state.waiting",
         "    seen:  first",
         "           second",
-        "           image: registry/x:1",
-        "    do:    name the image in a catalogue, and give it with --images; docs/images.md",
+        "    do:    load the image into that node, or let imagePullPolicy be IfNotPresent",
     ]
     assert set(LEVELS) == {END, BLOCK, WAIT, NOTE, FINE}
 
@@ -124,3 +127,61 @@ def test_a_status_that_somebody_has_spoilt_is_still_answered(status: Any) -> Non
 
 def test_now_is_not_asked_of_a_clock() -> None:
     assert facts(tfjob()).age(at(5)) == 5.0 and NOW > 0
+
+
+def on_failure(*holding: tuple[str, str, str], **spec: Any) -> Json:
+    job = elastic(*holding, activeDeadlineSeconds=30, **spec)
+    job["spec"]["replicaSpecs"]["Worker"]["restartPolicy"] = "OnFailure"
+    return job
+
+
+def test_of_a_job_that_its_deadline_has_ended_nothing_is_made_again_and_nothing_is_permanent() -> None:
+    job = on_failure(("Failed", "DeadlineExceeded", "ElasticJob mnist is failed: activeDeadlineSeconds (30 s) is over"))
+    job["status"]["completionTime"] = at(5)
+    dead = pod("Worker-0", {"state": ended(1), "restartCount": 3}, "Failed", "elasticjob-worker")
+    findings = found(job, dead, pod("Worker-1", {"state": ended(143, ago=4)}, "Failed", "elasticjob-worker"))
+    said = everything(findings)
+    assert [finding.level for finding in findings] == [END, END]
+    assert "DeadlineExceeded" in findings[0].what and "raise spec.activeDeadlineSeconds" in findings[0].fix
+    assert "worker-0 ended with exit code 1" in said and "worker-1" not in said
+    assert "made again later" not in said and "permanent" not in said
+
+
+def test_a_job_with_an_empty_slot_does_not_run_fine() -> None:
+    job = on_failure(RUNNING, minReplicas=1)
+    findings = found(job, pod("Worker-0", container="elasticjob-worker"))
+    assert FINE not in [finding.level for finding in findings]
+    assert findings[0].level == BLOCK and findings[0].what.startswith("worker-1: no pod is there")
+
+
+def test_a_suspended_jobs_empty_slots_are_not_missed() -> None:
+    job = on_failure(("Suspended", "JobSuspended", "no replica runs"), suspend=True)
+    assert "no pod is there" not in everything(found(job))
+
+
+def test_equal_ends_of_several_replicas_are_told_once() -> None:
+    job = tfjob(("Failed", "PermanentFailure", "MASTER 0: exited with 1"))
+    trace = ("Traceback (most recent call last):", '  File "/a/train.py", line 7, in f', "    x", "KeyError: 'rate'")
+    names = ("MASTER-0", "WORKER-0", "WORKER-1")
+    pods = [pod(name, {"state": ended(1)}, "Failed") for name in names]
+    (finding,) = found(job, *pods, logs={(f"p-{name}", "tensorflow"): trace for name in names})
+    assert finding.what.startswith("master-0, worker-0, worker-1 ended with exit code 1 (Error): KeyError: 'rate' at")
+    assert finding.fix == "mend /a/train.py:7, in f"
+
+
+def test_the_interpreter_of_the_node_is_named() -> None:
+    one = pod("MASTER-0", {"state": ended(1), "imageID": "/venv/bin/python"}, "Failed")
+    lines = ("Traceback (most recent call last):", "ModuleNotFoundError: No module named 'cv2'")
+    job, logs = tfjob(("Failed", "PermanentFailure", "x")), {("p-MASTER-0", "tensorflow"): lines}
+    (here,) = found(job, one, logs=logs, process_nodes=frozenset({"here"}))
+    (elsewhere,) = found(job, one, logs=logs)
+    assert "`/venv/bin/python -m pip install opencv-python`" in here.fix
+    assert "install opencv-python into the image registry/x:1" in elsewhere.fix and "/venv" not in elsewhere.what
+
+
+def test_who_has_the_port_is_named() -> None:
+    one = pod("MASTER-0", {"state": ended(1)}, "Failed")
+    lines = ("bind ('127.0.0.1', 2222)", "OSError: [Errno 98] Address already in use")
+    held = {"listeners": {2222: "process 42 (python serve.py)"}, "logs": {("p-MASTER-0", "tensorflow"): lines}}
+    (finding,) = found(tfjob(("Failed", "PermanentFailure", "x")), one, **held)
+    assert "process 42 (python serve.py) listens on 2222" in finding.what and "end process 42" in finding.fix

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from why_values import RUNNING, Case, at, ended, pod, tfjob, waits
+from why_values import RUNNING, WORKERS, Case, at, ended, pod, tfjob, waits
 
 from trainyard.cli.diagnosis import BLOCK, END, FINE, WAIT
 from trainyard.objects import Json
@@ -47,9 +47,7 @@ JOB_CASES = (
         (pod("MASTER-0", {"state": ended(3)}, "Failed"),),
         END,
         (
-            "it failed 60s ago (PermanentFailure)",
-            "MASTER 0 ended with exit code 3",
-            "permanent",
+            "master-0 ended with exit code 3",
             "ValueError: no data",
             "pod master-0-abcd-x, container tensorflow: state.terminated.exitCode=3",
         ),
@@ -60,7 +58,7 @@ JOB_CASES = (
         failed("PermanentFailure", "MASTER 0: OOMKilled"),
         (pod("MASTER-0", {"state": ended(137, "OOMKilled")}, "Failed"),),
         END,
-        ("ran out of memory", "raise its memory limit", "it has put out nothing"),
+        ("it ran out of memory; it has no memory limit", "where there is more memory", "it printed nothing"),
     ),
     Case(
         "only a termination message",
@@ -74,7 +72,7 @@ JOB_CASES = (
         failed("PermanentFailure", "x"),
         (pod("WORKER-0", {"state": ended(9, ago=90)}), pod("MASTER-0", {"state": ended(3, ago=30)}, "Failed")),
         END,
-        ("MASTER 0 ended with exit code 3", "WORKER 0 ended with exit code 9"),
+        ("master-0 ended with exit code 3", "worker-0 ended with exit code 9"),
     ),
     Case(
         "backoffLimit",
@@ -88,7 +86,7 @@ JOB_CASES = (
         failed("DeadlineExceeded", "still running after activeDeadlineSeconds (60 s)"),
         (pod("MASTER-0", waits("ErrImageNeverPull", "nothing says what x is"), "Pending"),),
         END,
-        ("activeDeadlineSeconds (60 s)", "raise spec.activeDeadlineSeconds", "MASTER 0: its image has no entry"),
+        ("activeDeadlineSeconds (60 s)", "raise spec.activeDeadlineSeconds", "master-0: its image is not on its node"),
     ),
     Case(
         "an invalid spec",
@@ -173,14 +171,14 @@ JOB_CASES = (
     Case(
         "an edit that is not followed",
         tfjob(RUNNING, ("SpecChangeIgnored", "JobStarted", "WORKER has 2 replicas")),
-        (pod("MASTER-0"),),
+        (pod("MASTER-0"), *WORKERS),
         FINE,
         ("WORKER has 2 replicas", "it runs fine"),
     ),
     Case(
         "unknown fields",
         tfjob(RUNNING, ("UnknownFields", "UnknownFields", "spec.replcias")),
-        (pod("MASTER-0"),),
+        (pod("MASTER-0"), *WORKERS),
         FINE,
         ("spec.replcias", "check the spelling"),
     ),

@@ -2,7 +2,21 @@
 
 from __future__ import annotations
 
-from why_values import RUNNING, Case, at, child, elastic, ended, pod, refused, template, tfjob, unplaced, waits
+from why_values import (
+    RUNNING,
+    WORKERS,
+    Case,
+    at,
+    child,
+    elastic,
+    ended,
+    pod,
+    refused,
+    template,
+    tfjob,
+    unplaced,
+    waits,
+)
 
 from trainyard.cli.diagnosis import BLOCK, FINE, WAIT, Endpoint
 from trainyard.objects import Json
@@ -40,7 +54,7 @@ REPLICA_CASES = (
         (unplaced("MASTER-0", "no node is ready"),),
         BLOCK,
         (
-            "MASTER 0: no node takes its pod (unschedulable)",
+            "master-0: no node takes its pod (unschedulable)",
             "no node is ready",
             "1 of 2 nodes are ready",
             "status.conditions[PodScheduled]",
@@ -66,7 +80,8 @@ REPLICA_CASES = (
         tfjob(RUNNING),
         (pod("MASTER-0", waits("ErrImageNeverPull", "nothing says what the image is"), "Pending"),),
         BLOCK,
-        ("no entry in the catalogue", "image: registry/x:1", "--images", "state.waiting"),
+        ("no command, and no catalogue says", "registry/x:1", "--images", "state.waiting"),
+        {"process_nodes": frozenset({"here"})},
     ),
     Case(
         "an image that cannot be pulled",
@@ -80,7 +95,11 @@ REPLICA_CASES = (
         tfjob(RUNNING),
         (pod("MASTER-0", waits("CreateContainerConfigError", 'configmap "c" not found'), "Pending"),),
         BLOCK,
-        ('configmap "c" not found', "make it, or mend the reference"),
+        (
+            'configmap "c" not found',
+            "there is no ConfigMap c (CreateContainerConfigError)",
+            "kubectl create configmap c",
+        ),
     ),
     Case(
         "an image that takes long",
@@ -95,7 +114,7 @@ REPLICA_CASES = (
         (pod("WORKER-1", waits("CrashLoopBackOff", **LOOP)),),
         BLOCK,
         (
-            "WORKER 1: its program ends and is started again, 4 times so far; exit code 1",
+            "worker-1: its program ends and is started again, 4 times so far; exit code 1",
             "ValueError: no data",
             "lastState.terminated.exitCode=1",
         ),
@@ -106,12 +125,12 @@ REPLICA_CASES = (
         tfjob(RUNNING),
         (initial(),),
         BLOCK,
-        ("MASTER 0: its program ends", "exit code 127", "container prepare", "command was not found"),
+        ("master-0: its program ends", "exit code 127", "container prepare", "command was not found"),
     ),
     Case(
         "it was restarted and runs",
         tfjob(RUNNING),
-        (pod("MASTER-0", {"state": {"running": {}}, **LOOP, "restartCount": 1}),),
+        (pod("MASTER-0", {"state": {"running": {}}, **LOOP, "restartCount": 1}), *WORKERS),
         FINE,
         ("started again once", "30s ago", "trainyard logs -p tfjob/mnist", "it runs fine"),
     ),
@@ -127,7 +146,7 @@ REPLICA_CASES = (
         tfjob(RUNNING),
         (pod("WORKER-0", {"state": ended(139)}, "Failed"),),
         WAIT,
-        ("WORKER 0: its pod has failed, and is made again later; it ended with exit code 139", "SIGSEGV"),
+        ("worker-0: its pod has failed, and is made again later; it ended with exit code 139", "SIGSEGV"),
     ),
     Case("an eviction", tfjob(RUNNING), (evicted(),), WAIT, ("Evicted", "low on resource: memory")),
     Case(
@@ -183,8 +202,15 @@ REPLICA_CASES = (
         elastic(RUNNING),
         (pod("Worker-0", container="elasticjob-worker"), pod("Worker-1", container="elasticjob-worker")),
         WAIT,
-        ("cannot reach the etcd of its rendezvous", "Worker 0"),
+        ("cannot reach the etcd of its rendezvous", "worker-0"),
         {"logs": {("p-Worker-0", "elasticjob-worker"): ("etcd.EtcdConnectionFailed: Connection to etcd failed",)}},
+    ),
+    Case(
+        "a slot without a pod that the operator would make",
+        elastic(RUNNING),
+        (pod("Worker-0", container="elasticjob-worker"),),
+        BLOCK,
+        ("worker-1: no pod is there", "pod mnist-worker-1"),
     ),
     # --- all is well
     Case(
@@ -197,16 +223,16 @@ REPLICA_CASES = (
     Case(
         "it runs towards a deadline",
         tfjob(RUNNING, activeDeadlineSeconds=600),
-        (pod("MASTER-0"),),
+        (pod("MASTER-0"), *WORKERS),
         FINE,
         (f"activeDeadlineSeconds stops it at {at(-400)}",),
     ),
     Case(
         "some have ended well",
         tfjob(RUNNING),
-        (pod("MASTER-0"), pod("WORKER-0", {"state": ended(0, "Completed")}, "Succeeded")),
+        (pod("MASTER-0"), pod("WORKER-0", {"state": ended(0, "Completed")}, "Succeeded"), WORKERS[1]),
         FINE,
-        ("1 of 2 replicas run, 1 ended well",),
+        ("2 of 3 replicas run, 1 ended well",),
     ),
     Case("it is being set up", tfjob(("Created", "JobCreated", "x")), (), WAIT, ("being set up",)),
 )

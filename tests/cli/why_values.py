@@ -79,6 +79,9 @@ def pod(
     }
 
 
+WORKERS = (pod("WORKER-0"), pod("WORKER-1"))
+
+
 def waits(reason: str, message: str = "", **more: Any) -> Json:
     return {"state": {"waiting": {"reason": reason, "message": message}}, **more}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -63,8 +63,10 @@ def said(*line: str) -> Answer:
 
 
 @asynccontextmanager
-async def speaking(folder: Path) -> AsyncIterator[Words]:
-    options = Options(network="shared", cache=folder / "cache", say=lambda text: None, state=folder)
+async def speaking(folder: Path, network: str = "shared", images: Sequence[Path] = ()) -> AsyncIterator[Words]:
+    options = Options(
+        network=network, images=tuple(images), cache=folder / "cache", say=lambda text: None, state=folder
+    )
     async with LocalCluster(options) as cluster:
         yield Words(cluster, folder)
 

@@ -85,7 +85,7 @@ async def live(yard: Yard, clock: Clock, line: Line) -> Json:
     await yard.submit(tf_job(cleanPodPolicy="All", ttlSecondsAfterFinished=1000, replicaSpecs=roles, RuntimeId=None))
     await yard.condition("Running")
     yard.end("MASTER", 137)
-    await later(5, lambda job: bool(job["status"].get("restarts")))
+    await later(5, lambda job: job["status"]["roles"]["MASTER"]["failures"] == 1)
     yard.node.ends.clear()
     await later(60, lambda job: job["status"]["roles"]["MASTER"]["attempt"] == 1)
     await later(1, lambda job: is_true(job["status"]["conditions"], "Running"))

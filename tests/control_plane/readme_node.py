@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -32,6 +33,7 @@ def joined(plane: ControlPlane, state: Path) -> Iterator[list[str]]:
                 state=state,
                 network="namespace",  # where pods find the API server and their account: the operator is one of them
                 images=(IMAGES,),
+                python=sys.executable,  # it runs the operator, which needs the packages of these tests
                 more=GPUS,
                 say=said.append,
             )

@@ -193,7 +193,7 @@ MORE = [
         "a resumed job goes to the old rendezvous",
         "a rendezvous that is closed",
         ("pass", "unasked", "suspend"),
-        setting(ELASTIC, "rendezvous", lambda job: [f"--rdzv_id={job.key.name}"]),
+        setting(ELASTIC, "rendezvous", lambda job, slot: [f"--rdzv_id={job.key.name}"]),
         scene=played_by(elastic()),
     ),
     Mutant(

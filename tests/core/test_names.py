@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from trainyard.core import names, read, runtime_id_of
 from trainyard.core.model import Config
 from trainyard.kinds import TFJOB
+from trainyard.objects.words import is_always_text
 from trainyard.testing.builders import UID, tfjob
 
 
@@ -51,6 +52,23 @@ def test_a_digest_does_not_see_the_order_of_keys(value: dict[str, int | None]) -
 def test_a_digest_sees_every_difference_of_json() -> None:
     values = [{"a": 1}, {"a": "1"}, {"a": True}, {"a": None}, {}, {"a": [1]}, {"b": 1}]
     assert len({names.digest(value) for value in values}) == len(values)
+
+
+@given(st.integers())
+def test_a_digest_begins_with_a_letter_and_is_never_a_number_to_a_reader_of_yaml(value: int) -> None:
+    found = names.digest(value)
+    assert re.fullmatch("h[0-9a-f]{10}", found) and is_always_text(found)
+
+
+@pytest.mark.parametrize(
+    ("stored", "today", "same"),
+    [("18549e9054", "h18549e9054", True), ("h18549e9054", "h18549e9054", True), ("", "", True),
+     ("18549e9055", "h18549e9054", False), ("", "h18549e9054", False), ("", "h", False), ("dead", "hdead", False)],
+)  # fmt: skip
+def test_a_digest_that_an_earlier_version_stored_without_the_letter_is_the_same(
+    stored: str, today: str, same: bool
+) -> None:
+    assert names.same_digest(stored, today) is same
 
 
 def test_what_status_remembers_wins_over_an_edit_and_over_nothing() -> None:

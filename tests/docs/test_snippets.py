@@ -1,41 +1,63 @@
-"""What README.md shows is what happens: its marked console blocks are run, and must print what they print there."""
+"""What the pages show is what happens: their console blocks are typed in, and must print what they print there."""
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
 import subprocess
-import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from reader import PAGES, ROOT, Block, Terminal, blocks
 
 from trainyard.node import Images
 
-ROOT = Path(__file__).parents[2]
-MARKED = re.compile(r"<!-- runs as a test.*?-->\n```console\n(.*?)```", re.S)
-BLOCKS = [
-    block for page in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")) for block in MARKED.findall(page.read_text())
-]
+BLOCKS = [block for page in PAGES for block in blocks(page)]
+ALONE = [block for block in BLOCKS if block.session == ""]
+SESSIONS = {
+    session: [block for block in BLOCKS if block.session == session]
+    for session in dict.fromkeys(block.session for block in BLOCKS if block.session)
+}
 
 
-@pytest.mark.parametrize("block", BLOCKS)
-def test_a_marked_block_prints_what_the_page_shows(block: str, tmp_path: Path) -> None:
-    shutil.copytree(ROOT / "examples", tmp_path / "examples")
-    program = tmp_path / "bin" / "trainyard"
-    program.parent.mkdir()
-    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m trainyard "$@"\n')
-    program.chmod(0o755)
-    env = {**os.environ, "PATH": f"{program.parent}:{os.environ['PATH']}"}
-    for part in re.split(r"^\$ ", block, flags=re.M)[1:]:
-        command, _, shown = part.partition("\n")
-        ran = subprocess.run(["sh", "-c", command], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60)
-        assert ran.stdout + ran.stderr == shown, command
+@pytest.mark.parametrize("block", ALONE, ids=lambda block: block.place)
+def test_a_block_prints_exactly_what_the_page_shows(block: Block, tmp_path: Path) -> None:
+    with terminal(tmp_path) as shell:
+        for command in block.commands:
+            _, printed = shell.type(command.line)
+            assert printed == list(command.shown), f"{block.place}: {command.line}"
 
 
-def test_there_are_marked_blocks() -> None:
-    assert len(BLOCKS) >= 2
+@pytest.mark.slow
+@pytest.mark.frameworks
+@pytest.mark.parametrize("session", SESSIONS)
+def test_the_blocks_of_a_session_print_what_the_page_shows(session: str, tmp_path: Path) -> None:
+    with terminal(tmp_path) as shell:
+        for block in SESSIONS[session]:
+            for command in block.commands:
+                printed, missing = shell.look(command)
+                assert not missing, f"{block.place}: {command.line}\nnot printed: {missing}\nprinted: {printed}"
+
+
+@contextmanager
+def terminal(place: Path) -> Iterator[Terminal]:
+    """A reader's terminal with trainyard on its PATH; the cluster that a page leaves up goes with it."""
+    shell = Terminal.opened(place)
+    home = dict(shell.env)
+    shell.type('export PATH="$PWD/bin:$PATH"')
+    try:
+        yield shell
+    finally:
+        down = [str(place / "trainyard" / "bin" / "trainyard"), "down", "--delete"]
+        subprocess.run(down, env=home, capture_output=True, check=False)
+
+
+def test_every_console_block_is_run_by_a_test() -> None:
+    """By this file, or by one that the comment before the block names."""
+    unrun = [block.place for block in BLOCKS if block.session is None and not block.elsewhere]
+    assert not unrun
+    assert all((ROOT / block.elsewhere).exists() for block in BLOCKS)
 
 
 def test_every_link_of_the_pages_leads_somewhere() -> None:
@@ -44,9 +66,11 @@ def test_every_link_of_the_pages_leads_somewhere() -> None:
             assert (page.parent / link).exists(), f"{page.name}: {link}"
 
 
-def test_the_catalogue_in_the_page_about_images_is_a_catalogue(tmp_path: Path) -> None:
-    block = re.search(r"```yaml\n(.*?)```", (ROOT / "docs" / "images.md").read_text(), re.S)
-    assert block
-    (tmp_path / "images.yaml").write_text(block[1])
-    image = Images([tmp_path / "images.yaml"], tmp_path / "cache", print).find("registry.example.com/team/trainer:1")
-    assert image is not None
+@pytest.mark.parametrize("image", ["my/img", "team/trainer:2", "registry.example.com/team/trainer:1"])
+def test_the_catalogues_in_the_page_about_images_are_catalogues(tmp_path: Path, image: str) -> None:
+    blocks = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs" / "images.md").read_text(), re.S)
+    (tmp_path / "requirements.txt").write_text("a==1\n")
+    files = [tmp_path / f"images-{number}.yaml" for number in range(len(blocks))]
+    for file, block in zip(files, blocks, strict=True):
+        file.write_text(block)
+    assert len(files) == 2 and Images(files, tmp_path / "cache", print).find(image) is not None

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,12 +22,13 @@ def said() -> list[str]:
 def make(tmp_path: Path, said: list[str]) -> Callable[..., Images]:
     """Images of catalogues given as text, with a cache of their own."""
 
-    def made(*texts: str, uv: str | None = None, cache: Path | None = None) -> Images:
+    def made(*texts: str, uv: str | None = None, cache: Path | None = None, **more: Any) -> Images:
         files = []
         for at, text in enumerate(texts):
             files.append(tmp_path / f"images-{at}.yaml")
             files[-1].write_text(text)
-        return Images(files, cache or tmp_path / "cache", said.append, uv=uv)
+        more = {"python": sys.executable, **more}
+        return Images(files, cache or tmp_path / "cache", said.append, uv=uv, **more)
 
     return made
 

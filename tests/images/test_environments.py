@@ -17,6 +17,7 @@ pytestmark = pytest.mark.slow
 
 __all__ = ["make", "said"]
 
+VERSION = ".".join(map(str, sys.version_info[:3]))
 TINY = "tomli==2.0.1"  # pure Python, no dependencies, 13 kB
 
 
@@ -61,7 +62,10 @@ async def test_an_environment_is_built_once_and_its_scripts_name_their_folder(
     assert tool.read_text().startswith(f"#!{first.path[0]}/python\n")
     assert output(str(tool)) == str(tool)
     assert said[0].startswith("images: installing Tiny One with uv (about 5 GB to download, 1 kB on disk), once, into")
-    assert said[1].startswith("images: Tiny One is ready after") and said[2] == "images: x runs as Tiny One"
+    assert (
+        said[1].startswith("images: Tiny One is ready after")
+        and said[2] == f"images: x runs as Tiny One, Python {VERSION}"
+    )
     assert [path.name for path in tool.parents[2].iterdir() if path.name.startswith(".")] == []
 
 

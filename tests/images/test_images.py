@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from image_fixtures import make, output, refused, said
 
-from trainyard.node.images import Images, catalogue, interpreters
+from trainyard.node.images import WORKING_DIRECTORY, Images, catalogue, interpreters
 from trainyard.node.images.catalogue import Way, fits, serves
 from trainyard.objects.strict import ManifestError
 
@@ -117,16 +117,30 @@ def test_a_python_range_holds_both_its_ends() -> None:
 # --- Ways -----------------------------------------------------------------------------------------------------------
 
 
-async def test_an_unknown_image_with_a_command_runs_with_the_current_python_and_one_line_says_so(
+async def test_an_unknown_image_with_a_command_runs_with_the_chosen_python_and_one_line_says_so(
     make: Callable[..., Images], said: list[str]
 ) -> None:
     images = make()
     first = await images.prepare("my/image:1", need_command=False)
     assert await images.prepare("my/image:1", need_command=False) == first
-    assert said == [f"images: my/image:1 is not in the catalogue; its command runs with {sys.executable}"]
+    version = ".".join(map(str, sys.version_info[:3]))
+    place = sys.prefix if sys.prefix != sys.base_prefix else sys.executable
+    line = f"images: my/image:1 runs with Python {version} of {place} (--python); it is not in the catalogue"
+    assert said == [line]
     code = "import sys; print(sys.prefix)"
     assert output("python", "-c", code, env={"PATH": first.path[0]}) == sys.prefix
-    assert first.entrypoint == first.args == [] and first.workdir == ""
+    assert first.entrypoint == first.args == [] and first.workdir == WORKING_DIRECTORY
+
+
+@pytest.mark.parametrize("image", ["trainyard/local", "docker.io/trainyard/local:1"])
+async def test_this_machine_is_an_image_that_runs_the_chosen_python_in_the_pods_folder(
+    make: Callable[..., Images], said: list[str], image: str
+) -> None:
+    found = await make().prepare(image, need_command=False)
+    assert output("python", "-c", "import sys; print(sys.prefix)", env={"PATH": found.path[0]}) == sys.prefix
+    assert found.workdir == WORKING_DIRECTORY
+    (line,) = said
+    assert line.startswith(f"images: {image} runs with Python ") and line.endswith(" (--python)")
 
 
 async def test_an_unknown_image_without_a_command_waits_with_an_entry_to_paste(make: Callable[..., Images]) -> None:
@@ -148,7 +162,7 @@ async def test_an_image_without_a_program_wants_a_command_or_arguments(make: Cal
 async def test_the_first_way_that_works_is_taken(make: Callable[..., Images]) -> None:
     ways = "[{current: {no_such_module: ''}}, {system: {python: /nowhere/python, modules: {a: b}}}, {current: {}}]"
     prepared = await make(f"images:\n- match: x\n  ways: {ways}\n  env: {{A: b}}\n  workdir: /w\n").prepare("x", False)
-    assert (prepared.env, prepared.workdir) == ({"A": "b"}, "/w")
+    assert (prepared.env["A"], prepared.workdir) == ("b", "/w")
 
 
 async def test_when_no_way_works_every_reason_is_told(make: Callable[..., Images]) -> None:
@@ -156,7 +170,7 @@ async def test_when_no_way_works_every_reason_is_told(make: Callable[..., Images
     problem = await refused(make(f"images:\n- match: x\n  ways: {ways}\n"), "x")
     assert problem.reason == "ErrImagePull"
     assert "has yaml 6" in problem.message and "not <1; install it there with pip" in problem.message
-    assert "/nowhere/python has no module torch; on Debian: " in problem.message
+    assert "/nowhere/python has no module torch; run 'make frameworks' in a checkout" in problem.message
     assert problem.message.endswith("apt-get install -y python3-torch")
 
 

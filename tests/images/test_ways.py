@@ -85,7 +85,7 @@ async def test_what_is_missing_of_the_system_is_said_with_one_command_for_all_of
 async def test_an_etcd_that_is_not_there_names_its_package(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     told = await refused(make(), "quay.io/coreos/etcd:latest")
-    assert told.startswith("quay.io/coreos/etcd:latest: there is no etcd on PATH; on Debian: ")
+    assert told.startswith("quay.io/coreos/etcd:latest: there is no etcd on PATH; run 'make frameworks' ")
     assert told.endswith("apt-get install -y etcd-server")
 
 

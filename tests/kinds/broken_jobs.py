@@ -33,6 +33,8 @@ def tf_jobs() -> Iterator[Pair]:
     yield from in_both_spellings(
         job,
         [],
+        [None],
+        [good, {**worker, "template": pods("tensorflow", restartPolicy="Sometimes")}],
         [{**good, "template": None}],
         [without(good, "template")],
         [{**good, "replicas": 2}],
@@ -59,6 +61,8 @@ def mx_jobs() -> Iterator[Pair]:
     yield from in_both_spellings(
         job,
         [],
+        [None],
+        [scheduler, server, {**worker, "template": pods("mxnet", restartPolicy="Sometimes")}],
         [worker],
         [scheduler, {**worker, "template": None}],
         [{**scheduler, "replicas": 2}, *rest],
@@ -90,6 +94,8 @@ def chainer_jobs() -> Iterator[Pair]:
     yield chainerjob(master={"template": sidecar}), None
     yield chainerjob(master={"template": None}), None
     yield chainerjob(backend="nccl"), None
+    yield chainerjob({"ws0": worker_set(template=pods("chainer", restartPolicy="never"))}), None
+    yield chainerjob(master={"template": pods("chainer", restartPolicy="never")}), None
     job = chainerjob()
     yield {**job, "spec": without(job["spec"], "master")}, None
     yield {**job, "spec": {**job["spec"], "master": None}}, None
@@ -109,6 +115,7 @@ def elastic_jobs() -> Iterator[Pair]:
     yield elasticjob(replicaSpecs={"worker": {"template": pods("x")}}), None
     yield elasticjob(worker={"template": None}), None
     yield elasticjob(worker={"template": {"spec": {"containers": []}}}), None
+    yield elasticjob(worker={"template": pods("elasticjob-worker", restartPolicy="Sometimes")}), None
     yield elasticjob(minReplicas=3, maxReplicas=2), None
     yield elasticjob(2, minReplicas=3), None
     yield elasticjob(2, maxReplicas=1), None

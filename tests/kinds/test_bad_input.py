@@ -89,7 +89,19 @@ MX: list[tuple[str, Json, str, str]] = [
     ("port 0", mx_worker(PsRootPort=0), f"{LIST}[2].PsRootPort", "must be greater than or equal to 1"),
     ("a port as text", mx_worker(PsRootPort="9091"), f"{LIST}[2].PsRootPort", "must be an integer"),
     ("no replicas at all", mxjob(replicaSpecs=[]), LIST, "a job has replicas: write replicaSpecs"),
-    ("an item that is null", mxjob(SCHEDULER, SERVER, WORKER, replicaSpecs=[None]), f"{LIST}[0]", "must be an object"),
+    (
+        "an item that is null",
+        mxjob(replicaSpecs=[None]),
+        LIST,
+        "there was a problem setting defaults for job spec: ReplicaSpecs contain nil; item 0 is empty: write the set",
+    ),
+    ("a null beside others", mxjob(SCHEDULER, SERVER, WORKER, replicaSpecs=[SCHEDULER, None]), LIST, "nil; item 1 is"),
+    (
+        "restartPolicy: Sometimes",
+        mx_worker(template=pods("mxnet", restartPolicy="Sometimes")),
+        f"{LIST}[2].template.spec.restartPolicy",
+        "Sometimes is no restartPolicy of a pod: write Always, OnFailure or Never, or leave it out",
+    ),
     ("both spellings", mxjob(replica_specs=[SCHEDULER]), "spec.replica_specs", "write one of the two"),
     ("a name too long", named(mxjob(), "x" * 47), "metadata.name", "at most 46 lower-case letters"),
     ("a name in capitals", named(mxjob(), "Job"), "metadata.name", "lower-case letters"),
@@ -133,6 +145,18 @@ CHAINER: list[tuple[str, Json, str, str]] = [
     ("a set name in capitals", chainerjob({"WS0": worker_set()}), "spec.workerSets", "lower-case letters"),
     ("a set name with a dot", chainerjob({"a.b": worker_set()}), "spec.workerSets", "lower-case letters"),
     ("a name too long", named(chainerjob(), "x" * 39), "metadata.name", "at most 41 characters together"),
+    (
+        "restartPolicy: never",
+        chainerjob(master={"template": pods("chainer", restartPolicy="never")}),
+        "spec.master.template.spec.restartPolicy",
+        "never is no restartPolicy of a pod: write Always, OnFailure or Never",
+    ),
+    (
+        "restartPolicy: Sometimes in a set",
+        chainer_set(template=pods("chainer", restartPolicy="Sometimes")),
+        f"{SET}.template.spec.restartPolicy",
+        "Sometimes is no restartPolicy of a pod",
+    ),
     ("a negative deadline", chainerjob(master={"activeDeadlineSeconds": -1}), "spec.master.activeDeadlineSeconds", "0"),
     ("a deadline as text", chainerjob(activeDeadlineSeconds="1h"), "spec.activeDeadlineSeconds", "must be an integer"),
 ]
@@ -150,6 +174,8 @@ ELASTICS: list[tuple[str, Json, str, str]] = [
     ("a port without digits", elasticjob(rdzvEndpoint="etcd:port"), "spec.rdzvEndpoint", "write host:port"),
     ("an endpoint with a line end", elasticjob(rdzvEndpoint="etcd:2379\n"), "spec.rdzvEndpoint", "write host:port"),
     ("an endpoint that is a number", elasticjob(rdzvEndpoint=2379), "spec.rdzvEndpoint", "must be a string"),
+    ("a backend that nobody knows", elasticjob(rdzvBackend="zookeeper"), "spec.rdzvBackend", "c10d"),
+    ("etcd without an endpoint", elasticjob(rdzvBackend="etcd", rdzvEndpoint=None), "spec.rdzvEndpoint", "c10d"),
     ("min above max", elasticjob(minReplicas=3, maxReplicas=2), "spec.minReplicas", "raise maxReplicas or lower min"),
     ("replicas below min", elasticjob(2, minReplicas=3), f"{ELASTIC}.replicas", "raise replicas or lower minReplicas"),
     ("replicas above max", elasticjob(2, maxReplicas=1), f"{ELASTIC}.replicas", "lower replicas or raise maxReplicas"),
@@ -186,6 +212,12 @@ ELASTICS: list[tuple[str, Json, str, str]] = [
     ),
     ("no containers", worker(template={"spec": {"containers": []}}), f"{ELASTIC}.template", "nothing to run"),
     ("an unknown restartPolicy", worker(restartPolicy="Sometimes"), f"{ELASTIC}.restartPolicy", "supported values:"),
+    (
+        "restartPolicy: always in the template",
+        worker(template=pods("elasticjob-worker", restartPolicy="always")),
+        f"{ELASTIC}.template.spec.restartPolicy",
+        "always is no restartPolicy of a pod",
+    ),
     ("a name too long", named(elasticjob(), "x" * 52), "metadata.name", "at most 51 characters"),
     ("a name that begins with a digit", named(elasticjob(), "1job"), "metadata.name", "write a letter, then"),
     (
@@ -253,6 +285,12 @@ GOOD = [
     pytest.param(kinds.MXJOB, mxjob(SCHEDULER, mx_set("SERVER", 0), WORKER), id="MxJob, a set of none"),
     pytest.param(kinds.MXJOB, mxjob(SCHEDULER, SERVER, {"template": pods("mxnet")}), id="MxJob, a type left out"),
     pytest.param(kinds.MXJOB, mx_worker(replicas=None, PsRootPort=None), id="MxJob, nulls where Go has nil"),
+    *(
+        pytest.param(
+            kinds.MXJOB, mx_worker(template=pods("mxnet", restartPolicy=policy)), id=f"MxJob, restartPolicy {policy!r}"
+        )
+        for policy in (None, "", "Always", "OnFailure", "Never")
+    ),
     pytest.param(kinds.MXJOB, named(mxjob(), "x" * 46), id="MxJob, the longest name"),
     pytest.param(kinds.CHAINERJOB, chainerjob({}), id="ChainerJob, no sets"),
     pytest.param(kinds.CHAINERJOB, chainerjob({"ws0": worker_set(None)}), id="ChainerJob, one worker by default"),
@@ -300,7 +338,7 @@ WARNED = [
     pytest.param(
         kinds.MXJOB, mxjob(mx_set("WORKER", 0), jobMode="local"), "in local mode there is one WORKER", id="local"
     ),
-    pytest.param(kinds.MXJOB, mx_worker(template=pods("mxnet")), "restartPolicy is not set", id="a batch Job"),
+    pytest.param(kinds.MXJOB, mx_worker(template=pods("mxnet")), "of WORKER is not set", id="a batch Job"),
     pytest.param(
         kinds.CHAINERJOB, chainer_set(template=pods("chainer", restartPolicy="Never")), "Always is used", id="a worker"
     ),

@@ -8,7 +8,7 @@ import pytest
 
 from trainyard import kinds
 from trainyard.kinds.chainerjob import limits_of, slots_of
-from trainyard.objects import Json
+from trainyard.objects import Json, format_time, uid_of
 from trainyard.testing.life import Life, begun
 from trainyard.testing.samples import chainerjob, pods, worker_set
 
@@ -183,6 +183,59 @@ def test_the_status_of_a_done_job_is_a_job_status_as_printed() -> None:
     assert complete["status"] == "True" and complete["lastProbeTime"] == complete["lastTransitionTime"]
     assert status["succeeded"] == 1 and "active" not in status and status["startTime"] and status["completionTime"]
     assert life.get("StatefulSet", "example-workerset-ws0")["spec"]["replicas"] == 0
+
+
+GONE = "and its pods have gone, so that the exit code of container chainer is not known"
+FAILED_JOBS = [
+    pytest.param("BackoffLimitExceeded", 1, "", f"1 pod of it failed, {GONE}", id="the node's last restart, pod gone"),
+    pytest.param("DeadlineExceeded", 3, "", f"3 pods of it failed, {GONE}", id="a deadline, pods gone"),
+    pytest.param("DeadlineExceeded", 0, "", GONE.removeprefix("and "), id="a deadline before the first pod failed"),
+    pytest.param("DeadlineExceeded", 1, "runs", "container chainer was still running", id="a deadline, pod going"),
+    pytest.param("BackoffLimitExceeded", 1, "3", "container chainer exited with code 3", id="a restart, pod going"),
+    pytest.param("BackoffLimitExceeded", 1, "ended", "container chainer exited with code 3", id="the pod stays"),
+]
+
+
+@pytest.mark.parametrize(("reason", "failed", "pod", "text"), FAILED_JOBS)
+def test_a_failed_master_job_is_counted_and_said_whatever_is_left_of_its_pods(
+    reason: str, failed: int, pod: str, text: str
+) -> None:
+    """Kubernetes removes the running pods of a Job that it gives up: all that is left then is the Job's own count."""
+    life, _, _ = objects(chainerjob(master={"template": pods("chainer", restartPolicy="OnFailure")}))
+    life.run()
+    life.settle()
+    name = life.pods("example-master")[0]
+    if pod == "3":
+        life.restart("example-master", 3)
+        life.settle()
+    if pod == "ended":
+        life.end("example-master", 3)
+    if not pod:
+        life.drop(uid_of(life.get("Pod", name)))
+    elif pod != "ended":
+        life.get("Pod", name)["metadata"]["deletionTimestamp"] = format_time(life.now)
+    life.finish("example-master", reason)
+    life.get("Job", "example-master")["status"]["failed"] = failed
+    status = life.settle()
+    (condition,) = [one for one in status["conditions"] if one["type"] == "Failed"]
+    assert status.get("failed", 0) == failed and status["state"] == "Failed"
+    assert condition["reason"] == reason and text in condition["message"], condition["message"]
+    limit = "raise activeDeadlineSeconds" if reason == "DeadlineExceeded" else "raise backoffLimit"
+    hint = "see the logs of the pod" if pod and reason == "BackoffLimitExceeded" else limit
+    assert hint in condition["message"]
+
+
+def test_failed_pods_are_counted_once_whether_the_job_or_its_pods_are_seen_first() -> None:
+    life, _, _ = objects(chainerjob(backoffLimit=3))
+    life.run()
+    life.settle()
+    life.get("Job", "example-master")["status"] = {"active": 1, "failed": 1}
+    assert life.settle()["failed"] == 1, "the Job counts what has gone"
+    life.end("example-master", 3)
+    assert life.settle()["failed"] == 1, "the same pod"
+    life.drop(uid_of(life.get("Pod", life.pods("example-master")[0])))
+    life.get("Job", "example-master")["status"] = {"active": 1, "failed": 2}
+    assert life.settle()["failed"] == 2
 
 
 def test_the_files_stay_after_the_last_set_has_gone_because_the_master_mounts_them() -> None:

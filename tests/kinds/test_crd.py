@@ -126,7 +126,10 @@ def test_rules_say_only_what_an_api_server_can_compile(kind: Kind) -> None:
     for path, node in nodes(root(kind)):
         for rule in node.get(VALIDATIONS, []):
             for chain in NULL.findall(rule["rule"]):
-                assert chain.rpartition(".")[2] in ("template", "master", "tensorboard", "tensorBoard"), (path, chain)
+                assert chain.rpartition(".")[2] in ("template", "master", "tensorboard", "tensorBoard", "r"), (
+                    path,
+                    chain,
+                )
             for chosen in CHOICE.findall(rule["rule"].replace("[a-z0-9])?", "")):
                 assert chosen.strip().endswith(".size()"), (path, chosen)
 

@@ -44,6 +44,32 @@ def test_the_arguments_stand_before_the_users_in_the_old_order(
     assert life.get("Pod", "imagenet-worker-0")["spec"]["containers"][0]["command"] == ["x"]
 
 
+@pytest.mark.parametrize("index", [0, 1])
+def test_with_c10d_worker_0_holds_the_store_and_no_endpoint_is_needed(index: int) -> None:
+    given = job(rdzvBackend="c10d")
+    del given["spec"]["rdzvEndpoint"]
+    life = begun(kinds.ELASTICJOB, given)
+    assert args(life, name=f"imagenet-worker-{index}") == [
+        "--rdzv_backend=c10d",
+        "--rdzv_endpoint=imagenet-worker-0:29400",
+        "--rdzv_id=imagenet",
+        "--nnodes=2:2",
+        f"--rdzv_conf=is_host={int(index == 0)},read_timeout=900",
+    ]
+
+
+def test_with_c10d_a_users_endpoint_is_used_and_torch_finds_out_who_holds_the_store() -> None:
+    found = args(begun(kinds.ELASTICJOB, job(rdzvBackend="c10d", rdzvEndpoint="store:1")))
+    assert found == ["--rdzv_backend=c10d", "--rdzv_endpoint=store:1", "--rdzv_id=imagenet", "--nnodes=2:2"]
+
+
+def test_without_a_rendezvous_the_arguments_are_the_users_alone() -> None:
+    one = {"name": "elasticjob-worker", "image": "i", "args": ["main.py"]}
+    given = job(2, containers(one), rdzvBackend="none")
+    del given["spec"]["rdzvEndpoint"]
+    assert args(begun(kinds.ELASTICJOB, given)) == ["main.py"]
+
+
 @pytest.mark.parametrize(
     ("names", "speaker"), [(["elasticjob-worker"], 0), (["main"], 0), (["a", "b"], 0), (["a", "elasticjob-worker"], 1)]
 )

@@ -51,7 +51,7 @@ def as_it_is(value: Any) -> Any:
 def no_nulls(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: no_nulls(part) for name, part in value.items() if part is not None}
-    return [no_nulls(part) for part in value] if isinstance(value, list) else value
+    return [part if part is None else no_nulls(part) for part in value] if isinstance(value, list) else value
 
 
 def places(rule: Rule, new: Json, old: Json | None) -> Iterator[tuple[str, Any, Any]]:
@@ -81,7 +81,7 @@ def sets(field: str, types: list[str], port: str, names: tuple[str, ...], **more
         template=templates(*names),
         **more,
     )
-    return st.lists(item, max_size=3)
+    return st.lists(item, max_size=3) | st.lists(item | st.none(), max_size=3)
 
 
 TF_LISTS = sets(
@@ -90,7 +90,12 @@ TF_LISTS = sets(
 MX_LISTS = sets("mxReplicaType", ["SCHEDULER", "SERVER", "WORKER"], "PsRootPort", ("mxnet", "MXNet"))
 BOARDS = listed(logDir=st.sampled_from(["", "/logs"])) | st.none()
 COMMON: dict[str, Any] = {"RuntimeId": st.sampled_from(["", "76no", "zzzz", "a" * 16]), "suspend": st.booleans()}
-TF_MORE = {"tensorboard": BOARDS, "tensorBoard": BOARDS, "tfImage": st.sampled_from([IMAGE, "mine:1"])}
+TF_MORE: dict[str, Any] = {
+    "tensorboard": BOARDS,
+    "tensorBoard": BOARDS,
+    "tfImage": st.sampled_from([IMAGE, "mine:1"]),
+    "masterTaskType": st.sampled_from(["master", "chief"]),
+}
 MODES = {"jobMode": st.sampled_from(["local", "dist", "dist", "", "Dist"])}
 NAMELESS = st.sampled_from([{"image": "x"}, {"name": ""}, {"name": None}])
 CHAINER_TEMPLATES = templates("chainer", "Chainer") | st.lists(NAMELESS, max_size=2).map(
@@ -132,6 +137,7 @@ SPECS: dict[str, st.SearchStrategy[Json]] = {
     ),
     "ElasticJob": listed(
         rdzvEndpoint=ENDPOINTS | st.none(),
+        rdzvBackend=st.sampled_from(["etcd", "c10d", "none", None]),
         minReplicas=COUNTS,
         maxReplicas=COUNTS,
         replicaSpecs=st.dictionaries(st.sampled_from(["Worker", "worker"]), WORKERS, max_size=2),
@@ -147,6 +153,8 @@ def has_started(kind: Kind, spec: Json) -> bool:
     if kind.gvk.kind not in TYPE_FIELDS:
         return True
     field, default = TYPE_FIELDS[kind.gvk.kind]
+    if any(None in (spec.get(name) or ()) for name in ("replicaSpecs", "replica_specs")):
+        return False
     types = [item.get(field, default) for item in items_of(spec)]
     both = all(spec.get(name) is not None for name in ("replicaSpecs", "replica_specs"))
     return bool(types) and len(set(types)) == len(types) and not both

@@ -47,6 +47,21 @@ def test_tf_config_is_byte_for_byte_the_contracts(kind: str, index: int) -> None
     assert env(made(tfjob(*README))[f"Job/{kind}-76no-{index}"]) == [("TF_CONFIG", CLUSTER % (kind, index))]
 
 
+@pytest.mark.parametrize(("role", "task"), [("master", "chief"), ("worker", "worker"), ("ps", "ps")])
+def test_the_master_may_be_called_chief_and_keeps_its_host_name(role: str, task: str) -> None:
+    children = made(tfjob(*README, masterTaskType="chief"))
+    found = json.loads(env(children[f"Job/{role}-76no-0"])[0][1])
+    assert found["cluster"]["chief"] == ["master-76no-0:2222"] and "master" not in found["cluster"]
+    assert found["task"] == {"type": task, "index": 0}
+
+
+def test_the_default_ps_serves_a_cluster_with_a_chief() -> None:
+    command = container(made(tfjob(replicas("MASTER"), replicas("PS"), masterTaskType="chief"))["Job/ps-76no-0"])[
+        "command"
+    ]
+    assert "chief|master-76no-0:2222,ps|ps-76no-0:2222" in command
+
+
 def test_types_stand_in_the_alphabet_with_their_own_ports_and_none_of_a_type_is_an_empty_list() -> None:
     items = replicas("WORKER", 0, tfPort=3333), replicas("PS", 1, tfPort=4444), replicas("MASTER")
     value = env(made(tfjob(*items))["Job/master-76no-0"])[0][1]

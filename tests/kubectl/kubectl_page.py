@@ -18,11 +18,18 @@ typed at a cluster of `trainyard up` and at a real one (Kubernetes 1.37, with a 
 and what both say is compared after times, uids, addresses and random names have been mapped. So a line without a remark
 says the same on both.
 
+<!-- runs as a test: kubectl -->
 ```console
 $ eval "$(trainyard up)"          # or: export KUBECONFIG=...
-$ kubectl apply -f job.yaml
-$ kubectl wait --for=condition=Succeeded tfjob/mnist
-$ kubectl logs -f job/NAME
+$ kubectl apply -f examples/tf_job_dist_train.yaml
+tfjob.tensorflow.org/dist-train created
+$ kubectl wait --for=condition=Succeeded --timeout=300s tfjob/dist-train
+tfjob.tensorflow.org/dist-train condition met
+$ kubectl logs job/$(kubectl get jobs -o name | grep master | cut -d/ -f2)
+...
+master 0: held-out accuracy 0.988, loss 0.0501, after 1504 steps
+$ trainyard down --delete
+...
 ```
 
 ## What goes on while it runs
@@ -34,6 +41,7 @@ Told at both clusters as well, in `tests/kubectl/test_kubectl_while_it_runs.py`:
 
 ## Programs in pods: `kubectl proxy`
 
+<!-- runs in tests/kubectl/test_kubectl_proxy.py -->
 ```console
 $ kubectl proxy
 Starting to serve on 127.0.0.1:8001
@@ -70,7 +78,7 @@ real cluster this reaches no pods of a `trainyard node`: their addresses are kno
 | `debug` | containers cannot be added to a running pod here ... | `kubectl exec -it POD -- COMMAND` |
 | `top` | Metrics API not available (kubectl's own words) | `top`, `ps` on this machine: pods are its processes |
 | `autoscale` | kubectl's own words | nobody here measures load: `kubectl scale` |
-| `rollout history`, `rollout undo` | no history is found | `kubectl apply` the manifest of before |
+| `rollout history`, `undo` of a StatefulSet | controllerrevisions.apps are not served here ... | `kubectl apply` |
 
 `kubectl drain` evicts through the API, and stops for nobody: there are no disruption budgets. A pod that no controller
 makes again needs `--force`, as everywhere. After `kubectl uncordon` the node takes pods again.

@@ -15,6 +15,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -167,7 +168,14 @@ class Yard:
 def embedded(program: Path) -> Iterator[Yard]:
     """The cluster of `trainyard up`."""
     with _folder() as folder, _beside() as beside:
-        options = Options(network="shared", images=(STAND_INS,), cache=folder / "cache", say=_silent, state=folder)
+        options = Options(
+            network="shared",
+            images=(STAND_INS,),
+            cache=folder / "cache",
+            python=sys.executable,  # its programs need aiohttp
+            say=_silent,
+            state=folder,
+        )
         cluster = LocalCluster(options)
         try:
             beside.run(cluster.start())
@@ -183,6 +191,7 @@ def real(plane: ControlPlane) -> Iterator[Yard]:
     with _folder() as folder, _beside() as beside:
         name, api = f"kubectl-{next(_numbers)}", plane.api()
         words = {"network": "shared", "images": (STAND_INS,), "cache": folder / "cache", "say": _silent}
+        words = {"python": sys.executable, **words}
         options = JoinOptions(access=read([plane.kubeconfig]), name=name, state=folder / "node", **words)
         node, operator = JoinedNode(options), Operator(api, kinds.ALL, Config(files=shipped()))
         others = [one for one in plane.kubectl("get", "nodes", "-o", "name").split() if one]

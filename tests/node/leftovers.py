@@ -18,33 +18,13 @@ import tempfile
 import time
 from pathlib import Path
 
+from ordinary_user import checkout, command
+
 PATIENCE = 5.0
 KINDS = ("net", "mnt", "pid", "ipc", "uts", "user")
 HERE = Path(__file__).resolve().parent
 SOURCES = HERE.parents[1] / "src"
 RUNNER = HERE / "runner.py"
-ORDINARY = 12345
-USABLE = "import subprocess, sys, yards; subprocess.run([sys.executable, '-c', ''], check=True)"
-
-
-def command(ordinary: bool) -> tuple[list[str], dict[str, str]]:
-    """How to run a test program as ourselves, or, when we are root, as an ordinary user."""
-    libraries = [str(SOURCES), str(HERE), *(path for path in sys.path if path.endswith("site-packages"))]
-    env = {**os.environ, "PYTHONPATH": ":".join(libraries), "PYTHONDONTWRITEBYTECODE": "1", "HOME": "/tmp"}
-    if not ordinary or os.getuid() != 0:
-        return [sys.executable], env
-    ids = (f"--reuid={ORDINARY}", f"--regid={ORDINARY}", "--clear-groups")
-    for python in (sys.executable, f"/usr/bin/python3.{sys.version_info.minor}"):
-        become = ["setpriv", *ids, python]
-        if not Path(python).exists():
-            continue
-        # Asked to start itself once more: the first start may still have been done with root's rights.
-        if subprocess.run([*become, "-c", USABLE], env=env, capture_output=True, check=False).returncode == 0:
-            return become, env
-    raise AssertionError(
-        f"run as root, these tests also run as uid {ORDINARY}, who needs a Python {sys.version_info.minor} "
-        f"that everybody may read: neither {sys.executable} nor one in /usr/bin will do"
-    )
 
 
 def processes(mark: str) -> dict[int, str]:
@@ -173,8 +153,9 @@ def everywhere(count: str, seed: str) -> int:
     failed = 0
     for ordinary in (False, True) if os.getuid() == 0 else (False,):
         python, env = command(ordinary)
+        program = str(checkout(ordinary) / "tests" / "node" / "leftovers.py")
         for network in ("namespace", "shared"):
-            failed |= subprocess.run([*python, __file__, network, count, seed], env=env, check=False).returncode
+            failed |= subprocess.run([*python, program, network, count, seed], env=env, check=False).returncode
     return failed
 
 

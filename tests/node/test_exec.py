@@ -281,7 +281,7 @@ async def test_a_program_goes_on_when_its_client_is_gone(yard: Yard, state: Path
     mark = state / "goes-on"
     script = "import os, sys, time; print('up', flush=True); sys.stdin.read(); open(sys.argv[1], 'w').close()"
     async with talk(yard, "box", ["python", "-c", script, str(mark)], ("input", "output")) as said:
-        await said.until(b"up")
+        await said.until(b"up\n")  # unbuffered Python writes a line and its end one after the other
     await there(mark)
 
 
@@ -294,12 +294,12 @@ async def test_many_sessions_at_once_do_not_mix(yard: Yard) -> None:
 
 @pytest.mark.parametrize("yard", ["namespace"], indirect=True)
 async def test_it_sees_what_the_container_sees(yard: Yard) -> None:
-    await up(yard, script="open('/tmp/mine', 'w').write('private')\n" + WAITS)
+    await up(yard, script="open('/of-the-container', 'w').write('private')\n" + WAITS)
     script = """
 import os, socket, time
-while not os.path.exists('/tmp/mine') or not open('/tmp/mine').read():
+while not os.path.exists('/of-the-container') or not open('/of-the-container').read():
     time.sleep(0.02)
-print(open('/tmp/mine').read(), socket.gethostname(), os.path.exists('/proc/1'))
+print(open('/of-the-container').read(), socket.gethostname(), os.path.exists('/proc/1'))
 """
     done = await execute(yard, "box", "python", "-c", script)
     assert done.out.decode() == "private box True\n"

@@ -7,7 +7,8 @@ import subprocess
 import sys
 
 import pytest
-from leftovers import HERE, command, processes, wait_until_none
+from leftovers import processes, wait_until_none
+from ordinary_user import checkout, command
 
 
 @pytest.mark.slow
@@ -16,23 +17,29 @@ from leftovers import HERE, command, processes, wait_until_none
 def test_nothing_is_left_after_a_kill(network: str, who: str) -> None:
     python, env = command(who == "ordinary")
     seed = str(random.randrange(10**6))
-    arguments = [*python, str(HERE / "leftovers.py"), network, "4", seed]
+    program = checkout(who == "ordinary") / "tests" / "node" / "leftovers.py"
+    arguments = [*python, str(program), network, "4", seed]
     done = subprocess.run(arguments, env=env, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
 # Together in one process as many as run as long as the longest. In the shared network nothing needs a right that an
 # ordinary user lacks: one file of stories shows it.
-STORIES = (("node", ""), ("exec services", "namespace"), ("network volumes messages service_account", "namespace"))
+STORIES = (
+    ("node", ""),
+    ("memory_limits", ""),
+    ("exec services", "namespace"),
+    ("network volumes messages service_account", "namespace"),
+)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("stories", "network"), STORIES)
 def test_an_ordinary_user_runs_pods_in_both_networks(stories: str, network: str) -> None:
     python, env = command(ordinary=True)
-    files = [str(HERE / f"test_{story}.py") for story in stories.split()]
+    root = checkout(ordinary=True)
+    files = [str(root / "tests" / "node" / f"test_{story}.py") for story in stories.split()]
     arguments = [*python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-x", "-k", network, *files]
-    root = HERE.parents[1]
     done = subprocess.run(arguments, env=env, capture_output=True, text=True, check=False, timeout=400, cwd=root)
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr
 

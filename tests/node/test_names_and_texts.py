@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import pytest
 
-from trainyard.node import dns, paths
+from trainyard.node import dns, host_ports, paths
 from trainyard.node.names import Directory, Peer, Port, ports_of
 from trainyard.node.namespaced import NamespaceNetwork, resolv_conf
 from trainyard.node.sandbox import Mount, Sandbox
 from trainyard.node.shared import Ports, own_address
-from trainyard.node.textual import Known, declared_ports, rewriter
+from trainyard.node.textual import Known, PortOf, declared_ports, rewriter
 from trainyard.objects import Json, Key
 
 
@@ -133,6 +135,25 @@ KNOWN = Known(
     {"10.96.0.10": Key("elastic-job", "etcd-service"), "10.96.0.1": Key("default", "kubernetes")},
     ("ps-0", frozenset({2379})),
 )
+HERE = "127.0.0.1"
+
+
+@contextmanager
+def placeholders() -> Iterator[tuple[PortOf, Callable[[str], str]]]:
+    """Ports as the network gives them, and a text in which each is replaced by what it stands for."""
+    meanings: dict[int, str] = {}
+
+    def port_of(namespace: str, name: str, number: int) -> int:
+        meaning = f"<{namespace} {name} {number}>"
+        known = next((port for port, known in meanings.items() if known == meaning), None)
+        return known or next(port for port in range(20000, 32000) if meanings.setdefault(port, meaning) == meaning)
+
+    def readable(text: str) -> str:
+        for port, meaning in meanings.items():
+            text = text.replace(str(port), meaning)
+        return text
+
+    yield port_of, readable
 
 
 @pytest.mark.parametrize(
@@ -187,17 +208,60 @@ def test_addresses_in_texts_become_ports_of_their_own(text: str, names: list[tup
     ],
 )
 def test_names_of_other_namespaces_and_addresses_of_services(text: str, expected: str) -> None:
-    given: dict[int, str] = {}
-
-    def port_of(namespace: str, name: str, number: int) -> int:
-        port = 20000 + len(given)
-        given[port] = f"<{namespace} {name} {number}>"
-        return port
-
-    written = rewriter(KNOWN, port_of)(text)
-    for port, meant in given.items():
-        written = written.replace(str(port), meant)
+    with placeholders() as (port_of, readable):
+        written = readable(rewriter(KNOWN, port_of)(text))
     assert written == expected
+
+
+@pytest.mark.parametrize(
+    ("variables", "expected"),
+    [
+        ({"MASTER_ADDR": "ps-0", "MASTER_PORT": "23456"}, {"MASTER_ADDR": HERE, "MASTER_PORT": "<here ps-0 23456>"}),
+        (
+            {"DMLC_PS_ROOT_URI": "ps-0.job", "DMLC_PS_ROOT_PORT": "9091"},
+            {"DMLC_PS_ROOT_URI": HERE, "DMLC_PS_ROOT_PORT": "<here ps-0 9091>"},
+        ),
+        ({"redis_host": "web", "redis_port": "80"}, {"redis_host": HERE, "redis_port": "<here web 80>"}),
+        ({"ETCD_HOST": "etcd", "ETCD_PORT": "2379"}, {"ETCD_HOST": HERE, "ETCD_PORT": "<here etcd 2379>"}),
+        ({"HOST": "0.0.0.0", "PORT": "2379"}, {"HOST": HERE, "PORT": "<here ps-0 2379>"}),
+        ({"HOST": "0.0.0.0", "PORT": "8080"}, {}),
+        ({"A_IP": "10.96.0.10", "A_PORT": "1"}, {"A_IP": HERE, "A_PORT": "<elastic-job etcd-service 1>"}),
+        (
+            {"M_HOST": "ps-0", "M_ADDR": "ps-0.job", "M_PORT": "1"},
+            {"M_HOST": HERE, "M_ADDR": HERE, "M_PORT": "<here ps-0 1>"},
+        ),
+        ({"M_HOST": "ps-0", "M_ADDR": "ps-1", "M_PORT": "1"}, {}),
+        ({"MASTER_ADDR": "ps-0", "WORKER_PORT": "1"}, {}),
+        ({"MASTER_ADDR": "ps-0"}, {}),
+        ({"MASTER_ADDR": "ps-0", "MASTER_PORT": "many"}, {}),
+        ({"MASTER_ADDR": "", "MASTER_PORT": "1"}, {}),
+        ({"MASTER_ADDR": "example.com", "MASTER_PORT": "80"}, {}),
+        ({"GHOST": "ps-0", "GPORT": "80"}, {}),
+    ],
+)
+def test_a_host_and_its_port_in_two_variables_are_rewritten_together(
+    variables: dict[str, str], expected: dict[str, str]
+) -> None:
+    with placeholders() as (port_of, readable):
+        changed = host_ports.environment(variables, rewriter(KNOWN, port_of))
+        assert {name: readable(value) for name, value in changed.items()} == expected
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("run --master_addr=ps-0 --master_port=1 x", f"run --master_addr={HERE} --master_port=<here ps-0 1> x"),
+        ("run --master-addr ps-0 --master-port 1", f"run --master-addr {HERE} --master-port <here ps-0 1>"),
+        ("serve --host 0.0.0.0 --port 2379", f"serve --host {HERE} --port <here ps-0 2379>"),
+        ("serve --host 0.0.0.0 --port 80", "serve --host 0.0.0.0 --port 80"),
+        ("run --master_addr --master_port", "run --master_addr --master_port"),
+        ("run ps-0 1", "run ps-0 1"),
+    ],
+)
+def test_a_host_and_its_port_in_two_flags_are_rewritten_together(line: str, expected: str) -> None:
+    with placeholders() as (port_of, readable):
+        words = host_ports.arguments(line.split(" "), rewriter(KNOWN, port_of))
+        assert readable(" ".join(words)) == expected
 
 
 def test_declared_ports_are_those_of_the_containers() -> None:

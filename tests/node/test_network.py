@@ -75,6 +75,35 @@ async def test_two_servers_on_one_port_are_reached_by_their_names(yard: Yard) ->
     assert await yard.result("client") == "I am srv-0 I am srv-1 I am srv-0\n"
 
 
+MASTER = """
+import os, socket
+server = socket.create_server(('', int(os.environ['MASTER_PORT'])), backlog=8)
+while True:
+    there, _ = server.accept()
+    with there:
+        there.sendall(os.environ['NAME'].encode())
+"""
+WORKER = f"""
+import os
+os.environ['PEERS'] = os.environ['MASTER_ADDR'] + ':' + os.environ['MASTER_PORT']
+{CLIENT}
+"""
+
+
+async def test_masters_of_two_jobs_have_one_port_and_each_worker_reaches_its_own(yard: Yard) -> None:
+    """Both jobs have host and port in two variables, as torch.distributed has them."""
+    await headless(yard)
+    jobs = ("first", "second")
+    for job in jobs:
+        variables = env(MASTER_ADDR=f"{job}-master-0", MASTER_PORT="23456", NAME=f"master of the {job}")
+        meta = member(f"{job}-master-0,{job}-worker-0")
+        place = {"container": {"env": variables}, "metadata": meta, **NAMED}
+        await yard.pod(f"{job}-worker-0", WORKER, **place)
+        await yard.pod(f"{job}-master-0", MASTER, hostname=f"{job}-master-0", **place)
+    for job in jobs:
+        assert await yard.result(f"{job}-worker-0") == f"master of the {job}\n"
+
+
 async def test_a_service_leads_to_ready_pods_and_translates_the_port(yard: Yard) -> None:
     await yard.service("web", selector={"app": "web"}, ports=[{"port": 80, "targetPort": "http"}])
     with socket.create_server(("127.0.0.1", 0)) as probe:  # in the network shared this is a port of the machine

@@ -29,3 +29,26 @@ async def test_a_program_that_closes_its_streams_runs_on(yard: Yard) -> None:
     script = "import os; print('one', flush=True); os.close(1); os.close(2); raise SystemExit(3)"
     await yard.pod("closed", script)
     assert await yard.result("closed", "Failed") == "one\n"
+
+
+ENDS = {
+    "SIGKILL": "os.kill(os.getpid(), signal.SIGKILL)",
+    "SIGSEGV": "os.kill(os.getpid(), signal.SIGSEGV)",
+    "_exit": "os._exit(9)",
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
+async def test_python_output_is_unbuffered(yard: Yard, end: str) -> None:
+    """Nothing in the script flushes; the last line has no newline."""
+    await yard.pod("printing", f"import os, signal; print('one'); print('two', end=''); {ENDS[end]}")
+    assert await yard.result("printing", "Failed") == "one\ntwo"
+
+
+@pytest.mark.parametrize("value", ["", "0"])
+async def test_the_pod_decides_about_buffering(yard: Yard, value: str) -> None:
+    """As Python reads the variable: empty or 0 means buffered."""
+    env = [{"name": "PYTHONUNBUFFERED", "value": value}]
+    command = ["python", "-c", "import os; print('one'); os._exit(9)"]
+    await yard.pod("printing", container={"command": command, "env": env})
+    assert await yard.result("printing", "Failed") == ""

@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from leftovers import command
+from ordinary_user import command
 
 from trainyard.node.removing import remove
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import stat
+import tempfile
 from pathlib import Path
 
 import pytest
-from yards import Yard
+from yards import Yard, waiting
 
 from trainyard.node.pods import Given, Missing, TokenAsked
 from trainyard.node.volumes import Hopeless, Room, build
@@ -134,13 +136,29 @@ def test_the_files_of_a_projected_volume_may_be_missing_have_modes_and_other_nam
 
 
 @pytest.mark.parametrize(
+    ("source", "problem"),
+    [
+        ({"path": "/no/such", "type": "Directory"}, "/no/such is not a directory"),
+        ({"path": "/no/such", "type": "File"}, "/no/such is not a file"),
+        ({"path": "/etc/passwd", "type": "Directory"}, "/etc/passwd is not a directory"),
+        ({"path": "/etc", "type": "Socket"}, "/etc is not a socket"),
+    ],
+)
+def test_a_host_path_of_another_type_is_waited_for_in_the_words_of_the_kubelet(
+    source: Json, problem: str, room: Room
+) -> None:
+    with pytest.raises(Missing) as missing:
+        build({"name": "vol", "hostPath": source}, room)
+    expected = f'MountVolume.SetUp failed for volume "vol" : hostPath type check failed: {problem}'
+    assert (missing.value.message, missing.value.reason) == (expected, "ContainerCreating")
+    assert missing.value.again > 0
+
+
+@pytest.mark.parametrize(
     ("source", "says"),
     [
         ({"nfs": {"server": "x"}}, "type nfs is not available"),
         ({}, "type nothing"),
-        ({"hostPath": {"path": "/no/such", "type": "Directory"}}, "/no/such is not a directory"),
-        ({"hostPath": {"path": "/etc/passwd", "type": "Directory"}}, "is not a directory"),
-        ({"hostPath": {"path": "/etc", "type": "Socket"}}, "is not a socket"),
         ({"persistentVolumeClaim": {"claimName": "lost"}}, "--mount lost="),
         ({"configMap": {"name": "map", "items": [{"key": "a", "path": "../up"}]}}, 'without ".."'),
     ],
@@ -187,6 +205,26 @@ def owner(path: Path) -> int:
     return path.stat().st_uid
 
 
+async def test_a_pod_waits_for_a_directory_of_this_machine_until_it_is_there(yard: Yard, tmp_path: Path) -> None:
+    folder = tmp_path / "later"
+    volumes = [{"name": "v", "hostPath": {"path": str(folder), "type": "Directory"}}]
+    mounts = {"volumeMounts": [{"name": "v", "mountPath": "/v"}], "command": ["cat", "/v/file"]}
+    await yard.pod("waits", container=mounts, volumes=volumes)
+    await yard.until("waits", lambda status: "is not a directory" in waiting(status).get("message", ""))
+    folder.mkdir()
+    (folder / "file").write_text("it is there")
+    assert await yard.result("waits") == "it is there"
+
+
+async def test_a_host_path_that_is_missing_is_an_empty_folder_and_an_event_names_it(yard: Yard) -> None:
+    volumes = [{"name": "v", "hostPath": {"path": "/no/such/driver"}}]
+    mounts = {"volumeMounts": [{"name": "v", "mountPath": "/v"}], "command": ["ls", "/v"]}
+    await yard.pod("driver", container=mounts, volumes=volumes)
+    assert await yard.result("driver") == ""
+    (event,) = [one for one in await yard.events("driver") if one["reason"] == "HostPathMissing"]
+    assert event["type"] == "Warning" and "there is no /no/such/driver on this machine" in event["message"]
+
+
 async def test_containers_share_a_volume_and_a_claim_outlives_the_pod(yard: Yard) -> None:
     mounts = [{"name": "both", "mountPath": "/both/of/us"}, {"name": "kept", "mountPath": "/kept"}]
     volumes = [{"name": "both", "emptyDir": {}}, {"name": "kept", "persistentVolumeClaim": {"claimName": "c"}}]
@@ -211,7 +249,8 @@ only_namespace = pytest.mark.parametrize("yard", ["namespace"], indirect=True)
 async def test_a_pod_has_folders_of_its_own_and_nothing_is_made_on_the_machine(yard: Yard) -> None:
     script = """
 import os
-open('/tmp/of-the-pod', 'w').close()
+open(os.environ['TMPDIR'] + '/of-the-pod', 'w').close()
+open('/of-the-pod', 'w').close()
 open('/dev/shm/of-the-pod', 'w').close()
 print(os.path.exists('/opt-of-the-pod/deep/file'), os.path.exists('/usr/lib/of-the-pod/x'), os.path.isdir('/usr/bin'))
 print(sorted(os.listdir('/usr/share/doc-of-the-pod')), len(os.listdir('/usr/share')) > 3)
@@ -230,7 +269,36 @@ except OSError as error:
     volumes = [{"name": name, "emptyDir": {}} for name in ("empty", "made")] + [{"name": "read", "downwardAPI": facts}]
     await yard.pod("own", script, container={"volumeMounts": mounts}, volumes=volumes)
     assert await yard.result("own") == "True True True\n['a'] True\nRead-only file system\n"
-    assert there("/tmp/of-the-pod", "/dev/shm/of-the-pod", "/opt-of-the-pod", "/usr/lib/of-the-pod") == []
+    assert (
+        there("/tmp/of-the-pod", "/of-the-pod", "/dev/shm/of-the-pod", "/opt-of-the-pod", "/usr/lib/of-the-pod") == []
+    )
+
+
+async def test_folders_of_this_machine_are_at_their_paths_and_are_the_real_ones(yard: Yard, tmp_path: Path) -> None:
+    (tmp_path / "data").write_text("of this machine")
+    assert tmp_path.is_relative_to(tempfile.gettempdir()), "the folder of temporary files is one of them"
+    script = f"print(open('{tmp_path}/data').read()); open('{tmp_path}/made', 'w').write('kept')"
+    await yard.pod("sees", script)
+    assert await yard.result("sees") == "of this machine\n"
+    assert (tmp_path / "made").read_text() == "kept"
+
+
+@only_namespace
+async def test_a_volume_wins_over_the_folder_of_this_machine_at_its_path(yard: Yard, tmp_path: Path) -> None:
+    (tmp_path / "data").write_text("of this machine")
+    mounts = {"volumeMounts": [{"name": "empty", "mountPath": str(tmp_path)}]}
+    script = f"import os; print(os.listdir('{tmp_path}')); open('{tmp_path}/made', 'w').write('in the volume')"
+    await yard.pod("hides", script, container=mounts, volumes=[{"name": "empty", "emptyDir": {}}])
+    assert await yard.result("hides") == "[]\n"
+    assert os.listdir(tmp_path) == ["data"]
+
+
+@only_namespace
+async def test_the_root_of_a_pod_does_not_hold_itself(yard: Yard, state: Path) -> None:
+    """The folder in which it is made is one of this machine's, so it is seen in the pod, too: as an empty one."""
+    await yard.pod("itself", f"print([line for line in open('/proc/mounts') if '{state}' in line.split()[1]])")
+    printed = await yard.result("itself")
+    assert "/root" not in printed and "/shm" in printed
 
 
 @only_namespace

@@ -10,15 +10,16 @@ from typing import Any
 
 from trainyard.client import Api, ApiError, NotFound
 from trainyard.node import Node
-from trainyard.node.cluster import POD, SERVICE
-from trainyard.node.images import Image, ImageProblem, Images, Prepared
+from trainyard.node.cluster import EVENT, POD, SERVICE
+from trainyard.node.images import WORKING_DIRECTORY, Image, ImageProblem, Images, Prepared
 from trainyard.objects import Json, decode
 
 TOKEN = "secret-of-this-test"
 
 
 class CurrentInterpreter(Images):
-    """Every image is the interpreter that runs the tests; "missing" cannot be had, "with-program" has an entrypoint."""
+    """Every image is the interpreter that runs the tests; "missing" cannot be had, "with-program" has an entrypoint,
+    "unknown" runs in the pod's working directory."""
 
     def __init__(self, state: Path) -> None:
         self._bin = state / "bin"
@@ -28,13 +29,14 @@ class CurrentInterpreter(Images):
     def find(self, image: str) -> Image | None:
         return None
 
-    async def prepare(self, image: str, need_command: bool, has_args: bool = False) -> Prepared:
+    async def prepare(self, image: str, need_command: bool, has_args: bool = False, folder: str = "") -> Prepared:
         if image == "missing":
             raise ImageProblem("ErrImagePull", "no such image; write another")
         if image == "slow":
             await asyncio.sleep(1)
         entrypoint = ["python", "-c"] if image == "with-program" else []
-        return Prepared([str(self._bin)], {"FROM_IMAGE": "yes"}, entrypoint, ["print('default')"], "")
+        workdir = WORKING_DIRECTORY if image == "unknown" else ""
+        return Prepared([str(self._bin)], {"FROM_IMAGE": "yes"}, entrypoint, ["print('default')"], workdir)
 
 
 class Yard:
@@ -79,6 +81,17 @@ class Yard:
 
     async def phase(self, name: str, phase: str, seconds: float = 20) -> Json:
         return await self.until(name, lambda status: status.get("phase") == phase, seconds)
+
+    async def events(self, name: str, last: str = "Started") -> list[Json]:
+        """The events about a pod, once there is one of the reason `last`."""
+        async with asyncio.timeout(20):
+            while True:
+                listed = await self.api.list(EVENT, "default")
+                found = [one for one in listed["items"] if one["involvedObject"]["name"] == name]
+                if any(one["reason"] == last for one in found):
+                    return found
+                async for _ in self.api.watch(EVENT, "default", listed["metadata"]["resourceVersion"]):
+                    break
 
     async def gone(self, name: str, seconds: float = 20) -> None:
         async with asyncio.timeout(seconds):

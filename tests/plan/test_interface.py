@@ -131,7 +131,7 @@ def test_what_is_stored_already_gets_a_plan_that_fails_and_what_is_not_is_refuse
     assert planned(tmp_path, stored)[0]["status"]["phase"] == "Failed"
     result = run(written(tmp_path, fresh(*bad)))
     assert result.exit_code == 2 and not result.stdout
-    assert "in.yaml:1: spec.replicaSpecs[0].replicas: invalid job spec: The MASTER must" in result.stderr
+    assert "in.yaml:8: spec.replicaSpecs[0].replicas: invalid job spec: The MASTER must" in result.stderr
 
 
 def test_the_clock_is_the_one_that_was_given(tmp_path: Path) -> None:
@@ -159,7 +159,7 @@ REFUSED: list[tuple[str, bytes, str]] = [
     (
         "no job",
         b"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: x}\n",
-        "holds no job; the kinds known here are TfJob",
+        "holds no job, only ConfigMap (v1), a built-in kind of Kubernetes; kinds that run here: TfJob (tensorflow.org/",
     ),
     (
         "an unknown version",
@@ -211,8 +211,17 @@ def test_every_problem_of_every_file_is_told_at_once(tmp_path: Path) -> None:
 def test_lint_says_what_is_good_and_warns_of_what_is_probably_not_meant(tmp_path: Path) -> None:
     result = CliRunner().invoke(lint, [written(tmp_path, fresh())])
     assert result.exit_code == 0 and result.stdout.startswith("1 job, no problem")
-    warned = CliRunner().invoke(lint, [written(tmp_path, fresh(tfimage="x"))])
-    assert warned.exit_code == 0 and "1 warning" in warned.stdout and "spec.tfimage" in warned.stderr
+    warned = CliRunner().invoke(lint, [written(tmp_path, fresh(shardCount=3))])
+    assert warned.exit_code == 0 and "1 warning" in warned.stdout and "spec.shardCount" in warned.stderr
+
+
+@pytest.mark.parametrize("command", [plan, lint], ids=["plan", "lint"])
+def test_a_misspelt_field_is_refused_at_its_line_with_the_name_that_was_meant(command: Any, tmp_path: Path) -> None:
+    path = written(tmp_path, fresh(replicas("MASTER"), {"tfReplicaTyp": "WORKER", "template": template()}))
+    line = 1 + Path(path).read_text().splitlines().index("  - tfReplicaTyp: WORKER")
+    result = CliRunner().invoke(command, [path])
+    place = f"in.yaml:{line}: spec.replicaSpecs[1].tfReplicaTyp"
+    assert result.exit_code == 2 and f"{place}: there is no such field; did you mean tfReplicaType?" in result.stderr
 
 
 def test_a_child_that_is_no_object_is_refused_with_its_place(tmp_path: Path) -> None:
@@ -246,7 +255,41 @@ def test_a_runtime_id_that_a_later_job_of_the_file_has_is_in_use(tmp_path: Path)
     assert answers[0]["spec"]["RuntimeId"] != taken == answers[1]["spec"]["RuntimeId"]
 
 
-@pytest.mark.parametrize("text", ["07502e3070", "1e5", "-.5", "12.", "y", "N", "1.4.0", "", "null", "true", "0x1f"])
+NUMBERS = [
+    "07502e3070", "18549e9054", "1e400", "1e5", "-.5", "12.", "0x1f", "0X1F", "0o17", "0b-1", ".5_0", "1_0e3", "0_8",
+    "0x1ffffffffffffffff", "0o7777777777777777777777777", "9" * 400, "1:30", ".inf",
+]  # fmt: skip
+"""To one reader of YAML or another."""
+
+
+@pytest.mark.parametrize("text", [*NUMBERS, "y", "N", "1.4.0", "", "null", "true", "=", "<<", "2001-01-01", "dc944ff"])
 def test_a_text_is_read_back_as_a_text(text: str) -> None:
-    (value,) = load(as_yaml({"a": text}), "here")
-    assert value.value == {"a": text}
+    document = as_yaml({"a": text, text: "b"})
+    (value,) = load(document, "here")
+    assert value.value == yaml.safe_load(document) == {"a": text, text: "b"}
+
+
+@pytest.mark.parametrize("text", NUMBERS)
+def test_a_text_that_may_be_taken_for_a_number_is_quoted(text: str) -> None:
+    assert as_yaml({"a": text}) == f"a: '{text}'\n"
+
+
+@pytest.mark.parametrize("text", ["dc944ff", "1.29.3", "10.0.0.1:80", "500m", "2Gi", "1e", "0x", "tensorflow"])
+def test_a_text_that_is_no_number_has_no_quotes(text: str) -> None:
+    assert as_yaml({"a": text}) == f"a: {text}\n"
+
+
+def test_a_git_hash_without_quotes_may_be_a_label_or_a_variable(tmp_path: Path) -> None:
+    """kubectl takes it, because Go's numbers end before it."""
+    file = tmp_path / "job.yaml"
+    file.write_text(
+        "apiVersion: tensorflow.org/v1alpha1\nkind: TfJob\nmetadata: {name: job, labels: {commit: 18549e9054}}\n"
+        "spec:\n  replicaSpecs:\n  - template:\n      metadata: {labels: {commit: 18549e9054}}\n"
+        "      spec:\n        containers:\n"
+        "        - {name: tensorflow, image: x, env: [{name: COMMIT, value: 18549e9054}]}\n"
+    )
+    assert CliRunner().invoke(lint, [str(file)]).exit_code == 0
+    (found,) = yaml.safe_load_all(run(str(file)).stdout)
+    (job,) = [child for child in found["creates"] if child["kind"] == "Job"]
+    assert job["spec"]["template"]["metadata"]["labels"]["commit"] == "18549e9054"
+    assert job["spec"]["template"]["spec"]["containers"][0]["env"][0]["value"] == "18549e9054"

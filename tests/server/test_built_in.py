@@ -138,6 +138,15 @@ def test_a_job_gets_its_selector_and_labels(cluster: Cluster) -> None:
     assert made["status"] == {}
 
 
+def test_a_job_that_has_the_labels_of_its_template_keeps_them_alone(cluster: Cluster) -> None:
+    """Only a Job without labels gets the generated ones, as the real server has it."""
+    template = {"metadata": {"labels": {"app": "sum"}}, "spec": {"containers": [C], "restartPolicy": "Never"}}
+    for name, labels in (("with", {"app": "sum"}), ("without", {})):
+        body = {"metadata": {"name": name, "labels": labels}, "spec": {"template": template}}
+        made = cluster.make(JOBS, {"apiVersion": "batch/v1", "kind": "Job", **body})
+        assert ("job-name" in made["metadata"]["labels"]) == (name == "without")
+
+
 @pytest.mark.parametrize("policy", [None, "Always"])
 def test_a_job_never_restarts_always(cluster: Cluster, policy: str | None) -> None:
     wrong = job("j")

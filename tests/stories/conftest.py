@@ -7,6 +7,7 @@ embedded_only.py has it.
 from __future__ import annotations
 
 import shutil
+import sys
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -71,7 +72,8 @@ def checks() -> object:
 def options(place: Path, network: str) -> Options:
     """Images have stand-ins, and no environment is ever built."""
     images = (Path(__file__).with_name("stand_ins") / "images.yaml",)
-    return Options(network=network, images=images, cache=place / "cache", say=list[str]().append, state=place)
+    say, python = list[str]().append, sys.executable
+    return Options(network=network, images=images, cache=place / "cache", python=python, say=say, state=place)
 
 
 @pytest.fixture(scope="session")

@@ -350,11 +350,17 @@ def restarts(job: Json) -> int:
     return int(job["status"].get("restarts", 0))
 
 
+def failures(job: Json) -> int:
+    """Failed attempts that the operator has counted, whether or not something was started after them."""
+    return sum(int(role["failures"]) for role in job["status"].get("roles", {}).values())
+
+
 def attempt_of(obj: Json) -> str:
     return labels_of(obj)[ATTEMPT]
 
 
 __all__ = [
     "CONFIG_MAP", "CRD", "DEPLOYMENT", "JOB", "POD", "SERVICE", "STATEFUL_SET", "TFJOB", "Actor", "Clock", "Cluster",
-    "Noted", "Stage", "actor", "attempt_of", "looked", "place_of", "replicas", "restarts", "tally", "tf_job",
+    "Noted", "Stage", "actor", "attempt_of", "failures", "looked", "place_of", "replicas", "restarts", "tally",
+    "tf_job",
 ]  # fmt: skip

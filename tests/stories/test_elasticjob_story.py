@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from fates import deaths
 from plays import PLAYS, argument, elastic_job, workers
-from stage import POD, SERVICE, Stage, attempt_of, looked, place_of, restarts
+from stage import POD, SERVICE, Stage, attempt_of, failures, looked, place_of, restarts
 
 from trainyard.client import Invalid
 from trainyard.objects import GVK, Json, is_true, name_of, uid_of
@@ -83,7 +83,7 @@ async def test_the_limit_counts_every_replacement(stage: Stage) -> None:
     await ELASTIC.begin(stage, backoffLimit=1)
     for index in (0, 1):
         await (await stage.actor("worker", index)).exit(137)
-        await stage.until(lambda job, count=index + 1: restarts(job) == count)
+        await stage.until(lambda job, count=index + 1: failures(job) == count)
         stage.later(10)
     failed = await stage.condition("Failed")
     assert "reached the specified backoff limit" in failed["message"]
@@ -163,7 +163,7 @@ async def test_one_that_is_scaled_away_while_it_waits_to_be_replaced_is_not_made
     operator, _ = await stage.operator()
     await looked(operator)
     assert lives(stage) == [1, 1]
-    assert restarts(await stage.job()) == 1
+    assert failures(await stage.job()) == 1
     await (await stage.actor("worker")).exit(0)
     await stage.condition("Succeeded")
 

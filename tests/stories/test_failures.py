@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from stage import JOB, POD, Stage, attempt_of, looked, replicas, restarts, tf_job
+from actors import actor
+from stage import JOB, POD, Stage, attempt_of, failures, looked, replicas, restarts, tf_job
 
 from trainyard.objects import Json, is_true, name_of, uid_of
 
@@ -42,7 +43,8 @@ async def test_a_killed_master_is_counted_once_and_made_again_after_its_back_off
     operator, api = await stage.operator()  # whoever looks at it now must not count it again, nor make it early
     await looked(operator)
     assert api.writes == []
-    assert restarts(await stage.job()) == 1 and uid_of(await _master(stage)) == uid_of(first)
+    job = await stage.job()
+    assert (failures(job), restarts(job)) == (1, 0) and uid_of(await _master(stage)) == uid_of(first)
     stage.later(10)
     await stage.everybody()
     second = await _master(stage)
@@ -64,7 +66,7 @@ async def test_the_back_off_doubles(stage: Stage) -> None:
     await stage.submit(tf_job(replicas("MASTER")))
     for attempt, pause in enumerate((10, 20, 40)):
         await (await stage.actor("master")).exit(255)
-        await stage.until(lambda job, count=attempt + 1: restarts(job) == count)
+        await stage.until(lambda job, count=attempt + 1: failures(job) == count)
         stage.later(pause - 5)
         operator, api = await stage.operator()
         await looked(operator)
@@ -96,13 +98,24 @@ async def test_a_master_that_exits_1_fails_the_job_at_once_and_everything_can_be
     assert await stage.logs(name_of(pod)) == "division by zero\n"
 
 
+@pytest.mark.parametrize("network", ["shared", "namespace"])
+async def test_a_master_past_its_memory_limit_fails_the_job_at_once_with_the_reason(stage: Stage, network: str) -> None:
+    limited = actor(resources={"limits": {"memory": "256Mi"}})
+    await stage.submit(tf_job(replicas("MASTER", container=limited)))
+    (await stage.actor("master")).tell("globals().__setitem__('data', b'x' * (1 << 30))")
+    failed = await stage.condition("Failed")
+    assert failed["reason"] == "PermanentFailure"
+    assert "container tensorflow exited with code 137 (OOMKilled)" in failed["message"]
+    assert failures(await stage.job()) == 1
+
+
 @pytest.mark.parametrize("code", [2, 127, 128, 255])
 async def test_1_to_127_are_permanent_and_128_to_255_are_tried_again(stage: Stage, code: int) -> None:
     await stage.submit(tf_job(replicas("MASTER")))
     await (await stage.actor("master")).exit(code)
     await stage.condition("Failed" if code < 128 else "Restarting")
     job = await stage.job()
-    assert restarts(job) == 1
+    assert (failures(job), restarts(job)) == (1, 0)
     assert is_true(job["status"]["conditions"], "Failed") == (code < 128)
 
 
@@ -185,7 +198,7 @@ async def test_a_master_may_fail_six_times_unless_the_job_says_otherwise(stage: 
     await stage.submit(tf_job(replicas("MASTER"), replicas("WORKER")))
     for attempt in range(7):
         await (await stage.actor("master")).exit(130)
-        await stage.until(lambda job, count=attempt + 1: restarts(job) == count)
+        await stage.until(lambda job, count=attempt + 1: failures(job) == count)
         stage.later(400)
     failed = await stage.condition("Failed")
     assert failed["reason"] == "BackoffLimitExceeded" and "backoffLimit is 6 by default" in failed["message"]
@@ -197,7 +210,7 @@ async def test_a_worker_that_has_given_up_is_said_and_the_job_goes_on(stage: Sta
     """A user's restartPolicy Never: each attempt is a new pod, after the Job's own back-off."""
     await stage.submit(tf_job(replicas("MASTER"), replicas("WORKER", restartPolicy="Never")))
     await (await stage.actor("worker")).exit(3)
-    await stage.until(lambda job: restarts(job) == 1)
+    await stage.until(lambda job: failures(job) == 1)
     stage.later(10)
     await stage.actor("worker")
     assert len(stage.entrances("worker")) == 2

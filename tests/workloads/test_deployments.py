@@ -1,68 +1,163 @@
 from __future__ import annotations
 
 import copy
+import re
 
-from workload_values import NOW, deleted_in, is_ready, made_in, status_in
+import pytest
+from workload_values import NOW, deleted_in, is_ready, made_in, owned, scaled_in, status_in
 
-from trainyard.objects import Json, condition, is_true, name_of
-from trainyard.workloads.deployments import decide
+from trainyard.objects import Json, condition, is_true, labels_of, name_of, uid_of
+from trainyard.workloads import replicasets
+from trainyard.workloads.deployments import HASH, REVISION, decide, hash_of
+from trainyard.workloads.writes import Decision, Delete, Merge
 
 
-def deployment(replicas: int | None = None, status: Json | None = None, image: str = "x") -> Json:
-    spec: Json = {
-        "template": {"metadata": {"labels": {"app": "tensorboard"}}, "spec": {"containers": [{"image": image}]}}
-    }
+def deployment(replicas: int | None = None, status: Json | None = None, image: str = "x", **spec: object) -> Json:
+    template = {"metadata": {"labels": {"app": "tensorboard"}}, "spec": {"containers": [{"image": image}]}}
+    spec |= {"template": template, "selector": {"matchLabels": {"app": "tensorboard"}}}
     if replicas is not None:
         spec["replicas"] = replicas
     meta = {"name": "tensorboard-76no", "namespace": "default", "uid": "u-dep", "generation": 3}
     return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": meta, "spec": spec, "status": status or {}}
 
 
-def stored(pod: Json) -> Json:
-    return {**pod, "metadata": {**pod["metadata"], "uid": f"u-{name_of(pod)}"}, "status": {"phase": "Pending"}}
+def replica_set(of: Json, revision: int = 1, **status: int) -> Json:
+    """The ReplicaSet that a Deployment gets, as the API server would hand it out."""
+    (made,) = made_in(decide(of, [], [], NOW))
+    made["metadata"] |= {"uid": f"u-{name_of(made)}"}
+    made["metadata"]["annotations"][REVISION] = str(revision)
+    return {**made, "status": {"replicas": 0, **status}}
 
 
-def test_a_deployment_gets_its_pods_and_says_that_it_is_not_available_yet() -> None:
-    decision = decide(deployment(2), [], NOW)
-    assert len({name_of(pod) for pod in made_in(decision)}) == 2
+def pod_of(owner: Json, name: str = "p", phase: str = "Running") -> Json:
+    pod = {"metadata": {"name": name, "namespace": "default", "uid": f"u-{name}"}, "status": {"phase": phase}}
+    return owned(pod, owner)
+
+
+def revision_in(decision: Decision) -> str:
+    """The revision that the Deployment is given."""
+    merges = [one for one in decision.writes if isinstance(one, Merge) and one.gvk.kind == "Deployment"]
+    return merges[0].body["metadata"]["annotations"][REVISION] if merges else ""
+
+
+def test_a_deployment_gets_one_replica_set_and_says_that_it_is_not_available_yet() -> None:
+    decision = decide(deployment(2), [], [], NOW)
+    (made,) = made_in(decision)
+    assert made["kind"] == "ReplicaSet" and made["spec"]["replicas"] == 2
+    template_hash = labels_of(made)[HASH]
+    assert name_of(made) == f"tensorboard-76no-{template_hash}"
+    expected = {"app": "tensorboard", HASH: template_hash}
+    assert made["spec"]["selector"]["matchLabels"] == made["spec"]["template"]["metadata"]["labels"] == expected
+    assert made["metadata"]["annotations"][REVISION] == revision_in(decision) == "1"
+    assert [event.message for event in decision.events] == [f"Scaled up replica set {name_of(made)} from 0 to 2"]
     status = status_in(decision)
     assert status["unavailableReplicas"] == 2 and status["observedGeneration"] == 3
-    found = condition(status["conditions"], "Available")
-    assert found and found["status"] == "False" and found["reason"] == "MinimumReplicasUnavailable"
+    available = condition(status["conditions"], "Available")
+    assert available and available["status"] == "False" and available["reason"] == "MinimumReplicasUnavailable"
 
 
-def test_a_deployment_whose_pods_are_ready_is_available_and_wants_nothing_more() -> None:
-    pods = [is_ready(stored(pod)) for pod in made_in(decide(deployment(), [], NOW))]
-    status = status_in(decide(deployment(), pods, NOW))
+def test_a_deployment_whose_pods_are_available_wants_nothing_more() -> None:
+    ready = replica_set(deployment(), replicas=1, readyReplicas=1, availableReplicas=1)
+    status = status_in(decide(deployment(), [ready], [], NOW))
     assert (status["replicas"], status["readyReplicas"], status["availableReplicas"]) == (1, 1, 1)
     assert is_true(status["conditions"], "Available") and is_true(status["conditions"], "Progressing")
-    assert decide(deployment(status=status), pods, NOW + 5).writes == ()
+    done = deployment(status=status)
+    done["metadata"]["annotations"] = {REVISION: "1"}
+    assert decide(done, [ready], [pod_of(ready)], NOW + 5) == Decision()
 
 
-def test_the_same_pods_are_asked_for_again_after_a_crash() -> None:
-    first, again = (made_in(decide(deployment(2), [], now)) for now in (NOW, NOW + 5))
-    assert [name_of(pod) for pod in first] == [name_of(pod) for pod in again]
+def test_the_template_hash_begins_with_a_letter_and_reads_as_no_number() -> None:
+    hashes = {hash_of(deployment(image=f"image-{number}")) for number in range(200)}
+    assert len(hashes) == 200
+    assert all(re.fullmatch("[bcdf][456789bcdf]{9}", one) for one in hashes)
+    assert hash_of(deployment()) == hash_of(deployment(5))
 
 
 def test_a_changed_template_takes_the_old_pods_down_before_new_ones_are_made() -> None:
-    (old,) = [is_ready(stored(pod)) for pod in made_in(decide(deployment(), [], NOW))]
-    changed = decide(deployment(image="y"), [old], NOW)
-    assert deleted_in(changed) == [old["metadata"]["uid"]] and not made_in(changed)
-    going = copy.deepcopy(old)
+    old = replica_set(deployment(2), replicas=2)
+    changed = deployment(2, image="y")
+    down = decide(changed, [old], [pod_of(old)], NOW)
+    assert scaled_in(down) == {name_of(old): 0} and not made_in(down)
+    assert [event.message for event in down.events] == [f"Scaled down replica set {name_of(old)} from 2 to 0"]
+    old["spec"]["replicas"] = 0
+    going = pod_of(old)
     going["metadata"]["deletionTimestamp"] = "2024-01-01T00:00:00Z"
-    waiting = decide(deployment(image="y"), [going], NOW)
-    assert not made_in(waiting) and not deleted_in(waiting)
-    (new,) = made_in(decide(deployment(image="y"), [], NOW))
-    assert name_of(new) != name_of(old)
+    assert not made_in(decide(changed, [old], [going], NOW))
+    up = decide(changed, [old], [], NOW)
+    (new,) = made_in(up)
+    assert name_of(new) != name_of(old) and new["spec"]["replicas"] == 2
+    assert new["metadata"]["annotations"][REVISION] == revision_in(up) == "2"
 
 
-def test_scaling_down_stops_the_pods_that_are_too_many_and_zero_stops_all() -> None:
-    pods = [is_ready(stored(pod)) for pod in made_in(decide(deployment(3), [], NOW))]
-    assert len(deleted_in(decide(deployment(1), pods, NOW))) == 2
-    assert len(deleted_in(decide(deployment(0), pods, NOW))) == 3
+def test_an_older_template_gets_its_replica_set_back_as_the_newest_revision() -> None:
+    first, second = deployment(1), deployment(1, image="y")
+    old, current = replica_set(first, 1), replica_set(second, 2, replicas=1)
+    old["spec"]["replicas"] = 0
+    undone = decide(first, [old, current], [pod_of(current)], NOW)
+    assert scaled_in(undone) == {name_of(current): 0} and revision_in(undone) == "3"
+    current["spec"]["replicas"] = 0
+    again = decide(first, [old, current], [], NOW)
+    assert scaled_in(again) == {name_of(old): 1} and not made_in(again)
 
 
-def test_a_pod_that_ended_is_taken_away_so_that_its_place_is_filled_again() -> None:
-    (pod,) = [stored(pod) for pod in made_in(decide(deployment(), [], NOW))]
-    pod["status"]["phase"] = "Failed"
-    assert deleted_in(decide(deployment(), [pod], NOW)) == [pod["metadata"]["uid"]]
+def test_scaling_changes_the_replica_set_alone() -> None:
+    current = replica_set(deployment(3), replicas=3)
+    assert scaled_in(decide(deployment(1), [current], [pod_of(current)], NOW)) == {name_of(current): 1}
+    assert scaled_in(decide(deployment(0), [current], [pod_of(current)], NOW)) == {name_of(current): 0}
+    assert scaled_in(decide(deployment(5), [current], [pod_of(current)], NOW)) == {name_of(current): 5}
+
+
+def test_a_paused_deployment_is_scaled_and_not_rolled_out() -> None:
+    old = replica_set(deployment(1), replicas=1)
+    paused = decide(deployment(2, image="y", paused=True), [old], [pod_of(old)], NOW)
+    assert scaled_in(paused) == {name_of(old): 2} and not made_in(paused)
+
+
+def test_pods_of_an_older_trainyard_which_had_no_replica_sets_go_first() -> None:
+    direct = pod_of(deployment())
+    first = decide(deployment(), [], [direct], NOW)
+    assert deleted_in(first) == ["u-p"] and not made_in(first)
+
+
+@pytest.mark.parametrize(("limit", "kept"), [(None, 10), (2, 2), (0, 0)])
+def test_no_more_empty_replica_sets_are_kept_than_the_history_limit(limit: int | None, kept: int) -> None:
+    history = []
+    for number in range(1, 13):
+        old = replica_set(deployment(image=f"v{number}"), number)
+        old["spec"]["replicas"] = 0
+        history.append(old)
+    spec = {} if limit is None else {"revisionHistoryLimit": limit}
+    deleted = [one for one in decide(deployment(**spec), history, [], NOW).writes if isinstance(one, Delete)]
+    assert [one.uid for one in deleted] == [uid_of(one) for one in history[: 12 - kept]]
+
+
+def test_a_replica_set_makes_the_pods_that_are_missing_and_the_same_ones_after_a_crash() -> None:
+    owner = replica_set(deployment(2))
+    first, again = (made_in(replicasets.decide(owner, [], now)) for now in (NOW, NOW + 5))
+    assert len({name_of(pod) for pod in first}) == 2 and [*map(name_of, first)] == [*map(name_of, again)]
+    assert all(re.fullmatch(f"{name_of(owner)}-[a-z0-9]{{5}}", name_of(pod)) for pod in first)
+    assert labels_of(first[0])[HASH] == labels_of(owner)[HASH]
+
+
+def test_a_replica_set_replaces_a_pod_that_is_being_deleted_under_another_name() -> None:
+    owner = replica_set(deployment())
+    (pod,) = made_in(replicasets.decide(owner, [], NOW))
+    going = copy.deepcopy(pod)
+    going["metadata"] |= {"uid": "u-1", "deletionTimestamp": "2024-01-01T00:00:00Z"}
+    going["status"] = {"phase": "Running"}
+    (new,) = made_in(replicasets.decide(owner, [going], NOW))
+    assert name_of(new) != name_of(pod)
+
+
+def test_a_replica_set_deletes_surplus_pods_those_that_are_not_ready_first() -> None:
+    owner = replica_set(deployment(1))
+    pods = [is_ready(pod_of(owner, "old")), pod_of(owner, "starting"), is_ready(pod_of(owner, "young"))]
+    for pod, born in zip(pods, ("05", "06", "07"), strict=True):
+        pod["metadata"]["creationTimestamp"] = f"2024-01-01T00:00:{born}Z"
+    assert deleted_in(replicasets.decide(owner, pods, NOW)) == ["u-starting", "u-young"]
+
+
+def test_a_replica_set_takes_away_a_pod_that_ended_and_makes_another() -> None:
+    owner = replica_set(deployment())
+    decision = replicasets.decide(owner, [pod_of(owner, "p", "Failed")], NOW)
+    assert deleted_in(decision) == ["u-p"] and len(made_in(decision)) == 1

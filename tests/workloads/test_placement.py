@@ -2,9 +2,10 @@ from __future__ import annotations
 
 from collections import Counter
 
+from trainyard.core import Event
 from trainyard.objects import Json
-from trainyard.workloads.placement import decide
-from trainyard.workloads.writes import Bind, Merge
+from trainyard.workloads.placement import claims_of, decide
+from trainyard.workloads.writes import Bind, Decision, Merge
 
 
 def node(name: str, ready: str = "True", **spec: object) -> Json:
@@ -36,3 +37,31 @@ def test_pods_that_are_placed_gated_going_or_for_another_scheduler_are_left_alon
     going["metadata"]["deletionTimestamp"] = "2024-01-01T00:00:00Z"
     others = [pod(nodeName="a"), pod(schedulingGates=[{"name": "x"}]), pod(schedulerName="mine"), going]
     assert [decide(one, [node("a")], Counter(), 0.0).writes for one in others] == [()] * 4
+
+
+def with_claim(name: str) -> Json:
+    return pod(volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": name}}, {"name": "w", "emptyDir": {}}])
+
+
+def test_a_pod_whose_claim_does_not_exist_waits_in_the_words_of_the_scheduler() -> None:
+    waiting = with_claim("data")
+    assert claims_of(waiting) == ["data"]
+    decision = decide(waiting, [node("a")], Counter(), 0.0, {"data": None})
+    (write,) = decision.writes
+    assert isinstance(write, Merge)
+    (scheduled,) = write.body["status"]["conditions"]
+    text = (
+        '0/1 nodes are available: persistentvolumeclaim "data" not found. '
+        "preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling."
+    )
+    assert (scheduled["status"], scheduled["reason"], scheduled["message"]) == ("False", "Unschedulable", text)
+    assert decision.events == (Event("Warning", "FailedScheduling", text),)
+    waiting["status"] |= write.body["status"]
+    assert decide(waiting, [node("a")], Counter(), 5.0, {"data": None}) == Decision()
+    claim: Json = {"metadata": {"name": "data"}}
+    placed = decide(waiting, [node("a")], Counter(), 5.0, {"data": claim})
+    assert placed.writes == (Bind("n", "p", "u-p", "a"),)
+    assert placed.events == (Event("Normal", "Scheduled", "Successfully assigned n/p to a"),)
+    claim["metadata"]["deletionTimestamp"] = "2024-01-01T00:00:00Z"
+    (write,) = decide(with_claim("data"), [node("a")], Counter(), 5.0, {"data": claim}).writes
+    assert isinstance(write, Merge) and "is being deleted" in write.body["status"]["conditions"][0]["message"]

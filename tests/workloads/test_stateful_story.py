@@ -84,7 +84,7 @@ async def test_a_name_that_a_stranger_holds_is_told_once_waited_for_and_holds_no
     await world.make(POD, stranger)
     await world.make(STATEFUL_SET, a_set(podManagementPolicy="Parallel"))
     await world.until(POD, lambda pods: names(pods) == ["w-0", "w-1"])
-    (told,) = await world.until(EVENT, lambda events: bool(events))
+    told = await world.event("FailedCreate", "w")
     assert told["type"] == "Warning" and "Pod w-0 is there already and belongs to somebody else" in told["message"]
     assert not (await world.api.get(POD, "default", "w-0"))["metadata"].get("ownerReferences")
     async with asyncio.timeout(10):
@@ -98,7 +98,8 @@ async def test_a_name_that_a_stranger_holds_is_told_once_waited_for_and_holds_no
             for one in pods
         ),
     )
-    assert len((await world.api.list(EVENT, "default"))["items"]) == 1
+    events = (await world.api.list(EVENT, "default"))["items"]
+    assert [event["reason"] for event in events].count("FailedCreate") == 1
 
 
 async def test_scaling_to_zero_takes_the_running_pods_away(world: World) -> None:

@@ -6,11 +6,14 @@ from collections.abc import Callable
 
 import pytest
 from workload_world import (
+    CLAIM,
     CONFIG_MAP,
     CRD,
     DEPLOYMENT,
+    EVENT,
     JOB,
     POD,
+    REPLICA_SET,
     SERVICE,
     TOY,
     World,
@@ -20,7 +23,10 @@ from workload_world import (
 )
 
 from trainyard.client import NotFound
-from trainyard.objects import Json, condition, is_true, name_of, owner_reference, uid_of
+from trainyard.objects import GVK, Json, condition, is_true, name_of, owner_reference, uid_of
+from trainyard.objects.labels import OWNER
+
+CLAIM_VOLUME = {"name": "v", "persistentVolumeClaim": {"claimName": "data"}}
 
 
 def a_job(**spec: object) -> Json:
@@ -138,9 +144,105 @@ async def test_a_deployment_becomes_available_and_goes_with_its_owner(world: Wor
     await world.say(pod, "Running")
     (seen,) = await world.until(DEPLOYMENT, ended_as("Available"))
     assert seen["status"]["availableReplicas"] == 1
+    (replica_set,) = await world.until(REPLICA_SET, lambda sets: bool(sets))
+    assert [one["uid"] for one in pod["metadata"]["ownerReferences"]] == [uid_of(replica_set)]
+    assert [one["uid"] for one in replica_set["metadata"]["ownerReferences"]] == [uid_of(seen)]
     await world.api.delete(DEPLOYMENT, "default", "tb")
     # The pod runs on the node, so it is asked to end; the node would take it away then.
     await world.pod(lambda pod: bool(pod["metadata"].get("deletionTimestamp")))
+
+
+async def test_a_deployment_rolls_back_to_the_replica_set_it_had_before(world: World) -> None:
+    spec = {"selector": {"matchLabels": {"app": "t"}}, "template": template(labels={"app": "t"})}
+    spec["template"]["spec"]["restartPolicy"] = "Always"
+    await world.make(DEPLOYMENT, {"metadata": {"name": "tb"}, "spec": spec})
+    first = await world.pod()
+    old = spec["template"]
+    new = {**old, "spec": {**old["spec"], "containers": [{"name": "c", "image": "y"}]}}
+    await world.api.patch(DEPLOYMENT, "default", "tb", {"spec": {"template": new}})
+    await world.pod(lambda pod: uid_of(pod) != uid_of(first) and pod["spec"]["containers"][0]["image"] == "y")
+    await world.api.patch(DEPLOYMENT, "default", "tb", {"spec": {"template": old}})
+    await world.pod(lambda pod: uid_of(pod) != uid_of(first) and pod["spec"]["containers"][0]["image"] == "x")
+    revision = "deployment.kubernetes.io/revision"
+    await world.until(DEPLOYMENT, lambda all: all[0]["metadata"]["annotations"].get(revision) == "3")
+    sets = await world.until(REPLICA_SET, lambda sets: len(sets) == 2)
+    assert {(one["metadata"]["annotations"][revision], one["spec"]["replicas"]) for one in sets} == {("2", 0), ("3", 1)}
+
+
+async def test_a_deployment_its_replica_set_and_its_pod_get_the_events_that_kubernetes_writes(world: World) -> None:
+    await ready_node(world.api)
+    spec = {"selector": {"matchLabels": {"app": "t"}}, "template": template(labels={"app": "t"})}
+    spec["template"]["spec"]["restartPolicy"] = "Always"
+    await world.make(DEPLOYMENT, {"metadata": {"name": "tb"}, "spec": spec})
+    pod = await world.pod(lambda pod: bool(pod["spec"].get("nodeName")))
+    replica_set = pod["metadata"]["ownerReferences"][0]["name"]
+    scaling = await world.event("ScalingReplicaSet", "tb")
+    assert scaling["message"] == f"Scaled up replica set {replica_set} from 0 to 1"
+    assert scaling["source"]["component"] == "deployment-controller"
+    created = await world.event("SuccessfulCreate", replica_set)
+    assert created["message"] == f"Created pod: {name_of(pod)}"
+    scheduled = await world.event("Scheduled", name_of(pod))
+    assert scheduled["message"] == f"Successfully assigned default/{name_of(pod)} to local"
+    assert scheduled["source"]["component"] == "default-scheduler"
+
+
+async def test_objects_of_a_training_job_get_no_events_but_what_holds_them_up(world: World) -> None:
+    made = a_job(template=template(labels={OWNER: "u-1"}))
+    made["metadata"]["labels"] = {OWNER: "u-1"}
+    made["spec"]["template"]["spec"]["volumes"] = [CLAIM_VOLUME]
+    await world.make(JOB, made)
+    await ready_node(world.api)
+    event = await world.event("FailedScheduling")
+    assert 'persistentvolumeclaim "data" not found' in event["message"]
+    await world.make(CLAIM, a_claim("data"))
+    pod = await world.pod(lambda pod: bool(pod["spec"].get("nodeName")))
+    await world.say(pod, "Succeeded", world.clock.now)
+    await world.until(JOB, ended_as("Complete"))
+    events = (await world.api.list(EVENT, "default"))["items"]
+    assert {one["reason"] for one in events} == {"FailedScheduling"}
+
+
+def a_claim(name: str) -> Json:
+    spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    return {"metadata": {"name": name}, "spec": spec}
+
+
+async def test_a_pod_waits_for_its_claim_and_is_placed_when_the_claim_appears(world: World) -> None:
+    await ready_node(world.api)
+    await world.make(POD, {"metadata": {"name": "first"}, "spec": template()["spec"]})
+    await world.pod(lambda pod: pod["spec"].get("nodeName") == "local")  # the node is known from now on
+    await world.api.delete(POD, "default", "first", grace=0)
+    made = template()
+    made["spec"]["volumes"] = [CLAIM_VOLUME]
+    await world.make(POD, {"metadata": {"name": "p"}, "spec": made["spec"]})
+    pod = await world.pod(lambda pod: condition(pod["status"].get("conditions"), "PodScheduled") is not None)
+    scheduled = condition(pod["status"]["conditions"], "PodScheduled")
+    assert scheduled and (scheduled["status"], scheduled["reason"]) == ("False", "Unschedulable")
+    assert scheduled["message"].startswith('0/1 nodes are available: persistentvolumeclaim "data" not found.')
+    assert (await world.event("FailedScheduling", "p"))["message"] == scheduled["message"]
+    await world.make(CLAIM, a_claim("data"))
+    await world.pod(lambda pod: pod["spec"].get("nodeName") == "local")
+
+
+async def test_a_claim_that_is_a_folder_of_this_machine_needs_no_object(world: World) -> None:
+    await ready_node(world.api)
+    made = template()
+    made["spec"]["volumes"] = [CLAIM_VOLUME]
+    await world.make(POD, {"metadata": {"name": "p"}, "spec": made["spec"]})
+    await world.event("FailedScheduling", "p")
+    async with running(world.api, world.clock, mounted={"data"}):
+        await world.pod(lambda pod: pod["spec"].get("nodeName") == "local")
+
+
+async def test_a_missing_service_account_is_an_event_of_the_job_that_needs_it(world: World) -> None:
+    made = a_job()
+    made["spec"]["template"]["spec"]["serviceAccountName"] = "robot"
+    await world.make(JOB, made)
+    event = await world.event("FailedCreate", "j")
+    text = 'error looking up service account default/robot: serviceaccount "robot" not found'
+    assert event["message"].startswith("Error creating: pods") and event["message"].endswith(text)
+    await world.make(GVK("", "v1", "ServiceAccount", "serviceaccounts"), {"metadata": {"name": "robot"}})
+    await world.pod()
 
 
 async def test_a_job_that_lives_its_time_is_taken_away(world: World) -> None:

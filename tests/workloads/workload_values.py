@@ -7,7 +7,7 @@ from typing import Any
 
 from trainyard.objects import Json, format_time, owner_reference, uid_of
 from trainyard.workloads import jobs
-from trainyard.workloads.writes import Create, Decision, Delete, SetStatus
+from trainyard.workloads.writes import Create, Decision, Delete, Merge, SetStatus
 
 NOW = 1_700_000_000.0
 
@@ -64,6 +64,12 @@ def status_in(decision: Decision) -> Json:
 
 def made_in(decision: Decision) -> list[Json]:
     return [write.obj for write in decision.writes if isinstance(write, Create)]
+
+
+def scaled_in(decision: Decision) -> dict[str, int]:
+    """The ReplicaSets whose replicas are changed, and to what."""
+    merges = [write for write in decision.writes if isinstance(write, Merge)]
+    return {write.name: write.body["spec"]["replicas"] for write in merges if "spec" in write.body}
 
 
 def deleted_in(decision: Decision) -> list[str]:

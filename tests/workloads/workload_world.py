@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Container
 from contextlib import asynccontextmanager
 from typing import NamedTuple
 
@@ -19,6 +19,9 @@ POD = GVK("", "v1", "Pod", "pods")
 NODE = GVK("", "v1", "Node", "nodes")
 SERVICE = GVK("", "v1", "Service", "services")
 CONFIG_MAP = GVK("", "v1", "ConfigMap", "configmaps")
+CLAIM = GVK("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims")
+EVENT = GVK("", "v1", "Event", "events")
+REPLICA_SET = GVK("apps", "v1", "ReplicaSet", "replicasets")
 DEPLOYMENT = GVK("apps", "v1", "Deployment", "deployments")
 CRD = GVK("apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions")
 TOY = GVK("example.com", "v1", "Toy", "toys")
@@ -58,6 +61,14 @@ class World(NamedTuple):
         pods = await self.until(POD, lambda pods: any(true(pod) for pod in pods))
         return next(pod for pod in pods if true(pod))
 
+    async def event(self, reason: str, about: str = "") -> Json:
+        """The event of that reason, about the object of that name, once it is there."""
+
+        def is_it(event: Json) -> bool:
+            return bool(event["reason"] == reason and about in ("", event["involvedObject"]["name"]))
+
+        return next(filter(is_it, await self.until(EVENT, lambda events: any(map(is_it, events)))))
+
     async def say(self, pod: Json, phase: str, at: float | None = None) -> None:
         """What the node would say of a pod."""
         status: Json = {"phase": phase}
@@ -70,8 +81,8 @@ class World(NamedTuple):
 
 
 @asynccontextmanager
-async def running(api: Api, clock: Clock, root_ca: str = "") -> AsyncIterator[Workloads]:
-    workloads = Workloads(api, clock, root_ca)
+async def running(api: Api, clock: Clock, root_ca: str = "", mounted: Container[str] = ()) -> AsyncIterator[Workloads]:
+    workloads = Workloads(api, clock, root_ca, mounted)
     await workloads.start()
     try:
         yield workloads

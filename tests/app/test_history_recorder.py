@@ -1,0 +1,99 @@
+"""The recorder of the history, driven by hand: no cluster, real files."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from pathlib import Path
+
+import pytest
+from test_history_values import JOB_UID, job, pod
+
+from trainyard.app.history import RESULT, job_folders
+from trainyard.app.job_record import Snapshot
+from trainyard.app.recorder import HistoryOptions, HistoryRecorder
+from trainyard.objects import Json
+
+
+def recorder(root: Path, logs: Path | None = None) -> HistoryRecorder:
+    return HistoryRecorder(HistoryOptions(root, "run", logs), lambda text: None, lambda: 100.0)
+
+
+def owned(number: int = 0, **status: object) -> Json:
+    """A pod of the job."""
+    made = pod(number, **status)
+    made["metadata"]["labels"]["trainyard.dev/owner"] = JOB_UID
+    made["metadata"]["ownerReferences"] = [{"name": "mnist-worker-0", "uid": "the-batch-job", "kind": "Job"}]
+    return made
+
+
+async def test_the_last_state_wins_over_a_write_that_is_under_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, go_on, write = threading.Event(), threading.Event(), Snapshot.write
+
+    def slow_write(snapshot: Snapshot) -> None:
+        if not snapshot.data["result"]:
+            begun.set()
+            go_on.wait(10)
+        write(snapshot)
+
+    monkeypatch.setattr(Snapshot, "write", slow_write)
+    made = recorder(tmp_path)
+    made._tasks.append(asyncio.create_task(made._keep_writing()))
+    made._job_seen(None, job())
+    await asyncio.to_thread(begun.wait, 10)
+    closing = asyncio.create_task(made.close(message="interrupted"))
+    await asyncio.sleep(0)
+    go_on.set()
+    await closing
+    (folder,) = job_folders(tmp_path)
+    assert json.loads((folder / RESULT).read_text())["message"] == "interrupted"
+    assert sorted(path.name for path in folder.iterdir()) == ["job.yaml", "manifest.yaml", RESULT]
+
+
+async def test_a_pod_that_is_seen_before_its_job_belongs_to_the_same_record(tmp_path: Path) -> None:
+    made = recorder(tmp_path)
+    logs = made.log_folder(owned(1, phase="Pending"))
+    assert logs is not None and logs.is_dir()
+    made._event_seen(None, {"metadata": {"uid": "e"}, "involvedObject": {"uid": JOB_UID}, "message": "accepted"})
+    made._job_seen(None, job())
+    made._event_seen(None, {"metadata": {"uid": "f"}, "involvedObject": {"uid": "00000001-pod"}, "message": "early"})
+    made._event_seen(None, {"metadata": {"uid": "g"}, "involvedObject": {"uid": "the-batch-job"}, "message": "early"})
+    made._pod_seen(None, owned(1, phase="Running"))
+    await made.close()
+    (folder,) = job_folders(tmp_path)
+    data = json.loads((folder / RESULT).read_text())
+    assert (data["name"], data["pods"][0]["logs"]) == ("mnist", str(logs.relative_to(folder / "logs")))
+    assert len((folder / "events.yaml").read_text().splitlines()) == 3
+
+
+async def test_a_pod_without_a_job_keeps_its_logs_itself(tmp_path: Path) -> None:
+    made, labelled, child = recorder(tmp_path), owned(1), owned(2)
+    del labelled["metadata"]["ownerReferences"]  # a label that somebody wrote
+    del child["metadata"]["labels"]["trainyard.dev/owner"]  # a pod of a Deployment
+    assert made.log_folder(labelled) is None and made.log_folder(child) is None
+    await made.close()
+    assert not job_folders(tmp_path)
+
+
+async def test_a_job_that_ended_before_there_was_a_history_is_not_recorded(tmp_path: Path) -> None:
+    made = recorder(tmp_path)
+    made._job_seen(None, job(conditions=[{"type": "Failed", "status": "True"}]))
+    assert made.log_folder(owned(1, phase="Failed")) is None
+    await made.close()
+    assert not job_folders(tmp_path)
+
+
+async def test_a_folder_of_the_user_is_never_taken_for_a_jobs_logs(tmp_path: Path) -> None:
+    own = tmp_path / "own"
+    name = f"20260101T000000Z-default-mnist-{JOB_UID[:8]}"
+    (own / name).mkdir(parents=True)
+    (own / name / "mine.txt").write_text("mine")
+    made = recorder(tmp_path / "history", own)
+    made._job_seen(None, job())
+    logs = made.log_folder(owned(1))
+    await made.close()
+    assert logs is not None and logs.parts[-3] == f"{name}-2"
+    assert [path.name for path in (own / name).iterdir()] == ["mine.txt"]

@@ -1,0 +1,34 @@
+"""Scripts and the jobs that are made of them, as the tests of `run SCRIPT` and `init` need them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from trainyard.cli.scripts.command_line import Words
+from trainyard.cli.scripts.making import Made, make
+
+NOTHING: dict[str, Any] = {
+    "workers": None,
+    "ps": None,
+    "nproc": None,
+    "least": None,
+    "most": None,
+    "framework": None,
+    "name": None,
+    "env": (),
+    "image": None,
+    "mounts": (),
+}
+
+
+def script(folder: Path, text: str = "", name: str = "train.py") -> Path:
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+def made(path: Path | str, *arguments: str, form: Any = "script", **options: Any) -> Made:
+    """The job of a script with these options of the command line."""
+    return make(Words(form, str(path), arguments), {**NOTHING, **options})

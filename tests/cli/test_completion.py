@@ -1,0 +1,58 @@
+"""Completion as a real shell asks for it: bash sources what `trainyard completion bash` prints, and presses Tab."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from words import SLEEP, Words, role, said, speaking, tfjob
+
+# What bash does at a Tab: it sets these variables and calls the function that `complete` has named.
+PRESS_TAB = """
+source "$1"
+COMP_WORDS=("${@:2}"); COMP_CWORD=$(( ${#COMP_WORDS[@]} - 1 ))
+_trainyard_completion trainyard
+printf '%s\\n' "${COMPREPLY[@]}"
+"""
+
+
+def completed(folder: Path, *line: str, **variables: str) -> list[str]:
+    """The candidates for the last word of the line."""
+    program = folder / "trainyard"
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m trainyard "$@"\n')
+    program.chmod(0o755)
+    script = folder / "script"
+    script.write_text(said("completion", "bash").out)
+    env = {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}", **variables}
+    argv = ["bash", "-c", PRESS_TAB, "bash", str(script), "trainyard", *line]
+    return subprocess.run(argv, env=env, capture_output=True, text=True, check=True).stdout.split()
+
+
+def test_commands_and_options_are_completed(tmp_path: Path) -> None:
+    assert completed(tmp_path, "de") == ["describe", "delete"]
+    assert "--network" in completed(tmp_path, "run", "--net")
+
+
+async def test_names_of_jobs_are_completed(tmp_path: Path) -> None:
+    async with speaking(tmp_path) as words:
+        await words.submit(tfjob(role("MASTER", SLEEP), name="mnist-a"), tfjob(role("MASTER", SLEEP), name="other"))
+        assert await names(words, tmp_path, "logs", "mn") == ["mnist-a"]
+        assert await names(words, tmp_path, "delete", "") == ["mnist-a", "other"]
+        assert await names(words, tmp_path, "why", "tfjob/o") == ["tfjob/other"]
+
+
+async def names(words: Words, folder: Path, *line: str) -> list[str]:
+    return sorted(await asyncio.to_thread(completed, folder, *line, KUBECONFIG=str(words.kubeconfig)))
+
+
+def test_without_a_cluster_nothing_is_completed_and_nothing_is_said(tmp_path: Path) -> None:
+    assert completed(tmp_path, "logs", "mn", KUBECONFIG=str(tmp_path / "none"), XDG_STATE_HOME=str(tmp_path)) == []
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_each_shell_has_a_script(shell: str) -> None:
+    assert "_TRAINYARD_COMPLETE" in said("completion", shell).out

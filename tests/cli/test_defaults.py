@@ -1,0 +1,105 @@
+"""Defaults of options: the config file, environment variables, and which of them wins."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+import pytest
+from words import said
+
+from trainyard.cli import defaults
+from trainyard.cli.commands import COMMANDS, main
+
+
+@pytest.fixture
+def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The user's config file, not there yet."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.delenv(defaults.VARIABLE, raising=False)
+    path = tmp_path / "trainyard" / "config.yaml"
+    path.parent.mkdir()
+    return path
+
+
+def value(command: str, option: str, *line: str) -> object:
+    """What the command would get for that parameter; nothing is run."""
+    context = click.Context(main, info_name="trainyard", auto_envvar_prefix=defaults.PREFIX)
+    context.default_map = defaults.default_map(main, context, command)  # type: ignore[arg-type]  # a group
+    loaded = main.get_command(context, command)  # type: ignore[attr-defined]
+    return loaded.make_context(command, list(line), parent=context).params[option]
+
+
+def test_the_file_is_below_the_command_line_and_the_variable(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config.write_text("run: {network: shared, timeout: 5}\n")
+    assert value("run", "network", "job.yaml") == "shared"
+    assert value("run", "timeout", "job.yaml") == 5.0
+    monkeypatch.setenv("TRAINYARD_RUN_NETWORK", "namespace")
+    assert value("run", "network", "job.yaml") == "namespace"
+    assert value("run", "network", "--network", "auto", "job.yaml") == "auto"
+    assert value("up", "network") == "auto"
+
+
+def test_a_path_in_the_file_is_relative_to_the_file(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/ann")
+    config.write_text("run: {images: [mine.yaml, ~/ours.yaml, /etc/all.yaml], cache: ../cache}\n")
+    folder = config.parent
+    assert value("run", "images", "job.yaml") == (f"{folder}/mine.yaml", "/home/ann/ours.yaml", "/etc/all.yaml")
+    assert value("run", "cache", "job.yaml") == f"{folder}/../cache"
+
+
+def test_one_value_is_enough_where_an_option_may_be_repeated(config: Path) -> None:
+    config.write_text("run: {images: /etc/mine.yaml}\n")
+    assert value("run", "images", "job.yaml") == ("/etc/mine.yaml",)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("runn: {network: shared}", "runn: is no command (did you mean run?)"),
+        ("lint: {network: shared}", "lint.network: `trainyard lint` has no option --network"),
+        ("lint: shared", "lint: must be a mapping of options to values"),
+        ("- lint", "must be one mapping of commands to their options"),
+        ("lint: {a: 1", "config.yaml:"),
+        ("lint: {}\n---\nlint: {}", "must be one mapping"),
+    ],
+)
+def test_a_mistake_in_the_file_is_an_error_with_its_place(config: Path, text: str, problem: str) -> None:
+    config.write_text(text)
+    answer = said("lint", "job.yaml")
+    assert answer.code == 2
+    assert str(config) in answer.err
+    assert problem in answer.err
+    assert "Usage:" not in answer.err
+
+
+def test_a_value_that_the_option_does_not_take_is_an_error(config: Path) -> None:
+    config.write_text("run: {network: bridged}\n")
+    answer = said("run", "job.yaml")
+    assert answer.code == 2
+    assert f"{config}: run.network: 'bridged' is not one of" in answer.err
+
+
+def test_a_mistake_in_another_commands_section_stops_only_that_command(config: Path) -> None:
+    config.write_text("run: {network: bridged}\n")
+    assert said("manifests").code == 0
+
+
+def test_an_error_says_which_variable_the_value_came_from(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRAINYARD_RUN_NETWORK", "bridged")
+    assert "(from the variable TRAINYARD_RUN_NETWORK)" in said("run", "job.yaml").err
+
+
+def test_a_named_file_must_be_there(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(defaults.VARIABLE, str(config))
+    answer = said("manifests")
+    assert answer.code == 2
+    assert f"TRAINYARD_CONFIG: there is no file {config}" in answer.err
+    monkeypatch.setenv(defaults.VARIABLE, "/dev/null")
+    assert said("manifests").code == 0
+
+
+def test_help_works_whatever_the_file_holds(config: Path) -> None:
+    config.write_text("runn: {")
+    assert said("--help").code == 0
+    assert all(name in said("--help").out for name in COMMANDS)

@@ -1,0 +1,195 @@
+"""What is left of a job when it has ended, was killed with all the rest, or was deleted: `trainyard history` and
+`trainyard logs` as a user has them, with no cluster."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+from run_values import Ended, Started, job, private, ran, replicas
+
+pytestmark = pytest.mark.slow
+BUFFERED = [sys.executable, "-c"]  # no -u: what is printed must be seen all the same
+PATIENCE = 20.0
+
+
+def told(folder: Path, *line: str, **variables: str) -> Ended:
+    """One command in the environment of the run in that folder, with no cluster."""
+    env = {name: value for name, value in os.environ.items() if name != "KUBECONFIG"}
+    env |= {**private(folder), "HOME": str(folder), "COLUMNS": "80", **variables}
+    command = [sys.executable, "-m", "trainyard", *line]
+    ended = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=False)
+    return Ended(ended.returncode, ended.stdout.splitlines(), ended.stderr, ended.stdout)
+
+
+def prints(role: str, code: str, count: int = 1) -> dict[str, object]:
+    spec = replicas(role, code, count)
+    spec["template"]["spec"]["containers"][0]["command"] = [*BUFFERED, code]
+    return spec
+
+
+def only_record(folder: Path) -> Path:
+    (found,) = (path for path in (folder / "state" / "trainyard" / "history").iterdir() if path.name[0] != ".")
+    return found
+
+
+def until_text(folder: Path, text: str) -> None:
+    """Wait until a log of the history holds this."""
+    until = time.monotonic() + PATIENCE
+    while not any(text in path.read_text() for path in folder.rglob("state/trainyard/history/*/logs/**/*.log")):
+        assert time.monotonic() < until, list(folder.rglob("*.log"))
+        time.sleep(0.05)
+
+
+def test_everything_of_a_job_is_kept(tmp_path: Path) -> None:
+    master = prints("MASTER", "print('hello')")
+    ended = ran(tmp_path, [job(master, prints("WORKER", "print('at work', end='')", 2))], "--network", "shared")
+    assert ended.code == 0, ended.err
+    folder = only_record(tmp_path)
+    assert [line for line in ended.err.splitlines() if line.startswith("logs: ")] == [f"logs: {folder}/logs"]
+    assert folder.stat().st_mode & 0o777 == 0o700 and folder.parent.stat().st_mode & 0o777 == 0o700
+    assert sorted(path.name for path in folder.iterdir()) == [
+        *("events.yaml", "job.yaml", "logs", "manifest.yaml", "result.json")
+    ]
+    result = json.loads((folder / "result.json").read_text())
+    assert (result["result"], result["name"], result["where"]) == ("Succeeded", "story", "run")
+    assert {(pod["replica"], pod["containers"][0]["runs"][-1]["exitCode"]) for pod in result["pods"]} == {
+        *(("master-0", 0), ("worker-0", 0), ("worker-1", 0))
+    }
+    events = yaml.safe_load((folder / "events.yaml").read_text())
+    assert "JobSucceeded" in [event["reason"] for event in events]
+    manifest = yaml.safe_load((folder / "manifest.yaml").read_text())
+    assert manifest["spec"]["replicaSpecs"][0]["template"] == master["template"] and "status" not in manifest
+    shown = told(tmp_path, "logs", "story")
+    assert (shown.code, shown.of("worker-1"), shown.of("master-0")) == (0, ["at work"], ["hello"])
+    assert shown.err.startswith("From the history of ") and "the job is gone" in shown.err
+    assert told(tmp_path, "logs", "story", "--role", "worker", "--index", "1").out == "at work\n"
+    (tmp_path / "again").mkdir()
+    again = ran(tmp_path / "again", [manifest], "--network", "shared")
+    assert again.code == 0, "the manifest can be run again"
+
+
+def test_the_commands_of_the_history(tmp_path: Path) -> None:
+    empty = told(tmp_path, "history")
+    assert (empty.code, empty.out) == (0, "") and "No job has run" in empty.err
+    assert ran(tmp_path, [job(prints("MASTER", "print('hello')"))], "--network", "shared").code == 0
+    head, row = told(tmp_path, "history").lines
+    assert head.split() == ["ID", "JOB", "KIND", "AGE", "TOOK", "RESULT", "RESTARTS", "WHERE"]
+    ident = row.split()[0]
+    assert row.split()[1:3] == ["story", "TfJob"] and row.split()[5:] == ["Succeeded", "0", "run"]
+    assert len(head) <= 80 and len(row) <= 80
+    (listed,) = json.loads(told(tmp_path, "history", "-o", "json").out)
+    assert (listed["id"], listed["result"], listed["pods"][0]["replica"]) == (ident, "Succeeded", "master-0")
+    assert yaml.safe_load(told(tmp_path, "history", "tfjob/story", "-o", "yaml").out) == listed
+    assert told(tmp_path, "history", "-o", "name").lines == [ident]
+    page = told(tmp_path, "history", ident).out
+    assert "master-0/attempt-0-" in page and "JobSucceeded" in page and "Result:    Succeeded" in page
+    for line in (("history", "none"), ("logs", "none"), ("logs", "story", "--attempt", "7"), ("history", "--delete")):
+        refused = told(tmp_path, *line)
+        assert refused.code in (1, 2, 3) and refused.err and "Traceback" not in refused.err, line
+    assert "it has: 0" in told(tmp_path, "logs", "story", "--attempt", "7").err
+    assert "it has: master" in told(tmp_path, "logs", "story", "--role", "chief").err
+    assert told(tmp_path, "history", "--delete", "story").code == 0
+    assert told(tmp_path, "history").out == ""
+
+
+@pytest.mark.parametrize("network", ["namespace", "shared"])
+def test_a_kill_of_everything_loses_no_line(tmp_path: Path, network: str) -> None:
+    code = "import time; print('one'); print('two', end=''); time.sleep(600)"
+    started = Started(tmp_path, [job(prints("MASTER", code), prints("WORKER", code))], "--network", network)
+    until_text(tmp_path, "two")
+    master = "master-0"
+    while master not in "".join(told(tmp_path, "logs", "story").lines):
+        assert started.process.poll() is None
+    os.kill(started.process.pid, signal.SIGKILL)
+    started.end()
+    until = time.monotonic() + PATIENCE
+    while len((shown := told(tmp_path, "logs", "story")).lines) < 4:
+        assert time.monotonic() < until, shown.out
+    assert shown.of("master-0") == shown.of("worker-0") == ["one", "two"]
+    assert told(tmp_path, "history").lines[1].split()[5] == "Interrupted"
+    assert (only_record(tmp_path) / "recording").exists()
+    assert ran(tmp_path, [job(prints("MASTER", "pass"), name="next")], "--network", network).code == 0
+    results = [json.loads(path.read_text()) for path in tmp_path.rglob("history/*/result.json")]
+    assert {one["name"]: one["result"] for one in results} == {"story": "Interrupted", "next": "Succeeded"}
+    assert not list(tmp_path.rglob("history/*/recording"))
+
+
+@pytest.mark.parametrize("network", ["namespace", "shared"])
+def test_output_survives_the_timeout_and_every_run_is_kept(tmp_path: Path, network: str) -> None:
+    worker = "import os, time; print('before', end=''); time.sleep(.2); os.kill(os.getpid(), 11)"
+    master = "import time; print('waiting'); print('still', end=''); time.sleep(600)"
+    timeout = ("--network", network, "--timeout", "8")
+    ended = ran(tmp_path, [job(prints("MASTER", master), prints("WORKER", worker))], *timeout)
+    assert ended.code == 124, ended.err
+    assert ended.of("master-0") == ["waiting", "still"]
+    assert set(ended.of("worker-0")) == {"before"}
+    assert told(tmp_path, "logs", "story", "--role", "master").of("master-0") == ["waiting", "still"]
+    runs = told(tmp_path, "logs", "story", "--role", "worker", "--attempt", "0").of("worker-0")
+    assert runs == ended.of("worker-0") and len(runs) >= 2
+    result = json.loads((only_record(tmp_path) / "result.json").read_text())
+    assert (result["result"], result["message"]) == ("Interrupted", "stopped by --timeout")
+
+
+def test_logs_dir_has_the_logs_and_is_never_touched_again(tmp_path: Path) -> None:
+    own = tmp_path / "own" / "logs"
+    words = ("--network", "shared", "--logs-dir", str(own))
+    assert ran(tmp_path, [job(prints("MASTER", "print('hello')"))], *words).code == 0
+    (log,) = own.rglob("*.log")
+    assert log.read_text() == "hello\n"
+    assert log.relative_to(own).parts[0] == only_record(tmp_path).name
+    assert log.relative_to(own).parts[1] == "master-0"
+    assert not (only_record(tmp_path) / "logs").exists()
+    assert told(tmp_path, "logs", "story").of("master-0") == ["hello"]
+    deleted = told(tmp_path, "history", "--delete", "story")
+    assert deleted.code == 0 and "--logs-dir" in deleted.err and log.exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "variables", "problem"),
+    [
+        (("--logs-dir", "job.yaml"), {}, "--logs-dir: job.yaml is a file; name a folder"),
+        (("--logs-dir", "/proc/none/logs"), {}, "--logs-dir: /proc/none/logs cannot be made: no such file"),
+        ((), {"TRAINYARD_HISTORY_JOBS": "many"}, "TRAINYARD_HISTORY_JOBS: 'many' is not a number of jobs; write 200"),
+        ((), {"TRAINYARD_HISTORY_SIZE": "1 GB"}, "TRAINYARD_HISTORY_SIZE: '1 GB' is not a size; write bytes"),
+    ],
+)
+def test_bad_words_about_the_history_start_nothing(
+    tmp_path: Path, words: tuple[str, ...], variables: dict[str, str], problem: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "job.yaml").write_text(yaml.safe_dump(job(prints("MASTER", "print('hello')"))))
+    monkeypatch.chdir(tmp_path)
+    for command in (("run", "job.yaml"), ("up",)):
+        refused = told(tmp_path, *command, *words, **variables)
+        assert (refused.code, refused.out) == (2, ""), refused.err
+        assert refused.err.startswith(problem) and "Traceback" not in refused.err
+
+
+@pytest.mark.parametrize("place", ["/proc/none", "a file"])
+def test_a_history_that_cannot_be_written_is_said_once_and_stops_no_job(
+    tmp_path: Path, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "taken").write_text("mine")
+    state = str(tmp_path / "taken") if place == "a file" else place
+    (tmp_path / "job.yaml").write_text(yaml.safe_dump(job(prints("MASTER", "print('hello')"))))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tmp").mkdir()
+    ended = told(tmp_path, "run", "job.yaml", "--network", "shared", XDG_STATE_HOME=state, COLUMNS="10000")
+    assert (ended.code, ended.of("master-0")) == (0, ["hello"]), ended.err
+    (text,) = [line for line in ended.err.splitlines() if line.startswith("history: ")]
+    assert "set XDG_STATE_HOME" in text
+    assert (tmp_path / "taken").read_text() == "mine"
+
+
+def test_no_history_where_the_user_wants_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRAINYARD_HISTORY_JOBS", "0")
+    ended = ran(tmp_path, [job(prints("MASTER", "print('hello')"))], "--network", "shared")
+    assert ended.code == 0 and ended.of("master-0") == ["hello"]
+    assert not (tmp_path / "state").exists()

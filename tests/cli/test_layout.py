@@ -1,0 +1,109 @@
+"""Text and tables that fit the terminal, and state words in colour."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trainyard.cli.layout import fields, fitted, painted, prose, terminal_width, wants_colour, wrapped
+
+WORDS = st.lists(st.text("abcdefgh`", min_size=1, max_size=30), min_size=1, max_size=30)
+
+
+@given(WORDS, st.integers(40, 120))
+def test_no_word_is_broken_and_none_is_lost(words: list[str], width: int) -> None:
+    text = " ".join(words)
+    lines = wrapped(text, width, "  problem: ", "    ")
+    assert " ".join(" ".join(lines).split()) == f"problem: {text}"
+    if "`" not in text:
+        assert all(len(line) <= width for line in lines)
+
+
+def test_a_command_in_backticks_stays_on_one_line() -> None:
+    lines = wrapped("to go on: `trainyard resume tfjob/mnist -n team-a` and wait", 30, "do: ")
+    assert lines == ["do: to go on:", "    `trainyard resume tfjob/mnist -n team-a`", "    and wait"]
+
+
+def test_prose_keeps_lines_that_fit_and_hangs_the_others() -> None:
+    text = "one\n  two\n" + "word " * 10
+    assert prose(text.rstrip(), 27) == "one\n  two\nword word word word word\n  word word word word word"
+
+
+ROWS = [["AGE", "OBJECT", "STATE", "MESSAGE"], ["1s", "Pod/master-abcd-0-x7k2p", "Running", "m" * 100]]
+
+
+@pytest.mark.parametrize("width", [60, 80, 100])
+def test_a_table_fits_and_its_last_column_gives_way_first(width: int) -> None:
+    lines = fitted(ROWS, width)
+    assert all(len(line) <= width for line in lines)
+    assert ("master-abcd-0-x7k2p" in lines[1]) == (width > 60) and lines[1].endswith("m…")
+    assert lines[1].count("m") >= 28
+
+
+def test_a_table_that_fits_is_whole() -> None:
+    assert fitted(ROWS, 1000)[1].endswith("m" * 100)
+    assert fitted([], 80) == []
+
+
+def test_where_the_last_column_is_short_the_widest_gives_way() -> None:
+    lines = fitted([["NAME", "AGE"], ["n" * 100, "1s"]], 40)
+    assert max(map(len, lines)) == 40
+    assert "n…" in lines[1] and lines[1].endswith("1s")
+
+
+def test_values_go_on_under_their_beginning() -> None:
+    assert fields([("Name:", "a"), ("Policies:", "one two three four five six seven"), ("No:", "")], 30) == [
+        "Name:      a",
+        "Policies:  one two three four",
+        "           five six seven",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("state", "code"),
+    [
+        ("Running", "32"),
+        ("Succeeded", "32"),
+        ("Failed", "31"),
+        ("OOMKilled", "31"),
+        ("ErrImagePull", "31"),
+        ("CrashLoopBackOff", "31"),
+        ("Pending", "33"),
+        ("Restarting", "33"),
+        ("Suspended", ""),
+        ("2/3 ready", ""),
+    ],
+)
+def test_state_words_have_the_colour_of_what_they_mean(state: str, code: str) -> None:
+    assert painted(state, True) == (f"\x1b[{code}m{state}\x1b[0m" if code else state)
+    assert painted(state, False) == state
+
+
+def test_only_the_cells_of_state_columns_have_colour_and_columns_stay_aligned() -> None:
+    rows = [["NAME", "STATE", "AGE"], ["Running", "Failed", "1s"], ["b", "Succeeded", "2s"]]
+    plain, coloured = fitted(rows, 80), fitted(rows, 80, colour=True)
+    assert coloured[1] == "Running  \x1b[31mFailed\x1b[0m     1s"
+    assert [line.replace("\x1b[31m", "").replace("\x1b[32m", "").replace("\x1b[0m", "") for line in coloured] == plain
+
+
+def test_a_state_that_is_cut_keeps_its_colour() -> None:
+    (_, line) = fitted([["STATE", "NAME"], ["CreateContainerConfigError", "n" * 28]], 48, colour=True)
+    assert line.startswith("\x1b[31mCreateContain") and "…" in line
+
+
+def test_colour_is_for_terminals_that_want_it() -> None:
+    assert wants_colour(True, {})
+    assert not any(wants_colour(*no) for no in ((False, {}), (True, {"NO_COLOR": "1"}), (True, {"TERM": "dumb"})))
+
+
+def test_the_width_is_80_where_nobody_knows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "72")
+    assert terminal_width() == 72
+    monkeypatch.delenv("COLUMNS")
+    monkeypatch.setattr("os.get_terminal_size", _no_terminal)
+    assert terminal_width() == 80
+
+
+def _no_terminal(descriptor: int = 1) -> None:
+    raise OSError

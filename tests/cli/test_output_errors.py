@@ -1,0 +1,70 @@
+"""Output that cannot be written: one line and an exit code, for every command."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from run_values import job, replicas
+
+ROOT = Path(__file__).parents[2]
+EXAMPLE = str(ROOT / "examples" / "tf_job_dist_train.yaml")
+COMMANDS = (
+    ("--help",),
+    ("get", "--help"),
+    ("--version",),
+    ("lint", EXAMPLE),
+    ("plan", EXAMPLE),
+    ("manifests",),
+    ("status",),
+    ("status", "-o", "json"),
+)
+TRAINYARD = (sys.executable, "-m", "trainyard")
+
+
+def environment(folder: Path) -> dict[str, str]:
+    return {**os.environ, "XDG_STATE_HOME": str(folder), "TMPDIR": str(folder), "XDG_CACHE_HOME": str(folder)}
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_a_full_disk_ends_with_3_and_one_line(words: tuple[str, ...], tmp_path: Path) -> None:
+    with open("/dev/full", "w") as full:
+        ended = subprocess.run(
+            [*TRAINYARD, *words], stdout=full, stderr=subprocess.PIPE, text=True, env=environment(tmp_path), check=False
+        )
+    assert ended.returncode == 3 and ended.stderr.count("\n") == 1, ended.stderr
+    assert "the output cannot be written: No space left on device" in ended.stderr
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_a_closed_pipe_ends_with_141_and_no_words(words: tuple[str, ...], tmp_path: Path) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    ended = subprocess.run(
+        [*TRAINYARD, *words], stdout=writer, stderr=subprocess.PIPE, text=True, env=environment(tmp_path), check=False
+    )
+    os.close(writer)
+    assert (ended.returncode, ended.stderr) == (141, "")
+
+
+@pytest.mark.slow
+def test_a_run_into_a_full_disk_ends_with_3_and_stops_its_pods(tmp_path: Path) -> None:
+    one = job(replicas("MASTER", "print('up')\nimport time\ntime.sleep(600)"))
+    (tmp_path / "job.yaml").write_text(yaml.safe_dump(one))
+
+    with open("/dev/full", "w") as full:
+        ended = subprocess.run(
+            [*TRAINYARD, "run", "--network", "shared", str(tmp_path / "job.yaml")],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment(tmp_path),
+            timeout=60,
+            check=False,
+        )
+    assert ended.returncode == 3 and ended.stderr.count("the output cannot be written") == 1
+    assert "Traceback" not in ended.stderr

@@ -1,0 +1,160 @@
+"""What of the command line is ours and what is the program's, and every word that is refused before anything starts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+from script_values import script
+
+from trainyard.cli.init import init
+from trainyard.cli.run import run
+from trainyard.cli.scripts.command_line import Words, split
+from trainyard.cli.scripts.program import job_name
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    script(tmp_path, "import sys")
+    script(tmp_path, "#!/bin/sh\n", "shell.sh")
+    script(tmp_path, "#!/bin/sh\n", "shell").chmod(0o755)
+    script(tmp_path, "apiVersion: v1\nkind: Pod\n", "job.yaml")
+    script(tmp_path, "apiVersion: v1\nkind: Pod\n", "stored")
+    script(tmp_path, "hello", "notes.txt")
+    return tmp_path
+
+
+def words(form: str, target: str, *arguments: str) -> Words:
+    return Words(form, target, arguments)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("line", "ours", "program"),
+    [
+        ("train.py", "", words("script", "train.py")),
+        ("train.py --lr 3 -o x --workers 2", "", words("script", "train.py", "--lr", "3", "-o", "x", "--workers", "2")),
+        ("--workers 2 train.py a.yaml", "--workers 2", words("script", "train.py", "a.yaml")),
+        ("--workers=2 --keep train.py -- x", "--workers=2 --keep", words("script", "train.py", "--", "x")),
+        ("-o json train.py -m x", "-o json", words("script", "train.py", "-m", "x")),
+        ("-ojson train.py", "-ojson", words("script", "train.py")),
+        ("--name train.py train.py", "--name train.py", words("script", "train.py")),
+        ("./shell 1", "", words("script", "./shell", "1")),
+        ("shell.sh", "", words("script", "shell.sh")),
+        ("-m pack.train --lr 3", "", words("module", "pack.train", "--lr", "3")),
+        ("--keep -m train -m x", "--keep", words("module", "train", "-m", "x")),
+        ("-- ls -l", "", words("command", "ls", "-l")),
+        ("--keep -- train.py", "--keep", words("command", "train.py")),
+        ("job.yaml --keep other.yaml", "job.yaml --keep other.yaml", None),
+        ("--keep job.yaml train.py", "--keep job.yaml train.py", None),
+        ("- --keep", "- --keep", None),
+        ("stored", "stored", None),
+        ("missing.py", "missing.py", None),
+        ("--workers", "--workers", None),
+        ("", "", None),
+    ],
+)
+def test_our_words_end_where_the_programs_begin(line: str, ours: str, program: Words | None) -> None:
+    assert split(line.split(), run.params) == (ours.split(), program)
+
+
+@pytest.mark.parametrize(
+    ("stem", "name"),
+    [
+        ("train", "train"),
+        ("My_Train v2", "my-train-v2"),
+        ("__main__", "main"),
+        ("0_start", "job-0-start"),
+        ("übung", "bung"),
+        ("___", "job"),
+        ("a" * 60, "a" * 35),
+        ("a" * 34 + "_b", "a" * 34),
+    ],
+)
+def test_a_name_of_a_job_is_legal_for_every_kind(stem: str, name: str) -> None:
+    assert job_name(stem) == name
+
+
+def refused(command: object, line: str) -> Result:
+    result = CliRunner().invoke(command, line.split())  # type: ignore[arg-type]
+    assert result.exit_code == 2, result.output
+    assert "Traceback" not in result.output
+    return result
+
+
+@pytest.mark.parametrize(
+    ("line", "text"),
+    [
+        ("", "Missing a manifest, a script, -m MODULE or -- COMMAND"),
+        ("-m", "'-m' has nothing after it"),
+        ("--", "'--' has nothing after it"),
+        ("missing.py", "missing.py: is not there; name a manifest (.yaml, .yml, .json) or a script (.py"),
+        ("n" * 300, "nnn: is not there; name a manifest"),
+        ("notes.txt", "notes.txt: is neither a manifest nor a script; name a manifest"),
+        ("job.yaml train.py", "train.py: is a script after a manifest"),
+        ("--workers 2 job.yaml", "--workers: is for a script"),
+        ("--save x job.yaml", "--save: is for a script"),
+        ("--env A=1 job.yaml", "--env: is for a script"),
+        ("--workers 0 train.py", "0 is not in the range"),
+        ("--ps 1 train.py", "--ps: nothing has parameter servers with plain, only with tensorflow, mxnet"),
+        (
+            "--nproc 2 train.py",
+            "only with torch, chainer, mpi4py; leave it out, or name --framework; or write --workers",
+        ),
+        ("--min 2 train.py", "--min, --max: nothing is elastic with plain"),
+        ("--framework torch --min 3 --max 2 train.py", "let --min <= --workers <= --max"),
+        ("--name Upper train.py", "--name: 'Upper' is not a legal name"),
+        ("--name 1a train.py", "--name: '1a' is not a legal name"),
+        (f"--name {'a' * 60} train.py", "at most 51 characters"),
+        ("--env 1=2 train.py", "--env: '1' is no name of a variable"),
+        ("--env NOT_SET_ANYWHERE train.py", "--env: NOT_SET_ANYWHERE is not set here"),
+        ("--mount missing train.py", "--mount: missing is not a folder"),
+        ("--mount claim=/ train.py", "--mount: 'claim=/' is CLAIM=DIR, which is for manifests"),
+        ("--mount /:relative train.py", "--mount: 'relative' is no absolute path"),
+        ("--mount /:/a --mount /:/a train.py", "--mount: /a is mounted twice"),
+        ("--dry-run --save job.yaml train.py", "job.yaml: is there already; name another file"),
+        ("--dry-run --save missing/job.yaml train.py", "missing/job.yaml: cannot be written (No such file"),
+    ],
+)
+def test_every_wrong_word_is_refused_with_its_place_and_the_fix(line: str, text: str, folder: Path) -> None:
+    before = (folder / "job.yaml").read_text()
+    assert text in refused(run, line).output
+    assert (folder / "job.yaml").read_text() == before
+
+
+def test_init_takes_the_usual_script_and_overwrites_nothing(folder: Path) -> None:
+    result = CliRunner().invoke(init, [])
+    assert result.exit_code == 0, result.output
+    assert "train.yaml written; next: trainyard run train.yaml" in result.output
+    text = (folder / "train.yaml").read_text()
+    assert "train.yaml: is there already; name another file" in refused(init, "train.py").output
+    assert (folder / "train.yaml").read_text() == text
+
+
+@pytest.mark.parametrize(
+    ("scripts", "text"),
+    [([], "there is no .py file"), (["a.py", "b.py"], "there are a.py, b.py; write trainyard init SCRIPT")],
+)
+def test_init_asks_which_script_where_it_cannot_know(
+    scripts: list[str], text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "empty").mkdir()
+    monkeypatch.chdir(tmp_path / "empty")
+    for name in scripts:
+        script(Path(), "", name)
+    assert text in refused(init, "").output
+
+
+@pytest.mark.parametrize("line", ["job.yaml", "notes.txt", "missing.py"])
+def test_init_refuses_what_is_no_script(line: str) -> None:
+    assert line in refused(init, line).output
+
+
+@pytest.mark.parametrize("command", [run, init])
+def test_what_help_says_of_scripts_fits_80_columns(command: click.Command) -> None:
+    text = CliRunner().invoke(command, ["--help"], terminal_width=80).output
+    about = text.partition("Options:")[0]
+    assert "-m MODULE" in about
+    assert max(map(len, about.splitlines())) <= 80

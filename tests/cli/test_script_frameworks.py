@@ -1,0 +1,93 @@
+"""The framework that is guessed for a script: from its imports and those of the modules beside it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from script_values import script
+
+from trainyard.cli.scripts.frameworks import guess
+from trainyard.objects.manifest import ManifestError
+
+TRAIN = "train.py"
+
+
+@pytest.mark.parametrize(
+    ("files", "framework", "reason"),
+    [
+        ({TRAIN: ""}, "plain", "no framework among its imports"),
+        ({TRAIN: "import os, sys\nimport numpy as np"}, "plain", "no framework among its imports"),
+        ({TRAIN: "import os\nimport torch"}, "torch", "train.py:2 imports torch"),
+        ({TRAIN: "import torch.nn.functional as F"}, "torch", "train.py:1 imports torch"),
+        ({TRAIN: "from torch import nn"}, "torch", "train.py:1 imports torch"),
+        ({TRAIN: "import pytorch_lightning as pl"}, "torch", "train.py:1 imports pytorch_lightning"),
+        ({TRAIN: "from transformers import Trainer"}, "torch", "train.py:1 imports transformers"),
+        ({TRAIN: "import tensorflow as tf"}, "tensorflow", "train.py:1 imports tensorflow"),
+        ({TRAIN: "from keras import layers"}, "tensorflow", "train.py:1 imports keras"),
+        ({TRAIN: "import flax.linen as nn"}, "jax", "train.py:1 imports flax"),
+        ({TRAIN: "from mxnet import gluon"}, "mxnet", "train.py:1 imports mxnet"),
+        ({TRAIN: "import chainermn"}, "chainer", "train.py:1 imports chainermn"),
+        ({TRAIN: "from mpi4py import MPI"}, "mpi4py", "train.py:1 imports mpi4py"),
+        # Several: MPI starts the processes; JAX reads data with the others; torch writes logs for TensorBoard.
+        ({TRAIN: "import torch\nimport horovod.torch as hvd"}, "mpi4py", "train.py:2 imports horovod"),
+        ({TRAIN: "from mpi4py import MPI\nimport chainer"}, "chainer", "train.py:2 imports chainer"),
+        ({TRAIN: "import tensorflow\nimport torch\nimport jax"}, "jax", "train.py:3 imports jax"),
+        ({TRAIN: "import tensorflow\nimport torch"}, "torch", "train.py:2 imports torch"),
+        # Wherever the import stands, but not where only a type checker reads it.
+        ({TRAIN: "def main():\n    import torch"}, "torch", "train.py:2 imports torch"),
+        ({TRAIN: "try:\n    import torch\nexcept ImportError:\n    torch = None"}, "torch", "train.py:2 imports torch"),
+        ({TRAIN: "if TYPE_CHECKING:\n    import torch\nelse:\n    import jax"}, "jax", "train.py:4 imports jax"),
+        ({TRAIN: "# import torch\n'import torch'"}, "plain", "no framework among its imports"),
+        # Modules beside the script; what is nearer decides.
+        ({TRAIN: "import model", "model.py": "import torch"}, "torch", "model.py:1 imports torch"),
+        ({TRAIN: "import lib.net", "lib/net.py": "import torch"}, "torch", "lib/net.py:1 imports torch"),
+        ({TRAIN: "from lib import net", "lib/__init__.py": "", "lib/net.py": "import torch"}, "torch", "lib/net.py:1"),
+        ({TRAIN: "import lib", "lib/__init__.py": "from .a import x", "lib/a.py": "import jax"}, "jax", "lib/a.py:1"),
+        (
+            {TRAIN: "import lib.a.b", "lib/a/b.py": "from ..c import x", "lib/c.py": "import torch"},
+            "torch",
+            "lib/c.py:1",
+        ),
+        ({TRAIN: "import a\nimport torch", "a.py": "import mpi4py"}, "torch", "train.py:2 imports torch"),
+        ({TRAIN: "import a", "a.py": "import b", "b.py": "import a\nimport torch"}, "torch", "b.py:2 imports torch"),
+        # A module of the user's own hides a framework of that name; a broken one beside the script says nothing.
+        ({TRAIN: "import lightning", "lightning.py": ""}, "plain", "no framework among its imports"),
+        ({TRAIN: "import a\nimport b", "a.py": "def (", "b.py": "import torch"}, "torch", "b.py:1 imports torch"),
+    ],
+)
+def test_the_framework_and_the_reason(files: dict[str, str], framework: str, reason: str, tmp_path: Path) -> None:
+    for name, text in files.items():
+        script(tmp_path, text, name)
+    found = guess(tmp_path / TRAIN, tmp_path)
+    assert found.framework == framework
+    assert found.reason.startswith(reason)
+
+
+def test_modules_are_followed_for_some_layers_only(tmp_path: Path) -> None:
+    for number in range(10):
+        script(tmp_path, f"import m{number + 1}", f"m{number}.py")
+    script(tmp_path, "import torch", "m10.py")
+    assert guess(tmp_path / "m0.py", tmp_path).framework == "plain"
+    assert guess(tmp_path / "m8.py", tmp_path).framework == "torch"
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "words"),
+    [
+        (b"import torch\nx = (\n", ":2", "was never closed"),
+        (b"def f(:\n", ":1", "invalid syntax"),
+        (b"\0", "", "null bytes"),
+        ("# -*- coding: latin-1 -*-\nx = 'ä".encode("latin-1"), ":2", "unterminated string"),
+    ],
+)
+def test_a_script_that_is_no_python_is_refused_with_its_line(
+    text: bytes, place: str, words: str, tmp_path: Path
+) -> None:
+    path = tmp_path / TRAIN
+    path.write_bytes(text)
+    with pytest.raises(ManifestError) as caught:
+        guess(path, tmp_path)
+    (problem,) = caught.value.problems
+    assert f"{TRAIN}{place}" in str(problem) and words in problem.text
+    assert "--framework" in problem.text or not place

@@ -1,0 +1,200 @@
+"""The manifest for each framework: as expected, taken by admission, `lint` and `plan`, and the same when read back.
+
+The expected ones are testdata/scripts/CASE.yaml; `pytest --update` writes them anew.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner
+from script_values import made, script
+
+from trainyard import kinds
+from trainyard.cli import manifests, submission
+from trainyard.cli.init import init
+from trainyard.cli.lint import lint
+from trainyard.cli.plan import plan
+from trainyard.cli.run import run
+from trainyard.cli.scripts.frameworks import FRAMEWORKS
+from trainyard.objects import Json
+from trainyard.objects.labels import WORKING_DIRECTORY
+from trainyard.objects.manifest import read
+
+DATA = Path(__file__).parents[2] / "testdata" / "scripts"
+CASES: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "plain-of-three": {"workers": 3, "env": ("A=1", "EMPTY=")},
+    "torch": {"framework": "torch"},
+    "torch-elastic": {"framework": "torch", "workers": 2, "nproc": 4, "least": 1, "most": 3},
+    "tensorflow": {"framework": "tensorflow"},
+    "tensorflow-with-ps": {"framework": "tensorflow", "workers": 3, "ps": 2, "image": "example.com/train:1"},
+    "jax-of-two": {"framework": "jax", "workers": 2},
+    "mxnet": {"framework": "mxnet"},
+    "mxnet-dist": {"framework": "mxnet", "workers": 2, "ps": 2},
+    "mxnet-dist-of-two": {"framework": "mxnet", "workers": 2},
+    "chainer": {"framework": "chainer"},
+    "mpi4py-of-two": {"framework": "mpi4py", "workers": 2, "nproc": 2},
+    "mpi4py-in-one-pod": {"framework": "mpi4py", "nproc": 2, "mounts": ("/:/machine",)},
+}
+CHILDREN = {
+    "plain-of-three": ["Pod"] * 3 + ["Service"] * 3,
+    "torch-elastic": ["Pod"] * 2 + ["Service"] * 2,
+    "tensorflow-with-ps": ["ConfigMap"] + ["Job"] * 5 + ["Service"],
+    "mxnet": ["Job"],
+    "mxnet-dist": ["Job"] * 5 + ["Service"],
+    "mpi4py-of-two": ["ConfigMap", "Job", "Role", "RoleBinding", "ServiceAccount", "StatefulSet"],
+}
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    script(tmp_path)
+    return tmp_path
+
+
+def text_of(case: str) -> str:
+    return made("train.py", "--lr", "3", **CASES[case]).text(Path("train.yaml"))
+
+
+every_case = pytest.mark.parametrize("case", CASES)
+
+
+@every_case
+def test_the_manifest_is_the_expected_one(case: str, request: pytest.FixtureRequest) -> None:
+    expected = DATA / f"{case}.yaml"
+    if request.config.getoption("--update"):
+        expected.write_text(text_of(case))
+    assert text_of(case) == expected.read_text()
+
+
+@every_case
+def test_it_is_the_same_when_it_is_read_back(case: str) -> None:
+    (document,) = read(text_of(case), "train.yaml")
+    assert document.obj == made("train.py", "--lr", "3", **CASES[case]).job
+
+
+@every_case
+def test_it_fits_a_screen(case: str) -> None:
+    assert max(map(len, text_of(case).splitlines())) <= 100
+
+
+@every_case
+def test_admission_lint_and_plan_take_it_without_a_warning(case: str) -> None:
+    Path("train.yaml").write_text(text_of(case))
+    (document,) = manifests.load(["train.yaml"])
+    kind = kinds.kind_of(document.obj)
+    assert kind and manifests.admitted(document, kind)[1] == []
+    checked = CliRunner().invoke(lint, ["train.yaml"])
+    assert (checked.exit_code, checked.output) == (0, "1 job, no problem, 0 warnings\n")
+    planned = CliRunner().invoke(plan, ["train.yaml"])
+    assert planned.exit_code == 0
+    created = sorted(one["kind"] for one in yaml.safe_load(planned.output)["creates"])
+    assert created == CHILDREN.get(case, created) and created
+
+
+def test_every_framework_has_an_expected_manifest() -> None:
+    assert set(FRAMEWORKS) == {"plain", *(case.get("framework", "plain") for case in CASES.values())}
+    assert {path.stem for path in DATA.glob("*.yaml")} == set(CASES)
+
+
+def container(job: Json) -> Json:
+    spec = job["spec"]["replicaSpecs"]["Worker"]["template"]["spec"]
+    found: Json = spec["containers"][0]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("text", "stored"),
+    [("a b", "a b"), ("$HOME", "$HOME"), ("$(A)", "$$(A)"), ("$$", "$$$$"), ("it's: #1\n", "it's: #1\n"), ("", "")],
+)
+def test_arguments_and_variables_arrive_as_they_were_written(text: str, stored: str) -> None:
+    job = made("train.py", text, env=(f"V={text}",)).job
+    assert container(job)["command"] == ["python", "train.py", stored]
+    assert container(job)["env"][-1] == {"name": "V", "value": stored}
+    (document,) = read(made("train.py", text, env=(f"V={text}",)).text(Path("x.yaml")), "x.yaml")
+    assert document.obj == job
+
+
+def test_a_variable_without_a_value_is_the_shells_and_one_of_ours_can_be_replaced(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("SECRET_TOKEN", "abc")
+    env = container(made("train.py", env=("SECRET_TOKEN", "MASTER_PORT=1")).job)["env"]
+    assert [one for one in env if one["name"] in ("SECRET_TOKEN", "MASTER_PORT")] == [
+        {"name": "MASTER_PORT", "value": "1"},
+        {"name": "SECRET_TOKEN", "value": "abc"},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("form", "target", "command", "torchrun"),
+    [
+        ("script", "train.py", ["python", "train.py", "1"], ["train.py", "1"]),
+        ("script", "go", ["./go", "1"], ["--no-python", "./go", "1"]),
+        ("script", "words", ["/bin/sh", "-e", "words", "1"], ["--no-python", "/bin/sh", "-e", "words", "1"]),
+        ("module", "pack.train", ["python", "-m", "pack.train", "1"], ["--module", "pack.train", "1"]),
+        ("command", "ls", ["ls", "1"], ["--no-python", "ls", "1"]),
+    ],
+)
+def test_what_runs(form: str, target: str, command: list[str], torchrun: list[str]) -> None:
+    script(Path(), "#!/bin/sh\n", "go").chmod(0o755)
+    script(Path(), "#!/bin/sh -e\n", "words").chmod(0o644)
+    assert container(made(target, "1", form=form).job)["command"] == command
+    started = container(made(target, "1", form=form, framework="torch").job)
+    assert started["command"] == ["python", "-m", "torch.distributed.run"]
+    assert started["args"] == ["--nproc_per_node=1", *torchrun]
+
+
+@every_case
+def test_a_cluster_elsewhere_cannot_pull_the_image_of_this_machine(case: str) -> None:
+    Path("train.yaml").write_text(text_of(case))
+    assert submission.read(["train.yaml"], local=True).warnings == []
+    found = submission.read(["train.yaml"], local=False).warnings
+    if "image" in CASES[case]:
+        assert found == []
+    else:
+        (text,) = found
+        assert text.startswith("train.yaml:") and "trainyard/local" in text and "--image NAME" in text
+
+
+@pytest.mark.parametrize("file", ["pack/train.py", "pack/train/__main__.py"])
+def test_the_framework_of_a_module_is_guessed_from_its_file(file: str) -> None:
+    script(Path(), "import jax", file)
+    assert made("pack.train", form="module").framework == "jax"
+
+
+def test_the_working_directory_is_written_down_only_for_a_file_in_another_folder(folder: Path) -> None:
+    for name in ("here.yaml", "sub/there.yaml"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        result = CliRunner().invoke(run, ["--dry-run", "--save", name, "train.py"])
+        assert result.exit_code == 0, result.output
+        assert WORKING_DIRECTORY not in result.stdout
+    here, there = (yaml.safe_load((folder / name).read_text())["metadata"] for name in ("here.yaml", "sub/there.yaml"))
+    assert here == {"name": "train"}
+    assert there == {"name": "train", "annotations": {WORKING_DIRECTORY: str(folder)}}
+
+
+def test_a_dry_run_in_another_folder_prints_where_the_script_runs(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "sub").mkdir()
+    monkeypatch.chdir(folder / "sub")
+    for form, loads in (("yaml", yaml.safe_load), ("json", yaml.safe_load)):
+        result = CliRunner().invoke(run, ["--dry-run", "-o", form, os.path.join("..", "train.py")])
+        assert loads(result.stdout)["metadata"]["annotations"] == {WORKING_DIRECTORY: str(folder)}
+
+
+def test_init_and_save_write_the_same_with_comments(folder: Path) -> None:
+    assert CliRunner().invoke(init, ["--workers", "2", "train.py", "1"]).exit_code == 0
+    saved = CliRunner().invoke(run, ["--dry-run", "--save", "saved.yaml", "--workers", "2", "train.py", "1"])
+    assert saved.exit_code == 0
+    text = (folder / "train.yaml").read_text()
+    assert (folder / "saved.yaml").read_text() == text.replace("train.yaml", "saved.yaml")
+    assert "# On a cluster: an image that holds the program" in text
+    assert "# On a cluster: an image" in CliRunner().invoke(init, ["-o", "-", "train.py"]).stdout

@@ -1,0 +1,171 @@
+"""`trainyard run SCRIPT` as a person types it: the script's folder, its arguments, its end, the same from a file."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from script_values import script
+
+PATIENCE = 60
+SHOW = """
+import json, os, sys
+facts = {"args": sys.argv[1:], "cwd": os.getcwd(), **{n: os.environ.get(n) for n in %r}}
+name = "facts-" + os.environ.get("RANK", os.environ.get("OMPI_COMM_WORLD_RANK", "0")) + ".json"
+open(name, "w").write(json.dumps(facts))
+print("done", flush=True)
+"""
+PLAIN = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "MINE")
+
+
+def start(folder: Path, *words: str) -> subprocess.Popen[str]:
+    """In `folder`, with a cache, a temporary folder and a configuration of its own outside of it."""
+    home = folder.parent / f"{folder.name}-home"
+    (home / "tmp").mkdir(parents=True, exist_ok=True)
+    own = {"TMPDIR": str(home / "tmp"), "XDG_CONFIG_HOME": str(home), "XDG_CACHE_HOME": str(home)}
+    return subprocess.Popen(
+        [sys.executable, "-m", "trainyard", *words],
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **own, "XDG_STATE_HOME": str(home), "HOME": str(home)},
+        start_new_session=True,
+    )
+
+
+def ran(folder: Path, *words: str) -> tuple[int, str, str]:
+    process = start(folder, *words)
+    try:
+        out, err = process.communicate(timeout=PATIENCE)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        raise
+    return process.returncode, out, err
+
+
+def facts(folder: Path, count: int) -> list[dict[str, object]]:
+    return [json.loads((folder / f"facts-{rank}.json").read_text()) for rank in range(count)]
+
+
+@pytest.mark.parametrize("network", ["namespace", "shared"])
+def test_every_worker_runs_in_the_scripts_folder_and_knows_the_others(network: str, tmp_path: Path) -> None:
+    script(tmp_path, SHOW % (PLAIN,), "project/train.py")
+    words = ("--network", network, "--workers", "2", "--env", "MINE=$(X) 1", "project/train.py", "--workers", "9")
+    code, out, err = ran(tmp_path, "run", *words)
+    assert code == 0, err
+    assert "train.py: runs as plain: no framework among its imports (--framework changes it)" in err
+    assert "worker-0 | done" in out and "worker-1 | done" in out
+    for rank, found in enumerate(facts(tmp_path / "project", 2)):
+        assert found["args"] == ["--workers", "9"]
+        assert found["cwd"] == str(tmp_path / "project")
+        assert (found["RANK"], found["LOCAL_RANK"], found["WORLD_SIZE"]) == (str(rank), "0", "2")
+        assert found["MINE"] == "$(X) 1"
+        assert found["MASTER_PORT"]
+
+
+def test_the_workers_reach_each_other_at_the_masters_address(tmp_path: Path) -> None:
+    script(
+        tmp_path,
+        """
+import os, socket, time
+where = (os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
+if os.environ["RANK"] == "0":
+    with socket.create_server(("", where[1])) as server:
+        print("got", server.accept()[0].recv(9).decode())
+else:
+    while True:
+        try:
+            socket.create_connection(where).sendall(b"hello")
+            break
+        except OSError:
+            time.sleep(0.05)
+""",
+    )
+    code, out, err = ran(tmp_path, "run", "--workers", "2", "train.py")
+    assert code == 0, err
+    assert "worker-0 | got hello" in out
+
+
+@pytest.mark.parametrize("failing", ["0", "1"])
+def test_the_failure_of_any_worker_is_the_jobs_and_ends_the_others(failing: str, tmp_path: Path) -> None:
+    text = f"import os, time\nif os.environ['RANK'] == '{failing}': raise SystemExit(3)\ntime.sleep(600)\n"
+    script(tmp_path, text)
+    code, _, err = ran(tmp_path, "run", "--workers", "2", "train.py")
+    assert code == 1, err
+    assert f"worker-{failing} ended with exit code 3" in " ".join(err.split())
+
+
+def test_what_is_saved_runs_unchanged_from_another_folder(tmp_path: Path) -> None:
+    script(tmp_path, SHOW % (PLAIN,), "project/train.py")
+    (tmp_path / "kept").mkdir()
+    code, _, err = ran(tmp_path, "run", "--dry-run", "--save", "kept/job.yaml", "project/train.py", "1")
+    assert code == 0, err
+    assert not (tmp_path / "project" / "facts-0.json").exists()
+    code, _, err = ran(tmp_path / "kept", "run", "job.yaml")
+    assert code == 0, err
+    assert [found["cwd"] for found in facts(tmp_path / "project", 1)] == [str(tmp_path / "project")]
+
+
+def test_init_writes_what_run_runs(tmp_path: Path) -> None:
+    script(tmp_path, SHOW % (PLAIN,))
+    assert ran(tmp_path, "init", "train.py", "--epochs", "3")[0] == 0
+    code, _, err = ran(tmp_path, "run", "train.yaml")
+    assert code == 0, err
+    assert facts(tmp_path, 1)[0]["args"] == ["--epochs", "3"]
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "line"),
+    [
+        (("-m", "pack.train", "x"), 0, "worker-0 | module ['x']"),
+        (("--", "sh", "-c", "echo $0 $1; exit 4", "a", "b"), 1, "worker-0 | a b"),
+        (("--mount", "data:/mounted", "--", "cat", "/mounted/file"), 0, "worker-0 | content"),
+    ],
+)
+def test_a_module_a_command_and_a_mounted_folder(words: tuple[str, ...], code: int, line: str, tmp_path: Path) -> None:
+    script(tmp_path, "import sys\nprint('module', sys.argv[1:])", "pack/train.py")
+    script(tmp_path, "content\n", "data/file")
+    found, out, err = ran(tmp_path, "run", *words)
+    assert found == code, err
+    assert line in out.splitlines()
+
+
+@pytest.mark.skipif(shutil.which("mpiexec") is None, reason="no mpiexec here; make frameworks brings it")
+def test_mpi_starts_every_process_in_its_place(tmp_path: Path) -> None:
+    ranks = ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK")
+    script(tmp_path, SHOW % (ranks,))
+    words = ("--framework", "mpi4py", "--workers", "2", "--nproc", "2", "train.py")
+    code, _, err = ran(tmp_path, "run", *words)
+    assert code == 0, err
+    found = facts(tmp_path, 4)
+    assert [one["OMPI_COMM_WORLD_LOCAL_RANK"] for one in found] == ["0", "1", "0", "1"]
+    assert {one["OMPI_COMM_WORLD_SIZE"] for one in found} == {"4"}
+    assert {one["cwd"] for one in found} == {str(tmp_path)}
+
+
+def test_ctrl_c_ends_the_script_and_leaves_no_process(tmp_path: Path) -> None:
+    script(tmp_path, "import os, time\nprint('pid', os.getpid(), flush=True)\ntime.sleep(600)\n")
+    process = start(tmp_path, "run", "train.py")
+    assert process.stdout
+    for line in process.stdout:
+        if "pid" in line:
+            break
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 130, err
+    assert "Traceback" not in err
+
+
+def test_a_syntax_error_is_told_before_anything_starts(tmp_path: Path) -> None:
+    script(tmp_path, "import os\ndef f(:\n")
+    code, out, err = ran(tmp_path, "run", "train.py")
+    assert (code, out) == (2, "")
+    assert err.startswith("train.py:2: SyntaxError: ") and "network" not in err

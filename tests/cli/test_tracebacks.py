@@ -1,0 +1,106 @@
+"""The exception that ended a Python program, and the line of the user's code that led to it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from trainyard.cli.diagnosis.exits import Surroundings
+from trainyard.cli.diagnosis.output import cause_of, ports_named
+from trainyard.cli.diagnosis.tracebacks import last_exception
+
+LOCAL = Surroundings(local=True, interpreter="/venv/bin/python")
+
+
+def output_of(folder: Path, code: str) -> list[str]:
+    """What a real interpreter prints of that program."""
+    (folder / "train.py").write_text(code)
+    done = subprocess.run([sys.executable, "train.py"], cwd=folder, capture_output=True, text=True, check=False)
+    return [line for line in done.stderr.splitlines() if line]
+
+
+PROGRAMS = (
+    ("import json\njson.loads('{')", "JSONDecodeError: Expecting property name enclosed in double quotes", 2),
+    ("def f():\n    return {}['rate']\nf()", "KeyError: 'rate'", 2),
+    ("assert False", "AssertionError", 1),
+    ("raise ValueError('a\\nb')", "ValueError: a", 1),
+    (
+        "try:\n    1 / 0\nexcept ZeroDivisionError as e:\n    raise RuntimeError('no data') from e",
+        "RuntimeError: no data",
+        4,
+    ),
+    ("x = (\n", "SyntaxError", 1),
+    ("class Mine(Exception): pass\nraise Mine('x' * 500)", "Mine: xxx", 2),
+)
+
+
+@pytest.mark.parametrize(("code", "text", "line"), PROGRAMS, ids=[text for _, text, _ in PROGRAMS])
+def test_the_exception_and_the_users_own_line(tmp_path: Path, code: str, text: str, line: int) -> None:
+    raised = last_exception(output_of(tmp_path, code))
+    assert raised is not None and raised.text.startswith(text) and len(raised.text) <= 160
+    assert raised.file.endswith("train.py") and raised.line == line
+
+
+def test_output_without_a_traceback_has_none() -> None:
+    assert last_exception(["step 1", "ValueError: this is only a log line"]) is None
+
+
+def test_what_stood_before_the_exception_is_not_the_cause() -> None:
+    lines = ["warning: Connection refused, trying again", "Traceback (most recent call last):"]
+    lines += ['  File "/a/train.py", line 7, in train', "    rate[0]", "KeyError: 'rate'"]
+    assert cause_of(lines, 1, "Error", LOCAL).what == "KeyError: 'rate' at /a/train.py:7, in train"
+
+
+def test_words_in_the_frames_are_not_the_cause() -> None:
+    lines = ["Traceback (most recent call last):", '  File "/a/train.py", line 7, in train', "    getaddrinfo(host)"]
+    assert "resolved" not in cause_of([*lines, "TimeoutError: timed out"], 1, "Error", LOCAL).what
+
+
+def test_a_launcher_speaks_for_the_process_that_failed() -> None:
+    lines = ["ModuleNotFoundError: No module named 'data'", "Traceback (most recent call last):"]
+    lines += [
+        '  File "/x/site-packages/torch/run.py", line 1, in main',
+        "torch.errors.ChildFailedError: train.py FAILED",
+    ]
+    assert "no module data" in cause_of(lines, 1, "Error", LOCAL).what
+
+
+@pytest.mark.parametrize(
+    ("code", "reason", "limit", "says", "not_says"),
+    [
+        (137, "OOMKilled", "64Mi", "more memory than its limit of 64Mi", "SIGKILL"),
+        (137, "OOMKilled", "", "it has no memory limit of its own", "its limit of"),
+        (137, "Error", "", "killed with SIGKILL from outside; it has no memory limit", "raise"),
+        (137, "Error", "1Gi", "not by its memory limit of 1Gi", "no memory limit"),
+    ],
+)
+def test_memory_limits_are_spoken_of_where_there_are_any(
+    code: int, reason: str, limit: str, says: str, not_says: str
+) -> None:
+    cause = cause_of(["Connection refused"], code, reason, Surroundings(local=True, memory_limit=limit))
+    assert says in cause.what and not_says not in " ".join(cause)
+    assert "dmesg | grep -i oom" in cause.fix if reason == "Error" else "lower what" in cause.fix
+
+
+MODULE = ["Traceback (most recent call last):", '  File "/a/t.py", line 1, in <module>', "    import x"]
+
+
+@pytest.mark.parametrize(
+    ("name", "around", "fix"),
+    [
+        ("cv2", LOCAL, "`/venv/bin/python -m pip install opencv-python`"),
+        ("cv2", Surroundings(local=True, interpreter="/c/environments/a-1/bin/python"), "in your catalogue (--images)"),
+        ("cv2", Surroundings(image="team/train:1"), "install opencv-python into the image team/train:1"),
+        ("tensorflow.contrib", LOCAL, "this version of it has no tensorflow.contrib"),
+    ],
+)
+def test_a_module_is_installed_where_its_python_is_from(name: str, around: Surroundings, fix: str) -> None:
+    assert fix in cause_of([*MODULE, f"ModuleNotFoundError: No module named '{name}'"], 1, "Error", around).fix
+
+
+def test_ports_that_a_line_names() -> None:
+    lines = ["server.bind(('127.0.0.1', 2222))", "bind: [::]:8080", "port 29500 at 12:34:56, loss 0.5, took 99999 s"]
+    assert {2222, 8080, 29500} <= set(ports_named(lines)) and 99999 not in ports_named(lines)

@@ -1,0 +1,97 @@
+"""`status.restarts` counts restarts: a failed attempt is one only when something was started after it."""
+
+from __future__ import annotations
+
+import pytest
+
+from trainyard import kinds
+from trainyard.objects import Json
+from trainyard.testing.builders import NOW, batch_job, look, pod_of, replicas, started
+from trainyard.testing.life import begun
+from trainyard.testing.samples import elasticjob, mx_set, mxjob
+
+
+def restarts(status: Json) -> int:
+    return int(status.get("restarts", 0))
+
+
+def test_a_master_that_failed_for_good_was_not_restarted() -> None:
+    master = batch_job("MASTER")
+    status = look(started(), master, pod_of(master, "Failed", code=1)).status
+    assert status["roles"]["MASTER"]["failures"] == 1 and restarts(status) == 0
+
+
+def test_a_master_that_waits_for_its_next_attempt_is_not_yet_restarted() -> None:
+    master = batch_job("MASTER")
+    status = look(started(), master, pod_of(master, "Failed", code=137)).status
+    assert status["roles"]["MASTER"]["failures"] == 1 and restarts(status) == 0
+
+
+def test_a_failed_pod_of_a_worker_counts_when_its_job_has_made_the_next_one() -> None:
+    master, worker = batch_job("MASTER"), batch_job("WORKER")
+    failed = pod_of(worker, "Failed", 0, code=1)
+    assert restarts(look(started(), master, worker, pod_of(master), failed).status) == 0
+    status = look(started(), master, worker, pod_of(master), failed, pod_of(worker, "Pending", 1)).status
+    assert restarts(status) == 1
+
+
+def test_a_worker_that_failed_twice_was_restarted_once_so_far() -> None:
+    master, worker = batch_job("MASTER"), batch_job("WORKER")
+    failed = [pod_of(worker, "Failed", number, code=1) for number in (0, 1)]
+    status = look(started(), master, worker, pod_of(master), *failed).status
+    assert status["roles"]["WORKER"]["failures"] == 2 and restarts(status) == 1
+
+
+def test_restarts_in_place_count_beside_a_failure_that_ends_the_job() -> None:
+    master, worker = batch_job("MASTER"), batch_job("WORKER")
+    worker_pod = pod_of(worker, restarts=2)
+    status = look(started(), master, worker, pod_of(master, "Failed", code=1), worker_pod).status
+    assert status["state"] == "Failed" and restarts(status) == 2
+
+
+def test_a_deadline_leaves_a_failed_attempt_that_was_never_restarted() -> None:
+    worker = replicas("WORKER")
+    job = started(replicas("MASTER"), worker, activeDeadlineSeconds=30)
+    master = batch_job("MASTER")
+    status = look(job, master, pod_of(master, "Failed", code=137), now=NOW).status
+    assert status["state"] == "Failed" and restarts(status) == 0
+
+
+def test_a_pod_that_is_made_again_after_a_failure_is_one_restart_of_an_elastic_job() -> None:
+    life = begun(kinds.ELASTICJOB, elasticjob(2))
+    life.run()
+    life.settle()
+    life.end("example-worker-0", 137)
+    assert restarts(life.settle()) == 0
+    life.now += 60
+    assert restarts(life.settle()) == 1 and "example-worker-0" in life.names("Pod")
+
+
+@pytest.mark.parametrize("victims", [1, 3])
+def test_a_gang_that_is_started_again_is_one_restart(victims: int) -> None:
+    sets = [mx_set(role) for role in ("SCHEDULER", "SERVER", "WORKER")]
+    life = begun(kinds.MXJOB, mxjob(*sets))
+    life.run()
+    life.settle()
+    for role in ("scheduler", "server", "worker")[:victims]:
+        life.end(f"example-{role}-1kkf-0", 137)
+    assert restarts(life.settle()) == 0
+    life.now += 60
+    status = life.settle()
+    assert restarts(status) == 1 and {role["attempt"] for role in status["roles"].values()} == {1}
+
+
+@pytest.mark.parametrize("suspended", [False, True])
+def test_what_a_drain_or_a_suspension_took_away_is_no_restart(suspended: bool) -> None:
+    life = begun(kinds.ELASTICJOB, elasticjob(1))
+    life.run()
+    life.settle()
+    if suspended:
+        life.edit(suspend=True)
+        life.settle()
+        life.edit(suspend=False)
+    else:
+        life.drop(life.get("Pod", "example-worker-0")["metadata"]["uid"])
+    life.now += 60
+    life.settle()
+    assert "example-worker-0" in life.names("Pod") and restarts(life.settle()) == 0

@@ -1,0 +1,68 @@
+"""Trainyard as a user installs it: pip with the wheel, `uv tool install .`, `pipx install .`; then their first job."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SCRIPT = """import pathlib
+pathlib.Path("model.txt").write_text("weights")
+print("trained")
+"""
+
+
+def run(*argv: str | Path, cwd: Path, env: dict[str, str]) -> str:
+    """stdout and stderr together; the command must end with 0."""
+    words = [str(word) for word in argv]
+    ended = subprocess.run(words, cwd=cwd, env=env, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, f"{words}: {ended.stdout}{ended.stderr}"
+    return ended.stdout + ended.stderr
+
+
+def with_pip(place: Path, env: dict[str, str]) -> Path:
+    """The wheel, into a virtual environment of the user's."""
+    run(sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", place / "dist", ROOT, cwd=place, env=env)
+    (wheel,) = (place / "dist").glob("trainyard-*.whl")
+    run(sys.executable, "-m", "venv", place / "venv", cwd=place, env=env)
+    run(place / "venv" / "bin" / "pip", "install", "-q", wheel, cwd=place, env=env)
+    return place / "venv" / "bin"
+
+
+def with_uv(place: Path, env: dict[str, str]) -> Path:
+    uv = Path(sys.executable).with_name("uv")
+    run(uv, "tool", "install", "-q", "--python", sys.executable, ROOT, cwd=place, env=env)
+    return place / "bin"
+
+
+def with_pipx(place: Path, env: dict[str, str]) -> Path:
+    run(sys.executable, "-m", "venv", place / "pipx", cwd=place, env=env)
+    run(place / "pipx" / "bin" / "pip", "install", "-q", "pipx==1.8.0", cwd=place, env=env)
+    run(place / "pipx" / "bin" / "pipx", "install", "-q", ROOT, cwd=place, env=env)
+    return place / "bin"
+
+
+@pytest.mark.slow
+@pytest.mark.network
+@pytest.mark.parametrize("install", [with_pip, with_uv, with_pipx], ids=["pip", "uv", "pipx"])
+def test_an_installed_trainyard_runs_a_users_script(install: object, tmp_path: Path) -> None:
+    """The script's folder is the user's own, and what the script writes there is there afterwards."""
+    place, project = tmp_path / "installed", tmp_path / "project"
+    place.mkdir()
+    project.mkdir()
+    env = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
+    env |= {"HOME": str(place), "PIPX_HOME": str(place / "home"), "PIPX_BIN_DIR": str(place / "bin")}
+    env |= {"UV_TOOL_DIR": str(place / "tools"), "UV_TOOL_BIN_DIR": str(place / "bin")}
+    binaries = install(place, env)  # type: ignore[operator]  # one of the functions above
+    env["PATH"] = f"{binaries}:/usr/local/bin:/usr/bin:/bin"
+    (project / "train.py").write_text(SCRIPT)
+    printed = run("trainyard", "run", "train.py", cwd=project, env=env)
+    assert "trained" in printed
+    assert "Succeeded" in printed
+    assert (project / "model.txt").read_text() == "weights"
+    assert "1 job, no problem" in run("trainyard", "lint", ROOT / "examples" / "tf_job.yaml", cwd=project, env=env)
+    assert "CustomResourceDefinition" in run("trainyard", "manifests", cwd=project, env=env)

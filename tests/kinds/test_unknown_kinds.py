@@ -1,0 +1,62 @@
+"""An object that does not run here is answered with what it is, never with the kind whose name looks nearest."""
+
+from __future__ import annotations
+
+import pytest
+
+from trainyard import kinds
+from trainyard.kinds.unknown_kinds import BUILT_IN, WORKLOADS, explain, what_it_is
+
+OPERATOR = "is a kind of the Kubeflow Training Operator, which Trainyard does not run yet"
+ROWS = [
+    ("kubeflow.org/v1", "PyTorchJob", (OPERATOR, "write it as an ElasticJob (elastic.pytorch.org/v1alpha1)")),
+    ("kubeflow.org/v1", "TFJob", (OPERATOR, "write it as a TfJob (tensorflow.org/v1alpha1)")),
+    ("kubeflow.org/v1", "MXJob", (OPERATOR, "write it as an MxJob")),
+    ("kubeflow.org/v2beta1", "MPIJob", ("is a kind of the MPI Operator of Kubeflow",)),
+    ("kubeflow.org/v1", "XGBoostJob", (OPERATOR,)),
+    ("trainer.kubeflow.org/v1alpha1", "TrainJob", ("is a kind of the Kubeflow Trainer",)),
+    ("batch.volcano.sh/v1alpha1", "Job", ("is a kind of Volcano",)),
+    ("ray.io/v1", "RayJob", ("is a kind of KubeRay",)),
+    ("argoproj.io/v1alpha1", "Workflow", ("is a kind of Argo Workflows",)),
+    ("jobset.x-k8s.io/v1alpha2", "JobSet", ("is a kind of JobSet",)),
+    ("serving.kserve.io/v1beta1", "InferenceService", ("is a kind of KServe",)),
+    ("tensorflow.org/v1", "TfJob", ("write apiVersion: tensorflow.org/v1alpha1 and kind: TfJob",)),
+    ("kubeflow.org/v1", "ChainerJob", ("write apiVersion: kubeflow.org/v1alpha1 and kind: ChainerJob",)),
+    ("example.com/v1", "MxJob", ("mlkube.io/v1beta1 and kind: MxJob or apiVersion: mxnet.mlkube.io/",)),
+    ("tensorflow.org/v1alpha1", "TFJob", ("write apiVersion: tensorflow.org/v1alpha1 and kind: TfJob",)),
+    ("tensorflow.org/v1alpha1", "TfJobs", ("write apiVersion: tensorflow.org/v1alpha1 and kind: TfJob",)),
+    ("tensorflow.org/v1alpha1", "TfJbo", ("write apiVersion: tensorflow.org/v1alpha1 and kind: TfJob",)),
+    ("tensorfow.org/v1alpha1", "TfJobs", ("write apiVersion: tensorflow.org/v1alpha1 and kind: TfJob",)),
+    ("tensorflow.org/v1alpha1", "TfJobList", ("has no items; write items",)),
+    ("tensorflow.org/v1alpha1", "Estimator", ("of tensorflow.org runs here: TfJob",)),
+    ("elastic.pytorch.org/v1alpha1", "PyTorchJob", ("of elastic.pytorch.org runs here: ElasticJob",)),
+]
+
+
+@pytest.mark.parametrize(("api_version", "kind", "parts"), ROWS, ids=[f"{row[0]} {row[1]}" for row in ROWS])
+def test_it_is_said_whose_kind_it_is(api_version: str, kind: str, parts: tuple[str, ...]) -> None:
+    text = explain(api_version, kind, kinds.ALL)
+    assert text.startswith(f"{api_version} {kind} ")
+    assert all(part in text for part in parts), text
+
+
+@pytest.mark.parametrize(("group", "kind"), WORKLOADS, ids=lambda value: str(value))
+def test_no_kind_of_another_system_is_ours(group: str, kind: str) -> None:
+    """A kind that Trainyard runs must leave the table."""
+    assert (group, kind) not in {(one.gvk.group, one.gvk.kind) for one in kinds.ALL}
+    assert WORKLOADS[group, kind].instead in ("", *(one.gvk.kind for one in kinds.ALL))
+
+
+@pytest.mark.parametrize(
+    ("api_version", "kind"),
+    [(f"{group}/v1".lstrip("/"), kind) for group, names in BUILT_IN.items() for kind in names.split()],
+)
+def test_a_built_in_kind_is_no_job_and_no_misspelling(api_version: str, kind: str) -> None:
+    assert explain(api_version, kind, kinds.ALL) == ""
+    assert what_it_is(api_version, kind) == f"{kind} ({api_version}), a built-in kind of Kubernetes"
+
+
+def test_what_nobody_knows_is_only_named() -> None:
+    assert explain("example.com/v1", "Widget", kinds.ALL) == "" == explain("example.com/v1", "XfJob2", kinds.ALL)
+    assert what_it_is("example.com/v1", "Widget") == "Widget (example.com/v1)"
+    assert what_it_is("v1", "List") == "a List without items"

@@ -1,0 +1,27 @@
+"""What the node says of fields without an effect: of a user's own pod, not of a job's, of which `run` has said it."""
+
+from __future__ import annotations
+
+import pytest
+from yards import Yard
+
+from trainyard.objects.labels import OWNER
+
+pytestmark = pytest.mark.slow
+
+PROBE = {"exec": {"command": ["true"]}}
+LINE = "node: containers.livenessProbe: no effect on one machine: a container is ready while its program runs"
+
+
+async def test_the_node_says_once_what_has_no_effect_in_pods_of_a_user(yard: Yard) -> None:
+    for name in ("first", "second"):
+        await yard.pod(name, "print('done')", container={"livenessProbe": PROBE})
+        await yard.phase(name, "Succeeded")
+    assert [line for line in yard.lines if "no effect" in line] == [LINE]
+
+
+async def test_the_node_does_not_repeat_what_was_said_of_a_job(yard: Yard) -> None:
+    labels = {"metadata": {"labels": {OWNER: "a-job"}}}
+    await yard.pod("of-a-job", "print('done')", container={"livenessProbe": PROBE}, **labels)
+    await yard.phase("of-a-job", "Succeeded")
+    assert not [line for line in yard.lines if "no effect" in line]

@@ -1,0 +1,82 @@
+"""Logs that are to outlive their pod: `log_folder` says where they are kept."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from yards import TOKEN, CurrentInterpreter, Yard
+
+from trainyard.client import Api
+from trainyard.node import Node
+from trainyard.node.cluster import POD
+from trainyard.node.pod_logs import dropped_run
+from trainyard.objects import Json, name_of
+from trainyard.server import Server
+
+pytestmark = pytest.mark.slow
+
+
+@asynccontextmanager
+async def keeping(state: Path, kept: Path, lines: list[str]) -> AsyncIterator[Yard]:
+    """A node that keeps logs in `kept`, but those of the pod "plain"."""
+
+    def log_folder(pod: Json) -> Path | None:
+        return None if name_of(pod) == "plain" else kept / name_of(pod)
+
+    server = Server(token=TOKEN)
+    await server.start()
+    images = CurrentInterpreter(state)
+    async with Api(server.url, TOKEN) as api:
+        node = Node(api, state, images, network="shared", token=TOKEN, say=lines.append, log_folder=log_folder)
+        await node.start()
+        try:
+            yield Yard(api, node, lines)
+        finally:
+            await node.stop(kill=True)
+            await server.stop()
+
+
+async def test_logs_are_kept_where_they_are_to_be_and_served_from_there(state: Path, tmp_path: Path) -> None:
+    async with keeping(state, tmp_path, []) as yard:
+        for name in ("kept", "plain"):
+            await yard.pod(name, "print('hello', end='')")
+            assert await yard.result(name) == "hello"
+        uid = (await yard.api.get(POD, "default", "plain"))["metadata"]["uid"]
+        own = state / "pods" / f"default_plain_{uid}"
+        assert (tmp_path / "kept" / "main" / "1.log").read_text() == "hello"
+        assert (own / "logs" / "main" / "1.log").read_text() == "hello"
+        for name in ("kept", "plain"):
+            await yard.api.delete(POD, "default", name)
+            await yard.gone(name)
+        assert (tmp_path / "kept" / "main" / "1.log").read_text() == "hello"
+
+
+async def test_a_folder_that_cannot_be_written_is_said_and_the_pod_runs(state: Path, tmp_path: Path) -> None:
+    (tmp_path / "broken").write_text("a file, no folder")
+    lines: list[str] = []
+    async with keeping(state, tmp_path, lines) as yard:
+        await yard.pod("broken", "print('hello')")
+        assert await yard.result("broken") == "hello\n"
+        assert [line for line in lines if "logs are kept with the pods" in line]
+        assert (tmp_path / "broken").read_text() == "a file, no folder"
+
+
+async def test_a_log_that_was_removed_is_not_said_to_be_waiting(state: Path, tmp_path: Path) -> None:
+    async with keeping(state, tmp_path, []) as yard:
+        await yard.pod("kept", "print('hello')")
+        assert await yard.result("kept") == "hello\n"
+        (tmp_path / "kept" / "main" / "1.log").unlink()
+        (tmp_path / "kept" / "main").rmdir()
+        (tmp_path / "kept").rmdir()
+        with pytest.raises(Exception, match="no longer kept"):
+            await yard.logs("kept")
+
+
+@pytest.mark.parametrize(("kept", "logs"), [(3, [1, 2, 3, 10, 11, 12]), (0, [11, 12])])
+def test_of_many_runs_the_logs_of_the_first_and_the_last_are_kept(kept: int, logs: list[int]) -> None:
+    """Without a place of their own only those of the last two."""
+    runs = range(1, 13)
+    assert sorted({*runs} - {dropped_run(run, kept) for run in runs}) == logs

@@ -1,0 +1,111 @@
+"""Which events a pod gets: the words of a kubelet for the steps of its lifecycle."""
+
+from __future__ import annotations
+
+import pytest
+from yards import Yard
+
+from trainyard.node import events, lifecycle
+from trainyard.node.cluster import EVENT
+from trainyard.node.events import SILENCE, EventWriter, PodEvent
+from trainyard.node.lifecycle import Blocked, Container, Ended, Event, Started, Stop, Tick
+from trainyard.objects.labels import OWNER
+
+IMAGES = {"main": "busybox"}
+STARTED = [
+    ("Pulled", 'Container image "busybox" already present on machine'),
+    ("Created", "Created container: main"),
+    ("Started", "Started container main"),
+]
+MISSING = 'MountVolume.SetUp failed for volume "v" : configmap "c" not found'
+
+
+def told(policy: str, *steps: Event) -> list[tuple[str, str]]:
+    """Reasons and messages of a pod with one container that takes these events in."""
+    pod = lifecycle.Pod("web_default", "u-1", policy, (Container("main"),))
+    found: list[PodEvent] = []
+    for step in (Tick(0), *steps):
+        after, _ = lifecycle.step(pod, step)
+        found += events.of_step(pod, after, step, IMAGES)
+        pod = after
+    assert all(one.field == "spec.containers{main}" for one in found)
+    return [(one.reason, one.message) for one in found]
+
+
+@pytest.mark.parametrize(
+    ("policy", "steps", "expected"),
+    [
+        ("Never", [Started(1, "main")], STARTED),
+        ("Never", [Started(1, "main"), Ended(2, "main", 1)], STARTED),
+        ("Never", [Started(1, "main"), Stop(2, 30)], [*STARTED, ("Killing", "Stopping container main")]),
+        ("Never", [Started(1, "main"), Stop(2, 30), Stop(3, 0)], [*STARTED, ("Killing", "Stopping container main")]),
+        ("Never", [Ended(1, "main", 128, "StartError", "no command")], [("Failed", "Error: no command")]),
+        ("Never", [Blocked(1, "main", "ContainerCreating", MISSING)], [("FailedMount", MISSING)]),
+        (
+            "Never",
+            [Blocked(1, "main", "PullingImage", 'Pulling image "busybox"'), Started(5, "main")],
+            [
+                ("Pulling", 'Pulling image "busybox"'),
+                ("Pulled", 'Successfully pulled image "busybox"'),
+                *STARTED[1:],
+            ],
+        ),
+        (
+            "Never",
+            [Blocked(1, "main", "ErrImagePull", "not in the catalogue")],
+            [("Failed", 'Failed to pull image "busybox": not in the catalogue')],
+        ),
+        (
+            "Always",
+            [Blocked(1, "main", "CreateContainerConfigError", 'secret "s" not found')],
+            [("Failed", 'Error: secret "s" not found')],
+        ),
+        # The first restart comes at once, the second after a pause.
+        (
+            "Always",
+            [Started(1, "main"), Ended(2, "main", 1), Started(3, "main"), Ended(4, "main", 1)],
+            [
+                *STARTED,
+                *STARTED,
+                ("BackOff", "Back-off restarting failed container main in pod web_default(u-1)"),
+            ],
+        ),
+    ],
+)
+def test_each_step_has_the_events_of_a_kubelet(
+    policy: str, steps: list[Event], expected: list[tuple[str, str]]
+) -> None:
+    assert told(policy, *steps) == expected
+
+
+async def test_the_same_words_are_written_once_in_ten_minutes() -> None:
+    written: list[PodEvent] = []
+    now = 0.0
+
+    async def write(event: PodEvent) -> None:
+        written.append(event)
+
+    writer = EventWriter(write, lambda: now)
+    one, other = PodEvent("Normal", "Started", "Started container a"), PodEvent("Normal", "Started", "container b")
+    assert writer.put([one, other, one])
+    await writer.run()
+    assert written == [one, other] and not writer.put([one])
+    now = SILENCE
+    assert writer.put([one])
+    await writer.run()
+    assert written == [one, other, one]
+
+
+async def test_a_pod_of_its_own_gets_events_and_one_of_a_training_job_gets_none(yard: Yard) -> None:
+    await yard.pod("trained", "", metadata={"labels": {OWNER: "u-1"}})
+    await yard.phase("trained", "Succeeded")
+    await yard.pod("mine", "")
+    about = await yard.events("mine")
+    assert [one["reason"] for one in sorted(about, key=lambda one: int(one["metadata"]["resourceVersion"]))] == [
+        "Pulled",
+        "Created",
+        "Started",
+    ]
+    assert {one["source"]["component"] for one in about} == {"kubelet"}
+    listed = await yard.api.list(EVENT, "default")
+    assert {one["involvedObject"]["name"] for one in listed["items"]} == {"mine"}

@@ -1,0 +1,236 @@
+"""Where programs start whose container and image name no folder, and which files are said to go with a pod."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from test_exec import soon
+from yards import Yard
+
+from trainyard.node.cluster import EVENT, POD
+from trainyard.node.hub import unsaved
+from trainyard.node.images import Prepared
+from trainyard.node.sandbox import Mount
+from trainyard.node.starting import _needed
+from trainyard.node.unsaved_files import UnsavedFiles, replica_name, report_claims, size_text, working_directory
+from trainyard.objects import Json
+from trainyard.objects.labels import INDEX, ROLE, WORKING_DIRECTORY
+
+WHERE = "import os; print(os.getcwd()); open('made', 'w').write('kept')"
+UNKNOWN = {"image": "unknown"}
+
+
+def in_folder(folder: Path | str) -> Json:
+    return {"annotations": {WORKING_DIRECTORY: str(folder)}}
+
+
+async def test_an_unknown_image_runs_in_the_folder_that_the_pod_names(yard: Yard, tmp_path: Path) -> None:
+    await yard.pod("mine", WHERE, container=UNKNOWN, metadata=in_folder(tmp_path))
+    assert await yard.result("mine") == f"{tmp_path}\n"
+    assert (tmp_path / "made").read_text() == "kept"
+
+
+async def test_the_containers_own_folder_wins(yard: Yard, tmp_path: Path) -> None:
+    (tmp_path / "own").mkdir()
+    container = {**UNKNOWN, "workingDir": str(tmp_path / "own")}
+    await yard.pod("mine", WHERE, container=container, metadata=in_folder(tmp_path))
+    assert await yard.result("mine") == f"{tmp_path}/own\n"
+
+
+async def test_a_folder_that_is_not_on_this_machine_is_said_and_the_root_is_used(yard: Yard, tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        await yard.pod(
+            name, "import os; print(os.getcwd())", container=UNKNOWN, metadata=in_folder(tmp_path / "not-here")
+        )
+        assert await yard.result(name) == "/\n"
+    (line,) = [line for line in yard.lines if "not-here" in line]
+    assert line.startswith(f"node: there is no folder {tmp_path}/not-here on this machine") and "start in /" in line
+
+
+async def test_a_volume_on_the_folder_is_where_the_program_starts(yard: Yard, tmp_path: Path) -> None:
+    container = {**UNKNOWN, "volumeMounts": [{"name": "work", "mountPath": str(tmp_path)}]}
+    volumes = [{"name": "work", "emptyDir": {}}]
+    await yard.pod("mine", WHERE, container=container, volumes=volumes, metadata=in_folder(tmp_path))
+    await yard.phase("mine", "Succeeded")
+    assert os.listdir(tmp_path) == []
+
+
+only_namespace = pytest.mark.parametrize("yard", ["namespace"], indirect=True)
+
+
+async def events_of(yard: Yard, pod: str) -> list[Json]:
+    listed = await yard.api.list(EVENT, "default")
+    return [one for one in listed["items"] if one["involvedObject"]["name"] == pod]
+
+
+async def said(yard: Yard, name: str) -> str:
+    """The line about a pod, once the node has forgotten it."""
+    await yard.api.delete(POD, "default", name)
+    assert await soon(lambda: not yard.node._running)
+    return "\n".join(line for line in yard.lines if line.startswith(f"{name}: "))
+
+
+@only_namespace
+async def test_a_program_that_is_killed_has_its_files_named_and_an_event_says_it(yard: Yard) -> None:
+    script = "import os; open('/lost.pt', 'w').write('x' * 1500); os.kill(os.getpid(), 9)"
+    await yard.pod("killed", script)
+    await yard.phase("killed", "Failed")
+    message = "1 file, 1.5 kB, is gone with the pod: /lost.pt; mount a volume"
+    assert (await said(yard, "killed")).startswith(f"killed: {message}")
+    (event,) = [event for event in await events_of(yard, "killed") if event["reason"] == "FilesLost"]
+    assert (event["type"], event["reason"]) == ("Normal", "FilesLost") and event["message"].startswith(message)
+
+
+@only_namespace
+async def test_a_pod_that_is_stopped_by_force_has_its_files_named(yard: Yard) -> None:
+    script = """
+import signal, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+open('/lost.pt', 'w').write('x' * 1500)
+print('up', flush=True)
+time.sleep(60)
+"""
+    await yard.pod("stopped", script)
+    await yard.phase("stopped", "Running")
+    assert await anext(yard.api.logs("default", "stopped", "main", follow=True)) == b"up\n"
+    await yard.api.delete(POD, "default", "stopped", grace=1)
+    assert await soon(lambda: not yard.node._running)
+    assert any(line.startswith("stopped: 1 file, 1.5 kB, is gone with the pod: /lost.pt") for line in yard.lines)
+
+
+@only_namespace
+async def test_what_a_further_program_wrote_counts_and_what_the_image_and_the_node_brought_does_not(yard: Yard) -> None:
+    script = "import subprocess; subprocess.run(['sh', '-c', 'echo hello > /by-a-child'])"
+    facts = {"items": [{"path": "name", "fieldRef": {"fieldPath": "metadata.name"}}]}
+    mounts = [{"name": "facts", "mountPath": "/facts/deep"}, {"name": "memory", "mountPath": "/memory"}]
+    volumes = [{"name": "facts", "downwardAPI": facts}, {"name": "memory", "emptyDir": {"medium": "Memory"}}]
+    await yard.pod("child", script, container={"volumeMounts": mounts}, volumes=volumes)
+    await yard.phase("child", "Succeeded")
+    assert "1 file, 6 bytes, is gone with the pod: /by-a-child;" in await said(yard, "child")
+
+
+async def test_what_an_init_container_prepared_is_not_named_unless_it_was_changed(yard: Yard) -> None:
+    mounts = {"image": "any", "volumeMounts": [{"name": "work", "mountPath": "/work"}]}
+    init = {"name": "init", "command": ["sh", "-c", "echo a > /work/input; echo b > /work/changed"], **mounts}
+    main = {"name": "main", "command": ["sh", "-c", "echo c >> /work/changed; echo d > /work/made"], **mounts}
+    await yard.pod("work", initContainers=[init], containers=[main], volumes=[{"name": "work", "emptyDir": {}}])
+    await yard.phase("work", "Succeeded")
+    assert "2 files, 6 bytes, are gone with the pod: /work/changed, /work/made;" in await said(yard, "work")
+
+
+@only_namespace
+async def test_a_folder_in_which_a_mount_point_is_missing_does_not_lose_files_in_silence(
+    yard: Yard, tmp_path: Path
+) -> None:
+    """Nothing is created in a folder of the machine: new names beside the mount point are in memory."""
+    container = {**UNKNOWN, "volumeMounts": [{"name": "data", "mountPath": f"{tmp_path}/data"}]}
+    volumes = [{"name": "data", "emptyDir": {}}]
+    await yard.pod("beside", WHERE, container=container, volumes=volumes, metadata=in_folder(tmp_path))
+    await yard.phase("beside", "Succeeded")
+    assert f"is gone with the pod: {tmp_path}/made;" in await said(yard, "beside")
+    assert os.listdir(tmp_path) == []
+
+
+async def test_a_pod_that_leaves_nothing_is_not_spoken_of(yard: Yard, tmp_path: Path) -> None:
+    script = "import tempfile; open(tempfile.mktemp(), 'w').write('temporary')"
+    await yard.pod("tidy", script, metadata=in_folder(tmp_path))
+    await yard.phase("tidy", "Succeeded")
+    reasons = [event["reason"] for event in await events_of(yard, "tidy")]
+    assert await said(yard, "tidy") == "" and "FilesLost" not in reasons
+
+
+# The parts.
+
+
+def count_of(*files: tuple[str, int], number: int = 0, complete: bool = True) -> Json:
+    size = sum(size for _, size in files)
+    return {"files": number or len(files), "bytes": size, "complete": complete, "largest": [list(f) for f in files]}
+
+
+@pytest.mark.parametrize(
+    ("count", "start"),
+    [
+        (count_of(("/a", 3)), "1 file, 3 bytes, is gone with the pod: /a; "),
+        (count_of(("/b", 13_900_000), ("/a", 12)), "2 files, 14 MB, are gone with the pod: /b, /a; "),
+        (count_of(("/b", 9_999_999_999), number=12), "12 files, 10 GB, are gone with the pod: /b and 11 more; "),
+        (count_of(("/b", 1), number=9, complete=False), "at least 9 files, 1 bytes, are gone with the pod: /b and 8"),
+        (count_of(("/\x1b[2J\n", 1)), "1 file, 1 bytes, is gone with the pod: /?[2J?; "),
+        (count_of((f"/{'x' * 200}", 1)), f"1 file, 1 bytes, is gone with the pod: ...{'x' * 77}; "),
+        ({}, ""),
+    ],
+)
+def test_the_words(count: Json, start: str) -> None:
+    files = UnsavedFiles("")
+    files.add("main", count)
+    assert files.message(whole_pod=True).startswith(start) and bool(files.message(True)) == bool(start)
+
+
+def test_the_largest_files_of_all_containers_come_first(tmp_path: Path) -> None:
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub/middle").write_bytes(b"x" * 50)
+    (tmp_path / "link").symlink_to("/etc/passwd")
+    (tmp_path / "mount-point").touch()
+    files = UnsavedFiles(str(tmp_path))
+    files.add("one", count_of(("/large", 100)))
+    files.add("two", count_of(("/small", 1)))
+    files.watch(str(tmp_path), "/data")
+    files.watch(f"{tmp_path}/sub", "/data/again")
+    message = files.message(whole_pod=True)
+    assert message.startswith("3 files, 151 bytes, are gone with the pod: /large, /data/sub/middle, /small; ")
+    assert f"write below {tmp_path} or mount a volume" in message
+    assert files.message(whole_pod=False).startswith("2 files, 101 bytes, ")
+
+
+def test_of_the_runs_of_a_container_the_one_that_left_most_is_told() -> None:
+    files = UnsavedFiles("")
+    for count in (count_of(("/a", 1)), count_of(("/b", 1), ("/c", 1)), count_of(("/d", 1))):
+        files.add("main", count)
+    assert files.message(True).startswith("2 files, 2 bytes, are gone with the pod: /b, /c; ")
+
+
+def test_a_claim_that_goes_with_the_cluster_is_named(tmp_path: Path) -> None:
+    (tmp_path / "default/results").mkdir(parents=True)
+    (tmp_path / "default/empty").mkdir()
+    (tmp_path / "default/results/model.pt").write_bytes(b"x" * 10)
+    lines: list[str] = []
+    report_claims(tmp_path, "cluster", lines.append)
+    start = "claim default/results: 1 file, 10 bytes, is gone with the cluster: model.pt; use --mount results=DIR"
+    assert [line.startswith(start) for line in lines] == [True]
+    report_claims(tmp_path / "none", "cluster", lines.append)
+
+
+def test_counting_a_large_tree_stops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(20):
+        (tmp_path / str(number)).write_text("x")
+    monkeypatch.setattr(unsaved, "MOST_ENTRIES", 10)
+    count = unsaved.Count()
+    count.add(str(tmp_path), "/")
+    message = count.message()
+    assert (message["files"], message["complete"], len(message["largest"])) == (10, False, unsaved.MOST_NAMED)
+
+
+def test_sizes() -> None:
+    sizes = [0, 999, 1000, 9949, 14_200_000, 1_400_000_000]
+    assert [size_text(size) for size in sizes] == ["0 bytes", "999 bytes", "1.0 kB", "9.9 kB", "14 MB", "1.4 GB"]
+
+
+def test_the_name_and_the_folder_of_a_pod() -> None:
+    pod = {"metadata": {"name": "own-1x2y-worker-3", "labels": {ROLE: "WORKER", INDEX: "3"}, **in_folder("/data")}}
+    assert replica_name(pod) == "worker-3" and working_directory(pod, Path("/other")) == "/data"
+    plain: Json = {"metadata": {"name": "plain"}}
+    assert replica_name(plain) == "plain" and working_directory(plain, Path("/other")) == "/other"
+    assert working_directory({"metadata": in_folder("relative")}, None) == ""
+
+
+def test_the_interpreter_stays_visible_below_a_volume_and_nothing_else_is_added(tmp_path: Path) -> None:
+    prepared = Prepared([f"{tmp_path}/env/bin"], files={"/train.py": f"{tmp_path}/code/train.py"})
+    volume = Mount("/somewhere", str(tmp_path), ours=True)
+    shown = {mount.target for mount in _needed(prepared, [volume])}
+    assert {f"{tmp_path}/env", f"{tmp_path}/code"} <= shown
+    assert _needed(Prepared([]), [Mount("/somewhere", "/not/around/anything", ours=True)]) == []
+    assert _needed(prepared, [Mount("/folder/of/the/user", str(tmp_path))]) == []
+    around = Mount("/somewhere", os.path.dirname(os.path.realpath(sys.prefix)), ours=True)
+    assert os.path.realpath(sys.prefix) in {mount.target for mount in _needed(prepared, [around])}

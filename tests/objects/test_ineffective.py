@@ -1,0 +1,83 @@
+"""Which fields of a pod have no effect on one machine, and which have one and are not spoken of."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from trainyard.objects import Json
+from trainyard.objects.ineffective import ineffective_fields
+
+PROBE = {"exec": {"command": ["true"]}}
+POD_ROWS: list[tuple[Json, list[str]]] = [
+    ({"nodeSelector": {"a": "b"}}, ["spec.nodeSelector"]),
+    ({"tolerations": [{"operator": "Exists"}]}, ["spec.tolerations"]),
+    ({"affinity": {"nodeAffinity": {}}}, ["spec.affinity"]),
+    ({"topologySpreadConstraints": [{"maxSkew": 1}]}, ["spec.topologySpreadConstraints"]),
+    ({"priorityClassName": "high"}, ["spec.priorityClassName"]),
+    ({"runtimeClassName": "gvisor"}, ["spec.runtimeClassName"]),
+    ({"hostNetwork": True, "hostPID": True}, ["spec.hostPID", "spec.hostNetwork"]),
+    ({"imagePullSecrets": [{"name": "x"}]}, ["spec.imagePullSecrets"]),
+    (
+        {"securityContext": {"runAsUser": 0, "fsGroup": 5}},
+        ["spec.securityContext.runAsUser", "spec.securityContext.fsGroup"],
+    ),
+    # These say nothing, or what happens anyhow, or have an effect.
+    ({"nodeSelector": {}, "tolerations": [], "affinity": None, "hostNetwork": False, "securityContext": {}}, []),
+    ({"serviceAccountName": "x", "automountServiceAccountToken": False, "terminationGracePeriodSeconds": 5}, []),
+    ({"hostname": "a", "subdomain": "b", "restartPolicy": "Never", "activeDeadlineSeconds": 5, "volumes": [{}]}, []),
+    ({"schedulerName": "volcano", "schedulingGates": [{"name": "x"}]}, []),  # such a pod waits here as well
+]
+CONTAINER_ROWS: list[tuple[Json, list[str]]] = [
+    ({"resources": {"limits": {"cpu": 1, "memory": "1Gi"}}}, ["resources.limits.cpu"]),
+    ({"resources": {"limits": {"nvidia.com/gpu": 1}}}, ["resources.limits.nvidia.com/gpu"]),
+    ({"resources": {"requests": {"cpu": 1, "memory": "1Gi"}}}, ["resources.requests"]),
+    ({"resources": {"limits": {"amd.com/gpu": 1}, "requests": {}}}, ["resources.limits.amd.com/gpu"]),
+    ({"livenessProbe": PROBE, "startupProbe": PROBE}, ["livenessProbe", "startupProbe"]),
+    ({"readinessProbe": PROBE}, ["readinessProbe"]),
+    ({"lifecycle": {"preStop": PROBE}}, ["lifecycle"]),
+    ({"imagePullPolicy": "Always"}, ["imagePullPolicy"]),
+    ({"securityContext": {"privileged": False}}, ["securityContext.privileged"]),
+    ({"command": ["x"], "args": ["y"], "env": [{}], "workingDir": "/", "ports": [{"containerPort": 1}]}, []),
+    ({"resources": {}, "lifecycle": None, "securityContext": {}, "tty": False}, []),
+]  # fmt: skip
+
+
+def paths(spec: Json, **how: Any) -> list[str]:
+    return [found.path for found in ineffective_fields({"spec": spec}, **how)]
+
+
+@pytest.mark.parametrize(("spec", "expected"), POD_ROWS, ids=lambda row: str(row)[:40])
+def test_fields_of_a_pod(spec: Json, expected: list[str]) -> None:
+    assert paths(spec) == expected
+
+
+@pytest.mark.parametrize(("container", "expected"), CONTAINER_ROWS, ids=lambda row: str(row)[:40])
+@pytest.mark.parametrize("listed", ["containers", "initContainers"])
+def test_fields_of_a_container(listed: str, container: Json, expected: list[str]) -> None:
+    assert paths({listed: [{"name": "first"}, container]}) == [f"spec.{listed}[1].{path}" for path in expected]
+
+
+def test_a_field_of_several_containers_has_one_name() -> None:
+    listed = [{"name": name, "livenessProbe": PROBE} for name in "ab"]
+    assert {found.field for found in ineffective_fields({"spec": {"containers": listed}})} == {
+        "containers.livenessProbe"
+    }
+
+
+def test_what_an_api_server_fills_in_is_not_spoken_of_in_a_stored_pod() -> None:
+    container = {"name": "a", "imagePullPolicy": "Always"}
+    spec = {"containers": [container], "tolerations": [{"key": "x"}], "priority": 5, "nodeSelector": {"a": "b"}}
+    assert paths(spec, stored=True) == ["spec.nodeSelector"]
+
+
+def test_what_a_scheduler_looks_at_has_an_effect_where_there_is_one() -> None:
+    container = {"name": "a", "resources": {"requests": {"cpu": 1}}, "livenessProbe": PROBE}
+    spec = {"containers": [container], "nodeSelector": {"a": "b"}, "affinity": {"podAffinity": {}}}
+    assert paths(spec, scheduled=True) == ["spec.containers[0].livenessProbe"]
+
+
+@pytest.mark.parametrize("pod", [{}, {"spec": None}, {"spec": {"containers": [None, 5], "securityContext": 7}}])
+def test_a_malformed_pod_has_no_such_fields(pod: Json) -> None:
+    assert ineffective_fields(pod) == []

@@ -1,0 +1,111 @@
+"""`trainyard run SCRIPT` with every framework: the programs are a user's own, and know nothing of Trainyard."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from runs import processes_of
+
+from trainyard.node.images.catalogue import SHIPPED
+
+pytestmark = [pytest.mark.frameworks, pytest.mark.slow]
+
+SCRIPTS = Path(__file__).with_name("scripts")
+PATIENCE = 300
+IMAGES = {
+    "torch": "pytorch/pytorch*",
+    "tensorflow": "tensorflow/tensorflow*",
+    "mxnet": "*mxnet*",
+    "mpi4py": "everpeace/chainer",
+}
+
+
+def environment_of(framework: str, folder: Path) -> Path:
+    """A catalogue that gives `trainyard/local` the environment of a shipped image: it is built once for all tests."""
+    entries = yaml.safe_load(SHIPPED.read_text())["images"]
+    entry = next(one for one in entries if IMAGES[framework] in one["match"])
+    for way in entry["ways"]:
+        if isinstance(way.get("requirements"), str):
+            way["requirements"] = str(SHIPPED.with_name(way["requirements"]))
+    own = {"match": "trainyard/local", "ways": entry["ways"], "workdir": "{working-directory}"}
+    own["env"] = next(one for one in entries if "trainyard/local" in one["match"])["env"]
+    path = folder / "images.yaml"
+    path.write_text(yaml.safe_dump({"images": [own]}))
+    return path
+
+
+def command(folder: Path, framework: str, program: str, *words: str) -> list[str]:
+    shutil.copy(SCRIPTS / program, folder)
+    catalogue = environment_of(framework, folder)
+    return [sys.executable, "-m", "trainyard", "run", "--images", str(catalogue), *words, program]
+
+
+def trained(folder: Path, framework: str, program: str, *words: str) -> list[str]:
+    line = command(folder, framework, program, *words)
+    done = subprocess.run(line, cwd=folder, env=os.environ, capture_output=True, text=True, timeout=PATIENCE)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"{program}: runs as {framework}: {program}:" in done.stderr
+    return done.stdout.splitlines()
+
+
+def losses(lines: list[str], replica: str) -> tuple[float, float]:
+    found = [float(one[1]) for line in lines if (one := re.match(rf"{replica} .*step \d+ loss (\S+)", line))]
+    return found[0], found[-1]
+
+
+@pytest.mark.parametrize("network", ["namespace", "shared"])
+def test_torch_meets_without_an_etcd_and_keeps_its_model(network: str, tmp_path: Path) -> None:
+    lines = trained(tmp_path, "torch", "torch_train.py", "--network", network, "--workers", "2")
+    first, last = losses(lines, "worker-0")
+    assert last < first / 10
+    assert sum("same weights True" in line for line in lines) == 2
+    assert (tmp_path / "model.pt").stat().st_size
+
+
+def test_an_elastic_torch_worker_that_is_killed_comes_back(tmp_path: Path) -> None:
+    name = f"elastic-{os.getpid()}"  # other tests run on this machine, too
+    words = ("--name", name, "--workers", "2", "--min", "1", "--max", "2")
+    pipe = subprocess.PIPE
+    line = command(tmp_path, "torch", "torch_elastic.py", *words)
+    with subprocess.Popen(line, cwd=tmp_path, stdout=pipe, stderr=subprocess.STDOUT, text=True) as started:
+        assert started.stdout
+        lines: list[str] = []
+        for printed in started.stdout:
+            lines.append(printed)
+            if "of 2 restart 0" in printed and sum("of 2 restart 0" in one for one in lines) == 2:
+                (launcher, *_) = processes_of(f"{name}-worker-1", "torch.distributed.run")
+                os.kill(launcher, signal.SIGKILL)
+    assert started.returncode == 0, "".join(lines)
+    assert any("of 2 restart 1" in one for one in lines)
+    assert sum("done rank" in one for one in lines) == 2
+
+
+def test_tensorflow_trains_in_step_and_the_master_is_the_chief(tmp_path: Path) -> None:
+    lines = trained(tmp_path, "tensorflow", "tf_train.py", "--workers", "2")
+    first, last = losses(lines, "worker-0")
+    assert last < first / 10
+    assert any("chief 0 of 2" in line for line in lines)
+    assert (tmp_path / "model" / "weights.index").exists()
+
+
+def test_tensorflow_trains_with_parameter_servers(tmp_path: Path) -> None:
+    lines = trained(tmp_path, "tensorflow", "tf_ps.py", "--workers", "2", "--ps", "1")
+    assert any(re.search(r"master-0 .*first .* on /job:ps/", line) for line in lines)
+
+
+def test_mxnet_trains_with_a_scheduler_and_a_server(tmp_path: Path) -> None:
+    lines = trained(tmp_path, "mxnet", "mx_train.py", "--workers", "2")
+    assert sum("of 2 weights [1.0, -2.0, 3.0, 0.5]" in line for line in lines) == 2
+
+
+def test_mpi_processes_train_in_two_workers(tmp_path: Path) -> None:
+    lines = trained(tmp_path, "mpi4py", "mpi_train.py", "--workers", "2", "--nproc", "2")
+    assert sum("of 4 weights [1.0, -2.0, 3.0, 0.5]" in line for line in lines) == 4

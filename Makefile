@@ -26,6 +26,7 @@ $(VENV)/runtime: $(VENV)/python requirements/runtime.lock requirements/build.loc
 	@echo "make: installing Trainyard into $(VENV)" >&2
 	@$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/build.lock -r requirements/runtime.lock
 	@$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@mkdir -p bin && ln -sf ../$(BIN)/trainyard bin/trainyard
 	@touch $@
 
 $(VENV)/dev: $(VENV)/runtime requirements/dev.lock
@@ -35,6 +36,13 @@ $(VENV)/dev: $(VENV)/runtime requirements/dev.lock
 
 demo: $(VENV)/runtime ## train a distributed TensorFlow job on this machine, from nothing
 	@$(BIN)/trainyard run examples/tf_job_dist_train.yaml
+	@echo
+	@echo "Next, in this shell:"
+	@echo "  export PATH=\"$(CURDIR)/bin:\$$PATH\"    # it finds trainyard, and nothing else of ours"
+	@echo "  trainyard run --workers 2 YOUR_SCRIPT.py"
+	@echo "  trainyard history                        # what ran, with its logs"
+	@echo "  trainyard doctor                         # what this machine can run"
+	@echo "  make frameworks                          # what torch, ChainerMN and MXNet need of Debian"
 
 # What the frameworks need of the operating system: torch and its rendezvous, MPI, and the libraries of MXNet's wheel.
 SYSTEM := python3-torch python3-etcd etcd-server openmpi-bin libgomp1 libquadmath0
@@ -107,4 +115,4 @@ lock: $(VENV)/dev ## write the lock files anew from pyproject.toml
 	@$(BIN)/uv pip compile $(COMPILE) --group build -o requirements/build.lock
 
 clean: ## remove what make made here
-	@rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist
+	@rm -rf $(VENV) bin .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist

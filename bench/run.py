@@ -92,6 +92,11 @@ def main() -> None:
                 f"trainyard run, {network}", args.times, lambda c=command: timed(c, {"first line": "first line"})
             )
             print(f"{'':<26} over the ceiling: {ours['first line'] - ceiling['first line']:.2f} s to the first line")
+        script = Path(folder, "train.py")
+        script.write_text(PROGRAM)
+        alone = report("python train.py", args.times, lambda: timed([sys.executable, str(script)], {}))
+        ours = report("trainyard run train.py", args.times, lambda: timed([*trainyard, str(script)], {}))
+        print(f"{'':<26} over the script alone: {ours['end'] - alone['end']:.2f} s")
     if args.training:
         marks = {"first line": "|", "first step": "step     0"}
         report(

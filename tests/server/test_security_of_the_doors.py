@@ -12,6 +12,7 @@ import aiohttp
 import pytest
 from asking import ACCOUNTS, MAPS, account
 
+from trainyard.client import Api, ApiError
 from trainyard.objects import decode
 from trainyard.server import Server, doors, guard
 from trainyard.server.bootstrap import OPEN_PATHS
@@ -262,17 +263,15 @@ async def test_a_page_from_elsewhere_may_not_ask(locked: Server) -> None:
 # --- inside
 
 
-async def test_a_dialled_connection_needs_no_address_and_still_a_token() -> None:
+async def test_a_client_in_the_process_needs_no_address_and_still_a_token() -> None:
     server = Server(token=TOKEN)
     await server.open()
     assert (server.url, server.tls_url) == ("", "")
-    for token, code in ((TOKEN, b"200"), ("wrong", b"401")):
-        reader, writer = await asyncio.open_connection(sock=server.dial())
-        head = f"GET {MAPS} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n\r\n"
-        writer.write(head.encode())
-        async with asyncio.timeout(5):
-            assert (await reader.readline()).split()[1] == code
-        writer.close()
+    async with Api("http://in-process", TOKEN, transport=server.in_process()) as api:
+        assert await api.request("GET", MAPS)
+    async with Api("http://in-process", "wrong", transport=server.in_process()) as stranger:
+        with pytest.raises(ApiError, match="Unauthorized"):
+            await stranger.request("GET", MAPS)
     await server.stop()
 
 

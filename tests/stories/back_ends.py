@@ -5,7 +5,6 @@ A back end runs the operator in this process either way. What makes pods, answer
 
 from __future__ import annotations
 
-import socket
 import ssl
 from collections import Counter
 from collections.abc import Callable
@@ -17,6 +16,7 @@ from actors import PATIENCE
 
 from trainyard.app.local import INSIDE, LocalCluster
 from trainyard.client import Api
+from trainyard.client.transport import Transport
 from trainyard.control import Operator
 
 REAL = pytest.param("real", marks=pytest.mark.cluster)
@@ -28,8 +28,8 @@ class Cluster(Protocol):
     """What a stage asks of its back end."""
 
     secure: ssl.SSLContext | None
-    dial: Callable[[], socket.socket] | None
-    """Gives connections to an API server in this process; None where it has an address only."""
+    in_process: Callable[[], Transport] | None
+    """Gives ways to an API server in this process; None where it has an address only."""
     home: str
     """The namespace of the story."""
     patience: float
@@ -72,8 +72,8 @@ class Embedded(LocalCluster):
     secure = None  # a story starts up to fifty operators with a dozen connections each: TLS was half of its time
 
     @property
-    def dial(self) -> Callable[[], socket.socket]:
-        return self.server.dial
+    def in_process(self) -> Callable[[], Transport]:
+        return self.server.in_process
 
     async def another(self, namespace: str) -> str:
         await self.namespace(namespace)

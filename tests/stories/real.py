@@ -133,7 +133,7 @@ class RealCluster:
         self._mark = 0
         self.home = f"stage-{next(_numbers)}"
         self.url, self.token = self._plane.url, self._plane.token()
-        self.secure, self.dial = self._plane.identities.secure(ADMIN), None
+        self.secure, self.in_process = self._plane.identities.secure(ADMIN), None
         self.api = Api(self.url, self.token, self.secure, agent="story")
 
     async def start(self) -> None:

@@ -50,7 +50,8 @@ class Noted(Api):
     """An Api that keeps what it sent, and may be told to fail before or after a short request was carried out."""
 
     def __init__(self, cluster: Cluster, token: str = "") -> None:
-        super().__init__(cluster.url, token or cluster.token, cluster.secure, dial=cluster.dial)
+        transport = cluster.in_process() if cluster.in_process else None
+        super().__init__(cluster.url, token or cluster.token, cluster.secure, transport=transport)
         self.sent: list[Request] = []
         self.before: Callable[[Request], None] = lambda request: None
         self.after: Callable[[Request], None] = lambda request: None

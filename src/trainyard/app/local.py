@@ -6,8 +6,8 @@
 Rules:
 - Loopback only, free ports, a random token. What is on disk lies in one private folder, removed at the end; with a
   `home` (state.py) all of it stays there instead, and the next cluster with that home goes on where this one was.
-- One door: TLS on loopback, with a certificate of this cluster, for kubectl and pods. The parts in here are connected
-  by pairs of sockets, which have no address that others could try.
+- One door: TLS on loopback, with a certificate of this cluster, for kubectl and pods. The parts in here reach
+  the server within the process, with no address that others could try.
 - Nobody in here has a shorter way than the API: each part is a client like any other.
 - The order of the end is the reverse of the start: first those who make pods, then the pods, then the server.
   `stop(kill=True)` does not wait for anybody's grace.
@@ -141,7 +141,7 @@ class LocalCluster:
         )
         try:
             await self.server.open()
-            self._api = api = Api(INSIDE, self.token, dial=self.server.dial)
+            self._api = api = Api(INSIDE, self.token, transport=self.server.in_process())
             await self._install()
         finally:
             context, self.root_ca = await made
@@ -161,6 +161,7 @@ class LocalCluster:
             working_directory=options.working_directory,
             log_folder=self.history.log_folder if self.history else lambda pod: None,
         )
+        self.server.kubelet = self._node.logs
         self._workloads = Workloads(api, self._now, self.root_ca, frozenset(options.mounts))
         parts = [self._node.start(), self._workloads.start(), *([self.start_operator()] if options.operator else [])]
         parts += [self.history.start(api)] if self.history else []

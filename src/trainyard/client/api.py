@@ -1,45 +1,35 @@
-"""The HTTP client: `Api` sends what request.py builds and raises what errors.py draws.
+"""The client: `Api` sends what request.py builds and raises what errors.py draws. A transport carries both.
 
 Rules for this file:
 - It never retries and never decides. A connection that fails, breaks or stays silent is `Unavailable`. One exception:
   after a 401, which no server acts on, a request is sent again if there is another identity to send it with.
-- Short requests share a pool of connections and have a total time. Streams (watches, logs) have connections of their
-  own, so that a hundred followed logs do not starve one write.
-- A watch has no read time-out, because silence is normal; the server is told to end it after a while, and a peer
-  that is dead (no end, no bytes) is noticed by TCP keep-alive or, at the latest, shortly after that while.
+- Short requests have a total time. A watch has no read time-out, because silence is normal; the server is told to end
+  it after a while, and a peer that is dead is noticed, at the latest, shortly after that while.
 - Answers come uncompressed: gunzip costs more than the decoding.
+- aiohttp is loaded by the first request that goes over a network: it takes as long as all the rest.
 """
 
 from __future__ import annotations
 
-import os
 import random
-import re
-import socket
 import ssl
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from types import SimpleNamespace, TracebackType
-
-import aiohttp
-from aiohttp.client_proto import ResponseHandler
-from yarl import URL
+from types import TracebackType
 
 from trainyard import __version__
 from trainyard.client import request as requests
 from trainyard.client.credentials import Credentials, Fixed, Identity
-from trainyard.client.errors import ApiError, Unavailable
+from trainyard.client.errors import ApiError
 from trainyard.client.request import EVERYTHING, Query, Request, Selection
+from trainyard.client.transport import Reply, Transport
 from trainyard.objects import GVK, Json
 
-POOL = 64
-CONNECT_SECONDS = 10.0
 TOTAL_SECONDS = 60.0
 WATCH_SECONDS = 480
 GUARD_SECONDS = 30.0  # how much longer than promised a watch may last before the peer counts as dead
-BUFFER = 1 << 20
 
 
 class Api:
@@ -62,12 +52,12 @@ class Api:
         *,
         proxy: str = "",
         server_name: str = "",
-        dial: Callable[[], socket.socket] | None = None,
+        transport: Transport | None = None,
     ) -> None:
         """`token` may be Credentials, which then also say whom to trust.
 
         `proxy`: the URL of an HTTP proxy on the way; `server_name`: the name in the server's certificate, where that is
-        not the one in `url`. `dial` gives connections to a server in this process; `url` is then only its name.
+        not the one in `url`. `transport` leads to a server in this process; `url` is then only its name.
         """
         self.url = url.rstrip("/")
         self._headers = {
@@ -77,11 +67,9 @@ class Api:
         }
         self._token = token
         self._ca = ca
-        self._dial = dial
-        self._proxy, self._server_name = proxy or None, server_name or None
+        self._proxy, self._server_name = proxy, server_name
         self._credentials: Credentials | None = None
-        self._short: aiohttp.ClientSession | None = None
-        self._long: aiohttp.ClientSession | None = None
+        self._transport = transport
 
     async def __aenter__(self) -> Api:
         return self
@@ -93,10 +81,8 @@ class Api:
 
     async def close(self) -> None:
         """Close every connection. Streams that are still read end with Unavailable."""
-        for session in (self._short, self._long):
-            if session is not None:
-                await session.close()
-        self._short = self._long = None
+        if self._transport is not None:
+            await self._transport.close()
 
     async def get(self, gvk: GVK, namespace: str, name: str, subresource: str = "") -> Json:
         return await self._json(requests.get(gvk, namespace, name, subresource))
@@ -207,12 +193,8 @@ class Api:
             return await self._send(request, other)
 
     async def _send(self, request: Request, identity: Identity) -> bytes:
-        if self._short is None:
-            self._short = self._session(POOL)
-        timeout = aiohttp.ClientTimeout(total=TOTAL_SECONDS, sock_connect=CONNECT_SECONDS)
-        async with self._response(self._short, request, timeout, identity) as response:
-            body = await response.read()
-            return requests.answer(request, response.status, response.headers, body)
+        async with self._reply(request, identity, TOTAL_SECONDS, streams=False) as reply:
+            return requests.answer(request, reply.status, reply.headers, await reply.read())
 
     async def stream(
         self, request: Request, seconds: float | None, opened: Callable[[], None] = lambda: None
@@ -221,18 +203,15 @@ class Api:
 
         `opened` is called when it is answered with 200, before any chunk.
         """
-        if self._long is None:
-            self._long = self._session(0)
         total = seconds + GUARD_SECONDS if seconds is not None else None
-        timeout = aiohttp.ClientTimeout(total=total, sock_connect=CONNECT_SECONDS)
         identity = await self._who().identity()
-        async with self._response(self._long, request, timeout, identity) as response:
-            if response.status == 401:
+        async with self._reply(request, identity, total, streams=True) as reply:
+            if reply.status == 401:
                 await self._who().anew(identity)  # for whoever tries again
-            if response.status != 200:
-                requests.answer(request, response.status, response.headers, await response.read())
+            if reply.status != 200:
+                requests.answer(request, reply.status, reply.headers, await reply.read())
             opened()
-            async for chunk in response.content.iter_any():
+            async for chunk in reply.chunks():
                 yield chunk
 
     def _who(self) -> Credentials:
@@ -247,99 +226,26 @@ class Api:
         return self._credentials
 
     @asynccontextmanager
-    async def _response(
-        self, session: aiohttp.ClientSession, request: Request, timeout: aiohttp.ClientTimeout, identity: Identity
-    ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """The answer to one request. Whatever breaks on the way is Unavailable."""
-        headers = {"Content-Type": request.content_type} if request.content_type else {}
-        if identity.token:
-            headers["Authorization"] = f"Bearer {identity.token}"
-        url = URL(self.url + request.target, encoded=True)
+    async def _reply(
+        self, request: Request, identity: Identity, seconds: float | None, *, streams: bool
+    ) -> AsyncIterator[Reply]:
         began, answered = time.perf_counter(), False
         try:
-            if self.guard is not None:
-                self.guard(request)
-            async with session.request(
-                *(request.method, url),
-                data=request.body,
-                headers=headers,
-                timeout=timeout,
-                allow_redirects=False,
-                ssl=identity.secure or True,
-                proxy=self._proxy,
-                server_hostname=self._server_name,
-                trace_request_ctx=request,
-            ) as response:
+            async with self._carrier().open(request, identity, seconds, self.guard, streams=streams) as reply:
                 answered = True
-                self._observed(request, response.status, began)
-                yield response
-        except TimeoutError:
-            what = f"{request.method} {request.path}: no answer in time"
-            raise Unavailable(0, "Timeout", what) from None
-        except (aiohttp.ClientError, OSError) as error:
-            what = f"{request.method} {request.path}: {_said(error)}"
-            raise Unavailable(0, "ConnectionLost", what) from None
+                self._observed(request, reply.status, began)
+                yield reply
         finally:
             if not answered:
                 self._observed(request, 0, began)
 
+    def _carrier(self) -> Transport:
+        if self._transport is None:
+            from trainyard.client.http import HttpTransport
+
+            self._transport = HttpTransport(self.url, self._headers, self._proxy, self._server_name)
+        return self._transport
+
     def _observed(self, request: Request, code: int, began: float) -> None:
         if self.observe is not None:
             self.observe(request, code, time.perf_counter() - began)
-
-    def _session(self, limit: int) -> aiohttp.ClientSession:
-        return aiohttp.ClientSession(
-            connector=_Dialled(self._dial, limit)
-            if self._dial
-            else aiohttp.TCPConnector(limit=limit, socket_factory=_socket),
-            headers=self._headers,
-            cookie_jar=aiohttp.DummyCookieJar(),
-            read_bufsize=BUFFER,
-            trace_configs=[self._last_look()] if self.guard is not None else None,
-        )
-
-    def _last_look(self) -> aiohttp.TraceConfig:
-        """The guard once more when the request has got its connection, which may take long; and in the very step in
-        which its body is sent, its head along with it: whoever is stopped before that has not sent it."""
-
-        async def look(session: aiohttp.ClientSession, context: SimpleNamespace, params: object) -> None:
-            if self.guard is not None:
-                self.guard(context.trace_request_ctx)
-
-        trace = aiohttp.TraceConfig()
-        trace.on_connection_create_end.append(look)
-        trace.on_connection_reuseconn.append(look)
-        trace.on_request_chunk_sent.append(look)
-        return trace
-
-
-class _Dialled(aiohttp.BaseConnector):
-    """Connections that somebody hands out, instead of an address; made as aiohttp makes those to a Unix socket."""
-
-    def __init__(self, dial: Callable[[], socket.socket], limit: int) -> None:
-        super().__init__(limit=limit)
-        self._dial = dial
-
-    async def _create_connection(self, req: object, traces: object, timeout: object) -> ResponseHandler:
-        _, protocol = await self._loop.create_connection(self._factory, sock=self._dial())
-        return protocol
-
-
-def _said(error: Exception) -> str:
-    """Why there was no answer, without what aiohttp says of its own objects."""
-    cause = getattr(error, "os_error", None)
-    if isinstance(cause, ConnectionError) and cause.errno:
-        return os.strerror(cause.errno).lower()
-    return re.sub(r" ssl:<[^>]*>", "", str(error)) or type(error).__name__
-
-
-def _socket(address: aiohttp.connector.AddrInfoType) -> socket.socket:
-    """A socket that notices a dead peer by itself."""
-    family, kind, protocol = address[0], address[1], address[2]
-    made = socket.socket(family, kind, protocol)
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    for name, seconds in (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3)):
-        if hasattr(socket, name):
-            made.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), seconds)
-    return made

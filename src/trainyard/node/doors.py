@@ -12,9 +12,10 @@ import hmac
 import ssl
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from aiohttp import web
+if TYPE_CHECKING:
+    from aiohttp import web
 
 API_SERVERS = ("kube-apiserver-kubelet-client", "system:kube-apiserver", "kube-apiserver")
 """What the certificates are called that API servers show to kubelets."""

@@ -12,20 +12,24 @@ Rules:
 from __future__ import annotations
 
 import asyncio
+import socket
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
+from urllib.parse import parse_qsl, unquote, urlsplit
 
-from aiohttp import web
-
-from trainyard.node import exec
 from trainyard.node.doors import Door
 from trainyard.node.inlets import Open
 from trainyard.objects import parse_time
 
+if TYPE_CHECKING:
+    from trainyard.node import exec
+    from trainyard.node.kubelet_http import KubeletHttp
+
+_BACKLOG = 128
 _PIECE = 1 << 16
 _LOOK_EVERY = 0.05
 
@@ -47,7 +51,7 @@ class Refused(Exception):
 
 
 Find = Callable[[str, str, str, bool], Log]  # namespace, pod, container, previous
-Enter = Callable[[str, str, str, exec.Asked], exec.Start]  # namespace, pod, container
+Enter = Callable[[str, str, str, "exec.Asked"], "exec.Start"]  # namespace, pod, container
 """How to start a program in that container. Both raise Refused."""
 NO_INPUT = (
     "containers on this node have no standard input to attach to; leave out -i to see what the container prints, "
@@ -74,15 +78,15 @@ class Wanted:
         if (seconds := _number(query, "sinceSeconds")) is not None:
             since = now - seconds
         return cls(
-            follow=_flag(query, "follow"),
-            timestamps=_flag(query, "timestamps"),
+            follow=flag(query, "follow"),
+            timestamps=flag(query, "timestamps"),
             tail=_number(query, "tailLines"),
             since=since,
             limit=_number(query, "limitBytes"),
         )
 
 
-def _flag(query: dict[str, str], name: str) -> bool:
+def flag(query: dict[str, str], name: str) -> bool:
     return query.get(name, "").lower() in ("true", "1")
 
 
@@ -95,100 +99,59 @@ def _number(query: dict[str, str], name: str) -> int | None:
 
 
 class Kubelet:
+    """Listens from `start` on. What serves is loaded by the first connection: many a `trainyard run` ends before it."""
+
     def __init__(self, find: Find, enter: Enter, open_: Open, door: Door) -> None:
         self._find, self._enter, self._open, self._door = find, enter, open_, door
-        self._runner: web.AppRunner | None = None
+        self._listener: socket.socket | None = None
+        self._serving: asyncio.Task[KubeletHttp] | None = None
         self.port = 0
 
     async def start(self) -> None:
-        app = web.Application(middlewares=[self._guard])
-        app.router.add_get("/containerLogs/{namespace}/{pod}/{container}", self._logs)
-        app.router.add_route("*", "/exec/{namespace}/{pod}/{container}", self._exec)
-        app.router.add_route("*", "/attach/{namespace}/{pod}/{container}", self._attach)
-        app.router.add_get("/sockets/{namespace}/{pod}/{port}", self._socket)
-        app.router.add_route("*", "/{other:.*}", self._nothing)
-        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
-        await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", 0, ssl_context=self._door.secure)
-        await site.start()
-        self.port = int(self._runner.addresses[0][1])
+        """Raises OSError."""
+        self._listener = listener = socket.create_server(("127.0.0.1", 0), backlog=_BACKLOG)
+        listener.setblocking(False)
+        self.port = int(listener.getsockname()[1])
+        asyncio.get_running_loop().add_reader(listener, self._serve)
+
+    def _serve(self) -> None:
+        from trainyard.node.kubelet_http import KubeletHttp
+
+        listener, self._listener = self._listener, None
+        if listener is not None:
+            asyncio.get_running_loop().remove_reader(listener)
+            http = KubeletHttp(self._find, self._enter, self._open, self._door)
+            self._serving = asyncio.create_task(http.serve(listener))
 
     async def stop(self) -> None:
-        if self._runner:
-            await self._runner.cleanup()
-            self._runner = None
+        if self._listener is not None:
+            asyncio.get_running_loop().remove_reader(self._listener)
+            self._listener.close()
+            self._listener = None
+        if self._serving is not None:
+            await (await self._serving).stop()
+            self._serving = None
 
-    @web.middleware
-    async def _guard(
-        self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
-    ) -> web.StreamResponse:
-        if why := self._door.refusal(request):
-            raise web.HTTPUnauthorized(text=f"{why}\n")
-        return await handler(request)
+    def logs(self, url: str, gone: Callable[[], bool]) -> tuple[int, AsyncIterator[bytes]]:
+        """What is answered to a GET of that URL: the code, and the body. For the API server in this process.
 
-    async def _nothing(self, request: web.Request) -> web.StreamResponse:
-        return web.Response(status=404, text=f"{NOT_SERVED}\n")
-
-    async def _logs(self, request: web.Request) -> web.StreamResponse:
-        namespace, pod, container = (request.match_info[part] for part in ("namespace", "pod", "container"))
+        gone: whether the client has gone, after which nothing more comes.
+        """
+        parts = urlsplit(url)
+        namespace, pod, container = (unquote(part) for part in parts.path.split("/")[2:5])
+        query = dict(parse_qsl(parts.query))
         try:
-            wanted = Wanted.read(dict(request.query), time.time())
-            log = self._find(namespace, pod, container, _flag(dict(request.query), "previous"))
+            wanted = Wanted.read(query, time.time())
+            log = self._find(namespace, pod, container, flag(query, "previous"))
         except ValueError as error:
-            raise web.HTTPBadRequest(text=f"{error}\n") from None
-        except Refused as missing:
-            return web.Response(status=missing.code, text=f"{missing}\n")
-        response = web.StreamResponse(headers={"Content-Type": "text/plain"})
-        await response.prepare(request)
-        # Nobody tells of a client who goes while a container is silent: for him nothing more will be written.
-        told = Log(log.path, lambda: log.done() or request.transport is None)
-        async for piece in read(told, wanted):
-            await response.write(piece)
-        await response.write_eof()
-        return response
-
-    async def _exec(self, request: web.Request) -> web.StreamResponse:
-        where = [request.match_info[part] for part in ("namespace", "pod", "container")]
-        try:
-            asked = exec.Asked.read(request.query, request.query.getall("command", []))
-            start = self._enter(where[0], where[1], where[2], asked)
-        except ValueError as error:
-            raise web.HTTPBadRequest(text=f"{error}\n") from None
-        except Refused as missing:
-            return web.Response(status=missing.code, text=f"{missing}\n")
-        _must_be_a_socket(request, "exec")
-        return await exec.serve(request, asked, start)
-
-    async def _attach(self, request: web.Request) -> web.StreamResponse:
-        namespace, pod, container = (request.match_info[part] for part in ("namespace", "pod", "container"))
-        try:
-            if _flag(dict(request.query), "input"):
-                raise Refused(400, NO_INPUT)
-            log = self._find(namespace, pod, container, False)
-            if log.done():
-                raise Refused(400, f"container {container} of pod {pod} does not run; see kubectl logs {pod}")
-        except Refused as missing:
-            return web.Response(status=missing.code, text=f"{missing}\n")
-        _must_be_a_socket(request, "attach")
-        return await exec.show(request, read(log, Wanted(follow=True, tail=0)))
-
-    async def _socket(self, request: web.Request) -> web.StreamResponse:
-        namespace, pod, port = (request.match_info[part] for part in ("namespace", "pod", "port"))
-        if not port.isdecimal() or not 0 < int(port) < 1 << 16:
-            raise web.HTTPBadRequest(text=f"port must be a number from 1 to 65535, not {port!r}\n")
-        try:
-            return web.Response(text=str(await self._open(namespace, pod, int(port))))
-        except Refused as missing:
-            return web.Response(status=missing.code, text=f"{missing}\n")
-        except OSError as error:
-            return web.Response(status=503, text=f"this node cannot make a socket in its folder: {error}\n")
+            return 400, _text(f"{error}\n")
+        except Refused as refused:
+            return refused.code, _text(f"{refused}\n")
+        return 200, read(Log(log.path, lambda: log.done() or gone()), wanted)
 
 
-def _must_be_a_socket(request: web.Request, what: str) -> None:
-    if not exec.chosen_protocol(request.headers.get("Sec-WebSocket-Protocol", "")):
-        known = " or ".join(exec.PROTOCOLS)
-        text = f"{what} needs a WebSocket with the subprotocol {known}, which an API server passes on from 1.36"
-        raise web.HTTPBadRequest(text=f"{text}\n")
+async def _text(text: str) -> AsyncIterator[bytes]:
+    yield text.encode()
 
 
 async def read(log: Log, wanted: Wanted) -> AsyncGenerator[bytes, None]:

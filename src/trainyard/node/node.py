@@ -9,12 +9,11 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from trainyard.client import Api, ApiError
-from trainyard.node import exec
 from trainyard.node.cluster import Cluster
 from trainyard.node.doors import TokenDoor
 from trainyard.node.images import Images
@@ -31,6 +30,9 @@ from trainyard.node.shared import SharedNetwork
 from trainyard.node.starting import House
 from trainyard.node.unsaved_files import report_claims
 from trainyard.objects import Json, Key, is_true, key_of, name_of, namespace_of, uid_of
+
+if TYPE_CHECKING:
+    from trainyard.node import exec
 
 log = logging.getLogger(__name__)
 
@@ -361,6 +363,10 @@ class Node:
         self._chores.add(task)
         task.add_done_callback(self._chores.discard)
         return task
+
+    def logs(self, url: str, gone: Callable[[], bool]) -> tuple[int, AsyncIterator[bytes]]:
+        """As Kubelet.logs."""
+        return self._kubelet.logs(url, gone)
 
     # What the kubelet's face is asked.
 

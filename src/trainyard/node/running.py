@@ -12,10 +12,10 @@ import contextlib
 import logging
 import os
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from trainyard.client import Conflict
-from trainyard.node import events, exec, lifecycle, messages, status
+from trainyard.node import events, lifecycle, messages, status
 from trainyard.node.kubelet import Log, Refused
 from trainyard.node.lifecycle import Blocked, Cancel, Dropped, Ended, Over, Signal, Start, Started, Stop, Tick, Wake
 from trainyard.node.names import peer_of
@@ -29,6 +29,9 @@ from trainyard.node.unsaved_files import FILES_LOST, replica_name
 from trainyard.node.volumes import Hopeless
 from trainyard.objects import Json, labels_of, name_of, namespace_of, revision_of, uid_of, with_condition
 from trainyard.objects.labels import OWNER
+
+if TYPE_CHECKING:
+    from trainyard.node import exec
 
 log = logging.getLogger(__name__)
 

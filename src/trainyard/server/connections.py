@@ -68,10 +68,6 @@ class Connection(web.RequestHandler):
             log.error(*words, **more)
 
 
-def factory(server: web.Server, limits: Limits) -> Callable[[], Connection]:
-    return lambda: Connection(server, limits)
-
-
 def serving(handle: Handle) -> web.Server:
     """All connections of one server. Whoever hangs up ends what he asked for."""
     return web.Server(handle, handler_cancellation=True)

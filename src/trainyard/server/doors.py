@@ -1,4 +1,4 @@
-"""Where connections come from: listening sockets on loopback, and pairs of sockets for those in this process.
+"""Where connections come from: listening sockets on loopback.
 
 Rules for this file:
 - Loopback only. A name is resolved first, all its addresses must be loopback, and it is the address that is bound.
@@ -7,7 +7,6 @@ Rules for this file:
   server has already goes on. It is said once a minute.
 - Past the limit of connections a client is sent away at once, so that what is left over stays for everything else.
 - Who speaks plain HTTP where TLS is spoken hears so in plain words: Go's, for tools know them.
-- A pair has no name and no address: nobody else can even try, and it takes part in no limit.
 """
 
 from __future__ import annotations
@@ -69,14 +68,6 @@ class Doors:
         self._begin(self._accept(listener, context))
         bound = listener.getsockname()[1]
         return f"[{address}]:{bound}" if family == socket.AF_INET6 else f"{address}:{bound}"
-
-    def dial(self) -> socket.socket:
-        """One end of a connection, for whoever is in this process."""
-        ours, theirs = socket.socketpair()
-        for end in (ours, theirs):
-            end.setblocking(False)
-        self._begin(self._welcome(ours, None))
-        return theirs
 
     async def close(self) -> None:
         """Nobody comes in any more."""

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from trainyard.objects import Json, Problem, encode
+from trainyard.objects import Json, Problem, decode, encode
 from trainyard.schema.checks import TYPE_TEXT
 
 _CAUSES = (
@@ -53,6 +53,24 @@ class Unreadable(Refused):
 
     def __init__(self, message: str) -> None:
         super().__init__(400, "BadRequest", message)
+
+
+_OF_KUBELETS = {400: "BadRequest", 401: "Unauthorized", 403: "Forbidden", 404: "NotFound", 500: "InternalError"}
+
+
+def of_kubelet(code: int, text: str) -> Refused:
+    """What a kubelet answered instead of what it was asked for: a Status as it is, anything else as the message of one.
+    """
+    try:
+        status = decode(text)
+    except ValueError:
+        status = None
+    if isinstance(status, dict) and status.get("kind") == "Status" and isinstance(status.get("message"), str):
+        text = status["message"]
+    text = printable(text.strip()) or f"the kubelet of the pod's node answered {code}"
+    if code < 400:
+        return Refused(500, "InternalError", f"error dialing backend: {text}")
+    return Refused(code, _OF_KUBELETS.get(code, ""), text)
 
 
 def patch_invalid(text: str) -> Refused:

@@ -17,8 +17,7 @@ import hmac
 import ipaddress
 import re
 from functools import lru_cache
-
-from aiohttp import HttpVersion10, web
+from typing import TYPE_CHECKING
 
 from trainyard.server import access, errors
 from trainyard.server.bootstrap import OPEN_PATHS
@@ -27,6 +26,9 @@ from trainyard.server.errors import Refused
 from trainyard.server.rbac import Asked
 from trainyard.server.tokens import Tokens
 from trainyard.server.users import ADMIN, ANONYMOUS, User, named
+
+if TYPE_CHECKING:
+    from aiohttp import web
 
 _NAME = re.compile(r"[-.:\[\]0-9A-Za-z]{1,100}")
 
@@ -40,9 +42,11 @@ class Guard:
 
     def admit(self, request: web.BaseRequest, path: str) -> User:
         """Who asks. Raises Refused 400, 401, 403 or 421."""
-        headers = request.headers
         must_be_here(request)
-        sent = headers.get("Authorization", "")
+        return self._acting(request, self.user_of(request.headers.get("Authorization", ""), path))
+
+    def user_of(self, sent: str, path: str) -> User:
+        """Who sends that Authorization ("" for none) for that path. Raises Refused 401."""
         user = self._bearer(sent) if sent else None
         if user is None and not self._token:
             user = ADMIN
@@ -50,7 +54,7 @@ class Guard:
             user = ANONYMOUS
         if user is None:
             raise Refused(401, "Unauthorized", "Unauthorized")
-        return self._acting(request, user)
+        return user
 
     def _bearer(self, sent: str) -> User | None:
         scheme, _, token = sent.partition(" ")
@@ -74,7 +78,7 @@ class Guard:
 
 def must_be_here(request: web.BaseRequest) -> None:
     """Raises Refused when the request was meant for another server, or comes from a page of another one."""
-    if request.version < HttpVersion10:
+    if request.version < (1, 0):
         raise errors.bad_request("this is an HTTP/1.1 server")
     _, absolute, named = request.raw_path.partition("://") if request.raw_path[:1] != "/" else ("", "", "")
     for one in (request.headers.get("Host"), named.partition("/")[0] if absolute else None):

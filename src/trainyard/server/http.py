@@ -22,47 +22,56 @@ from aiohttp import HttpVersion11, web
 
 from trainyard.server import answers, errors
 from trainyard.server.bootstrap import OPEN_PATHS
-from trainyard.server.connections import refusal
+from trainyard.server.connections import Connection, refusal, serving
 from trainyard.server.errors import Refused
 from trainyard.server.guard import Guard
 from trainyard.server.kubelets import Kubelets
 from trainyard.server.limits import Limits
-from trainyard.server.log import NotWritten
 from trainyard.server.proxies import Proxies
-from trainyard.server.requests import JSON, LARGEST, Answer, Inside, Request, Response, Tunnel, Watch
+from trainyard.server.requests import JSON, LARGEST, Inside, Request, Response, Tunnel, Watch
+from trainyard.server.settled import settled
 from trainyard.server.tunnel import Tunnels
 from trainyard.server.users import User
 from trainyard.server.verbs import Verbs
-from trainyard.server.watching import LAST_BOOKMARK, Hub, Listener
+from trainyard.server.watching import LAST_BOOKMARK, MOST_BUFFERED, Hub, Listener
 
 log = logging.getLogger("trainyard.server")
 
 _PROXIED = re.compile(r"/proxy(/|$)")  # what a program in a pod is sent is its own matter
-MOST_BUFFERED = 16 * 1024 * 1024
-"""Bytes a watcher may leave unread before it is dropped."""
 
 
 class Http:
     """The handler of aiohttp's low-level server: no router, the URL grammar is in paths.py."""
 
-    def __init__(self, verbs: Verbs, hub: Hub, token: str, kubelet: str, limits: Limits) -> None:
-        self._verbs, self._hub, self._log, self._limits = verbs, hub, verbs.writes.log, limits
-        self._guard = Guard(token, verbs.tokens)
+    def __init__(self, verbs: Verbs, hub: Hub, guard: Guard, kubelet: str, limits: Limits) -> None:
+        self._verbs, self._hub, self._guard, self._limits = verbs, hub, guard, limits
         self._kubelets, self._tunnels, self._proxies = Kubelets(kubelet), Tunnels(kubelet), Proxies(kubelet)
+        self._connections = serving(self)
 
-    def end_tunnels(self) -> None:
+    def connection(self) -> Connection:
+        """What speaks with one client."""
+        return Connection(self._connections, self._limits)
+
+    @property
+    def count(self) -> int:
+        """How many clients are connected."""
+        return len(self._connections.connections)
+
+    async def close(self, seconds: float) -> None:
+        """End all connections; what has been asked may still be answered in so many seconds."""
         self._tunnels.end()
-
-    async def close(self) -> None:
-        for one in (self._tunnels, self._proxies, self._kubelets):
-            await one.close()
+        await asyncio.sleep(0)  # what has just come in begins, so that it can be waited for
+        self._connections.pre_shutdown()
+        await self._connections.shutdown(seconds)
+        for part in (self._tunnels, self._proxies, self._kubelets):
+            await part.close()
 
     async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
         path = request.rel_url.raw_path
         try:
             user = self._guard.admit(request, path)
             asked = _asked(request, path, await self._body(request, path), user)
-            answer = await self._settled(asked)
+            answer = await settled(self._verbs, asked)
             if isinstance(answer, Response):
                 if request.method == "HEAD" and path not in OPEN_PATHS:
                     raise errors.method_not_allowed()
@@ -81,18 +90,6 @@ class Http:
         except Exception:
             log.exception("a request failed: method=%s path=%r", request.method, path)
             return refusal(request, Refused(500, "InternalError", "Internal error occurred: see the API server's log"))
-
-    async def _settled(self, asked: Request) -> Answer:
-        """What the verbs say, once nothing of it can be taken back: a read may have seen what is not stored yet."""
-        while True:
-            try:
-                try:
-                    return self._verbs.answer(asked)
-                finally:
-                    await self._log.durable(self._log.revision)
-            except NotWritten as why:
-                if asked.method not in ("GET", "HEAD"):
-                    raise Refused(500, "InternalError", str(why)) from None
 
     async def _body(self, request: web.BaseRequest, path: str) -> bytes:
         """All of it. Raises Refused 400, 408, 413, 415 or 417, and ConnectionResetError when the client has gone."""

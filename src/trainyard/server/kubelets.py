@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from aiohttp import ClientError, ClientSession, ClientTimeout, TCPConnector, web
 
-from trainyard.server.errors import Refused
+from trainyard.server.errors import Refused, of_kubelet
 from trainyard.server.requests import Elsewhere
-from trainyard.server.tunnel import CONNECT_SECONDS, LARGEST_REFUSAL, refusal
+from trainyard.server.tunnel import CONNECT_SECONDS, LARGEST_REFUSAL
 
 
 class Kubelets:
@@ -30,7 +30,7 @@ class Kubelets:
         try:
             async with self._session.get(answer.url, headers=self._headers) as got:
                 if got.status >= 300:
-                    raise refusal(got.status, (await got.content.read(LARGEST_REFUSAL)).decode("utf-8", "replace"))
+                    raise of_kubelet(got.status, (await got.content.read(LARGEST_REFUSAL)).decode("utf-8", "replace"))
                 kind = got.headers.get("Content-Type", "text/plain")
                 headers = {"Content-Type": kind, "Cache-Control": "no-cache, private"}
                 response = web.StreamResponse(status=got.status, headers=headers)

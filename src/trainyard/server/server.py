@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import ssl
 import time
 from collections import Counter
 from collections.abc import Callable
-
-from aiohttp import web
+from typing import TYPE_CHECKING
 
 from trainyard.server.admission import Checks
-from trainyard.server.connections import factory, serving
 from trainyard.server.doors import Doors, loopback
 from trainyard.server.furnishing import furnish
-from trainyard.server.http import Http
+from trainyard.server.guard import Guard
+from trainyard.server.in_process import InProcess, NearKubelet
 from trainyard.server.limits import Limits
 from trainyard.server.log import Log
 from trainyard.server.resources import Registry
 from trainyard.server.strategies import BUILT_IN
 from trainyard.server.verbs import Verbs
 from trainyard.server.watching import BOOKMARK_EVERY, Hub
+
+if TYPE_CHECKING:
+    from trainyard.server.http import Http
 
 STOP_SECONDS = 1.0  # in which what has been asked may still be answered
 
@@ -51,8 +52,10 @@ class Server:
         self._limits = limits or Limits()
         self.kubelet_token = kubelet_token or token
         """What the nodes ask this server for: it should open nothing else."""
-        self._http = Http(self._verbs, self.hub, token, self.kubelet_token, self._limits)
-        self._connections: web.Server | None = None
+        self._guard = Guard(token, self._verbs.tokens)
+        self.kubelet: NearKubelet | None = None
+        """The kubelet of the node in this process: logs are read from it without a connection."""
+        self._loaded: Http | None = None
         self._doors: Doors | None = None
         self._ticking: asyncio.Task[None] | None = None
         self.url = ""
@@ -69,12 +72,13 @@ class Server:
         self.url = f"http://{await self._opened().listen(host, port, None)}"
 
     async def open(self) -> None:
-        """Serves from here on, but nobody outside this process: `dial`, and `start_tls` for the others."""
+        """Serves from here on, but nobody outside this process: `in_process`, and `start_tls` for the others."""
         furnish(self._verbs.answer)
         self.verbs.clear()
         await self.log.durable(self.log.revision)
-        self._connections = connections = serving(self._http)
-        self._doors = Doors(factory(connections, self._limits), lambda: len(connections.connections), self._limits)
+        self._doors = Doors(
+            lambda: self._http().connection(), lambda: self._loaded.count if self._loaded else 0, self._limits
+        )
         self._ticking = asyncio.create_task(self._tick())
 
     async def start_tls(self, context: ssl.SSLContext, host: str = "127.0.0.1", port: int = 0) -> None:
@@ -83,11 +87,17 @@ class Server:
         self.tls_url = f"https://{await self._opened().listen(host, port, context)}"
         self._verbs.reachable = True
 
-    def dial(self) -> socket.socket:
-        """A connection to this server that has no address: for the parts in this process."""
-        if self._doors is None:
-            raise ConnectionRefusedError("the API server in this process is not up")
-        return self._doors.dial()
+    def in_process(self) -> InProcess:
+        """A way to this server that has no address: for the parts in this process."""
+        return InProcess(self._verbs, self.hub, self._guard, lambda: self.kubelet, lambda: self._doors is not None)
+
+    def _http(self) -> Http:
+        """What serves connections; loaded by the first: many a `trainyard run` ends before somebody connects."""
+        if self._loaded is None:
+            from trainyard.server.http import Http
+
+            self._loaded = Http(self._verbs, self.hub, self._guard, self.kubelet_token, self._limits)
+        return self._loaded
 
     def _opened(self) -> Doors:
         if self._doors is None:
@@ -100,16 +110,12 @@ class Server:
         if doors is not None:
             await doors.close()
         self.hub.end_all("the server stops")
-        self._http.end_tunnels()
         if self._ticking is not None:
             self._ticking.cancel()
             self._ticking = None
-        connections, self._connections = self._connections, None
-        if connections is not None:
-            await asyncio.sleep(0)  # what has just come in begins, so that it can be waited for
-            connections.pre_shutdown()
-            await connections.shutdown(STOP_SECONDS)
-        await self._http.close()
+        http, self._loaded = self._loaded, None
+        if http is not None:
+            await http.close(STOP_SECONDS)
 
     async def _tick(self) -> None:
         while True:

@@ -33,7 +33,6 @@ from aiohttp import (
 )
 from yarl import URL
 
-from trainyard.objects import decode
 from trainyard.server import errors
 from trainyard.server.errors import Refused
 from trainyard.server.requests import Tunnel
@@ -41,7 +40,6 @@ from trainyard.server.requests import Tunnel
 LARGEST_MESSAGE = 16 * 1024 * 1024
 LARGEST_REFUSAL = 64 * 1024
 CONNECT_SECONDS, CLOSE_SECONDS = 10.0, 2.0
-_REASONS = {400: "BadRequest", 401: "Unauthorized", 403: "Forbidden", 404: "NotFound", 500: "InternalError"}
 
 Socket = ClientWebSocketResponse | web.WebSocketResponse
 
@@ -127,7 +125,7 @@ class Tunnels:
                 autoclose=False,
             )
         except ClientResponseError as error:
-            raise refusal(error.status, _refused.get()) from None
+            raise errors.of_kubelet(error.status, _refused.get()) from None
         except (ClientError, TimeoutError, OSError) as error:
             text = f"error dialing backend: the kubelet of the pod's node does not answer: {type(error).__name__}"
             raise Refused(500, "InternalError", text) from None
@@ -180,17 +178,3 @@ def _lost(source: Socket) -> Close:
 def _sendable(code: int) -> int:
     """A close without a code is an ordinary one; 1005 and 1006 may not be sent."""
     return code if 1000 <= code < 5000 and code not in (1004, 1005, 1006, 1015) else WSCloseCode.OK
-
-
-def refusal(code: int, said: str) -> Refused:
-    """What the kubelet said instead of upgrading: a Status as it is, anything else as the message of one."""
-    try:
-        status = decode(said)
-    except ValueError:
-        status = None
-    if isinstance(status, dict) and status.get("kind") == "Status" and isinstance(status.get("message"), str):
-        said = status["message"]
-    text = errors.printable(said.strip()) or f"the kubelet of the pod's node answered {code}"
-    if code < 400:
-        return Refused(500, "InternalError", f"error dialing backend: {text}")
-    return Refused(code, _REASONS.get(code, ""), text)

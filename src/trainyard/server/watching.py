@@ -28,6 +28,8 @@ from trainyard.server.writes import DEFINITIONS
 log = logging.getLogger("trainyard.server")
 
 BOOKMARK_EVERY = 30.0
+MOST_BUFFERED = 16 * 1024 * 1024
+"""Bytes a watcher may leave unread before it is dropped."""
 LAST_BOOKMARK = 2.0  # seconds before the end of a watch
 CHUNK = 500  # entries of the past that are sent at a time
 SLICE = 8  # listeners that are sent to at a time: a quarter of a millisecond

@@ -1,0 +1,186 @@
+"""The way to this server for those in its process: the same guard, verbs and log, without a connection or HTTP.
+
+Rules for this file:
+- A client here has no shorter way than the API: it has a token, sends bytes and gets bytes.
+- A request lets others have a turn first: many in a row must not keep the event loop.
+- A watch that is not read is dropped, as one over a connection is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from types import MappingProxyType
+from typing import NamedTuple
+from urllib.parse import urlencode
+
+from trainyard import __version__, client
+from trainyard.client import Identity, Unavailable
+from trainyard.client import transport as carrying
+from trainyard.server.errors import Refused, of_kubelet
+from trainyard.server.guard import Guard
+from trainyard.server.requests import Elsewhere, Request, Response, Watch
+from trainyard.server.settled import settled
+from trainyard.server.verbs import Verbs
+from trainyard.server.watching import LAST_BOOKMARK, MOST_BUFFERED, Hub, Listener
+
+log = logging.getLogger("trainyard.server")
+
+NearKubelet = Callable[[str, Callable[[], bool]], tuple[int, AsyncIterator[bytes]]]
+"""A kubelet in this process: asked for a URL, it gives the code of its answer and the body. The second argument says
+that the client has gone, after which the body ends."""
+
+
+class _Reply(NamedTuple):
+    status: int
+    body: AsyncIterator[bytes]
+    headers: Mapping[str, str] = MappingProxyType({})
+
+    async def read(self) -> bytes:
+        return b"".join([chunk async for chunk in self.body])
+
+    def chunks(self) -> AsyncIterator[bytes]:
+        return self.body
+
+
+class InProcess:
+    """A `client.transport.Transport`. `kubelet` answers for the node of this process, None when it has none; `serves`
+    says whether the server is up."""
+
+    def __init__(
+        self,
+        verbs: Verbs,
+        hub: Hub,
+        guard: Guard,
+        kubelet: Callable[[], NearKubelet | None],
+        serves: Callable[[], bool],
+    ) -> None:
+        self._verbs, self._hub, self._guard, self._kubelet, self._serves = verbs, hub, guard, kubelet, serves
+        self._listeners: set[Listener] = set()
+        self._closed = False
+
+    async def close(self) -> None:
+        self._closed = True
+        for listener in tuple(self._listeners):
+            listener.end("closed")
+
+    @asynccontextmanager
+    async def open(
+        self,
+        request: client.Request,
+        identity: Identity,
+        seconds: float | None,
+        guard: carrying.Guard | None,
+        *,
+        streams: bool,
+    ) -> AsyncIterator[_Reply]:
+        await asyncio.sleep(0)
+        if self._closed or not self._serves():
+            raise Unavailable(0, "ConnectionLost", f"{request.method} {request.path}: the API server is not up")
+        if guard is not None:
+            guard(request)
+        try:
+            reply = await self._answer(request, identity, None if streams else seconds)
+        except Refused as refused:
+            again = (refused.details or {}).get("retryAfterSeconds")
+            reply = _Reply(refused.code, _whole(refused.body()), {"Retry-After": str(again)} if again else {})
+        except TimeoutError:
+            raise Unavailable(0, "Timeout", f"{request.method} {request.path}: no answer in time") from None
+        yield reply
+
+    async def _answer(self, request: client.Request, identity: Identity, seconds: float | None) -> _Reply:
+        """Raises Refused and TimeoutError."""
+        asked = Request(
+            method=request.method,
+            path=request.path,
+            query=dict(reversed(request.query)),  # the first value of each name
+            body=request.body or b"",
+            content_type=request.content_type,
+            accept="application/json",
+            user=self._guard.user_of(f"Bearer {identity.token}" if identity.token else "", request.path),
+            query_string=urlencode(request.query),
+            agent=f"trainyard/{__version__}",
+        )
+        try:
+            async with asyncio.timeout(seconds):
+                answer = await settled(self._verbs, asked)
+        except (Refused, TimeoutError):
+            raise
+        except Exception:
+            log.exception("a request failed: method=%s path=%r", request.method, request.path)
+            text = "Internal error occurred: see the API server's log"
+            raise Refused(500, "InternalError", text) from None
+        if isinstance(answer, Response):
+            return _Reply(answer.code, _whole(answer.body), answer.headers)
+        if isinstance(answer, Watch):
+            return _Reply(200, self._watch(answer))
+        kubelet = self._kubelet()
+        if isinstance(answer, Elsewhere) and kubelet is not None:
+            status, body = kubelet(answer.url, lambda: self._closed)
+            if status >= 300:
+                raise of_kubelet(status, b"".join([chunk async for chunk in body]).decode("utf-8", "replace"))
+            return _Reply(status, body)
+        raise Refused(400, "BadRequest", "this needs a connection to the API server: use its address")
+
+    async def _watch(self, watch: Watch) -> AsyncGenerator[bytes, None]:
+        """The lines of a watch, until it ends. Raises Unavailable when it breaks."""
+        arrived, lines = asyncio.Event(), _Unread()
+
+        def send(line: bytes) -> None:
+            lines.add(line)
+            arrived.set()
+
+        listener = Listener(watch, send, lambda: lines.size > MOST_BUFFERED)
+        listener.ended.add_done_callback(lambda _: arrived.set())
+        self._listeners.add(listener)
+        loop = asyncio.get_running_loop()
+        timers = [loop.call_later(watch.seconds, listener.end, "time")]
+        if watch.bookmarks and watch.seconds > LAST_BOOKMARK:
+            timers.append(loop.call_later(watch.seconds - LAST_BOOKMARK, self._hub.last_mark, listener))
+        try:
+            if watch.initial:
+                yield b"".join(watch.initial)
+            if watch.initial_end:
+                yield listener.mark(watch.revision, initial_end=True)
+            while missed := self._hub.past(listener):
+                yield b"".join(missed)
+                if listener.ended.done():
+                    return
+            while not (listener.ended.done() and not lines.size):
+                await arrived.wait()
+                arrived.clear()
+                if lines.size:
+                    yield lines.take()
+            why = listener.ended.result()
+            if why == "slow":
+                log.warning("a watch was dropped, it does not read: resource=%s", watch.resource.full_name)
+            if why in ("slow", "broken", "closed"):
+                raise Unavailable(0, "ConnectionLost", f"the watch of {watch.resource.full_name} was ended: {why}")
+        finally:
+            self._hub.remove(listener)
+            self._listeners.discard(listener)
+            for timer in timers:
+                timer.cancel()
+
+
+class _Unread:
+    """What a client has not read yet."""
+
+    def __init__(self) -> None:
+        self._lines: list[bytes] = []
+        self.size = 0
+        """Bytes."""
+
+    def add(self, line: bytes) -> None:
+        self._lines.append(line)
+        self.size += len(line)
+
+    def take(self) -> bytes:
+        lines, self._lines, self.size = self._lines, [], 0
+        return b"".join(lines)
+
+
+async def _whole(body: bytes) -> AsyncIterator[bytes]:
+    yield body

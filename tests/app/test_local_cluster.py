@@ -54,7 +54,7 @@ async def test_a_job_succeeds_and_nothing_stays(tmp_path: Path) -> None:
             listed = await cluster.api.list(TFJOB, "default")
             async for _ in cluster.api.watch(TFJOB, "default", listed["metadata"]["resourceVersion"]):
                 job = await cluster.api.get(TFJOB, "default", "a")
-                if is_true(job["status"].get("conditions"), "Succeeded"):
+                if is_true(job.get("status", {}).get("conditions"), "Succeeded"):
                     break
         assert cluster.folder.stat().st_mode & 0o777 == 0o700
     assert left_in(tmp_path) == set()

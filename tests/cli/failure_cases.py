@@ -106,8 +106,11 @@ def _file_as_directory(folder: Path) -> list[Json]:
 
 
 def _deadline(folder: Path) -> list[Json]:
-    """Its only worker fails again and again, until the deadline ends the job."""
-    body = elastic("raise SystemExit('no data')", name="imagenet", replicas=1, minReplicas=1, activeDeadlineSeconds=3)
+    """Its only worker fails, runs again, and is stopped at the deadline."""
+    seen = folder / "seen"
+    code = f"from pathlib import Path\nif not Path({str(seen)!r}).exists():\n"
+    code += f"    Path({str(seen)!r}).touch()\n    raise SystemExit('no data')\n{SLEEP}"
+    body = elastic(code, name="imagenet", replicas=1, minReplicas=1, activeDeadlineSeconds=3)
     body["spec"]["replicaSpecs"]["Worker"]["restartPolicy"] = "OnFailure"
     return [{**body, "spec": {**body["spec"], "rdzvEndpoint": "127.0.0.1:2379"}}]
 
@@ -207,7 +210,7 @@ CASES = (
     Failure("A hostPath is not a directory", _file_as_directory, ("hostPath",)),
     Failure("An init container fails without output", _init_container, ("is made again at",)),
     Failure("The rendezvous never fills", _rendezvous, ("of at least 2", "no GPU")),
-    Failure("A deadline ends a job that fails again and again", _deadline),
+    Failure("A deadline ends a job that has failed before", _deadline),
     Failure("The image is unknown", lambda folder: [job(_without_command())], ("ErrImageNeverPull",)),
     Failure("Args without a command", lambda folder: [job(_without_command(args=["--epochs=3"]))], ("ErrImage",)),
     Failure(

@@ -40,13 +40,13 @@ class Words:
         path.write_text(yaml.safe_dump_all(objects))
         return await self("submit", str(path), *words)
 
-    async def until(self, text: str | tuple[str, ...], word: str, *given: str) -> Answer:
-        """Ask again until one answer holds this, or all of these."""
+    async def until(self, text: str | tuple[str, ...], word: str, *given: str, without: str = "") -> Answer:
+        """Ask again until one answer holds this, or all of these, and not `without`."""
         texts = (text,) if isinstance(text, str) else text
         answer = Answer(0, "", "")
         try:
             async with asyncio.timeout(PATIENCE):
-                while any(one not in answer.out for one in texts):
+                while any(one not in answer.out for one in texts) or (without and without in answer.out):
                     answer = await self(word, *given)
                     await asyncio.sleep(0.1)
         except TimeoutError:

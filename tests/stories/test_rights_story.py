@@ -117,6 +117,7 @@ async def life_of_mx_job(stage: Stage, made: Operator) -> None:
         await PLAYS["MxJob"].runs(stage)
         await stage.edit({"suspend": True})
         await stage.condition("Suspended")
+        await stage.happens(lambda: not stage.running())
         await stage.edit({"suspend": False})
         await PLAYS["MxJob"].runs(stage)
         await ends(stage, made, "MxJob")

@@ -22,7 +22,7 @@ import errno
 import secrets
 import ssl
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -135,17 +135,15 @@ class LocalCluster:
         )
         self._folder = self._state or Folder(options.state)
         raise_descriptors()
-        # Certificates take a while, most of it to load the library: meanwhile the rest of the server starts.
-        made = asyncio.create_task(
+        # Certificates take a while, most of it to load the library: meanwhile the rest starts.
+        certified = asyncio.create_task(
             asyncio.to_thread(self._state.certified if self._state else partial(_certified, self._folder.path))
         )
-        try:
-            await self.server.open()
-            self._api = api = Api(INSIDE, self.token, transport=self.server.in_process())
-            await self._install()
-        finally:
-            context, self.root_ca = await made
-        await self._open_door(context)
+        await self.server.open()
+        self._api = api = Api(INSIDE, self.token, transport=self.server.in_process())
+        secure = asyncio.ensure_future(_first(certified))
+        secure.add_done_callback(lambda done: done.cancelled() or done.exception())  # whoever awaits `certified` tells
+        await self._open_door(secure)
         if options.history is not None and options.history.limits.jobs:
             self.history = HistoryRecorder(options.history, options.say, self._now)
         self._node = Node(
@@ -162,12 +160,18 @@ class LocalCluster:
             log_folder=self.history.log_folder if self.history else lambda pod: None,
         )
         self.server.kubelet = self._node.logs
-        self._workloads = Workloads(api, self._now, self.root_ca, frozenset(options.mounts))
-        parts = [self._node.start(), self._workloads.start(), *([self.start_operator()] if options.operator else [])]
-        parts += [self.history.start(api)] if self.history else []
-        await asyncio.gather(*parts)
+        self._images.look_ahead(str(options.working_directory or ""))
+        await _all(self._node.start(), self._start_controllers(api, certified))
 
-    async def _open_door(self, context: ssl.SSLContext) -> None:
+    async def _start_controllers(self, api: Api, certified: asyncio.Task[tuple[ssl.SSLContext, str]]) -> None:
+        await self._install()
+        _, self.root_ca = await certified
+        self._workloads = Workloads(api, self._now, self.root_ca, frozenset(self._options.mounts))
+        parts = [self._workloads.start(), *([self.start_operator()] if self._options.operator else [])]
+        parts += [self.history.start(api)] if self.history else []
+        await _all(*parts)
+
+    async def _open_door(self, context: asyncio.Future[ssl.SSLContext]) -> None:
         """TLS, at the port of the life before where there was one and it is free."""
         state = self._state
         try:
@@ -258,6 +262,21 @@ def kubeconfig(url: str, token: str, root_ca: str, name: str = "trainyard") -> J
         "contexts": [{"name": name, "context": {"cluster": name, "user": name, "namespace": "default"}}],
         "current-context": name,
     }
+
+
+async def _all(*work: Coroutine[Any, Any, object]) -> None:
+    """Do all of it at once. Where one part fails the others are stopped, and its exception is raised."""
+    tasks = [asyncio.ensure_future(part) for part in work]
+    try:
+        await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _first(certified: asyncio.Task[tuple[ssl.SSLContext, str]]) -> ssl.SSLContext:
+    return (await certified)[0]
 
 
 def _certified(folder: Path) -> tuple[ssl.SSLContext, str]:

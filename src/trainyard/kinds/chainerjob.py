@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 
 from trainyard.core import (
     RETRYING_JOB_CARRIER,
@@ -50,19 +51,22 @@ from trainyard.schema import Schema, from_struct
 LABEL = "chainerjob.kubeflow.org/"
 QUEUES = "kueue.x-k8s.io/"
 
-_schema = Schema({**from_struct(ChainerJobSpec), "x-kubernetes-preserve-unknown-fields": True})
+
+@cache
+def _schema() -> Schema:
+    return Schema.ours({**from_struct(ChainerJobSpec), "x-kubernetes-preserve-unknown-fields": True})
 
 
 def read(spec: Json, name: str) -> Wanted:
     """What a ChainerJob spec wants. The limits are the master Job's own, so that the operator counts none (S4)."""
-    stored = _schema.default(spec)
-    problems = _schema.validate(stored, "spec") + broken(RULES, {"metadata": {"name": name}, "spec": stored}, None)
+    stored = _schema().default(spec)
+    problems = _schema().validate(stored, "spec") + broken(RULES, {"metadata": {"name": name}, "spec": stored}, None)
     return Wanted(
         roles=_roles(spec),
         policy=_policy(spec),
         spec=spec,
         problems=tuple(problems),
-        unknown=tuple(f"spec.{path}" for path in _schema.unknown(spec, but="template")),
+        unknown=tuple(f"spec.{path}" for path in _schema().unknown(spec, but="template")),
     )
 
 

@@ -90,7 +90,7 @@ def _schemas_of(kind: Kind) -> tuple[Json, Schema]:
     found = _compiled.get(kind.gvk)
     if found is None:
         whole = schema(kind)
-        found = _compiled[kind.gvk] = whole, Schema(whole)
+        found = _compiled[kind.gvk] = whole, Schema.ours(whole)
     return found
 
 

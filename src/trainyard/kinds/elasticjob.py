@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any
 
 from trainyard.core import (
@@ -57,13 +58,16 @@ C10D_PORT = 29400
 STORE_TIMEOUT = 900
 """Seconds in which Worker 0 may start after the others: its image may have to be pulled. torch's own 60 are too few."""
 
-_schema = Schema({**from_struct(ElasticJobSpec), "x-kubernetes-preserve-unknown-fields": True})
+
+@cache
+def _schema() -> Schema:
+    return Schema.ours({**from_struct(ElasticJobSpec), "x-kubernetes-preserve-unknown-fields": True})
 
 
 def read(spec: Json, name: str) -> Wanted:
     """What an ElasticJob spec wants. Policies stand in `spec`, `spec.runPolicy` or `spec.RunPolicy`; the first wins."""
-    stored = _schema.default(spec)
-    problems = _schema.validate(stored, "spec") + broken(RULES, {"metadata": {"name": name}, "spec": stored}, None)
+    stored = _schema().default(spec)
+    problems = _schema().validate(stored, "spec") + broken(RULES, {"metadata": {"name": name}, "spec": stored}, None)
     nested = [spec[one] for one in reversed(RUN_POLICIES) if isinstance(spec.get(one), dict)]
     policies: Json = {}
     for place in (*nested, spec):
@@ -73,7 +77,7 @@ def read(spec: Json, name: str) -> Wanted:
         policy=policy_of(policies),
         spec=spec,
         problems=tuple(problems),
-        unknown=tuple(f"spec.{path}" for path in _schema.unknown(spec, but="template")),
+        unknown=tuple(f"spec.{path}" for path in _schema().unknown(spec, but="template")),
     )
 
 

@@ -7,7 +7,7 @@ dist mode the job is a gang (settled.md S33): MXNet does not take a lost replica
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
+from functools import cache, partial
 
 from trainyard.core import JOB_CARRIER, Extra, Job, Kind, Slot, Verdict, Wanted, broken, spelled
 from trainyard.core.model import JOB, POD, SERVICE
@@ -33,14 +33,19 @@ from trainyard.objects import GVK, Json, Problem
 from trainyard.objects.labels import ATTEMPT
 from trainyard.schema import Schema, from_struct
 
-_schema = Schema({**from_struct(MxJobSpec), "x-kubernetes-preserve-unknown-fields": True})
+
+@cache
+def _schema() -> Schema:
+    return Schema.ours({**from_struct(MxJobSpec), "x-kubernetes-preserve-unknown-fields": True})
+
+
 _rules = spelled(RULES, SPELLINGS)
 
 
 def read(spec: Json, name: str) -> Wanted:
     """What an MxJob spec wants. In local mode it is one WORKER: more are refused, and none counts as one (S19)."""
-    stored = _schema.default(spec)
-    problems = _schema.validate(stored, "spec") + broken(_rules, {"metadata": {"name": name}, "spec": stored}, None)
+    stored = _schema().default(spec)
+    problems = _schema().validate(stored, "spec") + broken(_rules, {"metadata": {"name": name}, "spec": stored}, None)
     full = replica_list.filled(spec, _fill)
     roles = replica_list.roles_of(full, "mxReplicaType", "PsRootPort")
     if spec.get("jobMode") == LOCAL:
@@ -50,7 +55,7 @@ def read(spec: Json, name: str) -> Wanted:
         policy=policy_of(spec),
         spec=full,
         problems=tuple(problems),
-        unknown=tuple(f"spec.{path}" for path in _schema.unknown(spec, but="template")),
+        unknown=tuple(f"spec.{path}" for path in _schema().unknown(spec, but="template")),
     )
 
 

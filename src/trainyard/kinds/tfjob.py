@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any
 
 from trainyard.core import JOB_CARRIER, Extra, Job, Kind, Slot, Verdict, Wanted, broken, spelled
@@ -23,16 +23,21 @@ from trainyard.kinds.tfjob_spec import CHIEF, CONTAINER, IMAGE, MASTER, PORT, PS
 from trainyard.objects import GVK, Json
 from trainyard.schema import Schema, from_struct
 
-_schema = Schema({**from_struct(TfJobSpec), "x-kubernetes-preserve-unknown-fields": True})
+
+@cache
+def _schema() -> Schema:
+    return Schema.ours({**from_struct(TfJobSpec), "x-kubernetes-preserve-unknown-fields": True})
+
+
 _rules = spelled(RULES, SPELLINGS)
 
 
 def read(spec: Json, name: str) -> Wanted:
     """What a TfJob spec wants: schema defaults, then what the schema cannot default, problems in the old order."""
-    stored = _schema.default(
+    stored = _schema().default(
         spec
     )  # as an API server with our definition would have stored it: no null where Go has nil
-    problems = _schema.validate(stored, "spec") + broken(_rules, {"metadata": {"name": name}, "spec": stored}, None)
+    problems = _schema().validate(stored, "spec") + broken(_rules, {"metadata": {"name": name}, "spec": stored}, None)
     full = {**spec, "tfImage": spec.get("tfImage") or IMAGE}
     full = replica_list.filled(full, lambda item: _fill(item, full["tfImage"]))
     return Wanted(
@@ -40,7 +45,7 @@ def read(spec: Json, name: str) -> Wanted:
         policy=policy_of(spec),
         spec=full,
         problems=tuple(problems),
-        unknown=tuple(f"spec.{path}" for path in _schema.unknown(spec, but="template")),
+        unknown=tuple(f"spec.{path}" for path in _schema().unknown(spec, but="template")),
     )
 
 

@@ -10,7 +10,6 @@ import base64
 import contextlib
 from collections.abc import Awaitable, Callable
 from urllib.parse import unquote, urlsplit
-from urllib.request import getproxies, proxy_bypass
 
 _PIECE = 1 << 16
 _PATIENCE = 30.0
@@ -120,6 +119,8 @@ def _without_hops(rest: str, tunnel: bool) -> str:
 
 def _upstream(scheme: str, host: str) -> tuple[tuple[str, int], str] | None:
     """The runner's own proxy for that host: its address and credentials."""
+    from urllib.request import getproxies, proxy_bypass  # it loads all of urllib: where no pod asks, nobody waits
+
     found = getproxies().get(scheme)
     if not found or proxy_bypass(host):
         return None

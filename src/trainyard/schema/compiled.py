@@ -25,32 +25,37 @@ class Schema:
     """
 
     def __init__(self, schema: Json, empties: bool = False, examined: bool = False) -> None:
-        self._schema, self._empties = schema, empties
+        self.document, self._empties = schema, empties
         try:
             if not examined:
                 examine(schema)
         except (AttributeError, TypeError) as error:  # `properties: 5` and the like, in a schema that anybody posted
             raise ValueError(f"the schema is malformed: {error}") from None
 
+    @classmethod
+    def ours(cls, schema: Json) -> Schema:
+        """A schema of this program: a test examines all of them, so that a start does not."""
+        return cls(schema, examined=True)
+
     @cached_property
     def _check(self) -> Check:
-        return compile_check(self._schema)
+        return compile_check(self.document)
 
     @cached_property
     def _fit(self) -> Fit:
-        return compile_fit(self._schema)
+        return compile_fit(self.document)
 
     @cached_property
     def _prune(self) -> Shape | None:
-        return compile_prune(self._schema, resource=True)
+        return compile_prune(self.document, resource=True)
 
     @cached_property
     def _default(self) -> Shape | None:
-        return compile_default(self._schema, self._empties)
+        return compile_default(self.document, self._empties)
 
     @cached_property
     def _embedded(self) -> Look | None:
-        return compile_embedded(self._schema)
+        return compile_embedded(self.document)
 
     def embedded(self, obj: Json) -> Found:
         """The objects inside this one, with their paths."""
@@ -89,7 +94,7 @@ class Schema:
         What stands under a field that is preserved without any named fields is free, so nothing there is unknown; nor
         is what stands under a known field named `but`, or under the metadata of a resource.
         """
-        return [] if too_deep(obj) else list(_unknown(self._schema, obj, "", but, True))
+        return [] if too_deep(obj) else list(_unknown(self.document, obj, "", but, True))
 
 
 _NESTING = frozenset({dict, list})

@@ -17,7 +17,7 @@ from trainyard.server import cel, naming, scale
 from trainyard.server.jsonpath import compile_path
 from trainyard.server.log import Entry
 from trainyard.server.resources import Check, Column, Registry, Resource, Scaled
-from trainyard.server.rules import broken, compile_rules
+from trainyard.server.rules import Tree, broken, compile_rules
 from trainyard.server.site import Site
 from trainyard.server.tables import age, text_of, typed_cell
 from trainyard.server.writes import DEFINITIONS
@@ -115,10 +115,16 @@ def _compiled(schema: bytes) -> Schema:
     return Schema(decode(schema), empties=True, examined=True)  # or it would not be stored
 
 
-@lru_cache(maxsize=64)
 def _ruled(schema: bytes) -> Check | None:
-    tree = compile_rules(decode(schema))
-    return None if tree is None else lambda new, old: list(broken(tree, new, old))
+    """The rules are compiled when they are first asked: those of our own kinds never are."""
+    if b'"x-kubernetes-validations"' not in schema:
+        return None
+    return lambda new, old: list(broken(tree, new, old)) if (tree := _compiled_rules(schema)) else []
+
+
+@lru_cache(maxsize=64)
+def _compiled_rules(schema: bytes) -> Tree | None:
+    return compile_rules(decode(schema))
 
 
 def _open(version: Json) -> Json:

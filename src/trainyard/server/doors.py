@@ -48,8 +48,9 @@ class Doors:
         self._tasks: set[asyncio.Task[None]] = set()
         self._said = -SAY_EVERY
 
-    async def listen(self, host: str, port: int, context: ssl.SSLContext | None) -> str:
-        """Open a door; its address, as a URL has it. Raises ValueError where others could come in, and OSError."""
+    async def listen(self, host: str, port: int, context: asyncio.Future[ssl.SSLContext] | None) -> str:
+        """Open a door; its address, as a URL has it. Clients wait until there is a context. Raises ValueError where
+        others could come in, and OSError."""
         family, address = await loopback(host)
         if context is not None:
             sslproto.SSLProtocol.max_size = TLS_BUFFER  # for this process: there is no way to ask for it
@@ -83,7 +84,7 @@ class Doors:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _accept(self, listener: socket.socket, context: ssl.SSLContext | None) -> None:
+    async def _accept(self, listener: socket.socket, context: asyncio.Future[ssl.SSLContext] | None) -> None:
         loop = asyncio.get_running_loop()
         while True:
             try:
@@ -100,12 +101,13 @@ class Doors:
                 self._begin(self._welcome(client, context))
             await asyncio.sleep(0)
 
-    async def _welcome(self, client: socket.socket, context: ssl.SSLContext | None) -> None:
+    async def _welcome(self, client: socket.socket, context: asyncio.Future[ssl.SSLContext] | None) -> None:
         loop, seconds = asyncio.get_running_loop(), self._limits.handshake if context else None
         try:
             if context is not None and await _speaks_plainly(client, self._limits.handshake):
                 return _hang_up(client, _WRONG_DOOR)
-            await loop.connect_accepted_socket(self._make, client, ssl=context, ssl_handshake_timeout=seconds)
+            secure = await asyncio.shield(context) if context else None
+            await loop.connect_accepted_socket(self._make, client, ssl=secure, ssl_handshake_timeout=seconds)
         except asyncio.CancelledError:
             client.close()  # nobody else may have it yet
             raise

@@ -59,7 +59,7 @@ _OF_KUBELETS = {400: "BadRequest", 401: "Unauthorized", 403: "Forbidden", 404: "
 
 
 def of_kubelet(code: int, text: str) -> Refused:
-    """What a kubelet answered instead of what it was asked for: a Status as it is, anything else as the message of one."""
+    """What a kubelet answered: a Status as it is, anything else as the message of one."""
     try:
         status = decode(text)
     except ValueError:

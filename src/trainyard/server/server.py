@@ -81,10 +81,18 @@ class Server:
         )
         self._ticking = asyncio.create_task(self._tick())
 
-    async def start_tls(self, context: ssl.SSLContext, host: str = "127.0.0.1", port: int = 0) -> None:
-        """Serves on `tls_url`, too: what kubectl and pods use. From here on pods get tokens for it."""
+    async def start_tls(
+        self, context: ssl.SSLContext | asyncio.Future[ssl.SSLContext], host: str = "127.0.0.1", port: int = 0
+    ) -> None:
+        """Serves on `tls_url`, too: what kubectl and pods use. From here on pods get tokens for it.
+
+        A `context` that is still being made keeps clients waiting, and nobody else.
+        """
         await loopback(host)
-        self.tls_url = f"https://{await self._opened().listen(host, port, context)}"
+        made = context if isinstance(context, asyncio.Future) else asyncio.get_running_loop().create_future()
+        if isinstance(context, ssl.SSLContext):
+            made.set_result(context)
+        self.tls_url = f"https://{await self._opened().listen(host, port, made)}"
         self._verbs.reachable = True
 
     def in_process(self) -> InProcess:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import os
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -64,7 +66,9 @@ class Images:
         environ = os.environ if environ is None else environ
         self.base = inherited(environ, proxies=True)
         asking = Interpreters()
-        self._ways = Ways(cache, self.builder, Selector(asking, python, environ, self.base), asking, self.base)
+        self._selector = Selector(asking, python, environ, self.base)
+        self._ways = Ways(cache, self.builder, self._selector, asking, self.base)
+        self._asking_ahead: asyncio.Task[None] | None = None
         self._told: set[str] = set()
 
     def find(self, image: str) -> Image | None:
@@ -96,6 +100,14 @@ class Images:
         path, folders, scratch = [*entry.path, *ready.path], entry.folders, entry.scratch
         return Prepared(path, env, words, args, entry.workdir or catalogue.WORKING_DIRECTORY, files, folders, scratch)
 
+    def look_ahead(self, folder: str) -> None:
+        """Ask the interpreter of images without an entry what it is, so that the first pod does not wait for it."""
+        self._asking_ahead = asyncio.create_task(asyncio.to_thread(self._selected, folder))
+
+    def _selected(self, folder: str) -> None:
+        with contextlib.suppress(ImageProblem):  # the pod that needs it is told
+            self._selector.select(folder)
+
     async def candidates(self, image: str, folder: str = "") -> list[Candidate]:
         """How each way of an image stands on this machine. Installs nothing."""
         entry = self.find(image)
@@ -113,6 +125,8 @@ class Images:
 
     async def close(self) -> None:
         """Ends the builds that still run. What they have built so far is removed."""
+        if self._asking_ahead is not None:
+            self._asking_ahead.cancel()
         await self._ways.close()
 
     def _tell(self, image: str, what: str) -> None:

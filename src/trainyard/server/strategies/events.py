@@ -85,7 +85,7 @@ _FIELD_NAMES = (
     "reportingComponent",
     "source",
 )
-_SCHEMA = Schema(obj(involvedObject=FREE, source=FREE, series=FREE, reason=STRING, message=STRING, count=INTEGER))
+_SCHEMA = Schema.ours(obj(involvedObject=FREE, source=FREE, series=FREE, reason=STRING, message=STRING, count=INTEGER))
 
 RESOURCES = tuple(
     Resource(

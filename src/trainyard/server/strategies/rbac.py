@@ -20,10 +20,10 @@ from trainyard.server.strategies.shapes import FREE, STRING, STRINGS, fill, fill
 from trainyard.server.tables import AGE, NAME
 
 _RULE = obj(verbs=STRINGS, apiGroups=STRINGS, resources=STRINGS, resourceNames=STRINGS, nonResourceURLs=STRINGS)
-_ROLE = Schema(obj(rules=many(_RULE), aggregationRule=FREE))
+_ROLE = Schema.ours(obj(rules=many(_RULE), aggregationRule=FREE))
 _SUBJECT = obj(kind=STRING, name=STRING, namespace=STRING, apiGroup=STRING)
 _REFERENCE = obj(kind=STRING, name=STRING, apiGroup=STRING)
-_BINDING = Schema(obj(subjects=many(_SUBJECT), roleRef=_REFERENCE))
+_BINDING = Schema.ours(obj(subjects=many(_SUBJECT), roleRef=_REFERENCE))
 _ROLE_KINDS = {"Role": "roles", "ClusterRole": "clusterroles"}
 
 

@@ -143,7 +143,7 @@ RESOURCES = (
         group="discovery.k8s.io",
         kind="EndpointSlice",
         plural="endpointslices",
-        schema=Schema(obj(endpoints=many(FREE), ports=many(FREE), addressType=STRING)),
+        schema=Schema.ours(obj(endpoints=many(FREE), ports=many(FREE), addressType=STRING)),
         prepare=prepare,
         check=lambda new, old: list(slice_problems(new, old)),
         columns=cells.SLICE,

@@ -1,0 +1,126 @@
+"""The way within the process answers as HTTP does."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from trainyard.client import Api, ApiError, Request, Unavailable
+from trainyard.client import request as requests
+from trainyard.objects import GVK, Json
+from trainyard.server import Server, in_process
+
+TOKEN = "secret"
+MAP = GVK("", "v1", "ConfigMap", "configmaps")
+NONE = GVK("example.org", "v1", "Nothing", "nothings")
+
+
+def a_map(name: str, **data: str) -> Json:
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": "default"}, "data": data}
+
+
+LIFE = (
+    requests.create(MAP, "default", a_map("a", key="1")),
+    requests.create(MAP, "default", a_map("a")),
+    requests.create(MAP, "default", a_map("not a name")),
+    requests.create(MAP, "default", {"apiVersion": "v1", "kind": "ConfigMap", "data": 5}),
+    requests.get(MAP, "default", "a"),
+    requests.get(MAP, "default", "b"),
+    requests.get(NONE, "default", "b"),
+    requests.patch(MAP, "default", "a", {"data": {"key": "2", "other": "ü"}}),
+    requests.patch(MAP, "default", "a", {"metadata": {"resourceVersion": "1"}}),
+    requests.list_objects(MAP, "default", requests.Selection(field_selector="metadata.name=a"), limit=1),
+    requests.list_objects(MAP, "default", requests.Selection(label_selector="a in")),
+    requests.watch(MAP, "default", "x", requests.EVERYTHING, 5),
+    Request("GET", "/version"),
+    Request("GET", "/nowhere"),
+    Request("PUT", "/api/v1/namespaces/default/configmaps/a", (), b"{", "application/json"),
+    Request("POST", "/api/v1/namespaces/default/configmaps", (), b"a: b", "application/yaml"),
+    requests.delete(MAP, "default", "a", "another", "", None),
+    requests.delete(MAP, "default", "a", "", "Background", 0),
+)
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[Server]:
+    made = Server(token=TOKEN, now=lambda: 1_000_000.0)
+    await made.start()
+    yield made
+    await made.stop()
+
+
+def inside(server: Server, token: str = TOKEN) -> Api:
+    return Api("http://in-process", token, transport=server.in_process())
+
+
+async def outcome(api: Api, request: Request) -> object:
+    try:
+        return await api.send(request)
+    except ApiError as error:
+        return type(error), error.code, error.reason, error.message, error.details
+
+
+@pytest.mark.parametrize("token", [TOKEN, "wrong", ""])
+async def test_a_life_is_answered_alike(monkeypatch: pytest.MonkeyPatch, token: str) -> None:
+    monkeypatch.setattr("trainyard.server.metadata.fresh_uid", lambda: "00000000-0000-4000-8000-000000000000")
+    told = []
+    for way in ("http", "in-process"):
+        server = Server(token=TOKEN, now=lambda: 1_000_000.0)
+        await server.start()
+        async with Api(server.url, token) if way == "http" else inside(server, token) as api:
+            told.append([await outcome(api, request) for request in LIFE])
+        await server.stop()
+    assert told[0] == told[1]
+
+
+async def test_a_watch_is_told_the_same_lines(server: Server) -> None:
+    async with Api(server.url, TOKEN) as http, inside(server) as near:
+        await http.create(MAP, "default", a_map("before"))
+        streams = [api.watch(MAP, "default", "1") for api in (http, near)]
+        first = [await anext(stream) for stream in streams]
+        await near.create(MAP, "default", a_map("after"))
+        await near.delete(MAP, "default", "before")
+        lines = [[line, *[await anext(stream) for _ in range(2)]] for line, stream in zip(first, streams, strict=True)]
+        assert lines[0] == lines[1]
+        assert [b'"ADDED"' in line for line in lines[1]] == [True, True, False]
+        for stream in streams:
+            await stream.aclose()
+
+
+async def test_a_watch_ends_when_its_time_is_over(server: Server) -> None:
+    async with inside(server) as api:
+        lines = [chunk async for chunk in api.stream(requests.watch(MAP, "default", "1", requests.EVERYTHING, 1), 1)]
+    assert lines == []
+    assert server.hub.listening("configmaps") == 0
+
+
+async def test_a_watch_that_is_not_read_is_dropped(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(in_process, "MOST_BUFFERED", 10_000)
+    async with inside(server) as api:
+        stream = api.watch(MAP, "default", (await api.list(MAP, "default"))["metadata"]["resourceVersion"])
+        first = asyncio.ensure_future(anext(stream))
+        while not server.hub.listening("configmaps"):  # noqa: ASYNC110 - nobody is told of it
+            await asyncio.sleep(0)
+        await api.create(MAP, "default", a_map("first"))
+        await first
+        for number in range(40):
+            await api.create(MAP, "default", a_map(f"large-{number}", key="x" * 1000))
+        with pytest.raises(Unavailable, match="slow"):
+            [line async for line in stream]
+
+
+@pytest.mark.parametrize("who", ["client", "server"])
+async def test_whoever_closes_ends_the_streams(server: Server, who: str) -> None:
+    api = inside(server)
+    stream = api.watch(MAP, "default", "1")
+    await api.create(MAP, "default", a_map("first"))
+    await anext(stream)
+    waiting = asyncio.ensure_future(anext(stream))
+    await asyncio.sleep(0)
+    await (api.close() if who == "client" else server.stop())
+    with pytest.raises(Unavailable if who == "client" else StopAsyncIteration):
+        await waiting
+    with pytest.raises(Unavailable, match="not up"):
+        await api.get(MAP, "default", "first")

@@ -83,6 +83,11 @@ def test_the_record_of_a_job_goes_on_when_its_cluster_does(tmp_path: Path, how: 
         assert record(home, "long")["id"] == was["id"]
         home.until("run", "logs", "long")
         assert home.say("logs", "long", "--attempt", "0")[1].count("run") >= 1
+        assert home.say("suspend", "long")[0] == 0
+        home.until("Suspended", "get", "long")
+        home.until('"deleted": true', "history", "long", "-o", "json")  # its pod is gone
+        code, out, err = home.say("logs", "long")
+        assert code == 0 and out.startswith("master-0 | run") and "tfjob/long is suspended" in err
         assert home.say("delete", "long")[0] == 0
         home.until('"result": "Deleted"', "history", "long", "-o", "json")
         files = record(home, "long")["logs"]

@@ -163,6 +163,20 @@ def test_restarts_are_pods_after_the_first_and_restarts_of_containers() -> None:
     assert restarts_of(pods, {"b": {"pods": 2, "restarts": 5}}) == 10
 
 
+def test_what_a_resume_makes_is_no_restart_and_the_job_started_when_it_first_did(tmp_path: Path) -> None:
+    kept = record(tmp_path)
+    kept.see_job(job(startTime="2026-11-23T07:00:00Z"), 0)
+    kept.see_pod(pod(1, phase="Running"), gone=False)
+    kept.see_job(job(conditions=[{"type": "Suspended", "status": "True"}]), 1)
+    kept.see_pod(pod(1, phase="Failed"), gone=True)
+    kept.see_job(job(startTime="2026-11-23T08:00:00Z"), 2)
+    kept.see_pod(pod(2, phase="Running"), gone=False)
+    data = kept.snapshot("lock").data
+    assert (data["restarts"], data["started"]) == (0, "2026-11-23T07:00:00Z")
+    kept.see_pod(pod(3, phase="Running"), gone=False)
+    assert kept.snapshot("lock").data["restarts"] == 1, "a failure after the resume counts"
+
+
 def test_a_job_is_over_when_its_result_is_known_and_no_pod_runs(tmp_path: Path) -> None:
     kept = record(tmp_path)
     kept.see_job(job(), 0)
@@ -327,3 +341,10 @@ def test_the_history_is_no_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert names() == ["default"]
     with pytest.raises(BackgroundError, match="write another name"):
         Background("history")
+
+
+def test_the_last_job_of_a_name_is_the_one_that_was_there_last_not_the_one_that_was_made_last() -> None:
+    early = Record(Path("early"), {"created": "2026-01-01T00:00:00Z", "deleted": "2026-01-01T09:00:00Z"})
+    late = Record(Path("late"), {"created": "2026-01-01T01:00:00Z", "ended": "2026-01-01T02:00:00Z"})
+    running = Record(Path("running"), {"created": "2026-01-01T00:30:00Z"})
+    assert sorted([running, early, late], key=lambda record: record.last_seen) == [late, early, running]

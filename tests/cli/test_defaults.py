@@ -103,3 +103,20 @@ def test_help_works_whatever_the_file_holds(config: Path) -> None:
     config.write_text("runn: {")
     assert said("--help").code == 0
     assert all(name in said("--help").out for name in COMMANDS)
+
+
+def test_a_mistyped_command_is_answered_with_the_one_that_was_meant() -> None:
+    from click.testing import CliRunner
+
+    ended = CliRunner().invoke(main, ["statsu"])
+    assert ended.exit_code == 2 and "there is no command 'statsu' (did you mean status?)" in ended.output
+
+
+def test_a_variable_of_no_option_is_told_with_the_one_that_was_meant(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("TRAINYARD_RUN_NETWROK", "TRAINYARD_RUN_NETWORK", "TRAINYARD_HISTORY_JOBS"):
+        monkeypatch.setenv(name, "1")
+    assert isinstance(main, click.Group)
+    context = click.Context(main)
+    (line,) = defaults.unknown_variables(main, context, "run")
+    assert line.startswith("TRAINYARD_RUN_NETWROK: ") and "did you mean TRAINYARD_RUN_NETWORK?" in line
+    assert defaults.unknown_variables(main, context, "history") == []

@@ -157,6 +157,8 @@ def test_the_time_of_timeout_ends_with_124(tmp_path: Path) -> None:
     ended = ran(tmp_path, [job(replicas("MASTER", SERVE))], "--timeout", "2")
     assert ended.code == 124
     assert "--timeout 2" in ended.err and ended.of("master-0") == ["serving"]
+    row = next(line.split() for line in ended.out.splitlines() if line.split()[1:2] == ["master-0"])
+    assert row[2] == "Stopped", f"the table is drawn after its pod has ended: {row}"
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])

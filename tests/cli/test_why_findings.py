@@ -147,6 +147,21 @@ def test_of_a_job_that_its_deadline_has_ended_nothing_is_made_again_and_nothing_
     assert "made again later" not in said and "permanent" not in said
 
 
+@pytest.mark.parametrize(
+    "moment",
+    [
+        pod("Worker-0", waits("CrashLoopBackOff", lastState=ended(1), restartCount=3), container="elasticjob-worker"),
+        pod("Worker-0", {"state": ended(1), "restartCount": 3}, container="elasticjob-worker"),
+        pod("Worker-0", {"state": ended(1)}, "Failed", "elasticjob-worker", deletionTimestamp=at(1)),
+        pod("Worker-0", {"state": {"running": {}}, "lastState": ended(1), "restartCount": 3}),
+    ],
+    ids=["waits to restart", "has just failed", "is being deleted", "runs again"],
+)
+def test_the_answer_after_a_deadline_does_not_depend_on_how_far_the_deletion_of_the_pods_is(moment: Json) -> None:
+    job = on_failure(("Failed", "DeadlineExceeded", "ElasticJob mnist is failed: activeDeadlineSeconds (30 s) is over"))
+    assert everything(found(job, moment)) == everything(found(job))
+
+
 def test_a_job_with_an_empty_slot_does_not_run_fine() -> None:
     job = on_failure(RUNNING, minReplicas=1)
     findings = found(job, pod("Worker-0", container="elasticjob-worker"))

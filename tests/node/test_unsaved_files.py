@@ -180,7 +180,7 @@ def test_one_line_per_pod_says_number_size_and_what_to_do(outcome: Outcome) -> N
     number = 3 if outcome.network == "namespace" else 2
     line = outcome.lost("master-0")
     assert line.startswith(f"master-0: {number} files, {2 * number}.0 kB, are gone with the pod: /")
-    cure = f"write below {outcome.folder}/project or mount a volume (hostPath, or a claim with --mount CLAIM=DIR)"
+    cure = f"write below {outcome.folder}/project or mount a volume (hostPath, or a claim with --mount CLAIM=DIR;"
     assert cure in line and "\n" not in line
     assert outcome.lost("worker-0").count("worker-0: 1 file, 2.0 kB, is gone with the pod: ") == 1
     assert ".temporary" not in outcome.output, "temporary files are nobody's loss"

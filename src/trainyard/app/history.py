@@ -22,6 +22,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
+import math
 import os
 import re
 import time
@@ -133,6 +134,11 @@ class Record:
     @property
     def ended(self) -> float | None:
         return parse_time(self.data.get("ended"))
+
+    @property
+    def last_seen(self) -> tuple[float, float]:
+        """Orders jobs by when they were last there: until their deletion, else their end; one that goes on is later."""
+        return parse_time(self.data.get("deleted")) or self.ended or math.inf, self.started
 
     def files(self) -> list[Path]:
         """The log files, by replica, attempt, container and run."""

@@ -124,13 +124,16 @@ class JobRecord:
         result, reason, message = result_of(job)
         status = _dict(job.get("status"))
         ended = str(status.get("completionTime") or "") or self.data.get("ended") or format_time(now)
+        if is_true(status.get("conditions"), "Suspended"):
+            for entry in self.pods.values():
+                entry["suspended"] = True
         self.data |= {
             "apiVersion": job.get("apiVersion"),
             "kind": job.get("kind"),
             "namespace": namespace_of(job),
             "name": name_of(job),
             "created": job["metadata"].get("creationTimestamp"),
-            "started": status.get("startTime") or "",
+            "started": self.data.get("started") or status.get("startTime") or "",  # a resume sets it anew
             "ended": ended if result else "",
             "result": result,
             "reason": reason,
@@ -155,6 +158,8 @@ class JobRecord:
         entry = pod_entry(pod, self.pods.get(uid))
         if uid not in self.pods:
             self.slots.setdefault(entry["replica"], []).append(uid)
+        if self.pods.get(uid, {}).get("suspended"):
+            entry["suspended"] = True
         self.pods[uid] = {**entry, "deleted": True} if gone else entry
         if gone or entry["phase"] in _ENDED:
             self.live.discard(uid)
@@ -172,6 +177,8 @@ class JobRecord:
         left_out = self.data.setdefault("leftOut", {}).setdefault(replica, {"pods": 0, "restarts": 0})
         left_out["pods"] += 1
         left_out["restarts"] += int(entry.get("restarts") or 0)
+        if entry.get("suspended"):
+            left_out["suspended"] = int(left_out.get("suspended") or 0) + 1
         if not self.data.get("logs"):  # those in a folder of the user's own choice are the user's
             self._removed_logs.append(self.logs / str(entry["logs"]))
         return [uid]
@@ -281,14 +288,19 @@ def _run(number: int, terminated: Json) -> Json:
 
 
 def restarts_of(pods: Iterable[Json], left_out: Json) -> int:
-    """Every pod of a replica after its first one, and every restart of a container."""
+    """Every pod of a replica after its first one, and every restart of a container. The pod that takes the place of
+    one that a suspension has ended is no restart."""
     counts: dict[str, int] = {}
+    newest: dict[str, Json] = {}
     total = 0
     for pod in pods:
-        counts[str(pod["replica"])] = counts.get(str(pod["replica"]), 0) + 1
+        replica = str(pod["replica"])
+        before = newest.get(replica)
+        counts[replica] = counts.get(replica, 0) + (0 if before and before.get("suspended") else 1)
+        newest[replica] = pod
         total += int(pod.get("restarts") or 0)
     for replica, more in left_out.items():
-        counts[replica] = counts.get(replica, 0) + int(more["pods"])
+        counts[replica] = counts.get(replica, 0) + int(more["pods"]) - int(more.get("suspended") or 0)
         total += int(more["restarts"])
     return total + sum(count - 1 for count in counts.values())
 

@@ -14,7 +14,7 @@ import click
 from trainyard import __version__
 from trainyard.cli import defaults
 from trainyard.cli.codes import CANNOT, READER_GONE
-from trainyard.cli.layout import cannot_write
+from trainyard.cli.layout import cannot_write, prose, terminal_width
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -67,6 +67,14 @@ class Commands(click.Group):
         if not isinstance(command, click.Command):
             raise TypeError(f"trainyard.cli.{COMMANDS[name].module}.{name} is not a command")
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """An unknown command is answered with the one that was probably meant."""
+        if args and not args[0].startswith("-") and args[0] not in COMMANDS:
+            ctx.fail(f"there is no command {args[0]!r}{defaults.near(args[0], list(COMMANDS))}")
+        return super().resolve_command(ctx, args)
 
     def main(self, *args: Any, **extra: Any) -> Any:
         """A reader who went away, or a disk that is full, is one line and an exit code, whatever the command."""
@@ -128,3 +136,6 @@ def main(context: click.Context) -> None:
     """Distributed training jobs: the same YAML as processes on this machine and as pods on a cluster."""
     if context.invoked_subcommand in COMMANDS and isinstance(context.command, click.Group):
         context.default_map = defaults.default_map(context.command, context, context.invoked_subcommand)
+        if not context.resilient_parsing:
+            for text in defaults.unknown_variables(context.command, context, context.invoked_subcommand):
+                click.echo(prose(f"warning: {text}", terminal_width()), err=True)

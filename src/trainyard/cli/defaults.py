@@ -26,6 +26,7 @@ from trainyard.cli.codes import BAD
 
 VARIABLE = "TRAINYARD_CONFIG"
 PREFIX = "TRAINYARD"  # of the variables that click reads: TRAINYARD_RUN_NETWORK
+_OTHER_VARIABLES = frozenset({"TRAINYARD_HISTORY_JOBS", "TRAINYARD_HISTORY_SIZE"})  # read by what records the history
 _PATHS = frozenset({"images", "cache", "kubeconfig", "config", "python", "logs_dir"})
 
 
@@ -56,7 +57,7 @@ def default_map(group: click.Group, context: click.Context, invoked: str) -> dic
     commands = group.list_commands(context)
     for name in sections:
         if name not in commands:
-            raise DefaultsError(f"{path}: {name}: is no command{_near(name, commands)}; write one of the commands")
+            raise DefaultsError(f"{path}: {name}: is no command{near(name, commands)}; write one of the commands")
     section = sections.get(invoked)
     command = group.get_command(context, invoked)
     if section is None or command is None:
@@ -68,8 +69,8 @@ def default_map(group: click.Group, context: click.Context, invoked: str) -> dic
     for name, value in section.items():
         option = options.get(str(name))
         if option is None:
-            near = _near(str(name), list(options))
-            raise DefaultsError(f"{path}: {invoked}.{name}: `trainyard {invoked}` has no option --{name}{near}")
+            meant = near(str(name), list(options))
+            raise DefaultsError(f"{path}: {invoked}.{name}: `trainyard {invoked}` has no option --{name}{meant}")
         values[str(option.name)] = _converted(path, invoked, str(name), option, value, context)
     return {invoked: values}
 
@@ -98,7 +99,23 @@ def _path(folder: Path, value: Any) -> Any:
     return str(folder / os.path.expanduser(value)) if isinstance(value, str) else value
 
 
-def _near(name: str, names: list[str]) -> str:
+def unknown_variables(group: click.Group, context: click.Context, invoked: str) -> list[str]:
+    """A line for each variable TRAINYARD_<COMMAND>_* that names no option of the command `invoked`."""
+    prefix = f"{PREFIX}_{invoked.upper()}_"
+    set_variables = sorted(name for name in os.environ if name.startswith(prefix) and name not in _OTHER_VARIABLES)
+    command = group.get_command(context, invoked) if set_variables else None
+    if command is None:
+        return []
+    known = [f"{prefix}{param.name.upper()}" for param in command.params if param.name]
+    return [
+        f"{name}: `trainyard {invoked}` has no such option{near(name, known)}; the variable has no effect"
+        for name in set_variables
+        if name not in known
+    ]
+
+
+def near(name: str, names: list[str]) -> str:
+    """The words " (did you mean NAME?)" for the nearest of the names, "" when none is near."""
     match = get_close_matches(name, names, 1)
     return f" (did you mean {match[0]}?)" if match else ""
 

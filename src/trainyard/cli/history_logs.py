@@ -84,11 +84,13 @@ def chosen(files: Sequence[LogFile], wanted: Wanted, attempt: int | None) -> lis
 
 
 def show_history(job: str, namespace: str, wanted: Wanted, attempt: int | None) -> bool:
-    """Print the output of the newest job of that name, or of that id. False when there is none. Raises Said."""
+    """Print the output of the job of that name that was there last, or of the job of that id.
+
+    False when there is none. Raises Said."""
     matches = find(history_folder(), job, namespace)
     if not matches:
         return False
-    record = matches[0]
+    record = max(matches, key=lambda match: match.last_seen)
     files = log_files(record)
     if wanted.role and wanted.role.lower() not in (roles := dict.fromkeys(file.role for file in files)):
         raise Said(f"{record.name} has no role {wanted.role} in the history; it has: {', '.join(roles) or 'none'}")
@@ -109,7 +111,8 @@ def show_history(job: str, namespace: str, wanted: Wanted, attempt: int | None) 
 def _where_from(record: Record, older: int) -> str:
     when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(record.started))
     state = "the job is gone" if record.result else "the job goes on"
-    more = f"; {older} more of that name: trainyard history {record.name}" if older else ""
+    which = f"its id is {record.id}, {older} more of that name: `trainyard history {record.name}`, `trainyard logs ID`"
+    more = f"; {which}" if older else ""
     return f"From the history of {when} ({age(time.time() - record.started)} ago); {state}{more}."
 
 

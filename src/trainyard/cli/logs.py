@@ -140,7 +140,7 @@ async def show(here: Here, found: list[Found], wanted: Wanted) -> list[Json]:
 
 async def _once(here: Here, found: list[Found], wanted: Wanted, screen: Screen) -> list[Json]:
     from trainyard.cli.jobs import pods_of
-    from trainyard.cli.view import ended
+    from trainyard.cli.view import ended, word
 
     for one in found:
         shown = False
@@ -150,7 +150,10 @@ async def _once(here: Here, found: list[Found], wanted: Wanted, screen: Screen) 
         if not shown:
             run = "no run before the present one" if wanted.previous else "no output yet"
             text = f"{one.word} has {run}; see: trainyard why {one.word}"
-            if len(found) == 1 and (wanted.previous or ended(one.kind, one.job)):
+            if suspended := word(one.job) == "Suspended" and not wanted.previous:
+                screen.note(f"{one.word} is suspended; `trainyard resume {one.word}` lets it run again.")
+                text = "It wrote nothing that the history of this machine has."
+            if len(found) == 1 and (wanted.previous or suspended or ended(one.kind, one.job)):
                 raise NoJob(text, SUCCEEDED)  # its pods may be deleted: the history may have their logs
             screen.note(text)
     return [one.job for one in found]

@@ -1,8 +1,8 @@
 """One `trainyard run`: start a cluster, submit, show, wait, wind down. A client of the API like any other.
 
-The end has an order, so that no line is lost: what has ended is printed to its last line; the table is drawn from what
-is true at that moment; nobody makes pods any more; what still runs is deleted, ends within its grace and is printed to
-its last line too; then the table, and the cluster goes.
+The end has an order, so that no line is lost: what has ended is printed to its last line; the table of jobs that have
+ended is drawn; nobody makes pods any more; what still runs is deleted, ends within its grace and is printed to its last
+line too; the table of jobs that were cut short is drawn; then the table is printed, and the cluster goes.
 """
 
 from __future__ import annotations
@@ -102,6 +102,8 @@ async def _to_the_end(session: Session, settings: Settings, screen: Screen, stop
         await stop.unless(stop.twice, session.wind_down())
         return code
     await stop.unless(stop.twice, session.wind_down())
+    if code in _CUT_SHORT:  # these pods have ended only now: the table tells how, and when
+        lines = _table(session, settings, screen, _CUT_SHORT[code])
     _report(session, settings, screen, lines)
     return code
 

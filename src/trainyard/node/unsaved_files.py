@@ -63,7 +63,7 @@ class UnsavedFiles:
                 if not any(folder.startswith(f"{other}/") for other in self._folders):
                     count.add(folder, path)
             counts.append(count.message())
-        keep = "mount a volume (hostPath, or a claim with --mount CLAIM=DIR) to keep"
+        keep = "mount a volume (hostPath, or a claim with --mount CLAIM=DIR; for a script: --mount DIR) to keep"
         if os.path.isdir(self.working_directory):
             keep = f"write below {self.working_directory} or {keep}"
         return _sentence(counts, "with the pod", keep)
@@ -96,11 +96,11 @@ def _sentence(counts: list[Mapping[str, Any]], when: str, keep: str) -> str:
 
 
 def size_text(size: float) -> str:
-    """14 MB, 1.4 GB, 12 bytes."""
+    """14 MB, 1.4 GB, 12 bytes, 1 byte."""
     for unit, name in _UNITS:
         if size >= unit:
             return f"{size / unit:.1f} {name}" if size < 9.95 * unit else f"{size / unit:.0f} {name}"
-    return f"{size:.0f} bytes"
+    return "1 byte" if size == 1 else f"{size:.0f} bytes"
 
 
 def _readable(path: str) -> str:

@@ -300,6 +300,8 @@ def failed(facts: Facts) -> Iterator[Finding]:
         return
     ends: list[tuple[float, Json, Container, Json]] = []
     for pod in facts.pods:
+        if _past_deadline(facts) and not _stays_failed(pod):
+            continue  # the deadline deletes this pod: the answer must not depend on how far the deletion is
         for one in containers(pod):
             end = one.state("terminated") or (one.before if one.state("waiting") else None)
             if end is not None and end.get("exitCode"):
@@ -338,9 +340,22 @@ def _ending(facts: Facts, pod: Json, one: Container, end: Json) -> tuple[str, st
 
 def blocked(facts: Facts) -> Iterator[Finding]:
     """The pods' own findings for a job that has failed for another reason (a deadline): what it waited for."""
-    reason = str((facts.holds("Failed") or {}).get("reason") or "")
-    if reason == "DeadlineExceeded":
-        yield from waiting(facts)
+    if _past_deadline(facts):
+        pending = [pod for pod in facts.pods if (pod.get("status") or {}).get("phase") == "Pending"]
+        yield from waiting(replace(facts, pods=tuple(pod for pod in pending if not _deleted(pod))))
+
+
+def _past_deadline(facts: Facts) -> bool:
+    return (facts.holds("Failed") or {}).get("reason") == "DeadlineExceeded"
+
+
+def _stays_failed(pod: Json) -> bool:
+    """The pod failed by itself and is kept, so that its containers' ends can be read at any later time."""
+    return (pod.get("status") or {}).get("phase") == "Failed" and not _deleted(pod)
+
+
+def _deleted(pod: Json) -> bool:
+    return bool(pod["metadata"].get("deletionTimestamp"))
 
 
 def _newest_event(facts: Facts, uid: str, reason: str) -> str:

@@ -210,12 +210,17 @@ class Stage:
     async def gone(self, gvk: GVK, name: str, uid: str = "") -> None:
         """Wait until there is no such object; with a uid, until it is another one or none."""
         field = f"metadata.name={name}"
-        async with asyncio.timeout(self.patience):
-            while True:
-                listed = await self.api.list(gvk, self.namespace, field_selector=field)
-                if not [one for one in listed["items"] if uid in ("", uid_of(one))]:
-                    return
-                await self._change(gvk, listed["metadata"]["resourceVersion"], field)
+        left: list[Json] = []
+        try:
+            async with asyncio.timeout(self.patience):
+                while True:
+                    listed = await self.api.list(gvk, self.namespace, field_selector=field)
+                    left = [obj for obj in listed["items"] if uid in ("", uid_of(obj))]
+                    if not left:
+                        return
+                    await self._change(gvk, listed["metadata"]["resourceVersion"], field)
+        except TimeoutError:
+            raise AssertionError(f"{gvk.kind} {name} stays: {json.dumps(left)}; {await self._told()}") from None
 
     async def nothing_left(self) -> None:
         """Wait until no child of any job is there."""

@@ -40,3 +40,13 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(7000, 10, 10)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A worker of pytest-xdist that takes more than five seconds to end gets SIGINT from execnet, in its own process.
+
+    On a busy machine the last collections of garbage take that long, and a KeyboardInterrupt within one of their
+    callbacks was printed as a warning among the failures. The tests are over: nothing is left to interrupt.
+    """
+    if hasattr(session.config, "workerinput"):
+        signal.signal(signal.SIGINT, signal.SIG_IGN)

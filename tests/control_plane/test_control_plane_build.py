@@ -176,3 +176,16 @@ def test_with_no_room_nothing_is_begun(bin_folder: Path, monkeypatch: pytest.Mon
     with pytest.raises(BuildError, match="make room, or name a larger disk with XDG_CACHE_HOME"):
         programs(list[str]().append)
     assert not (bin_folder / "built").exists()
+
+
+def test_kubectl_is_the_one_on_path_else_that_of_a_control_plane_which_is_built(
+    bin_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path / "path"))
+    assert build.find_kubectl() is None
+    script(build.cache_folder() / "0123.part" / "kubectl")  # of a build under way
+    assert build.find_kubectl() is None
+    script(built := build.cache_folder() / "0123" / "kubectl")
+    assert build.find_kubectl() == built
+    script(on_path := tmp_path / "path" / "kubectl")
+    assert build.find_kubectl() == on_path

@@ -20,6 +20,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from trainyard.testing.control_plane_build import find_kubectl
+
 ROOT = Path(__file__).parents[2]
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
 _BLOCK = re.compile(r"(?:<!--\s*(?P<mark>[^>]*?)\s*-->\n)?```console\n(?P<text>.*?)```", re.S)
@@ -28,6 +30,7 @@ _ELSEWHERE = re.compile(r"runs in (?P<file>tests/\S+?)[.,;]?(\s|$)")
 _HOME = "/home/ann"  # whose terminal the pages show
 # What shows a state is typed again until the state is there: a reader, too, looks again.
 _SHOWS = re.compile(r"(trainyard (get|describe|logs|why|events|status)|kubectl (get|logs))\b")
+_KUBECTL = re.compile(r"\bkubectl\b")
 # These run until somebody presses Ctrl-C.
 _ENDLESS = re.compile(r"\b(logs -f|get .*-w|kubectl proxy|trainyard (node|operator)\b)")
 LONGEST = 240.0  # seconds for one command: the first one may install an environment
@@ -54,6 +57,10 @@ class Block:
     @property
     def place(self) -> str:
         return f"{self.page}:{self.line}"
+
+    @property
+    def needs_kubectl(self) -> bool:
+        return any(_KUBECTL.search(command.line) for command in self.commands)
 
 
 def blocks(page: Path) -> Iterator[Block]:
@@ -96,9 +103,14 @@ class Terminal:
         program = folder / "bin" / "trainyard"
         program.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m trainyard "$@"\n')
         program.chmod(0o755)
+        tools = place / "tools"
+        tools.mkdir()
+        if kubectl := find_kubectl():
+            (tools / "kubectl").symlink_to(kubectl)  # without what lies beside it: a page finds what a user would
         kept = ("LANG", "TZ", "PIP_", "UV_", "SSL_", "http", "no_proxy", "HTTP", "NO_PROXY", "PYTHONPATH")
         env = {name: value for name, value in os.environ.items() if name.startswith(kept)}
-        path = ":".join(part for part in os.environ["PATH"].split(":") if part != str(Path(sys.executable).parent))
+        folders = [part for part in os.environ["PATH"].split(":") if part != str(Path(sys.executable).parent)]
+        path = ":".join([*folders, str(tools)])
         cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
         # Environments of images are shared with other tests: each takes minutes and gigabytes.
         env |= {"HOME": str(home), "TERM": "dumb", "PATH": path, "XDG_CACHE_HOME": str(cache), "COLUMNS": "80"}

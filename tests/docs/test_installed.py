@@ -57,6 +57,9 @@ def test_an_installed_trainyard_runs_a_users_script(install: object, tmp_path: P
     env = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
     env |= {"HOME": str(place), "PIPX_HOME": str(place / "home"), "PIPX_BIN_DIR": str(place / "bin")}
     env |= {"UV_TOOL_DIR": str(place / "tools"), "UV_TOOL_BIN_DIR": str(place / "bin")}
+    # What pip and uv have downloaded before is used again: a home of its own would have an empty cache each time.
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    env = {"PIP_CACHE_DIR": str(cache / "pip"), "UV_CACHE_DIR": str(cache / "uv"), "PIP_NO_COMPILE": "1", **env}
     binaries = install(place, env)  # type: ignore[operator]  # one of the functions above
     env["PATH"] = f"{binaries}:/usr/local/bin:/usr/bin:/bin"
     (project / "train.py").write_text(SCRIPT)

@@ -12,6 +12,7 @@ import pytest
 from reader import PAGES, ROOT, Block, Terminal, blocks
 
 from trainyard.node import Images
+from trainyard.testing.control_plane_build import find_kubectl
 
 BLOCKS = [block for page in PAGES for block in blocks(page)]
 ALONE = [block for block in BLOCKS if block.session == ""]
@@ -23,6 +24,7 @@ SESSIONS = {
 
 @pytest.mark.parametrize("block", ALONE, ids=lambda block: block.place)
 def test_a_block_prints_exactly_what_the_page_shows(block: Block, tmp_path: Path) -> None:
+    skip_without_kubectl([block])
     with terminal(tmp_path) as shell:
         for command in block.commands:
             _, printed = shell.type(command.line)
@@ -33,11 +35,18 @@ def test_a_block_prints_exactly_what_the_page_shows(block: Block, tmp_path: Path
 @pytest.mark.frameworks
 @pytest.mark.parametrize("session", SESSIONS)
 def test_the_blocks_of_a_session_print_what_the_page_shows(session: str, tmp_path: Path) -> None:
+    skip_without_kubectl(SESSIONS[session])
     with terminal(tmp_path) as shell:
         for block in SESSIONS[session]:
             for command in block.commands:
                 printed, missing = shell.look(command)
                 assert not missing, f"{block.place}: {command.line}\nnot printed: {missing}\nprinted: {printed}"
+
+
+def skip_without_kubectl(typed: list[Block]) -> None:
+    """Its reason is in pytest's summary."""
+    if find_kubectl() is None and any(block.needs_kubectl for block in typed):
+        pytest.skip("kubectl is not on PATH; install it, or run make control-plane, which builds one")
 
 
 @contextmanager

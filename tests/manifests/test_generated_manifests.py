@@ -19,6 +19,7 @@ from trainyard.cli.operator import operator
 from trainyard.objects import Json
 from trainyard.server import rbac
 from trainyard.testing import packages
+from trainyard.testing.control_plane_build import find_kubectl
 
 pytestmark = pytest.mark.slow
 
@@ -141,7 +142,10 @@ def test_the_documents_find_their_namespaces() -> None:
 
 
 def test_kustomize_puts_together_the_same_objects() -> None:
-    command = ["kubectl", "kustomize", str(packages.ROOT / "config" / "default")]
+    kubectl = find_kubectl()
+    if kubectl is None:
+        pytest.skip("kubectl is not on PATH; install it, or run make control-plane, which builds one")
+    command = [str(kubectl), "kustomize", str(packages.ROOT / "config" / "default")]
     ran = subprocess.run(command, capture_output=True, text=True, check=True)
     found = [one for one in yaml.load_all(ran.stdout, Loader=yaml.CSafeLoader) if one]
     assert named(found) == named(installation.objects(packages.CONFIG))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from typing import Any
 
 import pytest
 from workload_world import (
@@ -16,15 +18,17 @@ from workload_world import (
     REPLICA_SET,
     SERVICE,
     TOY,
+    Clock,
     World,
     ready_node,
     running,
     template,
 )
 
-from trainyard.client import NotFound
+from trainyard.client import Api, NotFound, Request
 from trainyard.objects import GVK, Json, condition, is_true, name_of, owner_reference, uid_of
 from trainyard.objects.labels import OWNER
+from trainyard.server import Server
 
 CLAIM_VOLUME = {"name": "v", "persistentVolumeClaim": {"claimName": "data"}}
 
@@ -40,6 +44,36 @@ def a_job(**spec: object) -> Json:
 
 def ended_as(end: str) -> Callable[[list[Json]], bool]:
     return lambda jobs: any(is_true((job.get("status") or {}).get("conditions"), end) for job in jobs)
+
+
+class LaggingApi(Api):
+    """Its watches of pods say nothing before `go_on` is set."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        self.go_on = asyncio.Event()
+
+    async def stream(self, request: Request, *more: Any) -> AsyncGenerator[bytes, None]:
+        async for chunk in super().stream(request, *more):
+            if request.path.endswith("/pods"):
+                await self.go_on.wait()
+            yield chunk
+
+
+@pytest.fixture
+async def bare() -> AsyncIterator[World]:
+    """A server without controllers."""
+    server = Server()
+    await server.start()
+    async with Api(server.url) as api:
+        yield World(api, Clock(), server)
+    await server.stop()
+
+
+@pytest.fixture
+async def lagging(bare: World) -> AsyncIterator[LaggingApi]:
+    async with LaggingApi(bare.server.url) as api:
+        yield api
 
 
 async def test_a_job_runs_its_pod_on_the_node_to_the_end(world: World) -> None:
@@ -114,6 +148,26 @@ async def test_a_child_of_a_namesake_of_the_owner_goes(world: World) -> None:
         await world.make(CONFIG_MAP, {"metadata": {"name": name, "ownerReferences": [ref]}})
     await world.until(CONFIG_MAP, lambda all: not any(name_of(one) == "of-the-old-one" for one in all))
     assert await world.api.get(CONFIG_MAP, "default", "mine")
+
+
+async def test_an_owner_that_goes_before_our_own_pod_arrives_takes_it_along(bare: World, lagging: LaggingApi) -> None:
+    """The watch of pods is behind: the ReplicaSet is collected when its pod has arrived, whatever the clock says."""
+    async with running(lagging, bare.clock) as workloads:
+        await workloads.synced
+        owner = await bare.make(CONFIG_MAP, {"metadata": {"name": "owner"}})
+        ref = owner_reference("v1", "ConfigMap", "owner", uid_of(owner))
+        labels = {"app": "a"}
+        pod = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "c", "image": "x"}]}}
+        spec = {"selector": {"matchLabels": labels}, "template": pod}
+        await bare.make(REPLICA_SET, {"metadata": {"name": "owned", "ownerReferences": [ref]}, "spec": spec})
+        await bare.make(CONFIG_MAP, {"metadata": {"name": "owned", "ownerReferences": [ref]}})
+        await bare.pod()
+        await bare.api.delete(CONFIG_MAP, "default", "owner")
+        await bare.until(CONFIG_MAP, lambda left: "owned" not in map(name_of, left))  # the ReplicaSet's turn has come
+        assert await bare.until(REPLICA_SET, bool)
+        lagging.go_on.set()
+        await bare.until(REPLICA_SET, lambda left: not left)
+        await bare.until(POD, lambda left: not left)
 
 
 async def test_custom_resources_that_come_later_are_collected_as_well(world: World) -> None:

@@ -90,6 +90,7 @@ class Workloads:
         self._loop: Loop[Look] = Loop(api, self._look, now, LOOKS_AT_ONCE)
         self._executor = Executor(api, self._graph.stores, now)
         self._parked: set[Look] = set()
+        self._after_writes: dict[str, set[Look]] = {}  # by uid: looks until our own writes for that object have arrived
         self._unknown: set[Look] = set()  # an owner of a kind that nobody serves: until somebody does
         self._watching: dict[GVK, asyncio.Task[None]] = {}
         self._recording: asyncio.Task[None] | None = None
@@ -148,6 +149,9 @@ class Workloads:
             return
         for change in store.apply(said):
             self._changed(gvk, change)
+        for uid in [uid for uid in self._after_writes if not self._executor.sent.waits(uid)]:
+            for look in self._after_writes.pop(uid):
+                self._loop.queue.add(look)
         if self._graph.synced:
             self._loop.synced.set()
             for look in self._parked:
@@ -245,6 +249,7 @@ class Workloads:
             return None
         uid = uid_of(obj)
         if self._executor.sent.waits(uid):
+            self._after_writes.setdefault(uid, set()).add(look)
             return self._wait_for_writes(uid)
         if look.by == "owner":
             decision = self._of_owner(look.gvk, obj)
@@ -278,7 +283,7 @@ class Workloads:
         return deployments.decide(obj, sets, pods, self._now())
 
     def _wait_for_writes(self, uid: str) -> float | None:
-        """Their arrival is a change, which brings us back. What never arrives is listed again."""
+        """Their arrival brings us back (see `_heard`). What never arrives is listed again."""
         for gvk in self._executor.sent.overdue(uid, self._now()):
             if gvk in self._feeds:
                 self._feeds[gvk].relist()

@@ -148,6 +148,15 @@ JOB_CASES = (
         ("exceeded quota: small", "raise the ResourceQuota"),
     ),
     Case(
+        "an admission policy",
+        tfjob(
+            ("Blocked", "AdmissionPolicy", "Job a: forbidden: ValidatingAdmissionPolicy 'small-jobs' denied request")
+        ),
+        (),
+        BLOCK,
+        ("small-jobs", "ask whoever keeps that policy"),
+    ),
+    Case(
         "a missing right",
         tfjob(("Blocked", "Forbidden", "cannot create jobs")),
         (),

@@ -40,6 +40,10 @@ BLOCKED_FIXES = {
     "Forbidden": "give the operator the right that the message names, or mend the name of the ServiceAccount",
     "NotFound": "make what the message names",
     "PodSecurity": "mend in the template what the message lists, or ask for another level of the namespace",
+    "AdmissionPolicy": "mend in the template what the policy asks for, or ask whoever keeps that policy",
+    "AdmissionWebhook": "mend in the template what the webhook asks for, or ask whoever keeps that webhook",
+    "LimitRange": "write requests and limits that `kubectl describe limitranges` allows in the namespace",
+    "PodTerminating": "see whether the node of that pod answers; set --node-lost-timeout, or delete the pod by force",
     "NoPod": "see `kubectl describe` of the object that the message names: its events say who refuses the pod",
 }
 

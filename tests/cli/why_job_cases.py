@@ -164,6 +164,13 @@ JOB_CASES = (
         ("cannot create jobs", "give the operator the right"),
     ),
     Case(
+        "TensorBoard",
+        tfjob(RUNNING, ("Degraded", "DeploymentUnavailable", "Deployment tensorboard-abcd: FailedCreate: PodSecurity")),
+        (pod("MASTER-0"), *WORKERS),
+        FINE,
+        ("FailedCreate: PodSecurity", "like MASTER's"),
+    ),
+    Case(
         "a degraded PS",
         tfjob(RUNNING, ("Degraded", "ReplicaFailed", "PS 1 has given up: BackoffLimitExceeded")),
         (pod("MASTER-0"),),

@@ -171,6 +171,28 @@ async def test_a_limit_that_a_limit_range_puts_beside_a_request_blocks_and_what_
         await well(one, told)
 
 
+async def test_where_pod_security_is_restricted_tensorboard_and_the_default_ps_are_like_the_master(told: Story) -> None:
+    enforce = "pod-security.kubernetes.io/enforce"
+    await told.api.patch(NAMESPACE, "", told.namespace, {"metadata": {"labels": {enforce: "restricted"}}})
+    job = tf_job("rest", 0)
+    (master,) = (one for one in job["spec"]["replicaSpecs"] if one["tfReplicaType"] == "MASTER")
+    spec = master["template"]["spec"]
+    spec["securityContext"] = {"runAsNonRoot": True, "runAsUser": 1000, "seccompProfile": {"type": "RuntimeDefault"}}
+    spec["containers"][0]["securityContext"] = {
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    job["spec"] |= {"replicaSpecs": [master, {"tfReplicaType": "PS"}], "tensorboard": {"logDir": "/logs"}}
+    async with operating(options(told.account)) as one:
+        await told.submit(job)
+        await told.running(job, MASTER=1, PS=1)
+        pods = f"/api/v1/namespaces/{told.namespace}/pods?labelSelector=app%3Dtensorboard"
+        await so(lambda: told.plane.ask("GET", pods)[1].get("items"), "TensorBoard has a pod")
+        known = await told.until(lambda job: True, job)
+        assert not holds(known, "Degraded") and not holds(known, "Blocked")
+        await well(one, told)
+
+
 async def test_a_pod_that_pod_security_refuses_is_said_with_the_words_of_the_server_and_goes_on_when_it_is_let_in(
     told: Story,
 ) -> None:

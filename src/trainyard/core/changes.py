@@ -75,7 +75,7 @@ def startable(job: Job, family: Family, creates: list[Create], seen: Seen) -> li
 
 def older_pods(job: Job, family: Family) -> list[Child]:
     """What may still run of a slot that nothing fills: pods whose Job has gone. Of a gang also its older attempts."""
-    older = [pod for pod in family.orphans if pod.phase not in ("Succeeded", "Failed")]
+    older = [pod for pod in family.orphans if pod.index >= 0 and pod.phase not in ("Succeeded", "Failed")]
     if job.whole_again():
         children = _slot_children(job, family)
         older += [child for child in children if child.attempt < job.memory.role(child.role).attempt]

@@ -15,8 +15,9 @@ from dataclasses import replace
 
 from trainyard.core import changes, policy, restarts, status
 from trainyard.core import judge as verdicts
+from trainyard.core.children import containers
 from trainyard.core.job import NO_POD, End, Family, Job, Kind, Memory, Replica, RoleMemory, Verdict
-from trainyard.core.model import Create, Delete, Event, Patch, Plan, Ref, Refusal, Seen, Slot
+from trainyard.core.model import DEPLOYMENT, Create, Delete, Event, Patch, Plan, Ref, Refusal, Seen, Slot
 from trainyard.core.names import same_digest
 from trainyard.core.read import changed, is_fixed, read
 from trainyard.objects import Json, format_time
@@ -283,8 +284,10 @@ class _Pass:
         conditions.set("Running", runs, "JobRunning" if runs else verdict.reason, text)
         judged = job.kind.judged(job)
         lost = [r for r in self.replicas if r.state == "Failed" and r.slot not in judged]
-        text = "; ".join(f"{r.slot.role} {r.slot.index} has given up: {r.why}" for r in lost)
-        conditions.set("Degraded", bool(lost) and not verdict.over, "ReplicaFailed" if lost else "Restored", text)
+        texts = [f"{r.slot.role} {r.slot.index} has given up: {r.why}" for r in lost]
+        beside = _beside(job, self.family)
+        reason = "ReplicaFailed" if lost else "DeploymentUnavailable" if beside else "Restored"
+        conditions.set("Degraded", bool(lost or beside) and not verdict.over, reason, "; ".join([*texts, *beside]))
         reason, text = _edited(job, memory)
         conditions.set("SpecChangeIgnored", bool(text), reason, text)
         unknown = ", ".join(job.wanted.unknown)
@@ -354,6 +357,19 @@ def _stuck(replicas: list[Replica]) -> list[str]:
     """What a person should know of replicas that do not run; three are enough for a message."""
     waits = [f"{r.slot.role} {r.slot.index} waits: {r.why}" for r in replicas if r.why in STUCK and r.end is None]
     return waits[:3]
+
+
+def _beside(job: Job, family: Family) -> list[str]:
+    """Why the Deployments of a job, which run beside its replicas, do not run."""
+    if DEPLOYMENT not in job.kind.owns:
+        return []
+    names = {ref.name: child for ref, child in family.by_ref.items() if ref.kind == DEPLOYMENT.kind}
+    texts = [f"Deployment {name}: {one.reason}: {one.message}" for name, one in names.items() if one.reason]
+    for pod in family.orphans if names and not texts else ():
+        waits = [pod.reason, *(one.reason for one in containers(pod) if one.state == "waiting")]
+        if pod.index < 0 and not pod.deleting and (why := next((one for one in waits if one in STUCK), "")):
+            texts.append(": ".join(filter(None, (f"Pod {pod.name}", why, pod.message))))
+    return texts[:1]
 
 
 def _after_the_end(job: Job, family: Family, seen: Seen, now: float) -> Plan:

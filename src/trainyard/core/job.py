@@ -223,7 +223,7 @@ class Family:
 
     by_ref: Mapping[Ref, Child]
     pods: Mapping[str, tuple[Child, ...]]  # by the uid of what owns them
-    orphans: tuple[Child, ...] = ()  # pods whose Job or StatefulSet has gone: they tell that it was there
+    orphans: tuple[Child, ...] = ()  # pods whose Job or StatefulSet has gone, and those of a Deployment's ReplicaSet
 
     @classmethod
     def of(cls, uid: str, children: tuple[Child, ...]) -> Family:

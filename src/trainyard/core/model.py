@@ -61,7 +61,7 @@ class Child(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     deleting: bool = False
     doomed: float = 0.0  # when what is being deleted should have been gone, its grace included
     created: float = 0.0
-    # batch Job, Pod
+    # batch Job, Pod; of a Deployment its trouble: reason and message
     phase: str = ""  # Pod: status.phase. Job: "", "Complete", "Failed"
     reason: str = ""
     message: str = ""

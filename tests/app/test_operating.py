@@ -30,7 +30,7 @@ from operating_values import (
 from trainyard import kinds
 from trainyard.app.config import shipped
 from trainyard.app.kubeconfig import Access, KubeconfigError
-from trainyard.app.operating import Operating, Options, address, chosen, follow_config, seat, whom
+from trainyard.app.operating import Operating, Options, address, chosen, cluster_domain, follow_config, seat, whom
 from trainyard.client import Api, Unavailable
 from trainyard.client.credentials import Fixed
 from trainyard.control.lease import Terms
@@ -352,6 +352,42 @@ def test_kinds_are_named_as_people_write_them() -> None:
 )
 def test_an_address_to_listen_at(text: str, meant: tuple[str, int] | None) -> None:
     assert address(text) == meant
+
+
+RESOLVERS = {
+    "nameserver 10.96.0.10\nsearch trainyard.svc.corp.example svc.corp.example corp.example lan\noptions ndots:5\n": (
+        "corp.example"
+    ),
+    "search default.svc.cluster.local svc.cluster.local cluster.local\n": "cluster.local",
+    "search svc.first.example\nsearch a.svc.last.example svc.last.example.\n": "last.example",
+    "search lan\n": "cluster.local",  # the host's own, with dnsPolicy Default
+    "search svc. svc.BAD_ONE\n": "cluster.local",
+    "": "cluster.local",
+}
+
+
+@pytest.mark.parametrize(("text", "domain"), RESOLVERS.items())
+def test_the_domain_of_the_cluster_is_found_in_the_resolver_configuration(
+    text: str, domain: str, tmp_path: Path
+) -> None:
+    resolver = tmp_path / "resolv.conf"
+    resolver.write_text(text)
+    assert cluster_domain("", True, resolver) == domain
+    assert cluster_domain("", False, resolver) == "cluster.local"  # the machine's own says nothing of a cluster
+    assert cluster_domain("named.example", True, resolver) == "named.example"
+    assert cluster_domain("", True, tmp_path / "none") == "cluster.local"
+
+
+def test_what_is_no_domain_is_refused_with_the_option() -> None:
+    with pytest.raises(ManifestError) as refused:
+        cluster_domain("not a domain", False)
+    assert "--cluster-domain" in str(refused.value.problems[0])
+
+
+def test_the_domain_stays_when_the_administrators_config_is_read_again() -> None:
+    options = Options(Access("https://a"), kinds.EACH, Config(), domain="corp.example", node_lost=5.0)
+    again = options.configured(Config(accelerators={"a": {}}))
+    assert (again.cluster_domain, again.node_lost, again.accelerators) == ("corp.example", 5.0, {"a": {}})
 
 
 @pytest.mark.parametrize("text", ["8080", "localhost", ":x", ":70000"])

@@ -148,11 +148,27 @@ JOB_CASES = (
         ("exceeded quota: small", "raise the ResourceQuota"),
     ),
     Case(
+        "an admission policy",
+        tfjob(
+            ("Blocked", "AdmissionPolicy", "Job a: forbidden: ValidatingAdmissionPolicy 'small-jobs' denied request")
+        ),
+        (),
+        BLOCK,
+        ("small-jobs", "ask whoever keeps that policy"),
+    ),
+    Case(
         "a missing right",
         tfjob(("Blocked", "Forbidden", "cannot create jobs")),
         (),
         BLOCK,
         ("cannot create jobs", "give the operator the right"),
+    ),
+    Case(
+        "TensorBoard",
+        tfjob(RUNNING, ("Degraded", "DeploymentUnavailable", "Deployment tensorboard-abcd: FailedCreate: PodSecurity")),
+        (pod("MASTER-0"), *WORKERS),
+        FINE,
+        ("FailedCreate: PodSecurity", "like MASTER's"),
     ),
     Case(
         "a degraded PS",

@@ -93,6 +93,106 @@ async def test_a_job_that_exceeds_the_quota_says_so_waits_and_goes_on_when_it_gr
     nothing_twice(told.asked())
 
 
+def admission_policy(name: str, namespace: str, resource: str, group: str) -> list[Json]:
+    """A ValidatingAdmissionPolicy with the default reason: every such object of one namespace is refused by a 422."""
+    rule = {"apiGroups": [group], "apiVersions": ["*"], "operations": ["CREATE"], "resources": [resource]}
+    selector = {"matchLabels": {"kubernetes.io/metadata.name": namespace}}
+    meta, version = {"name": name}, "admissionregistration.k8s.io/v1"
+    return [
+        {
+            "apiVersion": version, "kind": "ValidatingAdmissionPolicy", "metadata": meta,
+            "spec": {
+                "matchConstraints": {"resourceRules": [rule]},
+                "validations": [{"expression": "false", "message": "not on a Monday"}],
+            },
+        },
+        {
+            "apiVersion": version, "kind": "ValidatingAdmissionPolicyBinding", "metadata": meta,
+            "spec": {
+                "policyName": name, "validationActions": ["Deny"], "matchResources": {"namespaceSelector": selector},
+            },
+        },
+    ]  # fmt: skip
+
+
+POLICY = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
+POLICY_BINDING = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
+
+
+@pytest.mark.parametrize(
+    ("job", "group", "resource"),
+    [(tf_job("poli", 1), "batch", "jobs"), (elastic_job("poli", 1), "", "pods")],
+    ids=["batch Jobs", "Pods"],
+)
+async def test_what_an_admission_policy_refuses_is_blocked_names_it_and_goes_on_without_it(
+    told: Story, job: Json, group: str, resource: str
+) -> None:
+    name = f"no-{resource}-{told.namespace}"
+    policy, binding = admission_policy(name, told.namespace, resource, group)
+    assert told.plane.ask("POST", POLICY, policy)[0] == 201
+    assert told.plane.ask("POST", POLICY_BINDING, binding)[0] == 201
+    dry = f"/api/v1/namespaces/{told.namespace}/pods?dryRun=All"
+    if group:
+        dry = f"/apis/batch/v1/namespaces/{told.namespace}/jobs?dryRun=All"
+    spec = {"containers": [{"name": "c", "image": "i"}], "restartPolicy": "Never"}
+    probe = {"metadata": {"name": "probe"}, "spec": {"template": {"spec": spec}} if group else spec}
+    try:
+        await so(lambda: told.plane.ask("POST", dry, probe)[0] == 422, "the policy is in force")
+        async with operating(options(told.account)) as one:
+            await told.submit(job)
+            said = await told.condition("Blocked", job)
+            assert said["reason"] == "AdmissionPolicy" and name in said["message"], said
+            told.plane.ask("DELETE", f"{POLICY_BINDING}/{name}")
+            await told.until(lambda job: not holds(job, "Blocked") and not holds(job, "Failed"), job)
+            await well(one, told)
+    finally:
+        told.plane.ask("DELETE", f"{POLICY_BINDING}/{name}")
+        told.plane.ask("DELETE", f"{POLICY}/{name}")
+
+
+async def test_a_limit_that_a_limit_range_puts_beside_a_request_blocks_and_what_was_sent_so_ends_the_job(
+    told: Story,
+) -> None:
+    limits = {"type": "Container", "default": {"cpu": "1"}}
+    path = f"/api/v1/namespaces/{told.namespace}/limitranges"
+    assert told.plane.ask("POST", path, {"metadata": {"name": "small"}, "spec": {"limits": [limits]}})[0] == 201
+    asks, cannot_be = elastic_job("asks", 1), elastic_job("cann", 1)
+    for job, resources in ((asks, {}), (cannot_be, {"limits": {"cpu": "1"}})):
+        template = job["spec"]["replicaSpecs"]["Worker"]["template"]
+        template["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "2"}, **resources}
+    async with operating(options(told.account)) as one:
+        await told.submit(asks)
+        said = await told.condition("Blocked", asks)
+        assert said["reason"] == "LimitRange" and "cpu limit of 1" in said["message"], said
+        await told.submit(cannot_be)
+        assert (await told.condition("Failed", cannot_be))["reason"] == "InvalidChild"
+        told.plane.ask("DELETE", f"{path}/small")
+        await told.running(asks, Worker=1)
+        await well(one, told)
+
+
+async def test_where_pod_security_is_restricted_tensorboard_and_the_default_ps_are_like_the_master(told: Story) -> None:
+    enforce = "pod-security.kubernetes.io/enforce"
+    await told.api.patch(NAMESPACE, "", told.namespace, {"metadata": {"labels": {enforce: "restricted"}}})
+    job = tf_job("rest", 0)
+    (master,) = (one for one in job["spec"]["replicaSpecs"] if one["tfReplicaType"] == "MASTER")
+    spec = master["template"]["spec"]
+    spec["securityContext"] = {"runAsNonRoot": True, "runAsUser": 1000, "seccompProfile": {"type": "RuntimeDefault"}}
+    spec["containers"][0]["securityContext"] = {
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    job["spec"] |= {"replicaSpecs": [master, {"tfReplicaType": "PS"}], "tensorboard": {"logDir": "/logs"}}
+    async with operating(options(told.account)) as one:
+        await told.submit(job)
+        await told.running(job, MASTER=1, PS=1)
+        pods = f"/api/v1/namespaces/{told.namespace}/pods?labelSelector=app%3Dtensorboard"
+        await so(lambda: told.plane.ask("GET", pods)[1].get("items"), "TensorBoard has a pod")
+        known = await told.until(lambda job: True, job)
+        assert not holds(known, "Degraded") and not holds(known, "Blocked")
+        await well(one, told)
+
+
 async def test_a_pod_that_pod_security_refuses_is_said_with_the_words_of_the_server_and_goes_on_when_it_is_let_in(
     told: Story,
 ) -> None:

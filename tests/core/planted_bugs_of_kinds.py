@@ -15,6 +15,7 @@ from trainyard.core import RETRYING_JOB_CARRIER, SET_CARRIER, Replica, Slot
 from trainyard.core.job import Job, Memory, Verdict
 from trainyard.testing.casts import Cast, chainer, elastic, gang
 from trainyard.testing.moves import Bounds
+from trainyard.testing.obeying import Shell
 from trainyard.testing.worlds import Scene
 
 PODS: Any = sys.modules["trainyard.core.carriers.pods"]
@@ -145,11 +146,24 @@ MORE = [
         scene=played_by(gang()),
     ),
     Mutant(
-        "an old attempt of a gang is deleted one by one",
+        "a new attempt does not wait for the pods of older ones",
         "side by side",
         ("pass", "unasked", "fail", "time"),
-        setting(CHANGES, "unwanted", lambda job, family: UNWANTED(job, family)[:1]),
+        setting(CHANGES, "older_pods", lambda job, family: []),
         scene=played_by(gang()),
+    ),
+    Mutant(
+        "a replica does not wait for the pod of a Job that somebody has deleted",
+        "two pods of one replica are alive",
+        ("pass", "unasked", "delete job"),
+        setting(CHANGES, "older_pods", lambda job, family: []),
+    ),
+    Mutant(
+        "a Job of an older attempt goes before its pods",
+        "alive",
+        ("pass", "unasked", "remember", "mixed pass", "suspend"),
+        scene=played_by(gang()),
+        shell=Shell(foreground=False),
     ),
     Mutant(
         "a gang is tried again at once",
@@ -259,7 +273,7 @@ MORE = [
         "the extras are not repaired",
         "is not what the spec says",
         SCALING,
-        setting(CHANGES, "edited", lambda job, family: (EDITED(job, family)[0], [])),
+        setting(CHANGES, "edited", lambda *a: (EDITED(*a)[0], [])),
         scene=played_by(chainer(1)),
     ),
     Mutant(

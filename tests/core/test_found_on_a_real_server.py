@@ -101,7 +101,7 @@ def test_a_tf_job_that_loses_a_job_by_hand_makes_that_one_again_alone() -> None:
     life = begun(kinds.TFJOB, sample("TfJob"))
     life.run()
     life.settle()
-    life.objects.pop(Ref("Job", "worker-76no-0"))
+    life.lose("Job", "worker-76no-0")
     life.settle()
     assert attempts(life) == {"0"} and "worker-76no-0" in life.names("Job")
 

@@ -34,9 +34,19 @@ def test_a_taken_name_is_said_and_everything_else_goes_on() -> None:
 @pytest.mark.parametrize(
     ("refusal", "reason"),
     [
-        (Refusal(403, "Forbidden", "exceeded quota: small, requested: pods=1", NOW), "QuotaExceeded"),
+        (
+            Refusal(403, "Forbidden", "exceeded quota: small, requested: pods=1", NOW, policy="QuotaExceeded"),
+            "QuotaExceeded",
+        ),
         (Refusal(403, "Forbidden", "the namespace is being terminated", NOW), "Forbidden"),
-        (Refusal(403, "Forbidden", 'violates PodSecurity "restricted:latest"', NOW), "PodSecurity"),
+        (
+            Refusal(403, "Forbidden", 'violates PodSecurity "restricted:latest"', NOW, policy="PodSecurity"),
+            "PodSecurity",
+        ),
+        (
+            Refusal(422, "Invalid", "is forbidden: ValidatingAdmissionPolicy", NOW, policy="AdmissionPolicy"),
+            "AdmissionPolicy",
+        ),
         (Refusal(400, "", "no reason given", NOW), "Refused"),
         (Refusal(413, "RequestEntityTooLarge", "too large", NOW), "RequestEntityTooLarge"),
     ],

@@ -34,6 +34,7 @@ from trainyard.control import Operator
 from trainyard.control.lease import Election, Seat, Terms
 from trainyard.control.metrics import Metrics
 from trainyard.core import Config, Kind
+from trainyard.core.names import is_dns_label
 from trainyard.objects import Problem
 from trainyard.objects.manifest import ManifestError
 
@@ -42,6 +43,8 @@ log = logging.getLogger(__name__)
 LOOK_SECONDS = 5.0  # between two looks at the config file
 RELEASE_SECONDS = 0.5
 LEASE = "trainyard-operator"
+DOMAIN = Config().cluster_domain
+RESOLVER = Path("/etc/resolv.conf")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +60,11 @@ class Options:
     terms: Terms = field(default_factory=Terms)
     bind: tuple[str, int] | None = None  # where health and metrics are served
     node_lost: float | None = None  # seconds after which pods that should have ended are deleted without their node
+    domain: str = DOMAIN  # of the cluster's DNS, below which the Services have their names
+
+    def configured(self, config: Config) -> Config:
+        """The administrator's config, with what the command line says of it."""
+        return replace(config, node_lost=self.node_lost, cluster_domain=self.domain)
 
 
 def whom(env: Mapping[str, str], named: str = "", context: str = "", folder: Path = SERVICE_ACCOUNT) -> Access:
@@ -101,6 +109,26 @@ def terms(duration: float) -> Terms:
     return Terms(duration, duration * 2 / 3, duration * 2 / 15)
 
 
+def cluster_domain(named: str, in_cluster: bool, resolver: Path = RESOLVER) -> str:
+    """The DNS domain of the cluster to serve: what is named, or in a pod of it what the kubelet wrote into its resolver
+    configuration ("search trainyard.svc.corp.example svc.corp.example ..."). Raises ManifestError."""
+    if named:
+        domain = named.strip(".")
+        if len(domain) > 200 or not all(map(is_dns_label, domain.split("."))):
+            raise ManifestError([Problem("--cluster-domain", f"{named!r} is no DNS name; write one such as {DOMAIN}")])
+        return domain
+    try:
+        lines = resolver.read_text().splitlines() if in_cluster else []
+    except (OSError, ValueError):
+        lines = []
+    searches = [line.split()[1:] for line in lines if line.split()[:1] == ["search"]]
+    for name in searches[-1] if searches else ():  # the last line counts
+        below, _, domain = name.rstrip(".").partition(".")
+        if below == "svc" and domain and all(map(is_dns_label, domain.split("."))):
+            return domain
+    return DOMAIN
+
+
 def address(text: str) -> tuple[str, int] | None:
     """HOST:PORT to listen at; no host is every address, "0" or "" is nowhere. Raises ManifestError."""
     if text in ("", "0"):
@@ -123,7 +151,7 @@ class Operating:
     def __init__(self, options: Options) -> None:
         """Raises OSError or ValueError when the certificates are of no use."""
         self._options = options
-        self._config = replace(options.config, node_lost=options.node_lost)
+        self._config = options.configured(options.config)
         self._operator: Operator | None = None
         self._credentials = options.access.credentials()
         self._election = Election(self._api(), options.seat, options.terms) if options.seat else None
@@ -153,7 +181,7 @@ class Operating:
         """A new config; None is one that could not be used."""
         self.metrics.config_reloads.labels("refused" if config is None else "used").inc()
         if config is not None:
-            self._config = replace(config, node_lost=self._options.node_lost)
+            self._config = self._options.configured(config)
             if self._operator is not None:
                 self._operator.configure(self._config)
 

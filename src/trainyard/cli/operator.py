@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from trainyard.app.kubeconfig import KubeconfigError
+from trainyard.app.kubeconfig import SERVICE_ACCOUNT, KubeconfigError
 from trainyard.app.logs import FORMATS, LEVELS
 from trainyard.cli import options
 from trainyard.cli.codes import BAD, CANNOT
@@ -63,6 +63,13 @@ if TYPE_CHECKING:
     help="Delete pods that are still there so long after they should have ended: their node is lost.  [default: never]",
 )
 @click.option(
+    "--cluster-domain",
+    "domain",
+    metavar="NAME",
+    default="",
+    help="The DNS domain of the cluster.  [default: as /etc/resolv.conf of this pod says, else cluster.local]",
+)
+@click.option(
     "--metrics-bind-address",
     "bind",
     metavar="HOST:PORT",
@@ -94,7 +101,7 @@ def operator(**words: Any) -> None:
 
 def _understood(words: dict[str, Any]) -> Options:
     from trainyard.app.config import read
-    from trainyard.app.operating import Options, address, chosen, seat, terms, whom
+    from trainyard.app.operating import Options, address, chosen, cluster_domain, seat, terms, whom
 
     path = options.path(words["config"])
     access = whom(os.environ, words["kubeconfig"], words["context"])
@@ -108,6 +115,7 @@ def _understood(words: dict[str, Any]) -> Options:
         terms=terms(words["lease_duration"]),
         bind=address(words["bind"]),
         node_lost=words["node_lost"],
+        domain=cluster_domain(words["domain"], access.source == str(SERVICE_ACCOUNT)),
     )
 
 

@@ -21,11 +21,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import groupby
 
 from trainyard import core
 from trainyard.client import AlreadyExists, Api, ApiError, Conflict, NotFound, Unavailable
@@ -34,15 +33,13 @@ from trainyard.control.pace import Pace
 from trainyard.control.patches import merge_patch
 from trainyard.control.writes import Write, Writes
 from trainyard.core import Config, Create, Delete, Job, Kind, Patch, Plan, Ref, Refusal
-from trainyard.core.changes import needed
-from trainyard.core.model import ROLE_BINDING
+from trainyard.core.refusals import policy_of
 from trainyard.objects import GVK, Json, controller_of, key_of, revision_of, uid_of
 from trainyard.objects.labels import OWNER
 
 log = logging.getLogger(__name__)
 
 COUNTS_PAUSE = 1.0  # seconds between two status writes of a job when only counts change
-AFTER = (ROLE_BINDING,)  # the API server refuses it while its Role is not there
 TRY_AGAIN = 1.0  # seconds until the plan sees a refusal that it has seen before
 LASTING = 5  # so many failures of a server at one write, while it takes others, are no accident: a webhook that is down
 
@@ -185,7 +182,8 @@ class Shell:
         gvk = delete.gvk
         try:
             with suppress(NotFound, Conflict):  # it has gone already, or what has its name now is not it
-                await self._api.delete(gvk, this.namespace, delete.name, delete.uid, "Background", delete.grace)
+                propagation = "Foreground" if delete.waits else "Background"
+                await self._api.delete(gvk, this.namespace, delete.name, delete.uid, propagation, delete.grace)
         except ApiError as error:
             self._refuse(this, delete, error)
             return
@@ -200,7 +198,7 @@ class Shell:
         except NotFound:
             return  # the watch will say so
         except ApiError as error:
-            self._refuse(this, patch, error)
+            self._refuse(this, patch, error, sent=patch.body)
             return
         this.memory.done(patch.ref)
         self._note(this, patch.gvk, answer)
@@ -211,14 +209,11 @@ class Shell:
             return
         # Children are made for what the status says now. The job is read once, however many there are.
         job = core.read(this.kind, {**this.job, "status": this.plan.status}, self.config)
-        # In the plan's order: what replicas need (a ConfigMap, the Service), the replicas, what comes after them.
-        lacking = False
-        for (extra, _), wave in groupby(this.plan.creates, key=lambda one: (one.slot is None, one.gvk in AFTER)):
-            if lacking and not extra:
-                continue  # the next plan says why
-            creates = list(wave)
-            await self._together([partial(self._create, this, job, create) for create in creates])
-            lacking |= any(needed(job, create) and create.ref in this.memory.refused for create in creates)
+        made: set[Ref] = set()
+        for wave in _waves(this.plan.creates):
+            able = [create for create in wave if made.issuperset(create.needs)]  # the next plan says why others wait
+            await self._together([partial(self._create, this, job, create) for create in able])
+            made |= {create.ref for create in able if create.ref not in this.memory.refused}
 
     async def _create(self, this: Pass, job: Job, create: Create) -> None:
         obj = core.render_for(job, create)
@@ -232,7 +227,7 @@ class Shell:
                 return
             made = found
         except ApiError as error:
-            self._refuse(this, create, error)
+            self._refuse(this, create, error, sent=obj)
             return
         this.memory.done(create.ref)
         this.memory.advanced = True
@@ -245,14 +240,17 @@ class Shell:
             return {"apiVersion": create.gvk.api_version, "kind": create.gvk.kind, **found}
         raise Conflict(409, "Conflict", f'{create.gvk.kind} "{create.name}" has gone since it was in the way')
 
-    def _refuse(self, this: Pass, write: Create | Patch | Delete, error: ApiError, message: str = "") -> None:
+    def _refuse(
+        self, this: Pass, write: Create | Patch | Delete, error: ApiError, message: str = "", sent: Json | None = None
+    ) -> None:
         """Remember that the server does not take it. Raises what is none: a conflict, and what passes by itself."""
         if _passes(error) and not _lasts(this.memory, write.ref, error):
             raise error
         verb, message = type(write).__name__.lower(), message or error.message
         before = this.memory.refused.get(write.ref)
         tries = before.tries + 1 if before and before.verb == verb else 1
-        this.memory.refused[write.ref] = Refusal(error.code, error.reason, message, self._now(), tries, verb)
+        policy = policy_of(error.code, error.message, error.details.get("causes"), sent)
+        this.memory.refused[write.ref] = Refusal(error.code, error.reason, message, self._now(), tries, verb, policy)
         log.warning(
             "%s refused %s=%s/%s tries=%d why=%s", verb, write.gvk.kind, this.namespace, write.name, tries, message
         )
@@ -280,6 +278,20 @@ class Shell:
         await asyncio.gather(*(one(call) for call in calls))
         if errors:
             raise errors[0]
+
+
+def _waves(creates: Iterable[Create]) -> Iterator[list[Create]]:
+    """The plan's order, cut where something needs what stands before it, and between replicas and what is none."""
+    wave: list[Create] = []
+    refs: set[Ref] = set()
+    for create in creates:
+        if wave and ((wave[0].slot is None) != (create.slot is None) or refs.intersection(create.needs)):
+            yield wave
+            wave, refs = [], set()
+        wave.append(create)
+        refs.add(create.ref)
+    if wave:
+        yield wave
 
 
 def _passes(error: ApiError) -> bool:

@@ -21,29 +21,65 @@ def missing(job: Job, family: Family) -> list[Create]:
     """
     early: list[Create] = []
     late: list[Create] = []
-    for extra in job.kind.extras(job):
+    for ref, extra in job.extras.items():
         known = not (extra.late and job.wanted.problems)
-        if known and Ref(extra.gvk.kind, extra.name) not in family.by_ref:
-            (late if extra.late else early).append(Create(extra.gvk, extra.name, None))
+        if known and ref not in family.by_ref:
+            (late if extra.late else early).append(
+                Create(extra.gvk, extra.name, None, 0, _lacking(extra.needs, family))
+            )
     slots = []
     for slot in job.slots():
         role, name = job.role(slot.role), job.kind.child_name(job, slot)
         gvk = job.carrier(slot.role).gvk
         if role and role.template is not None and Ref(gvk.kind, name) not in family.by_ref:
-            slots.append(Create(gvk, name, slot, job.memory.role(slot.role).attempt))
-    return early + slots + late
+            needs = _lacking(job.kind.needs(job, slot), family)
+            slots.append(Create(gvk, name, slot, job.memory.role(slot.role).attempt, needs))
+    return _in_order(early + slots) + late
 
 
-def startable(job: Job, creates: list[Create], seen: Seen) -> list[Create]:
-    """Without the replicas, as long as the server refuses something that none of them may run without."""
-    if any(needed(job, create) and create.ref in seen.refused for create in creates):
-        return [create for create in creates if create.slot is None]
-    return creates
+def _lacking(needs: tuple[Ref, ...], family: Family) -> tuple[Ref, ...]:
+    return tuple(ref for ref in needs if ref not in family.by_ref)
 
 
-def needed(job: Job, create: Create) -> bool:
-    """No replica may run before this is there."""
-    return create.slot is None and job.extras[create.ref].needed
+def _in_order(creates: list[Create]) -> list[Create]:
+    """What is needed stands before what needs it."""
+    ordered: list[Create] = []
+    rest = creates
+    while rest:
+        waiting = {create.ref for create in rest}
+        ready = [create for create in rest if not waiting.intersection(create.needs)]
+        ordered += ready
+        rest = [create for create in rest if waiting.intersection(create.needs)] if ready else []
+    return ordered
+
+
+def startable(job: Job, family: Family, creates: list[Create], seen: Seen) -> list[Create]:
+    """What may be made now: not what needs something that is refused, and no replica beside an older pod of its own.
+
+    A pod of an older attempt may run until it has gone. Two pods of one slot would be two writers of one checkpoint; of
+    a gang the same holds for all its slots (S33). A pod whose node is lost goes by --node-lost-timeout.
+    """
+    older, held = older_pods(job, family), {ref for ref, refusal in seen.refused.items() if refusal.verb == "create"}
+    if not (older or held):
+        return creates
+    slots = {Slot(child.role, child.index) for child in older}
+    chosen = []
+    for create in creates:
+        stands_beside = create.slot is not None and bool(older) and (job.whole_again() or create.slot in slots)
+        if stands_beside or held.intersection(create.needs):
+            held.add(create.ref)
+        else:
+            chosen.append(create)
+    return chosen
+
+
+def older_pods(job: Job, family: Family) -> list[Child]:
+    """What may still run of a slot that nothing fills: pods whose Job has gone. Of a gang also its older attempts."""
+    older = [pod for pod in family.orphans if pod.index >= 0 and pod.phase not in ("Succeeded", "Failed")]
+    if job.whole_again():
+        children = _slot_children(job, family)
+        older += [child for child in children if child.attempt < job.memory.role(child.role).attempt]
+    return older
 
 
 def unwanted(job: Job, family: Family) -> list[Delete]:
@@ -59,7 +95,7 @@ def unwanted(job: Job, family: Family) -> list[Delete]:
         if not extra and job.carrier(slot.role).observe(job, slot, family).state == "Succeeded":
             continue
         reason = "the spec does not have it any more" if extra else "a new attempt takes its place"
-        deletes.append(_delete(job, child, reason))
+        deletes.append(_delete(job, child, reason)._replace(waits=True))
     return deletes
 
 
@@ -69,16 +105,17 @@ def ended(job: Job, replicas: list[Replica]) -> list[Delete]:
     return [_delete(job, one, "another takes its place") for one in children if one and not one.deleting]
 
 
-def edited(job: Job, family: Family) -> tuple[list[Delete], list[Patch]]:
+def edited(job: Job, family: Family, seen: Seen) -> tuple[list[Delete], list[Patch]]:
     """Extras after an edit of the spec: those it has no more, and those made from an older one.
 
     Nothing is deleted while part of the spec is not followed: it does not say then what the job has. Nothing follows a
-    spec that is not understood; what no edit shapes is known all the same.
+    spec that is not understood; what no edit shapes is known all the same. What names other children follows when these
+    are there, or are somebody else's.
     """
     known = not job.wanted.problems
     followed = known and all(role.template is not None for role in job.roles)
     shaped = any(job.kind.follows(role.name) for role in job.roles)
-    extras = {Ref(extra.gvk.kind, extra.name): extra for extra in job.kind.extras(job)}
+    extras = job.extras
     deletes, patches = [], []
     carried = {job.carrier(role.name).gvk.kind for role in job.roles}
     for ref, child in family.by_ref.items():
@@ -88,13 +125,16 @@ def edited(job: Job, family: Family) -> tuple[list[Delete], list[Patch]]:
         if extra is None:
             if followed:
                 deletes.append(_delete(job, child, "the spec does not have it any more"))
+        elif any(one not in family.by_ref and one not in seen.refused for one in extra.needs):
+            continue
         elif not same_digest(child.digest, extra.digest) and (known or not shaped):
             patches.append(repair(extra, child.uid))
     return deletes, patches
 
 
-def sweep(job: Job, family: Family, clean: str, reason: str) -> tuple[list[Delete], list[Patch]]:
-    """What goes after the end (cleanPodPolicy), or while the job is suspended or stopped (S3, S4, S5).
+def sweep(job: Job, family: Family, clean: str, reason: str, resumes: bool = False) -> tuple[list[Delete], list[Patch]]:
+    """What goes after the end (cleanPodPolicy), or while the job is suspended or stopped (S3, S4, S5). `resumes`: the
+    slots may be filled again.
 
     What the spec had given up before does not run on, whatever the policy says.
     """
@@ -111,7 +151,7 @@ def sweep(job: Job, family: Family, clean: str, reason: str) -> tuple[list[Delet
         if isinstance(write, Patch):
             patches.append(write)
         elif write:
-            deletes.append(write)
+            deletes.append(write._replace(waits=resumes))
     return deletes, patches
 
 
@@ -126,7 +166,7 @@ def _given_up(job: Job, child: Child) -> bool:
 
 def not_while_suspended(job: Job, family: Family, reason: str) -> list[Delete]:
     """Extras that keep pods running do not stay while the job is suspended."""
-    found = (family.by_ref.get(Ref(extra.gvk.kind, extra.name)) for extra in job.kind.extras(job) if extra.runs)
+    found = (family.by_ref.get(ref) for ref, extra in job.extras.items() if extra.runs)
     return [_delete(job, child, reason) for child in found if child and not child.deleting]
 
 

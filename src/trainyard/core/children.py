@@ -137,6 +137,8 @@ def child_of(obj: bytes | dict[str, Any], kind: str = "") -> Child:
     elif kind == "StatefulSet":
         size = wire.spec.replicas if wire.spec else None
         fields = {"replicas": size if isinstance(size, int) else 1}
+    elif kind == "Deployment":
+        fields = _deployment_fields(status)
     return Child(
         kind=kind,
         namespace=meta.namespace,
@@ -249,6 +251,14 @@ def _job_fields(status: _Status) -> dict[str, Any]:
     if status.succeeded:
         return {**failed, "phase": "Complete", "ended": parse_time(status.completionTime) or 0.0}
     return failed
+
+
+def _deployment_fields(status: _Status) -> dict[str, Any]:
+    """Why it cannot make a pod, or gets none to run for long; nothing while all is well."""
+    for one in status.conditions or ():
+        if (one.type, one.status) in (("ReplicaFailure", "True"), ("Progressing", "False")):
+            return {"reason": one.reason or one.type, "message": (one.message or "")[:_LONGEST]}
+    return {}
 
 
 def _number(text: str | None, default: int) -> int:

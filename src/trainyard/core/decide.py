@@ -15,11 +15,12 @@ from dataclasses import replace
 
 from trainyard.core import changes, policy, restarts, status
 from trainyard.core import judge as verdicts
+from trainyard.core.children import containers
 from trainyard.core.job import NO_POD, End, Family, Job, Kind, Memory, Replica, RoleMemory, Verdict
-from trainyard.core.model import Create, Delete, Event, Patch, Plan, Ref, Refusal, Seen, Slot
+from trainyard.core.model import DEPLOYMENT, Create, Delete, Event, Patch, Plan, Ref, Refusal, Seen, Slot
 from trainyard.core.names import same_digest
 from trainyard.core.read import changed, is_fixed, read
-from trainyard.objects import Json
+from trainyard.objects import Json, format_time
 
 
 def plan(kind: Kind, wire: Json, seen: Seen, now: float) -> Plan:
@@ -40,7 +41,8 @@ class _Pass:
     """One look at a job that has not ended. Each step below answers one question."""
 
     def __init__(self, job: Job, seen: Seen, family: Family, now: float) -> None:
-        self.job, self.seen, self.family, self.now = job, seen, family, now
+        self.job, self.seen, self.family, self.now = replace(job, owned=frozenset(family.by_ref)), seen, family, now
+        job = self.job
         self.whens: list[float | None] = []
         observed = [job.carrier(slot.role).observe(job, slot, family) for slot in job.slots()]
         self.replicas = [self._believed(replica) for replica in observed]
@@ -196,11 +198,12 @@ class _Pass:
             writes: list[Delete | Patch] = [*deletes, *patches]
             due = {(one.ref, changes.verb(one)) for one in writes}
             others |= {ref: one for ref, one in self.seen.refused.items() if (ref, one.verb) in due}
-        reasons = {_blocked_reason(one) for one in others.values()}
+        reasons = {one.policy or one.reason or "Refused" for one in others.values()}
         self.conditions.set("NameConflict", bool(clashes), "NameTaken" if clashes else "NameFree", _said(clashes))
         podless = self._podless(memory)
-        text = "; ".join(filter(None, (_said(others), podless)))
-        reason = min(reasons) if reasons else "NoPod" if podless else "Unblocked"
+        overdue = self._overdue(replace(self.job, memory=memory), creates)
+        text = "; ".join(filter(None, (_said(others), podless, overdue)))
+        reason = min(reasons) if reasons else "NoPod" if podless else "PodTerminating" if overdue else "Unblocked"
         self.conditions.set("Blocked", bool(text), reason, text)
         return None
 
@@ -258,10 +261,10 @@ class _Pass:
             deletes, patches = changes.sweep(after, self.family, clean, verdict.reason)
             return lost + deletes, patches, []
         if verdict.stage == "Suspended":
-            deletes, patches = changes.sweep(after, self.family, "Running", verdict.reason)
+            deletes, patches = changes.sweep(after, self.family, "Running", verdict.reason, resumes=True)
             return lost + deletes + changes.not_while_suspended(after, self.family, verdict.reason), patches, []
-        creates = changes.startable(after, changes.missing(after, self.family), self.seen)
-        deletes, patches = changes.edited(after, self.family)
+        creates = changes.startable(after, self.family, changes.missing(after, self.family), self.seen)
+        deletes, patches = changes.edited(after, self.family, self.seen)
         for replica in self.replicas:
             resume = after.carrier(replica.slot.role).resume(after, replica)
             patches += [resume] if resume else []
@@ -281,8 +284,10 @@ class _Pass:
         conditions.set("Running", runs, "JobRunning" if runs else verdict.reason, text)
         judged = job.kind.judged(job)
         lost = [r for r in self.replicas if r.state == "Failed" and r.slot not in judged]
-        text = "; ".join(f"{r.slot.role} {r.slot.index} has given up: {r.why}" for r in lost)
-        conditions.set("Degraded", bool(lost) and not verdict.over, "ReplicaFailed" if lost else "Restored", text)
+        texts = [f"{r.slot.role} {r.slot.index} has given up: {r.why}" for r in lost]
+        beside = _beside(job, self.family)
+        reason = "ReplicaFailed" if lost else "DeploymentUnavailable" if beside else "Restored"
+        conditions.set("Degraded", bool(lost or beside) and not verdict.over, reason, "; ".join([*texts, *beside]))
         reason, text = _edited(job, memory)
         conditions.set("SpecChangeIgnored", bool(text), reason, text)
         unknown = ", ".join(job.wanted.unknown)
@@ -312,6 +317,22 @@ class _Pass:
         name = f"{child.kind} {child.name}" if child else ""
         return f"{slot.role} {slot.index} waits: {name} has no pod, and its events say why"
 
+    def _overdue(self, job: Job, creates: list[Create]) -> str:
+        """A replica waits for a pod of an older attempt, and that should have gone long ago."""
+        owners = {child.uid for child in changes.older_pods(job, self.family)} if creates else set()
+        every = (*self.family.orphans, *(pod for pods in self.family.pods.values() for pod in pods)) if owners else ()
+        late = [pod for pod in every if pod.doomed and {pod.uid, pod.owner} & owners]
+        if not late:
+            return ""
+        pod = min(late, key=lambda one: (one.doomed, one.name))
+        if self.now < pod.doomed + PODLESS_SECONDS:
+            self.whens.append(pod.doomed + PODLESS_SECONDS)
+            return ""
+        return (
+            f"a new attempt waits for Pod {pod.name} of attempt {pod.attempt}, which should have ended at "
+            f"{format_time(pod.doomed)}: see whether its node answers, set --node-lost-timeout or delete it by force"
+        )
+
 
 PODLESS_SECONDS = 30.0
 """How long Kubernetes may take to make a pod before that is worth a word."""
@@ -336,6 +357,19 @@ def _stuck(replicas: list[Replica]) -> list[str]:
     """What a person should know of replicas that do not run; three are enough for a message."""
     waits = [f"{r.slot.role} {r.slot.index} waits: {r.why}" for r in replicas if r.why in STUCK and r.end is None]
     return waits[:3]
+
+
+def _beside(job: Job, family: Family) -> list[str]:
+    """Why the Deployments of a job, which run beside its replicas, do not run."""
+    if DEPLOYMENT not in job.kind.owns:
+        return []
+    names = {ref.name: child for ref, child in family.by_ref.items() if ref.kind == DEPLOYMENT.kind}
+    texts = [f"Deployment {name}: {one.reason}: {one.message}" for name, one in names.items() if one.reason]
+    for pod in family.orphans if names and not texts else ():
+        waits = [pod.reason, *(one.reason for one in containers(pod) if one.state == "waiting")]
+        if pod.index < 0 and not pod.deleting and (why := next((one for one in waits if one in STUCK), "")):
+            texts.append(": ".join(filter(None, (f"Pod {pod.name}", why, pod.message))))
+    return texts[:1]
 
 
 def _after_the_end(job: Job, family: Family, seen: Seen, now: float) -> Plan:
@@ -377,13 +411,6 @@ def _tally(job: Job, replicas: list[Replica], verdict: Verdict, gone: frozenset[
             state = "Unknown"
         states[state] = states.get(state, 0) + (replica.running if state == "Running" else 1)
     return tally
-
-
-def _blocked_reason(refusal: Refusal) -> str:
-    for words, reason in (("exceeded quota", "QuotaExceeded"), ("violates PodSecurity", "PodSecurity")):
-        if words in refusal.message:
-            return reason
-    return refusal.reason or "Refused"
 
 
 def _said(refused: dict[Ref, Refusal]) -> str:

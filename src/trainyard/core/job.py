@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from trainyard.core.model import Child, Config, Create, Delete, Event, Patch, Ref, Slot
+from trainyard.core.model import SERVICE, Child, Config, Create, Delete, Event, Patch, Ref, Slot
 from trainyard.objects import GVK, Json, Key, Problem
 
 if TYPE_CHECKING:
@@ -101,6 +101,7 @@ class Job:
     memory: Memory
     roles: tuple[Role, ...]  # what holds now: the spec's, or what the job was started with
     config: Config
+    owned: frozenset[Ref] | None = None  # the children seen with our owner uid; None where nobody asks: all of them
     known: dict[str, Any] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     def once(self, name: str, work: Callable[[], Any]) -> Any:
@@ -112,14 +113,19 @@ class Job:
     @property
     def extras(self) -> Mapping[Ref, Extra]:
         """What the job has beside its replicas, in the order in which it is made."""
-        found: Mapping[Ref, Extra] = self.once(
-            "extras", lambda: {Ref(extra.gvk.kind, extra.name): extra for extra in self.kind.extras(self)}
-        )
+        found: Mapping[Ref, Extra] = self.once("extras", lambda: {extra.ref: extra for extra in self.kind.extras(self)})
         return found
 
     @property
     def policy(self) -> Policy:
         return self.wanted.policy
+
+    def early(self) -> tuple[Ref, ...]:
+        """The extras that pods mount or run as, by name. A Service that is somebody else's stops nobody (S8)."""
+        refs: tuple[Ref, ...] = self.once(
+            "early", lambda: tuple(ref for ref, extra in self.extras.items() if not extra.late and extra.gvk != SERVICE)
+        )
+        return refs
 
     def role(self, name: str) -> Role | None:
         return next((role for role in self.roles if role.name == name), None)
@@ -217,7 +223,7 @@ class Family:
 
     by_ref: Mapping[Ref, Child]
     pods: Mapping[str, tuple[Child, ...]]  # by the uid of what owns them
-    orphans: tuple[Child, ...] = ()  # pods whose Job or StatefulSet has gone: they tell that it was there
+    orphans: tuple[Child, ...] = ()  # pods whose Job or StatefulSet has gone, and those of a Deployment's ReplicaSet
 
     @classmethod
     def of(cls, uid: str, children: tuple[Child, ...]) -> Family:
@@ -237,8 +243,8 @@ class Family:
 class Extra:
     """An object beside the replicas. `body` renders it whole but for what every child gets (name, owner, labels).
 
-    With a `digest` it follows the spec: an object that was made from another one is patched. `needed`: Kubernetes would
-    start the replicas without it, or with what somebody else has under its name, and they must not run so.
+    With a `digest` it follows the spec: an object that was made from another one is patched. `needs` are the children
+    that it names: it is made, and follows, when these are there as ours.
     """
 
     gvk: GVK
@@ -247,7 +253,11 @@ class Extra:
     runs: bool = False  # it keeps pods running: not while suspended
     late: bool = False  # made after the replicas
     digest: str = ""
-    needed: bool = False
+    needs: tuple[Ref, ...] = ()
+
+    @property
+    def ref(self) -> Ref:
+        return Ref(self.gvk.kind, self.name)
 
 
 class Said(NamedTuple):
@@ -287,8 +297,9 @@ class Kind:
     the end, Succeeded or Failed, that a status without conditions tells: an operator before us has written it.
 
     follows(role) says what an edit of a started role does: "" is ignored (S11), "later" holds for replicas made from
-    now on, "again" makes its replicas again. `restarts` is what is made again after a retryable end: its "role", the
-    whole "gang", or the "slot" alone, which then waits from its start and not from its end.
+    now on, "again" makes its replicas again. needs(job, slot) are the children that must be there as ours before the
+    slot is filled, because its pods use them by name. `restarts` is what is made again after a retryable end: its
+    "role", the whole "gang", or the "slot" alone, which then waits from its start and not from its end.
     """
 
     gvk: GVK
@@ -310,6 +321,7 @@ class Kind:
     child_meta: Callable[[Job, Slot], Json] = lambda job, slot: {}  # what else the metadata of a slot's object holds
     limits: Callable[[Job, Slot], Json] = lambda job, slot: {}  # of a Job that tries again by itself
     extras: Callable[[Job], tuple[Extra, ...]] = lambda job: ()
+    needs: Callable[[Job, Slot], tuple[Ref, ...]] = lambda job, slot: job.early()
     follows: Callable[[str], str] = lambda role: ""
     warn: Callable[[Job], tuple[Problem, ...]] = lambda job: ()  # accepted, and probably not meant
     restarts: str = "role"

@@ -61,7 +61,7 @@ class Child(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     deleting: bool = False
     doomed: float = 0.0  # when what is being deleted should have been gone, its grace included
     created: float = 0.0
-    # batch Job, Pod
+    # batch Job, Pod; of a Deployment its trouble: reason and message
     phase: str = ""  # Pod: status.phase. Job: "", "Complete", "Failed"
     reason: str = ""
     message: str = ""
@@ -98,11 +98,12 @@ class Refusal:
     at: float
     tries: int = 1
     verb: str = "create"
+    policy: str = ""  # what of the cluster refuses it now: AdmissionPolicy, LimitRange, QuotaExceeded and the like
 
     @property
     def invalid(self) -> bool:
         """The object itself is wrong, or no object of its type at all: the answer stays the same."""
-        return self.code == 422 or (self.code == 400 and self.reason == "BadRequest")
+        return not self.policy and (self.code == 422 or (self.code == 400 and self.reason == "BadRequest"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,13 +127,17 @@ class Seen:
 
 
 class Delete(NamedTuple):
-    """Delete this child, and only this one: the uid is a precondition. Propagation is always Background."""
+    """Delete this child, and only this one: the uid is a precondition.
+
+    With `waits` the object itself stays until its pods have gone (propagation Foreground), and holds its name so long.
+    """
 
     gvk: GVK
     name: str
     uid: str
     reason: str
     grace: int | None = None  # 0: without its node, which is lost
+    waits: bool = False
 
     @property
     def ref(self) -> Ref:
@@ -162,6 +167,7 @@ class Create(NamedTuple):
     name: str
     slot: Slot | None  # None: an extra (Service, ConfigMap, TensorBoard), found by its name
     attempt: int = 0
+    needs: tuple[Ref, ...] = ()  # what is not there yet, and has to be made as ours before
 
     @property
     def ref(self) -> Ref:

@@ -29,7 +29,7 @@ from trainyard.core import (
     broken,
     event_of,
 )
-from trainyard.core.model import CONFIG_MAP, JOB, POD, RBAC_ROLE, ROLE_BINDING, SERVICE_ACCOUNT, STATEFUL_SET
+from trainyard.core.model import CONFIG_MAP, JOB, POD, RBAC_ROLE, ROLE_BINDING, SERVICE_ACCOUNT, STATEFUL_SET, Ref
 from trainyard.core.names import digest
 from trainyard.core.status import MOST_REPLICAS
 from trainyard.kinds import columns, mpi
@@ -183,6 +183,15 @@ def extras(job: Job) -> tuple[Extra, ...]:
     return mpi.objects(job, job_labels(job), sets, files=bool(sets) or started_with_sets)
 
 
+def needs(job: Job, slot: Slot) -> tuple[Ref, ...]:
+    """A set needs the account and the files. The master, which has rights, needs all that bears the job's name."""
+    early = job.early()
+    if slot.role != MASTER:
+        return tuple(ref for ref in early if not job.extras[ref].needs)
+    sets = (Ref(STATEFUL_SET.kind, set_name(job.key.name, role.name)) for role in job.roles if role.name != MASTER)
+    return (*early, *sets)
+
+
 def report(job: Job, verdict: Verdict, tally: Mapping[str, Mapping[str, int]]) -> Json:
     """A batch JobStatus: the counts are of the master's pods (contract 1.4)."""
     states = tally.get(MASTER, {})
@@ -250,6 +259,7 @@ CHAINERJOB = Kind(
     permanent=lambda job, code, reason: True,
     report=report,
     extras=extras,
+    needs=needs,
     follows=lambda role: "" if role == MASTER else "again",
     warn=warn,
     retries=None,

@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from trainyard.core import Extra, Job, Role, Slot
 from trainyard.core.model import CONFIG_MAP
 from trainyard.kinds.replica_list import items_of
-from trainyard.kinds.templates import append, append_volume, containers_of, has_container
+from trainyard.kinds.templates import append, append_volume, containers_of, has_container, like
 from trainyard.objects import Json
 
-PS = "PS"
+PS, MASTER = "PS", "MASTER"
 VOLUME = "ps-config-volume"
 MOUNT = "/ps-server"
 PROGRAM = "grpc_tensorflow_server.py"
@@ -52,8 +52,12 @@ def map_name(job: Job) -> str:
 
 def serve(template: Json, job: Job, slot: Slot, cluster: Mapping[str, tuple[str, ...]]) -> None:
     """Makes the container `tensorflow` of this template run our server for this slot."""
+    master, made = job.role(MASTER), _container(job.wanted.spec["tfImage"])
+    if template == default_template(job.wanted.spec["tfImage"]):
+        like(template["spec"], containers_of(template)[0], master.template if master else None, "tensorflow")
     if not has_container(template, "tensorflow"):
-        template["spec"]["containers"] = [*containers_of(template), _container(job.wanted.spec["tfImage"])]
+        like({}, made, master.template if master else None, "tensorflow")
+        template["spec"]["containers"] = [*containers_of(template), made]
     # A type without replicas has no part: the server takes an empty one for a mistake.
     spec = ",".join(f"{name}|{';'.join(hosts)}" for name, hosts in sorted(cluster.items()) if hosts)
     command = ["python", f"{MOUNT}/{PROGRAM}", "--cluster_spec", spec, "--job_name", "ps", "--task_id", str(slot.index)]

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from trainyard.core import Extra, Job
-from trainyard.core.model import CONFIG_MAP, RBAC_ROLE, ROLE_BINDING, SERVICE_ACCOUNT
+from trainyard.core.model import CONFIG_MAP, RBAC_ROLE, ROLE_BINDING, SERVICE_ACCOUNT, STATEFUL_SET, Ref
 from trainyard.core.names import digest
 from trainyard.kinds.templates import append, append_volume, containers_of
 from trainyard.objects import Json
@@ -92,21 +92,36 @@ def wait_for_workers(template: Json, slots: int) -> None:
 
 
 def objects(job: Job, labels: Mapping[str, str], sets: Sequence[WorkerSet], files: bool) -> tuple[Extra, ...]:
-    """The account and its rights, and for a distributed job the files. Rights and files follow the worker sets."""
-    name = account(job)
-    rules, subject = _rules(sets), {"kind": "ServiceAccount", "name": name, "namespace": job.key.namespace}
+    """The account and its rights, and for a distributed job the files. Rights and files follow the worker sets.
+
+    A set that was not seen as ours gives no rights: its pods may be a stranger's.
+    """
+    name, owned = account(job), job.owned
+    refs = {Ref(STATEFUL_SET.kind, one.name): one for one in sets}
+    rules, subject = (
+        _rules([one for ref, one in refs.items() if owned is None or ref in owned]),
+        {"kind": "ServiceAccount", "name": name, "namespace": job.key.namespace},
+    )
     role_ref = {"apiGroup": _API, "kind": "Role", "name": f"{name}-role"}
 
     def body(api_version: str, kind: str, **rest: object) -> Json:
         return {"apiVersion": api_version, "kind": kind, "metadata": {"labels": dict(labels)}, **rest}
 
     found = [
-        Extra(SERVICE_ACCOUNT, name, lambda: body("v1", "ServiceAccount"), needed=True),
-        Extra(RBAC_ROLE, f"{name}-role", lambda: body(f"{_API}/v1", "Role", rules=rules), digest=digest(rules)),
+        Extra(SERVICE_ACCOUNT, name, lambda: body("v1", "ServiceAccount")),
+        Extra(
+            RBAC_ROLE,
+            f"{name}-role",
+            lambda: body(f"{_API}/v1", "Role", rules=rules),
+            digest=digest(rules),
+            needs=tuple(refs),
+        ),
         Extra(
             ROLE_BINDING,
             f"{name}-rolebinding",
             lambda: body(f"{_API}/v1", "RoleBinding", subjects=[subject], roleRef=role_ref),
+            # The API server refuses it while its Role is not there; and a stranger's account gets no rights.
+            needs=(Ref(SERVICE_ACCOUNT.kind, name), Ref(RBAC_ROLE.kind, f"{name}-role")),
         ),
     ]
     if files:

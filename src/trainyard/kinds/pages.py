@@ -33,9 +33,10 @@ CONDITIONS = {
     "Restarting": "a replica has ended and is tried again; the message has its exit code",
     "Succeeded": "the end: it has done what it should",
     "Failed": "the end: the message says which replica, container and exit code, and what to do",
-    "Degraded": "a replica has given up for good, and the job goes on without it",
+    "Degraded": "a replica has given up for good, or TensorBoard does not run, and the job goes on without it",
     "NameConflict": "an object that is not this job's holds the name of one of its children",
-    "Blocked": "a child cannot be made now, or gets no pod: a quota, PodSecurity, a webhook, missing rights",
+    "Blocked": "a child cannot be made now, or gets no pod: a quota, a LimitRange, an admission policy, PodSecurity, "
+    "a webhook, missing rights, or a pod of an older attempt that does not go",
     "SpecChangeIgnored": "the spec was edited in a way that is not followed",
     "UnknownFields": "the spec has fields that are not known here",
 }

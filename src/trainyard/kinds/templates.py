@@ -110,6 +110,31 @@ def append(within: Json, name: str, *items: Any, first: bool = False) -> None:
         within[name] = [*items, *(given or [])] if first else [*(given or []), *items]
 
 
+_OF_A_POD = ("securityContext", "tolerations", "imagePullSecrets")
+_EVERYWHERE = ("cpu", "memory", "ephemeral-storage")
+"""Resources that any program needs; of others, such as GPUs, a program has to ask for its own."""
+
+
+def like(spec: Json, container: Json, template: object, name: str) -> None:
+    """Gives a pod of ours, where it does not say so itself, what the cluster asks of every pod: as the user's own pod
+    `template` and its container `name` have it."""
+    own = spec_of(template)
+    for field in _OF_A_POD:
+        if own.get(field) and field not in spec:
+            spec[field] = own[field]
+    theirs = next((one for one in containers_of(template) if one.get("name") == name), {})
+    if theirs.get("securityContext") and "securityContext" not in container:
+        container["securityContext"] = theirs["securityContext"]
+    given = theirs.get("resources")
+    kept = {
+        part: {name: size for name, size in sizes.items() if name in _EVERYWHERE}
+        for part, sizes in (given.items() if isinstance(given, dict) else ())
+        if part in ("requests", "limits") and isinstance(sizes, dict)
+    }
+    if any(kept.values()) and "resources" not in container:
+        container["resources"] = {part: sizes for part, sizes in kept.items() if sizes}
+
+
 def append_env(container: Json, *pairs: tuple[str, str]) -> None:
     """Adds variables after the user's own; of two with one name Kubernetes takes the later."""
     append(container, "env", *({"name": name, "value": value} for name, value in pairs))

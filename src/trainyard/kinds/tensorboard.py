@@ -9,10 +9,11 @@ from msgspec import Meta
 
 from trainyard.core import Extra, Job
 from trainyard.core.model import DEPLOYMENT, SERVICE
-from trainyard.kinds.templates import KEEP, NULL
+from trainyard.kinds.templates import KEEP, NULL, like
 from trainyard.objects import Json
 
 PORT = 6006
+MASTER, CONTAINER = "MASTER", "tensorflow"  # whose pod it is like
 EVERYWHERE = "0.0.0.0"  # noqa: S104  # inside its own pod, behind a ClusterIP Service
 
 
@@ -63,6 +64,8 @@ def _deployment(job: Job, name: str, spec: Json, labels: Json) -> Json:
         "ports": [{"containerPort": PORT}],
     }
     pod: Json = {"containers": [container]}
+    master = job.role(MASTER)
+    like(pod, container, master.template if master else None, CONTAINER)
     if spec.get("volumeMounts"):
         container["volumeMounts"] = spec["volumeMounts"]
     if spec.get("volumes"):

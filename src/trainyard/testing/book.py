@@ -6,6 +6,7 @@ once. A plan is kept as an `Act`: what the shell needs of it, with statuses, spe
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -27,6 +28,7 @@ class Drop(NamedTuple):
     kind: str
     name: str
     uid: str
+    waits: bool = False  # it goes after its pods
 
 
 class Fix(NamedTuple):
@@ -168,7 +170,7 @@ class Book:
             status=status,
             idle=plan.idle,
             spec_patch=plan.spec_patch,
-            deletes=tuple(Drop(one.gvk.kind, one.name, one.uid) for one in plan.deletes),
+            deletes=tuple(Drop(one.gvk.kind, one.name, one.uid, one.waits) for one in plan.deletes),
             patches=tuple(Fix(one.gvk.kind, one.name, self.number(one.body)) for one in plan.patches),
             creates=tuple(self._make(made, one) for one in plan.creates),
             after=plan.after,
@@ -196,9 +198,22 @@ class Book:
 
     def extras(self, world: World) -> dict[Ref, Json]:
         """What else the job has, and what that would be made of now."""
+        ours = (kid for kid in world.kids if not (isinstance(kid, Thing) and kid.foreign))
         job = self._job(world.spec, world.status, False)
+        job = dataclasses.replace(job, owned=frozenset(Ref(resource(kid), self.name(kid)) for kid in ours))
         creates = [Create(one.gvk, one.name, None) for one in self.cast.kind.extras(job)]
         return {one.ref: core.render_for(job, one) if self.cast.bodies else {} for one in creates}
+
+    def held(self, world: World) -> frozenset[tuple[str, str]]:
+        """The names that are somebody else's, and those of children that are not made before these are ours."""
+        held = {(kid.kind, kid.name) for kid in world.things() if kid.foreign}
+        job = self._job(world.spec, world.status, False)
+        needs = {ref: extra.needs for ref, extra in job.extras.items()}
+        needs |= {Ref(self.cast.resource(at), self.names[at]): self.cast.kind.needs(job, slot)
+                  for at, slot in enumerate(self.cast.slots)} if held else {}  # fmt: skip
+        for _ in needs if held else ():  # until nothing more is
+            held |= {(ref.kind, ref.name) for ref, given in needs.items() if held.intersection(map(tuple, given))}
+        return frozenset(held)
 
     def facts(self, status: int) -> Facts:
         if status not in self._facts:
@@ -223,14 +238,14 @@ class Book:
             index=slot.index, attempt=kid.attempt, created=float(START),
         )  # fmt: skip
         if isinstance(kid, Set):
-            return replace(child, replicas=kid.replicas)
+            return replace(child, replicas=kid.replicas, deleting=kid.deleting)
         if isinstance(kid, Batch):
             reason = "BackoffLimitExceeded" if kid.phase == "Failed" else ""
-            return replace(child, phase=kid.phase, reason=reason, ended=float(kid.ended))
+            return replace(child, deleting=kid.deleting, phase=kid.phase, reason=reason, ended=float(kid.ended))
         state = {"Pending": "waiting", "Running": "running"}.get(kid.phase, "terminated")
         one = Container(self.cast.kind.container, state, kid.code, kid.reason, kid.restarts, False)
         return replace(
-            child, owner=kid.owner, phase=kid.phase, deleting=kid.deleting, disrupted=kid.disrupted,
+            child, job=JOB_UID, owner=kid.owner, phase=kid.phase, deleting=kid.deleting, disrupted=kid.disrupted,
             created=float(START + kid.number), started=float(kid.began), ended=float(kid.ended),
             containers=pod_lines(one), in_place=kid.alone and self.cast.in_place({}, kid.slot),
         )  # fmt: skip

@@ -140,6 +140,10 @@ class Life:
         self.refused[Ref(kind, name)] = Refusal(409, "AlreadyExists", message, self.now)
         self.objects.pop(Ref(kind, name), None)
 
+    def lose(self, kind: str, name: str) -> None:
+        """Somebody deletes this child, and its pods go with it."""
+        self.drop(uid_of(self.get(kind, name)))
+
     def drop(self, uid: str) -> None:
         """An object is gone, and what it owns."""
         for ref, one in list(self.objects.items()):

@@ -66,9 +66,9 @@ def controllers(book: Book, world: World) -> World:
     if world.deleting:
         return world
     for job in world.batches():
-        world = _controller(book, world, job)
+        world = world if job.deleting else _controller(book, world, job)
     for one in world.sets():
-        world = _set_controller(world, one)
+        world = world if one.deleting else _set_controller(world, one)
     return world
 
 
@@ -87,7 +87,7 @@ def _controller(book: Book, world: World, job: Batch) -> World:
     if any(pod.live or pod.deleting for pod in pods):
         return world
     made = job._replace(pods=job.pods + 1)
-    return world.with_kids(made, Pod(job.slot, job.gen, made.pods), gone=(job,))
+    return world.with_kids(made, Pod(job.slot, job.gen, made.pods, attempt=job.attempt), gone=(job,))
 
 
 def _limit(book: Book, world: World, style: str) -> int:
@@ -102,7 +102,8 @@ def _set_controller(world: World, one: Set) -> World:
         if pod.number >= one.replicas and not pod.deleting:
             world = world.swap(pod, pod._replace(deleting=True))
     there = {pod.number for pod in pods}
-    return world.with_kids(*(Pod(one.slot, one.gen, n) for n in range(one.replicas) if n not in there))
+    made = (Pod(one.slot, one.gen, n, attempt=one.attempt) for n in range(one.replicas) if n not in there)
+    return world.with_kids(*made)
 
 
 def nodes(book: Book, world: World) -> World:
@@ -117,11 +118,14 @@ def nodes(book: Book, world: World) -> World:
 
 
 def _collected(world: World) -> World:
-    owners = {one.uid for one in world.workloads()} | {JOB_UID}
     if world.deleting:
         gone = [kid for kid in world.kids if not (isinstance(kid, Thing) and kid.foreign)]
         return world.with_kids(gone=tuple(gone))
-    return world.with_kids(gone=tuple(pod for pod in world.pods() if pod.owner not in owners and not pod.orphan))
+    owners = {one.uid for one in world.workloads() if not one.deleting} | {JOB_UID}
+    lost = [pod for pod in world.pods() if pod.owner not in owners and not pod.orphan]
+    stopped = (pod._replace(deleting=True) for pod in lost if pod.live)  # their nodes take them away
+    world = world.with_kids(*stopped, gone=tuple(lost))
+    return world.with_kids(gone=tuple(one for one in world.workloads() if one.deleting and not world.pods(one.uid)))
 
 
 UNASKED = (controllers, nodes)
@@ -161,7 +165,7 @@ def _failed(book: Book, world: World, pod: Pod, code: int, reason: str) -> World
         truth = world.truth._replace(in_place=world.truth.in_place + 1)
         return world.swap(pod, pod._replace(restarts=pod.restarts + 1))._replace(truth=truth)
     world = world.swap(pod, pod._replace(phase="Failed", code=code, reason=reason, ended=world.now))
-    attempt, stale = _attempt(world, pod), _is_stale(book, world, pod)
+    attempt, stale = pod.attempt, _is_stale(book, world, pod)
     if style in ("endless", "retrying"):
         return world.fail(book.failure(pod.slot, pod.uid, attempt), certain=not stale)
     if pod.slot not in book.wants(world.spec):
@@ -177,12 +181,8 @@ def _failed(book: Book, world: World, pod: Pod, code: int, reason: str) -> World
     return world._replace(truth=world.truth._replace(wait=world.now + int(pause(count))))
 
 
-def _attempt(world: World, pod: Pod) -> int:
-    return pod.attempt if pod.alone else next(one.attempt for one in world.holders() if one.uid == pod.owner)
-
-
 def _is_stale(book: Book, world: World, pod: Pod) -> bool:
-    return _attempt(world, pod) < book.facts(world.status).attempts[pod.slot]
+    return pod.attempt < book.facts(world.status).attempts[pod.slot]
 
 
 def drain(book: Book, world: World) -> Next:
@@ -195,7 +195,7 @@ def drain(book: Book, world: World) -> Next:
 
 def _running(book: Book, world: World) -> list[Pod]:
     """What may end. The pods of a StatefulSet are started again by their nodes for ever."""
-    owners = {job.uid for job in world.batches() if not job.phase} | {JOB_UID}
+    owners = {job.uid for job in world.batches() if not (job.phase or job.deleting)} | {JOB_UID}
     return [pod for pod in world.pods() if pod.phase == "Running" and not pod.deleting and pod.owner in owners]
 
 
@@ -206,11 +206,10 @@ def delete_pod(book: Book, world: World) -> Next:
     for pod in world.pods():
         touched = pod.slot < book.cast.touched and not pod.deleting and not pod.orphan
         if touched and (after := spend(world, "pods_deleted")):
-            attempt = 0 if pod.owner not in {one.uid for one in world.holders()} else _attempt(world, pod)
             for uid in (pod.uid, pod.owner):
-                after = after.doubt(book.failure(pod.slot, uid, attempt))
+                after = after.doubt(book.failure(pod.slot, uid, pod.attempt))
             if book.cast.styles[pod.slot] == "judged" and pod.phase != "Succeeded":  # without a pod it counts (S14)
-                after = after.fail(book.failure(pod.slot, pod.owner, attempt), certain=False)
+                after = after.fail(book.failure(pod.slot, pod.owner, pod.attempt), certain=False)
             after = after if book.cast.gang and pod.phase != "Failed" else _forget(after)
             yield f"somebody deletes pod {pod.uid}", after.swap(pod, pod._replace(deleting=True))
 
@@ -223,7 +222,12 @@ def delete_job(book: Book, world: World) -> Next:
             for uid in (one.uid, *(pod.uid for pod in pods)):
                 after = after.doubt(book.failure(one.slot, uid, one.attempt))
             lost = not book.cast.gang or any(pod.phase == "Failed" for pod in pods)
-            yield f"somebody deletes {one.uid}", (_forget(after) if lost else after).with_kids(gone=(one,))
+            yield f"somebody deletes {one.uid}", _without(_forget(after) if lost else after, one)
+
+
+def _without(world: World, one: Batch | Set) -> World:
+    pods = world.pods(one.uid)
+    return world.with_kids(*(pod._replace(ownerless=True) for pod in pods), gone=(one, *pods))
 
 
 def meddle(book: Book, world: World) -> Next:

@@ -29,6 +29,7 @@ class Shell(NamedTuple):
     by_uid: bool = True
     keeps: bool = True  # AlreadyExists is not overwritten
     background: bool = True  # deletes take the pods along
+    foreground: bool = True  # what fills a slot stays until its pods have gone
     versioned: bool = True  # the spec patch names the resourceVersion
     waits: bool = True  # for its own child writes to arrive
 
@@ -146,6 +147,8 @@ def _delete(book: Book, world: World, sight: Sight, drop: Drop, shell: Shell, br
                 world = world.doubt(book.failure(live.slot, uid, live.attempt))
     if isinstance(live, Pod):
         return _closed(book, world, live).swap(live, live._replace(deleting=True))
+    if shell.background and shell.foreground and drop.waits:
+        return world.swap(live, live._replace(deleting=True))
     world = world.with_kids(gone=(live,))
     if not shell.background:
         pods = world.pods(live.uid)

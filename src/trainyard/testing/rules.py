@@ -9,13 +9,15 @@ from collections.abc import Iterator
 
 from trainyard.core.model import SERVICE
 from trainyard.objects import Json
-from trainyard.testing.book import Book, Facts, Sight, foreign_name
+from trainyard.testing.book import Book, Facts, Sight
 from trainyard.testing.obeying import rendezvous, too_many, unsized
 from trainyard.testing.world import Batch, Pod, Set, World, fills
 
 
 def after_step(book: Book, before: World, after: World) -> str:
     """The rule that one step broke, or ""."""
+    if before.kids != after.kids and (text := _side_by_side(book, after)):
+        return text
     if before.status == after.status:
         return ""
     old, new = book.facts(before.status), book.facts(after.status)
@@ -37,6 +39,21 @@ def after_step(book: Book, before: World, after: World) -> str:
         if new.failures[counts] > _most(after, counts):
             return "a failure was counted twice, or one that was none"
     return _false_end(book, after, new) if new.end else ""
+
+
+def _side_by_side(book: Book, world: World) -> str:
+    """No pod runs beside an older one of its slot, and none of a gang beside one of an older attempt."""
+    live = [pod for pod in world.pods() if pod.live and not pod.orphan]
+    if world.view:  # it may not have been seen yet that such a pod is there
+        live = [pod for pod in live if not pod.ownerless]
+    sets = [style == "set" for style in book.cast.styles]
+    places = {(pod.slot, pod.number if sets[pod.slot] else 0) for pod in live}
+    if len(places) < len(live):
+        return "two pods of one replica are alive"
+    shown_old = world.view is not None and world.view.restarted  # a real list after a restart is a quorum's
+    if book.cast.gang and not shown_old and len({pod.attempt for pod in live}) > 1:
+        return "pods of two attempts of a gang are alive"
+    return ""
 
 
 def _same_roles(old: Facts, new: Facts) -> bool:
@@ -126,7 +143,7 @@ def _misplaced(book: Book, world: World, facts: Facts, slot: int) -> str:
     """A replica of a job at rest runs in its current attempt, or has ended well, or its name is somebody else's."""
     one = world.holder(slot)
     if one is None:
-        held = "NameConflict" in facts.true and foreign_name(world, book.cast.resource(slot), book.names[slot])
+        held = "NameConflict" in facts.true and (book.cast.resource(slot), book.names[slot]) in book.held(world)
         fixed = slot in book.cast.fixed and "SpecChangeIgnored" in facts.true
         return "" if held or fixed else "a replica is missing"
     current = one.attempt == facts.attempts[slot]
@@ -168,14 +185,14 @@ def _misfitting(book: Book, world: World, facts: Facts) -> str:
     """
     wanted = book.extras(world)
     found = {(thing.kind, thing.name): thing for thing in world.things() if not thing.foreign}
-    held = {ref for ref in wanted if "NameConflict" in facts.true and foreign_name(world, *ref)}
+    held = {ref for ref in wanted if "NameConflict" in facts.true and tuple(ref) in book.held(world)}
     if missing := sorted(wanted.keys() - found.keys() - held):
         return f"the {missing[0].kind} is missing"
     surplus = sorted(found.keys() - wanted.keys())
     if surplus and "SpecChangeIgnored" not in facts.true:
         return f"the {surplus[0][0]} stays although the spec does not have it any more"
     for ref, body in wanted.items():
-        if book.cast.bodies and ref not in held and book.value(found[ref].body) != body:
+        if book.cast.bodies and ref in found and book.value(found[ref].body) != body:
             return f"the {ref.kind} {ref.name} is not what the spec says"
     if book.cast.styles[0] == "alone" and SERVICE in book.cast.kind.owns:
         names = {name for kind, name in found if kind == "Service"}

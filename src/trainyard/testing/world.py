@@ -29,6 +29,7 @@ class Batch(NamedTuple):
     phase: str = ""
     ended: int = 0
     pods: int = 0  # how many pods it has made
+    deleting: bool = False  # it goes when its pods have gone
 
     @property
     def uid(self) -> str:
@@ -43,6 +44,7 @@ class Set(NamedTuple):
     attempt: int
     replicas: int
     body: int  # what else it was made of, as the number of a value
+    deleting: bool = False
 
     @property
     def uid(self) -> str:
@@ -63,8 +65,9 @@ class Pod(NamedTuple):
     restarts: int = 0
     ended: int = 0
     orphan: bool = False  # its Job went without it
-    alone: bool = False
-    attempt: int = 0  # the rest is of a pod that is alone
+    attempt: int = 0
+    ownerless: bool = False  # somebody has deleted its Job
+    alone: bool = False  # the rest is of a pod that is alone
     began: int = START
     body: int = 0
 

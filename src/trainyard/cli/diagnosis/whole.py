@@ -26,11 +26,13 @@ ALARMS = {
     "NameConflict": (BLOCK, "an object that is not this job's holds the name of one of its children"),
     "Blocked": (BLOCK, "the API server does not take one of its children, or makes no pod for it"),
     "Degraded": (BLOCK, "a replica has given up, and the job cannot get it back"),
+    "DeploymentUnavailable": (NOTE, "what stands beside its replicas, such as TensorBoard, does not run"),
     "SpecChangeIgnored": (NOTE, "an edit of its spec is not followed"),
     "UnknownFields": (NOTE, "its spec has fields that nobody here knows"),
 }
 ALARM_FIXES = {
     "NameConflict": "delete or rename that object, or give this job another name (or RuntimeId)",
+    "DeploymentUnavailable": "mend what the message names (TensorBoard's pod is like MASTER's); the job goes on",
     "Degraded": "see the logs of that replica; mend it and make the job again, or suspend and resume it",
     "SpecChangeIgnored": "suspend the job, edit it and resume it; or make a new job",
     "UnknownFields": "check the spelling; `trainyard lint` names each",
@@ -40,6 +42,10 @@ BLOCKED_FIXES = {
     "Forbidden": "give the operator the right that the message names, or mend the name of the ServiceAccount",
     "NotFound": "make what the message names",
     "PodSecurity": "mend in the template what the message lists, or ask for another level of the namespace",
+    "AdmissionPolicy": "mend in the template what the policy asks for, or ask whoever keeps that policy",
+    "AdmissionWebhook": "mend in the template what the webhook asks for, or ask whoever keeps that webhook",
+    "LimitRange": "write requests and limits that `kubectl describe limitranges` allows in the namespace",
+    "PodTerminating": "see whether the node of that pod answers; set --node-lost-timeout, or delete the pod by force",
     "NoPod": "see `kubectl describe` of the object that the message names: its events say who refuses the pod",
 }
 
@@ -130,11 +136,11 @@ def alarms(facts: Facts) -> Iterator[Finding]:
             continue
         if kind == "Blocked" and one.get("reason") == "NoPod" and any(missing(facts)):
             continue  # the object that makes no pod says more
-        level, what = ALARMS.get(kind, (WAIT, f"its condition {kind} is True"))
         reason, message = str(one.get("reason") or ""), str(one.get("message") or "")
-        fix = (
-            BLOCKED_FIXES.get(reason, "mend what the message names") if kind == "Blocked" else ALARM_FIXES.get(kind, "")
-        )
+        level, what = ALARMS.get(reason) or ALARMS.get(kind) or (WAIT, f"its condition {kind} is True")
+        fix = ALARM_FIXES.get(reason) or ALARM_FIXES.get(kind, "")
+        if kind == "Blocked":
+            fix = BLOCKED_FIXES.get(reason, "mend what the message names")
         yield Finding(level, what, f"status.conditions[{kind}], {reason}", tuple(filter(None, [message])), fix)
 
 

@@ -1,0 +1,103 @@
+"""Pods that the user did not write, TensorBoard's and a default PS's, are as restricted as the MASTER's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from trainyard.core import Config, Seen, child_of, plan, render
+from trainyard.kinds import TFJOB
+from trainyard.objects import Json, condition
+from trainyard.objects.labels import OWNER
+from trainyard.testing.builders import NOW, UID, look, replicas, started, tfjob
+
+POD = {
+    "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
+    "tolerations": [{"key": "gpu", "operator": "Exists"}],
+    "imagePullSecrets": [{"name": "registry"}],
+}
+CONTAINER = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+SIZES = {"requests": {"cpu": "1"}, "limits": {"memory": "1Gi", "nvidia.com/gpu": "1"}}
+BOARD = {"tensorboard": {"logDir": "/l"}}
+
+
+def master(**container: Any) -> Json:
+    one = replicas("MASTER")
+    spec = one["template"]["spec"]
+    spec["containers"][0] |= {"securityContext": CONTAINER, "resources": SIZES, **container}
+    return {**one, "template": {"spec": {**spec, **POD}}}
+
+
+def pods(*items: Json, **spec: Any) -> dict[str, Json]:
+    """The pod specs of all that the first pass makes, by name."""
+    job = tfjob(*items, **spec)
+    first = plan(TFJOB, job, Seen(), NOW)
+    made = (render(TFJOB, {**job, "status": first.status}, one, Config()) for one in first.creates)
+    return {
+        one["metadata"]["name"]: one["spec"]["template"]["spec"] for one in made if "template" in one.get("spec", {})
+    }
+
+
+@pytest.mark.parametrize("name", ["tensorboard-76no", "ps-76no-0"])
+def test_a_pod_of_ours_is_like_the_masters(name: str) -> None:
+    found = pods(master(), {"tfReplicaType": "PS"}, **BOARD)[name]
+    assert {field: found[field] for field in POD} == POD
+    (container,) = found["containers"]
+    assert container["securityContext"] == CONTAINER
+    assert container["resources"] == {"requests": {"cpu": "1"}, "limits": {"memory": "1Gi"}}  # it needs no GPU
+
+
+def test_what_the_master_does_not_say_is_not_said() -> None:
+    for found in pods(replicas("MASTER"), {"tfReplicaType": "PS"}, **BOARD).values():
+        assert not {*POD, "resources"} & {*found, *found["containers"][0]}
+
+
+def test_a_container_that_is_added_to_a_ps_of_the_users_leaves_the_rest_as_it_is() -> None:
+    own = {"tfReplicaType": "PS", "template": {"spec": {"containers": [{"name": "mine", "image": "i"}]}}}
+    found = pods(master(), own)["ps-76no-0"]
+    assert not POD.keys() & found.keys()
+    mine, ours = found["containers"]
+    assert "securityContext" not in mine and ours["securityContext"] == CONTAINER
+
+
+def deployment(*conditions: Json) -> Json:
+    meta = {"name": "tensorboard-76no", "uid": "board", "ownerReferences": [{"uid": UID, "controller": True}]}
+    return {"kind": "Deployment", "metadata": meta, "status": {"conditions": list(conditions)}}
+
+
+def board_pod(reason: str) -> Json:
+    labels = {OWNER: UID, "app": "tensorboard"}
+    status = {"phase": "Pending", "containerStatuses": [{"name": "t", "state": {"waiting": {"reason": reason}}}]}
+    meta = {"name": "tensorboard-76no-x", "labels": labels, "ownerReferences": [{"uid": "set", "controller": True}]}
+    return {"kind": "Pod", "metadata": meta, "status": status}
+
+
+FAILURE = {"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": "violates PodSecurity"}
+LATE = {"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded", "message": "it took too long"}
+
+
+@pytest.mark.parametrize(
+    ("children", "text"),
+    [
+        ([deployment(FAILURE)], "FailedCreate: violates PodSecurity"),
+        ([deployment(LATE)], "ProgressDeadlineExceeded"),
+        ([deployment(), board_pod("ErrImagePull")], "Pod tensorboard-76no-x: ErrImagePull"),
+    ],
+)
+def test_the_trouble_of_tensorboard_is_said_and_the_job_goes_on(children: list[Json], text: str) -> None:
+    found = look(started(**BOARD), *children)
+    said = condition(found.status["conditions"], "Degraded") or {}
+    assert said["status"] == "True" and said["reason"] == "DeploymentUnavailable" and text in said["message"]
+    assert found.creates and not found.deletes  # its replicas are made
+
+
+@pytest.mark.parametrize("children", [[deployment()], [deployment(), board_pod("ContainerCreating")]])
+def test_a_tensorboard_that_starts_is_no_trouble(children: list[Json]) -> None:
+    assert condition(look(started(**BOARD), *children).status["conditions"], "Degraded") is None
+
+
+def test_the_record_of_a_deployment_that_is_well_is_empty() -> None:
+    assert (
+        child_of(deployment({"type": "Progressing", "status": "True", "reason": "NewReplicaSetAvailable"})).reason == ""
+    )

@@ -198,3 +198,13 @@ def test_init_and_save_write_the_same_with_comments(folder: Path) -> None:
     assert (folder / "saved.yaml").read_text() == text.replace("train.yaml", "saved.yaml")
     assert "# On a cluster: an image that holds the program" in text
     assert "# On a cluster: an image" in CliRunner().invoke(init, ["-o", "-", "train.py"]).stdout
+
+
+def test_a_container_of_this_machine_that_runs_nothing_is_a_problem(folder: Path) -> None:
+    job = yaml.safe_load((DATA / "plain.yaml").read_text())
+    container = job["spec"]["replicaSpecs"]["Worker"]["template"]["spec"]["containers"][0]
+    container.pop("command"), container.pop("args", None)
+    (folder / "job.yaml").write_text(yaml.safe_dump(job))
+    ended = CliRunner().invoke(lint, ["job.yaml"])
+    assert ended.exit_code == 2
+    assert "containers[0].command" in ended.output and "has no program of its own" in " ".join(ended.output.split())

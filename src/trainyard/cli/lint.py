@@ -9,6 +9,7 @@ import click
 from trainyard import kinds
 from trainyard.cli import manifests
 from trainyard.cli.layout import note as say
+from trainyard.cli.scripts import local_image
 from trainyard.objects import Problem
 from trainyard.objects.manifest import ManifestError
 
@@ -31,6 +32,7 @@ def lint(files: tuple[str, ...]) -> None:
     warnings = notes = 0
     for document, kind in jobs:
         found = manifests.admitted(document, kind)[1]
+        found += [manifests.placed(document, problem) for problem in local_image.problems(document.obj)]
         problems += found
         for warning in () if found else kinds.warnings(kind, document.obj):
             say(f"{document.place(warning.path)}: warning: {warning}")

@@ -114,9 +114,12 @@ def _merge(cluster: Background, target: Path | None) -> None:
 
 def _also(cluster: Background) -> str:
     """When trainyard's own words need $KUBECONFIG, too: they mean the default cluster when nobody says anything."""
+    given = os.environ.get("KUBECONFIG")
     if cluster.name != "default":
         return " and for trainyard's words about this cluster"
-    return " (trainyard's own words would go to the cluster of $KUBECONFIG)" if os.environ.get("KUBECONFIG") else ""
+    if not given or given == str(cluster.kubeconfig):
+        return ""
+    return " (trainyard's own words would go to the cluster of $KUBECONFIG)"
 
 
 def _report(cluster: Background, started: bool) -> None:
@@ -125,7 +128,7 @@ def _report(cluster: Background, started: bool) -> None:
     which = "The cluster" if cluster.name == "default" else f"The cluster {cluster.name}"
     again = ", where it was stopped" if started and facts.get("again") else ""
     note(f"{which} {state}{again} (network: {facts.get('network', 'unknown')}; log: {cluster.log}).")
-    note(f"For kubectl{_also(cluster)}:")
+    note(f"For kubectl{_also(cluster)}, on stdout:")  # where a shell evaluates that line, nothing follows here
     click.echo(f"export KUBECONFIG={shlex.quote(str(cluster.kubeconfig))}")
     note("Next: trainyard submit FILE, get, logs -f JOB, why JOB.")
     note(f"Stop it: {cluster.word('down')}. It keeps what it has; {cluster.word('up')} goes on with it.")

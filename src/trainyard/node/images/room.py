@@ -90,8 +90,12 @@ class Images:
         if need_command and not (entry.entrypoint or entry.args or has_args):
             raise ImageProblem(
                 problems.NO_COMMAND,
-                f"the image {image} has no program of its own; write 'command' in the container, "
-                f"or an 'entrypoint' in its entry in {entry.source}",
+                f"the image {image} has no program of its own; write 'command' in the container, or an "
+                + (
+                    "entry of yours with an 'entrypoint' in a file for --images"
+                    if entry.source == str(catalogue.SHIPPED)
+                    else f"'entrypoint' in its entry in {entry.source}"
+                ),
             )
         ready = await self._ready(image, entry.ways, entry.env, folder, entry.source)
         self._tell(image, _runs(ready))

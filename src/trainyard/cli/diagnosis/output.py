@@ -82,8 +82,11 @@ def _rights(name: str, around: Surroundings) -> str:
 
 def _port(name: str, around: Surroundings) -> str:
     end = " and ".join(f"end {holder}, which listens on port {port}" for port, holder in around.holders)
+    # A pod that holds a port of this machine runs in the network shared: in the other one it would have its own.
+    own = ", or use --network namespace, where each pod has all ports"
+    own = own if any(holder.startswith("pod ") for _, holder in around.holders) else ""
     return (
-        f"{end}, or give this program another port"
+        f"{end}, or give this program another port{own}"
         if end
         else "give it another port, or end the program that has this one"
     )

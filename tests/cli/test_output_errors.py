@@ -9,7 +9,10 @@ from pathlib import Path
 
 import pytest
 import yaml
+from click.testing import CliRunner
 from run_values import job, replicas
+
+from trainyard.cli import main
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = str(ROOT / "examples" / "tf_job_dist_train.yaml")
@@ -68,3 +71,12 @@ def test_a_run_into_a_full_disk_ends_with_3_and_stops_its_pods(tmp_path: Path) -
         )
     assert ended.returncode == 3 and ended.stderr.count("the output cannot be written") == 1
     assert "Traceback" not in ended.stderr
+
+
+@pytest.mark.parametrize("line", [["run", "--workers", "several", "train.py"], ["statsu"], ["get", "--outpt", "json"]])
+def test_an_error_of_the_command_line_fits_the_terminal(line: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    ended = CliRunner().invoke(main, line)
+    assert ended.exit_code == 2
+    error = ended.output[ended.output.index("Error: ") :]
+    assert max(map(len, error.splitlines())) <= 40

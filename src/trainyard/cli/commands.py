@@ -101,12 +101,20 @@ class Commands(click.Group):
             return super().invoke(ctx)
         except KeyboardInterrupt:
             sys.exit(130)
-        except click.BadParameter as error:
-            raise defaults.naming_variable(error) from None
+        except click.ClickException as error:
+            named = defaults.naming_variable(error) if isinstance(error, click.BadParameter) else error
+            raise _wrapped(named) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, entry.words) for name, entry in COMMANDS.items()])
+
+
+def _wrapped(error: click.ClickException) -> click.ClickException:
+    """The same, in lines that fit the terminal."""
+    text = prose(f"Error: {error.format_message()}", terminal_width()).removeprefix("Error: ")
+    error.format_message = lambda: text  # type: ignore[method-assign]
+    return error
 
 
 def _stop_writing(error: OSError) -> int:
@@ -116,7 +124,7 @@ def _stop_writing(error: OSError) -> int:
     if isinstance(error, BrokenPipeError):
         return READER_GONE
     with contextlib.suppress(OSError):
-        click.echo(cannot_write(error), err=True)
+        click.echo(prose(cannot_write(error), terminal_width()), err=True)
     return CANNOT
 
 

@@ -92,7 +92,7 @@ def run(ctx: click.Context, /, files: tuple[str, ...], namespace: str, **words: 
             note(str(problem))
         code = BAD
     except BackgroundError as error:
-        click.echo(str(error), err=True)
+        note(str(error))
         code = error.code
     except KeyboardInterrupt:
         code = INTERRUPTED
@@ -124,7 +124,7 @@ def _kept(made: Made, words: dict[str, Any]) -> Made | None:
     if words["save"]:
         file = Path(words["save"])
         write_new(file, made.at_home_in(Path(os.path.abspath(file)).parent).text(file))
-        click.echo(f"{file} written", err=True)
+        note(f"{file} written")
     if not words["dry_run"]:
         return made
     _print([made.at_home_in(Path.cwd()).job], words["output"])

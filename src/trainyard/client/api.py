@@ -1,8 +1,9 @@
 """The HTTP client: `Api` sends what request.py builds and raises what errors.py draws.
 
 Rules for this file:
-- It never retries and never decides. A connection that fails, breaks or stays silent is `Unavailable`. One exception:
-  after a 401, which no server acts on, a request is sent again if there is another identity to send it with.
+- It never retries and never decides. A connection that fails, breaks or stays silent is `Unavailable`. Exceptions are
+  answers on which no server acts: after a 401 a request is sent again if there is another identity to send it with,
+  and after a 429 for as long as `patience` says.
 - Short requests share a pool of connections and have a total time. Streams (watches, logs) have connections of their
   own, so that a hundred followed logs do not starve one write.
 - A watch has no read time-out, because silence is normal; the server is told to end it after a while, and a peer
@@ -12,6 +13,7 @@ Rules for this file:
 
 from __future__ import annotations
 
+import asyncio
 import os
 import random
 import re
@@ -35,6 +37,7 @@ from trainyard.client.request import EVERYTHING, Query, Request, Selection
 from trainyard.objects import GVK, Json
 
 POOL = 64
+SHORTEST_PAUSE = 0.2
 CONNECT_SECONDS = 10.0
 TOTAL_SECONDS = 60.0
 WATCH_SECONDS = 480
@@ -50,6 +53,7 @@ class Api:
     seconds until it began.
     """
 
+    patience: float = 0.0  # seconds in which a request that finds no room (429) is sent again
     guard: Callable[[Request], None] | None = None
     observe: Callable[[Request, int, float], None] | None = None
 
@@ -198,6 +202,17 @@ class Api:
 
     async def send(self, request: Request) -> bytes:
         """Send one request; the body of a good answer. With `stream` the only door to the network."""
+        until = time.monotonic() + self.patience
+        while True:
+            try:
+                return await self._sent(request)
+            except Unavailable as error:
+                pause = max(SHORTEST_PAUSE, error.retry_after or 0.0)
+                if error.code != 429 or time.monotonic() + pause > until:
+                    raise
+                await asyncio.sleep(pause)
+
+    async def _sent(self, request: Request) -> bytes:
         identity = await self._who().identity()
         try:
             return await self._send(request, identity)

@@ -183,7 +183,7 @@ def test_a_disruption_is_replaced_and_not_counted(name: str) -> None:
     life.evict(player.first)
     life.now += 60
     status = life.settle()
-    assert "restarts" not in status and not is_true(status["conditions"], "Failed")
+    assert not status["restarts"] and not is_true(status["conditions"], "Failed")
     life.run()
     assert lives(life, player.first)
 

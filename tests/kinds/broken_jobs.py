@@ -89,6 +89,7 @@ def chainer_jobs() -> Iterator[Pair]:
     yield chainerjob({"a-very-long-name-of-a-worker-set-indeed": worker_set()}, name="example-of-a-job"), None
     yield chainerjob({"UPPER": worker_set()}), None
     yield chainerjob({"master": worker_set()}), None
+    yield chainerjob({"workerset-x": worker_set()}), None
     yield chainerjob({"ws0": worker_set(template=sidecar)}), None
     yield chainerjob({"ws0": worker_set(template=None)}), None
     yield chainerjob(master={"template": sidecar}), None
@@ -105,6 +106,7 @@ def chainer_jobs() -> Iterator[Pair]:
 def elastic_jobs() -> Iterator[Pair]:
     job = elasticjob()
     yield elasticjob(name="1abc"), None
+    yield elasticjob(name="a-workerset-b"), None
     yield elasticjob(name="x" * 60), None
     yield elasticjob(rdzvEndpoint=""), None
     yield elasticjob(rdzvEndpoint="etcd service"), None

@@ -27,7 +27,7 @@ def test_a_distributed_training_succeeds_and_all_workers_have_learnt_the_same() 
     assert run.code == 0, run.text
     (job,) = run.jobs
     assert (job["status"]["phase"], job["status"]["state"]) == ("Done", "Succeeded")
-    assert "restarts" not in job["status"]
+    assert not job["status"]["restarts"]
     all_have_learnt_the_same(run)
     done = [line for worker in WORKERS for line in run.of(worker) if "done: worker" in line]
     assert sorted(done) == [f"INFO:root:done: worker {rank} of 3" for rank in range(3)]

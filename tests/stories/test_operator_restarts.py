@@ -113,7 +113,7 @@ async def test_operators_that_die_while_a_job_is_suspended_resumed_and_cleaned_u
         assert await deaths(stage, applied, done) >= 2
     assert set(entrances(stage).values()) == {2}
     job = await stage.job()
-    assert job["status"]["resumes"] == 1 and "restarts" not in job["status"]
+    assert job["status"]["resumes"] == 1 and not job["status"]["restarts"]
     await stage.cluster.stop_operator()
     for role, index in play.last:
         await (await stage.actor(role, index)).exit(0)

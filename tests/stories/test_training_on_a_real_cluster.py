@@ -27,7 +27,7 @@ def submitted(yard: Yard, example: str) -> Watched:
 
 def succeeded(job: Json) -> None:
     assert (job["status"]["phase"], job["status"]["state"]) == ("Done", "Succeeded")
-    assert "restarts" not in job["status"]
+    assert not job["status"]["restarts"]
 
 
 def test_tensorflow(yard: Yard) -> None:

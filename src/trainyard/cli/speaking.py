@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from trainyard.client import Api
 
 
+PATIENCE = 15.0  # seconds in which a cluster that has no room for a request is asked again
+
+
 @dataclass(frozen=True, slots=True)
 class Here:
     """The cluster that is spoken to, and the namespace that is meant."""
@@ -106,6 +109,7 @@ async def _speak(words: dict[str, Any], work: Callable[[Here], Awaitable[int | N
     except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
         raise Said(f"{access.source}: its certificates cannot be used ({error}); write them anew", CANNOT) from None
     try:
+        api.patience = PATIENCE
         async with api:
             return await work(Here(api, words.get("namespace") or access.namespace, access))
     except Unavailable as error:

@@ -1,8 +1,9 @@
 """The client: `Api` sends what request.py builds and raises what errors.py draws. A transport carries both.
 
 Rules for this file:
-- It never retries and never decides. A connection that fails, breaks or stays silent is `Unavailable`. One exception:
-  after a 401, which no server acts on, a request is sent again if there is another identity to send it with.
+- It never retries and never decides. A connection that fails, breaks or stays silent is `Unavailable`. Exceptions are
+  answers on which no server acts: after a 401 a request is sent again if there is another identity to send it with,
+  and after a 429 for as long as `patience` says.
 - Short requests have a total time. A watch has no read time-out, because silence is normal; the server is told to end
   it after a while, and a peer that is dead is noticed, at the latest, shortly after that while.
 - Answers come uncompressed: gunzip costs more than the decoding.
@@ -11,6 +12,7 @@ Rules for this file:
 
 from __future__ import annotations
 
+import asyncio
 import random
 import ssl
 import time
@@ -22,11 +24,12 @@ from types import TracebackType
 from trainyard import __version__
 from trainyard.client import request as requests
 from trainyard.client.credentials import Credentials, Fixed, Identity
-from trainyard.client.errors import ApiError
+from trainyard.client.errors import ApiError, Unavailable
 from trainyard.client.request import EVERYTHING, Query, Request, Selection
 from trainyard.client.transport import Reply, Transport
 from trainyard.objects import GVK, Json
 
+SHORTEST_PAUSE = 0.2
 TOTAL_SECONDS = 60.0
 WATCH_SECONDS = 480
 GUARD_SECONDS = 30.0  # how much longer than promised a watch may last before the peer counts as dead
@@ -40,6 +43,7 @@ class Api:
     seconds until it began.
     """
 
+    patience: float = 0.0  # seconds in which a request that finds no room (429) is sent again
     guard: Callable[[Request], None] | None = None
     observe: Callable[[Request, int, float], None] | None = None
 
@@ -184,6 +188,17 @@ class Api:
 
     async def send(self, request: Request) -> bytes:
         """Send one request; the body of a good answer. With `stream` the only door to the network."""
+        until = time.monotonic() + self.patience
+        while True:
+            try:
+                return await self._sent(request)
+            except Unavailable as error:
+                pause = max(SHORTEST_PAUSE, error.retry_after or 0.0)
+                if error.code != 429 or time.monotonic() + pause > until:
+                    raise
+                await asyncio.sleep(pause)
+
+    async def _sent(self, request: Request) -> bytes:
         identity = await self._who().identity()
         try:
             return await self._send(request, identity)

@@ -155,9 +155,9 @@ class Operator:
         return {Item(gvk, *key_of(job)) for job in (before, after) if job is not None}
 
     def _child_changed(self, before: Child | None, after: Child | None) -> Iterable[Item]:
-        for uid in {child.job for child in (before, after) if child is not None}:
+        for namespace, uid in {(child.namespace, child.job) for child in (before, after) if child is not None}:
             for gvk, store in self._jobs.items():
-                if (job := store.with_uid(uid)) is not None:
+                if (job := store.with_uid(uid)) is not None and namespace_of(job) == namespace:
                     yield Item(gvk, *key_of(job))
 
     def _forget(self, job: Json) -> None:
@@ -201,7 +201,8 @@ class Operator:
     def _seen(self, job: Json, memory: Memory) -> Seen:
         uid = uid_of(job)
         memory.read(job["metadata"].get("generation"))
-        children = tuple(child for store in self._children.values() for child in store.under(uid))
+        index = _index(namespace_of(job), uid)
+        children = tuple(child for store in self._children.values() for child in store.under(index))
         for child in children:
             refusal = memory.refused.get(child.ref)
             if refusal and refusal.verb == "create" and child.owner == uid:  # a foreign object may bear our label
@@ -219,12 +220,17 @@ def _state(feed: Feed[Any], store: Store[Any]) -> str:
     return "listing" if isinstance(feed.state, (Empty, Paging)) or not store.synced else "watching"
 
 
+def _index(namespace: str, uid: str) -> str:
+    """Children by their job. What bears a job's uid in another namespace is a stranger's: owners have no namespace."""
+    return f"{namespace}/{uid}"
+
+
 def _child_view(kind: str) -> View[Child]:
     return View(
         decode=lambda raw: core.child_of(raw, kind),
         key=lambda child: Key(child.namespace, child.name),
         uid=lambda child: child.uid,
         revision=lambda child: child.revision,
-        index=lambda child: child.job,
+        index=lambda child: _index(child.namespace, child.job),
         deleting=lambda child: child.deleting,
     )

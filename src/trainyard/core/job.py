@@ -186,7 +186,7 @@ class Replica(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """One word about the job: Created, Running, Suspended, Succeeded, Failed, Invalid; and why."""
+    """One word about the job: Created, Starting (again), Running, Suspended, Succeeded, Failed, Invalid; and why."""
 
     stage: str
     reason: str = ""

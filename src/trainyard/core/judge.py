@@ -37,7 +37,7 @@ def judge(job: Job, replicas: list[Replica], failures: dict[str, int], in_place:
     if any(replica.state == "Running" for replica in replicas):
         return Verdict("Running", "JobRunning", "at least one replica runs")
     if job.memory.ran:
-        return Verdict("Running", "NoReplicaRunning", "no replica runs at the moment")
+        return Verdict("Starting", "NoReplicaRunning", "no replica runs at the moment")
     return Verdict("Created", "JobCreated", "waiting for the first replica to run")
 
 

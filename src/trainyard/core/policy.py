@@ -9,6 +9,8 @@ FIRST_PAUSE = 10.0
 LONGEST_PAUSE = 360.0
 REFUSED_LONGEST = 300.0
 OURS = "trainyard.dev/operator"
+OTHERS = frozenset({"kueue.x-k8s.io/multikueue"})
+"""Whom else a job is known to be handed over to."""
 
 
 def is_ours(job: Job) -> bool:

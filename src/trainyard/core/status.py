@@ -148,8 +148,7 @@ def written(
         status["completionTime"] = format_time(memory.completion)
     if memory.runtime_id:
         status["runtimeId"] = memory.runtime_id
-    if restarts:
-        status["restarts"] = restarts
+    status["restarts"] = restarts
     if memory.resumes:
         status["resumes"] = memory.resumes
     if memory.counted:

@@ -44,12 +44,11 @@ from trainyard.kinds.chainerjob_spec import (
     sets_of,
 )
 from trainyard.kinds.policies import policy_of
-from trainyard.kinds.templates import containers_of, copied, spec_of, whole
+from trainyard.kinds.templates import containers_of, copied, spec_of, whole, with_labels_of
 from trainyard.objects import GVK, Json, Problem
 from trainyard.schema import Schema, from_struct
 
 LABEL = "chainerjob.kubeflow.org/"
-QUEUES = "kueue.x-k8s.io/"
 
 
 @cache
@@ -143,14 +142,8 @@ def job_labels(job: Job) -> dict[str, str]:
 
 
 def child_meta(job: Job, slot: Slot) -> Json:
-    """The Job and the StatefulSets, but not their pods, get the labels of the ChainerJob (contract 1.5).
-
-    Not those of Kueue: the job stands in a queue as a whole, and a part with that label would stand there once more.
-    """
-    labels = job.wire.get("metadata", {}).get("labels")
-    if not isinstance(labels, dict):
-        return {}
-    return {"labels": {name: value for name, value in labels.items() if not name.startswith(QUEUES)}}
+    """The Job and the StatefulSets, but not their pods, get the labels of the ChainerJob (contract 1.5)."""
+    return with_labels_of(job)
 
 
 def dress(template: Json, job: Job, slot: Slot) -> Json:
@@ -265,5 +258,5 @@ CHAINERJOB = Kind(
     retries=None,
     speech=Speech("chainer-job-controller", word, announce, also={"Succeeded": "Complete"}, times=("lastProbeTime",)),
     rules=RULES,
-    columns=(columns.STATE, columns.READY, columns.RESTARTS, columns.AGE, columns.REASON),
+    columns=(columns.STATE, columns.READY, columns.RESTARTS, columns.AGE, columns.REASON, columns.BLOCKED),
 )

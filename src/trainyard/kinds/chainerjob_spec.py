@@ -22,6 +22,8 @@ GPU = "nvidia.com/gpu"
 SET_NAME_MAX = 52
 """Of a StatefulSet: its pods carry a label with its name and a hash of ten letters."""
 _WORKER_SET = "-workerset-"
+"""Between the names of the job and of a set. No set's name holds this word, so that the last one in the name of a
+StatefulSet tells where the job's name ends: no two jobs have a pod name in common, and rights go by pod names."""
 
 
 class MpiConfig(msgspec.Struct, kw_only=True):
@@ -104,6 +106,11 @@ def set_name(job: str, name: str) -> str:
     return f"{job}{_WORKER_SET}{name}"
 
 
+def apart(name: str) -> bool:
+    """True for the name of a set with which no other job can have a set, or a pod, of the same name."""
+    return _WORKER_SET not in f"-{name}-"
+
+
 def _names_fit(job: Any, old: Any) -> bool:
     name = job["metadata"]["name"]
     names = (job["spec"].get("workerSets") or {}).keys()
@@ -147,6 +154,13 @@ RULES = (
         f"self.all(name, name.matches({_NAME}) && name != '{MASTER}')",
         lambda sets, old: all(is_dns_label(name) and name != MASTER for name in sets),
         "the name of a worker set is part of its pods' names: write lower-case letters, digits and '-', not 'master'",
+    ),
+    Rule(
+        "spec.workerSets",
+        f"self.all(name, !('-' + name + '-').contains('{_WORKER_SET}'))",
+        lambda sets, old: all(map(apart, sets)),
+        "the word workerset stands between the name of the job and that of a set, so that the names of two jobs never "
+        "meet: name the set without it",
     ),
     Rule(
         "spec.workerSets{}",

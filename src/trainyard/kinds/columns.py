@@ -12,4 +12,11 @@ REASON = {
     "jsonPath": '.status.conditions[?(@.type=="Failed")].message',
     "priority": 1,
 }
-"""Why the job has failed. Its other troubles are conditions, too, but a column shows one."""
+"""Why the job has failed."""
+BLOCKED = {
+    "name": "Blocked",
+    "type": "string",
+    "jsonPath": '.status.conditions[?(@.type=="Blocked")].message',
+    "priority": 1,
+}
+"""Who refuses which child; empty as soon as nobody does."""

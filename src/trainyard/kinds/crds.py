@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from trainyard.core import Config, Kind, Rule, broken, read, spelled
+from trainyard.core import Config, Job, Kind, Rule, broken, read, spelled
+from trainyard.core.policy import OTHERS, OURS, is_ours
 from trainyard.kinds.misspelt import misspelt_fields
 from trainyard.kinds.templates import templates_of
 from trainyard.objects import GVK, Json, Problem
 from trainyard.objects.ineffective import ineffective_fields
+from trainyard.objects.words import short
 from trainyard.schema import Schema, from_struct
 
 KEEP = "x-kubernetes-preserve-unknown-fields"
@@ -110,7 +112,19 @@ def warnings(kind: Kind, wire: Json) -> list[Problem]:
     """What is accepted and still probably not meant (S30, S31)."""
     job = read(kind, wire, Config())
     text = "is not known here and will not be looked at; is it spelled right?"
-    return [*(Problem(path, text) for path in job.wanted.unknown), *kind.warn(job)]
+    return [*(Problem(path, text) for path in job.wanted.unknown), *_handed_over(job), *kind.warn(job)]
+
+
+def _handed_over(job: Job) -> list[Problem]:
+    """A job that nobody may ever run: its `managedBy` names a controller of which nothing is known here."""
+    named = job.policy.managed_by
+    if is_ours(job) or named in OTHERS:
+        return []
+    known = ", ".join((OURS, *sorted(OTHERS)))
+    text = (
+        f"names {short(named)}, so that Trainyard makes no request for the job; known are {known}, and nothing at all"
+    )
+    return [Problem("spec.managedBy", text)]
 
 
 def notes(kind: Kind, wire: Json) -> list[Problem]:

@@ -328,6 +328,7 @@ ELASTICJOB = Kind(
         columns.AGE,
         {"name": "rdzvEndpoint", "type": "string", "jsonPath": ".spec.rdzvEndpoint", "priority": 1},
         columns.REASON,
+        columns.BLOCKED,
     ),
     scale={
         "specReplicasPath": ".spec.replicaSpecs.Worker.replicas",

@@ -101,6 +101,10 @@ def replicas_of(spec: Json) -> int | None:
     return 1 if given is None else whole(given)
 
 
+CHAINER_WORD = "-workerset-"
+"""What a ChainerJob puts between its name and that of a set: NAME-workerset-x-worker-0 could be a pod of either."""
+
+
 def _name_fits(job: Any, old: Any) -> bool:
     name = job["metadata"]["name"]
     return is_dns_label(name) and name[0].isalpha() and len(name) <= LONGEST_NAME
@@ -127,6 +131,13 @@ RULES = (
         _name_fits,
         "the name is part of every Pod's and Service's name: write a letter, then lower-case letters, digits and '-', "
         f"at most {LONGEST_NAME} characters",
+        at="metadata.name",
+    ),
+    Rule(
+        "",
+        f"!(self.metadata.name + '-').contains('{CHAINER_WORD}')",
+        lambda job, old: CHAINER_WORD not in f"{job['metadata']['name']}-",
+        "the word workerset stands in the names of a ChainerJob's pods, to which it has rights: leave it out",
         at="metadata.name",
     ),
     Rule(

@@ -28,7 +28,7 @@ from trainyard.kinds.mxjob_spec import (
 )
 from trainyard.kinds.policies import policy_of
 from trainyard.kinds.services import headless
-from trainyard.kinds.templates import append_env, containers_of, copied
+from trainyard.kinds.templates import append_env, containers_of, copied, with_labels_of
 from trainyard.objects import GVK, Json, Problem
 from trainyard.objects.labels import ATTEMPT
 from trainyard.schema import Schema, from_struct
@@ -178,6 +178,7 @@ MXJOB = Kind(
     read=read,
     child_name=child_name,
     child_labels=child_labels,
+    child_meta=lambda job, slot: with_labels_of(job),
     dress=dress,
     decides=decides,
     judges=judges,

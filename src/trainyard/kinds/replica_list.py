@@ -24,10 +24,12 @@ COLUMNS = (
     columns.AGE,
     {"name": "RuntimeId", "type": "string", "jsonPath": ".spec.RuntimeId", "priority": 1},
     {**columns.REASON, "jsonPath": ".status.reason"},  # the old operators wrote it there, too
+    columns.BLOCKED,
 )
 PHASES = {
     "Created": ("Creating", ""),
-    "Suspended": ("Creating", ""),
+    "Suspended": ("Creating", "Suspended"),
+    "Starting": ("Running", "Starting"),
     "Running": ("Running", "Running"),
     "Succeeded": ("Done", "Succeeded"),
     "Failed": ("Done", "Failed"),

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
-from trainyard.core import Rule
+from trainyard.core import Job, Rule
 from trainyard.core.status import MOST_REPLICAS
 from trainyard.kinds.pod_templates import pod_template
 from trainyard.objects import Json, decode, encode
@@ -133,6 +133,20 @@ def like(spec: Json, container: Json, template: object, name: str) -> None:
     }
     if any(kept.values()) and "resources" not in container:
         container["resources"] = {part: sizes for part, sizes in kept.items() if sizes}
+
+
+QUEUES = "kueue.x-k8s.io/"
+
+
+def with_labels_of(job: Job) -> Json:
+    """The metadata by which people and tools find a child as they find its job: the job's own labels.
+
+    Not those of Kueue: the job stands in a queue as a whole, and a part with that label would stand there once more.
+    """
+    labels = job.wire.get("metadata", {}).get("labels")
+    if not isinstance(labels, dict):
+        return {}
+    return {"labels": {name: value for name, value in labels.items() if not name.startswith(QUEUES)}}
 
 
 def append_env(container: Json, *pairs: tuple[str, str]) -> None:

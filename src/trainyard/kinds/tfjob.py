@@ -17,7 +17,7 @@ from trainyard.kinds import default_ps, replica_list
 from trainyard.kinds.accelerators import accelerate
 from trainyard.kinds.policies import policy_of
 from trainyard.kinds.services import headless
-from trainyard.kinds.templates import append_env, containers_of, copied
+from trainyard.kinds.templates import append_env, containers_of, copied, with_labels_of
 from trainyard.kinds.tensorboard import tensorboard
 from trainyard.kinds.tfjob_spec import CHIEF, CONTAINER, IMAGE, MASTER, PORT, PS, RULES, SPELLINGS, TfJobSpec
 from trainyard.objects import GVK, Json
@@ -164,6 +164,7 @@ TFJOB = Kind(
     warn=replica_list.policy_warnings,
     child_name=child_name,
     child_labels=child_labels,
+    child_meta=lambda job, slot: with_labels_of(job),
     dress=dress,
     decides=lambda job: frozenset({Slot(MASTER, 0)}),
     permanent=permanent,

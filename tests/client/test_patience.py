@@ -1,0 +1,49 @@
+"""A server that has no room (429) has not acted: whoever has patience is served when there is some."""
+
+from __future__ import annotations
+
+import pytest
+
+from trainyard.client import Api, Unavailable
+from trainyard.client.credentials import Identity
+from trainyard.client.request import Request
+
+ASK = Request("GET", "/version")
+
+
+class Full(Api):
+    """Answers 429, or another code, so many times."""
+
+    def __init__(self, times: int, code: int = 429) -> None:
+        super().__init__("http://server.test")
+        self.times, self.code, self.asked = times, code, 0
+
+    async def _send(self, request: Request, identity: Identity) -> bytes:
+        self.asked += 1
+        if self.asked <= self.times:
+            raise Unavailable(self.code, "TooManyRequests", "no room", retry_after=0.0)
+        return b"{}"
+
+
+async def test_a_request_that_finds_no_room_is_sent_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trainyard.client.api.SHORTEST_PAUSE", 0.0)
+    api = Full(3)
+    api.patience = 60.0
+    assert await api.send(ASK) == b"{}" and api.asked == 4
+
+
+@pytest.mark.parametrize(("code", "patience"), [(429, 0.0), (503, 60.0)])
+async def test_without_patience_and_for_any_other_answer_it_is_not(code: int, patience: float) -> None:
+    api = Full(1, code)
+    api.patience = patience
+    with pytest.raises(Unavailable):
+        await api.send(ASK)
+    assert api.asked == 1
+
+
+async def test_patience_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trainyard.client.api.SHORTEST_PAUSE", 0.001)
+    api = Full(10**9)
+    api.patience = 0.01
+    with pytest.raises(Unavailable):
+        await api.send(ASK)

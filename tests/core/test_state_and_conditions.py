@@ -1,0 +1,92 @@
+"""The state of a job, its conditions and its counts tell the same."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from trainyard import kinds
+from trainyard.core import Kind
+from trainyard.kinds.crds import crd, warnings
+from trainyard.objects import Json, is_true
+from trainyard.objects.labels import OWNER
+from trainyard.testing.life import Life, begun
+from trainyard.testing.samples import sample
+
+ROOT = Path(__file__).parents[2]
+every_kind = pytest.mark.parametrize("kind", kinds.ALL, ids=lambda kind: f"{kind.gvk.kind}.{kind.gvk.group}")
+
+
+def runs(kind: Kind) -> Life:
+    life = begun(kind, job_of(kind))
+    life.run()
+    life.settle()
+    return life
+
+
+def job_of(kind: Kind) -> Json:
+    job = sample(kind.gvk.kind)
+    return {**job, "apiVersion": kind.gvk.api_version}
+
+
+@every_kind
+def test_a_job_of_which_no_replica_runs_is_not_called_running(kind: Kind) -> None:
+    life = runs(kind)
+    assert life.job["status"]["state"] == "Running"
+    for name in life.names("Pod"):
+        life.drop(life.get("Pod", name)["metadata"]["uid"])
+    status = life.settle()
+    assert status["state"] == "Starting" and status["ready"].startswith("0/")
+    assert not is_true(status["conditions"], "Running")
+
+
+@every_kind
+def test_a_suspended_job_says_so_in_its_state(kind: Kind) -> None:
+    life = runs(kind)
+    life.edit(suspend=True)
+    status = life.settle()
+    assert status["state"] == "Suspended" and is_true(status["conditions"], "Suspended")
+
+
+@every_kind
+def test_restarts_are_counted_from_none(kind: Kind) -> None:
+    assert begun(kind, job_of(kind)).job["status"]["restarts"] == 0
+
+
+@every_kind
+def test_a_manager_of_which_nothing_is_known_is_said(kind: Kind) -> None:
+    job = job_of(kind)
+    for manager, count in {
+        "": 0,
+        "trainyard.dev/operator": 0,
+        "kueue.x-k8s.io/multikueue": 0,
+        "example.com/x": 1,
+    }.items():
+        told = warnings(kind, {**job, "spec": {**job["spec"], "managedBy": manager}})
+        assert sum("managedBy" in one.path for one in told) == count, manager
+
+
+@every_kind
+def test_who_blocks_a_job_is_a_column(kind: Kind) -> None:
+    (version,) = crd(kind)["spec"]["versions"]
+    assert '@.type=="Blocked"' in str(version["additionalPrinterColumns"])
+
+
+@every_kind
+def test_batch_jobs_carry_the_labels_of_the_job_and_their_own_win(kind: Kind) -> None:
+    job = job_of(kind)
+    labels = {"team": "vision", OWNER: "another", "kueue.x-k8s.io/queue-name": "queue"}
+    life = begun(kind, {**job, "metadata": {**job["metadata"], "labels": labels}})
+    for name in life.names("Job"):
+        found = life.get("Job", name)["metadata"]["labels"]
+        assert (found["team"], found[OWNER]) == ("vision", life.job["metadata"]["uid"])
+        assert "kueue.x-k8s.io/queue-name" not in found
+
+
+def test_the_oldest_kubernetes_is_one_number() -> None:
+    chart = yaml.safe_load((ROOT / "charts/trainyard/Chart.yaml").read_text())["kubeVersion"]
+    page = re.search(r"Kubernetes (\d+\.\d+) or newer", (ROOT / "docs/install.md").read_text())
+    assert page is not None and chart == f">={page[1]}.0-0"

@@ -1,0 +1,58 @@
+"""The pods to which a ChainerJob has rights are named so that no other job can have a pod of that name."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+
+from trainyard.core import Kind
+from trainyard.kinds import CHAINERJOB, ELASTICJOB
+from trainyard.kinds.chainerjob_spec import apart, set_name
+from trainyard.kinds.crds import admit
+from trainyard.objects import Json
+from trainyard.testing.samples import chainerjob, elasticjob, worker_set
+
+WORDS = ("a", "", "workerset", "worker", "master", "0")
+
+
+def names(most: int) -> list[str]:
+    """All names of so many words, joined by '-', that begin and end with a letter or a digit."""
+    parts = (words for count in range(1, most + 1) for words in product(WORDS, repeat=count))
+    return ["-".join(words) for words in parts if words[0] and words[-1]]
+
+
+def test_no_two_chainer_jobs_have_a_set_of_one_name() -> None:
+    seen: dict[str, tuple[str, str]] = {}
+    for pair in product(names(3), filter(apart, names(3))):
+        assert seen.setdefault(set_name(*pair), pair) == pair
+    assert len(seen) > 10_000
+
+
+def test_without_the_rule_two_would() -> None:
+    assert set_name("a-workerset-b", "c") == set_name("a", "b-workerset-c") and not apart("b-workerset-c")
+    assert set_name("a-workerset", "x") == set_name("a", "workerset-x") and not apart("workerset-x")
+
+
+def test_no_elastic_job_has_a_pod_of_such_a_name() -> None:
+    sets = {f"{set_name(*pair)}-0" for pair in product(names(2), filter(apart, names(2)))}
+    pods = {f"{name}-worker-0": name for name in names(5) if name[0].isalpha()}
+    meet = {name for pod, name in pods.items() if pod in sets}
+    assert meet  # so the rule is needed
+    for name in meet:
+        assert refused(ELASTICJOB, {**elasticjob(), "metadata": {"name": name}}), name
+
+
+@pytest.mark.parametrize("name", ["workerset", "a-workerset", "workerset-a", "a-workerset-b"])
+def test_a_set_with_that_word_is_refused_with_what_to_write(name: str) -> None:
+    (text,) = refused(CHAINERJOB, chainerjob({name: worker_set(1)}))
+    assert "workerset" in text and "name the set without it" in text
+
+
+@pytest.mark.parametrize("name", ["ws0", "workersets", "my-worker", "worker"])
+def test_other_names_are_taken(name: str) -> None:
+    assert not refused(CHAINERJOB, chainerjob({name: worker_set(1)}))
+
+
+def refused(kind: Kind, job: Json) -> list[str]:
+    return [str(one) for one in admit(kind, job)[1]]

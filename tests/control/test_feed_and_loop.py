@@ -12,7 +12,7 @@ import pytest
 
 from trainyard.client import Api, Conflict, Gone, NotFound, Request, Unavailable
 from trainyard.control import Feed, Loop, Source, Store, itself, plain, watch
-from trainyard.control.watch import Said
+from trainyard.controller_runtime.watch import Said
 from trainyard.objects import GVK, Json, Key, encode
 from trainyard.server import Server
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from trainyard.control.watch import (
+from trainyard.controller_runtime.watch import (
     PATIENCE,
     Bookmark,
     Changed,

@@ -90,7 +90,9 @@ class LocalCluster:
         self.token = self._state.token if self._state else secrets.token_urlsafe(32)
         self.root_ca = ""
         log, key = (self._state.log, self._state.key) if self._state else (None, b"")
-        self.server = Server(_checks(), self.token, now, log, kubelet_token=secrets.token_urlsafe(32), key=key)
+        self.server = Server(
+            _checks(), self.token, now, log, kubelet_token=secrets.token_urlsafe(32), key=key, report=options.say
+        )
         self._api: Api | None = None
 
     @property
@@ -161,7 +163,7 @@ class LocalCluster:
             working_directory=options.working_directory,
             log_folder=self.history.log_folder if self.history else lambda pod: None,
         )
-        self._workloads = Workloads(api, self._now, self.root_ca, frozenset(options.mounts))
+        self._workloads = Workloads(api, self._now, self.root_ca, frozenset(options.mounts), options.say)
         parts = [self._node.start(), self._workloads.start(), *([self.start_operator()] if options.operator else [])]
         parts += [self.history.start(api)] if self.history else []
         await asyncio.gather(*parts)
@@ -199,7 +201,9 @@ class LocalCluster:
     async def start_operator(self, api: Api | None = None) -> Operator:
         """Start an operator, with an Api of its own if one is given. It goes on where the one before it stopped."""
         await self.stop_operator()
-        self._operator = Operator(api or self.api, kinds.ALL, self._options.config, now=self._now)
+        self._operator = Operator(
+            api or self.api, kinds.ALL, self._options.config, now=self._now, report=self._options.say
+        )
         await self._operator.start()
         return self._operator
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from aiohttp import web
 
+from trainyard.controller_runtime.tasks import TaskSupervisor
 from trainyard.server.admission import Checks
 from trainyard.server.connections import factory, serving
 from trainyard.server.doors import Doors, loopback
@@ -43,6 +44,7 @@ class Server:
         limits: Limits | None = None,
         kubelet_token: str = "",
         key: bytes = b"",
+        report: Callable[[str], object] | None = None,
     ) -> None:
         self.log = Log() if log is None else log
         self.registry = Registry(BUILT_IN)
@@ -54,7 +56,7 @@ class Server:
         self._http = Http(self._verbs, self.hub, token, self.kubelet_token, self._limits)
         self._connections: web.Server | None = None
         self._doors: Doors | None = None
-        self._ticking: asyncio.Task[None] | None = None
+        self.tasks = TaskSupervisor("API server", report)
         self.url = ""
         self.tls_url = ""
 
@@ -75,7 +77,7 @@ class Server:
         await self.log.durable(self.log.revision)
         self._connections = connections = serving(self._http)
         self._doors = Doors(factory(connections, self._limits), lambda: len(connections.connections), self._limits)
-        self._ticking = asyncio.create_task(self._tick())
+        self.tasks.start("send bookmarks and expire events", self._tick)
 
     async def start_tls(self, context: ssl.SSLContext, host: str = "127.0.0.1", port: int = 0) -> None:
         """Serves on `tls_url`, too: what kubectl and pods use. From here on pods get tokens for it."""
@@ -101,9 +103,7 @@ class Server:
             await doors.close()
         self.hub.end_all("the server stops")
         self._http.end_tunnels()
-        if self._ticking is not None:
-            self._ticking.cancel()
-            self._ticking = None
+        await self.tasks.stop()
         connections, self._connections = self._connections, None
         if connections is not None:
             await asyncio.sleep(0)  # what has just come in begins, so that it can be waited for

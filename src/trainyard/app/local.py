@@ -41,6 +41,7 @@ from trainyard.app.state import State
 from trainyard.client import AlreadyExists, Api
 from trainyard.client.request import create
 from trainyard.control import Operator
+from trainyard.controller_runtime import TaskSupervisor
 from trainyard.core import Config
 from trainyard.node import Images, Node
 from trainyard.objects import GVK, Json
@@ -106,6 +107,13 @@ class LocalCluster:
         if self._folder is None:
             raise RuntimeError("the cluster has not been started")
         return self._folder.path
+
+    @property
+    def task_supervisors(self) -> dict[str, TaskSupervisor]:
+        """The owners of all long-lived tasks of this cluster, by component."""
+        parts = {"node": self._node, "workloads": self._workloads, "operator": self._operator, "history": self.history}
+        owners = {name: part.tasks for name, part in parts.items() if part is not None}
+        return {"API server": self.server.tasks, **owners}
 
     @property
     def network(self) -> str:

@@ -137,8 +137,7 @@ class Operating:
         served = ",".join(dict.fromkeys(kind.gvk.kind for kind in self._options.kinds))
         where = self._options.namespace or "*"
         log.info("serving server=%s namespace=%s kinds=%s", self._options.access.server, where, served)
-        if (file := self._options.config_file) is not None:
-            self.tasks.start("follow the controller config", lambda: follow_config(file, self.configure))
+        self.start_following()
         self._watchdog.start()
         try:
             if self._options.bind is not None:
@@ -150,6 +149,11 @@ class Operating:
             await self._watchdog.stop()
             await self.health.stop()
             log.info("stopped")
+
+    def start_following(self) -> None:
+        """Hear of changes of the admin's config file, if there is one, until `tasks` is stopped."""
+        if (file := self._options.config_file) is not None:
+            self.tasks.start("follow the controller config", lambda: follow_config(file, self.configure))
 
     def configure(self, config: Config | None) -> None:
         """A new config; None is one that could not be used."""

@@ -92,6 +92,7 @@ class Loop(Generic[K]):
         now: Callable[[], float] = time.time,
         workers: int = 16,
         report: Callable[[str], object] | None = None,
+        component: str = "controller",
     ) -> None:
         """`report` gets a sentence when one of the long-lived tasks has ended and is started again."""
         self.queue: Queue[K] = Queue()
@@ -106,7 +107,7 @@ class Loop(Generic[K]):
         self.stores: list[Store[Any]] = []  # in the order of the feeds
         self._failures: dict[K, int] = {}
         self._not_before: dict[K, float] = {}  # the server asked for peace until then: events do not break it
-        self.tasks = TaskSupervisor("controller", report)
+        self.tasks = TaskSupervisor(component, report)
 
     def watch(self, source: Source, wakes: Wakes[Json, K]) -> Store[Json]:
         """Keep the objects of a resource in a store, as dicts indexed by their controller owner's uid."""

@@ -69,7 +69,7 @@ class Operator:
         self._config = config
         self._now = now
         self._kinds = {kind.gvk: kind for kind in kinds}
-        self._loop: Loop[Item] = Loop(api, self._reconcile, now, report=report)
+        self._loop: Loop[Item] = Loop(api, self._reconcile, now, report=report, component="operator")
         self._sources: dict[GVK, Source] = {}
         self._jobs: dict[GVK, Store[Json]] = {}
         self._children: dict[GVK, Store[Child]] = {}

@@ -92,7 +92,7 @@ class Workloads:
         self._graph = Graph()
         self._catalog = Catalog()
         self._feeds: dict[GVK, Feed[Json]] = {}
-        self._loop: Loop[Look] = Loop(api, self._look, now, LOOKS_AT_ONCE, report)
+        self._loop: Loop[Look] = Loop(api, self._look, now, LOOKS_AT_ONCE, report, "workloads")
         self._executor = Executor(api, self._graph.stores, now)
         self._parked: set[Look] = set()
         self._unknown: set[Look] = set()  # an owner of a kind that nobody serves: until somebody does

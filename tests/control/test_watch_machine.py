@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from trainyard.controller_runtime import pause_after
 from trainyard.controller_runtime.watch import (
     PATIENCE,
     Bookmark,
@@ -22,7 +23,6 @@ from trainyard.controller_runtime.watch import (
     Replaced,
     Watching,
     newer,
-    pause_after,
     step,
 )
 

@@ -161,7 +161,7 @@ async def test_whichever_task_of_a_cluster_is_killed_it_is_said_and_started_agai
         async with asyncio.timeout(20):
             while not all(map(_all_run, owners.values())):  # noqa: ASYNC110  (a condition of several owners)
                 await asyncio.sleep(0.01)
-            while not is_true((await cluster.api.get(NODE, "", "local"))["status"]["conditions"], "Ready"):
+            while not await _node_is_ready(cluster):  # noqa: ASYNC110  (seldom more than once)
                 await asyncio.sleep(0.01)
         for component, names in killed.items():
             for name in names:
@@ -171,6 +171,10 @@ async def test_whichever_task_of_a_cluster_is_killed_it_is_said_and_started_agai
                 )
     served = {name for name in killed["workloads"] if name.startswith("watch ")}  # whatever is served, by discovery
     assert served >= KINDS and killed == {**TABLE, "workloads": TABLE["workloads"] | served}
+
+
+async def _node_is_ready(cluster: LocalCluster) -> bool:
+    return is_true((await cluster.api.get(NODE, "", "local"))["status"]["conditions"], "Ready")
 
 
 def _all_run(tasks: TaskSupervisor) -> bool:

@@ -58,7 +58,7 @@ class Feeds:
                 self.changed.set()
 
         feed = Feed(self._api, source, store.view, apply, unanswered)
-        self.tasks.start(f"{len(self._stores)}: watch {source.name}", feed.run)  # one resource, several namespaces
+        self.tasks.start(f"watch {source.name}", feed.run)
         return store
 
     async def next(self) -> None:

@@ -17,6 +17,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
+from itertools import count
 from typing import Any
 
 from trainyard.controller_runtime.backoff import Backoff
@@ -78,9 +79,9 @@ class TaskSupervisor:
         return self._tasks[name].task
 
     def start(self, name: str, run: Run) -> None:
-        """Run `run()` for ever. Raises ValueError for a name that is taken."""
+        """Run `run()` for ever. A second task of a name gets a number: a resource may be watched in two namespaces."""
         if name in self._tasks:
-            raise ValueError(f"{self._component}: a task {name!r} runs already; stop it first")
+            name = next(other for number in count(2) if (other := f"{name} ({number})") not in self._tasks)
         self._tasks[name] = _Supervised(run, Backoff(FIRST_PAUSE, LONGEST_PAUSE))
         self._begin(name)
 

@@ -41,7 +41,7 @@ async def test_the_last_state_wins_over_a_write_that_is_under_way(
 
     monkeypatch.setattr(Snapshot, "write", slow_write)
     made = recorder(tmp_path)
-    made._tasks.append(asyncio.create_task(made._keep_writing()))
+    made.tasks.start("write records", made._keep_writing)
     made._job_seen(None, job())
     await asyncio.to_thread(begun.wait, 10)
     closing = asyncio.create_task(made.close(message="interrupted"))

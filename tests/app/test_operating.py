@@ -166,7 +166,7 @@ async def test_one_namespace_or_all(site: Site) -> None:
 async def test_a_kind_without_its_crd_is_parked_and_served_when_it_comes(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("trainyard.control.watch.PARKED_PAUSE", 0.3)
+    monkeypatch.setattr("trainyard.controller_runtime.watch.PARKED_PAUSE", 0.3)
     await site.api.delete(CRD, "", kinds.crd(kinds.TFJOB)["metadata"]["name"])
     await site.account(NARROW)
     async with operating(options(site)) as one:

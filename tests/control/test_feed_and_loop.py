@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from trainyard.client import Api, Conflict, Gone, NotFound, Request, Unavailable
-from trainyard.control import Feed, Loop, Source, Store, itself, plain, watch
-from trainyard.control.watch import Said
+from trainyard.control import Feed, Loop, Source, Store, itself, plain
+from trainyard.controller_runtime import watch
+from trainyard.controller_runtime.watch import Said
 from trainyard.objects import GVK, Json, Key, encode
 from trainyard.server import Server
 

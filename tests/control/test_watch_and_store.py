@@ -10,8 +10,20 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from trainyard.control.store import Store
-from trainyard.control.view import View
-from trainyard.control.watch import Bookmark, Empty, Expired, Line, Lost, Page, Paging, Refused, State, Watching, step
+from trainyard.controller_runtime.view import View
+from trainyard.controller_runtime.watch import (
+    Bookmark,
+    Empty,
+    Expired,
+    Line,
+    Lost,
+    Page,
+    Paging,
+    Refused,
+    State,
+    Watching,
+    step,
+)
 from trainyard.objects import Key
 
 pytestmark = pytest.mark.slow

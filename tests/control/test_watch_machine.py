@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from trainyard.control.watch import (
+from trainyard.controller_runtime import pause_after
+from trainyard.controller_runtime.watch import (
     PATIENCE,
     Bookmark,
     Changed,
@@ -22,7 +23,6 @@ from trainyard.control.watch import (
     Replaced,
     Watching,
     newer,
-    pause_after,
     step,
 )
 

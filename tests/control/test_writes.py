@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from trainyard.control import Store, View
-from trainyard.control.watch import Changed, Moved, Replaced
 from trainyard.control.writes import Write, Writes
+from trainyard.controller_runtime.watch import Changed, Moved, Replaced
 from trainyard.objects import Key
 
 pytestmark = pytest.mark.slow

@@ -121,7 +121,7 @@ async def test_a_renewal_that_is_refused_is_tried_less_and_less_often(
         await sleep(0)
 
     sources = [{"serviceAccountToken": {"path": "token", "expirationSeconds": 3600}}]
-    pod: dict[str, Any] = {"spec": {"volumes": [{"name": "access", "projected": {"sources": sources}}]}}
+    pod: dict[str, Any] = {"metadata": {}, "spec": {"volumes": [{"name": "access", "projected": {"sources": sources}}]}}
     clock = [0.0]
     renewing = tokens.Tokens(Accounts(), pod, lambda: clock[0])  # type: ignore[arg-type]  # a scripted one
     assert list((await renewing.all()).values()) == ["token-1"]

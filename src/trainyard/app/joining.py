@@ -34,6 +34,7 @@ from trainyard.app.catalogues import cache_folder, catalogues
 from trainyard.app.kubeconfig import Access
 from trainyard.client import AlreadyExists, Api, ApiError, Forbidden, NotFound, Unavailable
 from trainyard.control.lease import LEASE, Election, Seat, Terms, read
+from trainyard.controller_runtime import TaskSupervisor
 from trainyard.node import Images, Node, NodeError
 from trainyard.node.cluster import SERVICE
 from trainyard.node.doors import API_SERVERS, CertificateDoor, secured
@@ -93,7 +94,7 @@ class JoinedNode:
         )
         self._images: Images | None = None
         self._node: Node | None = None
-        self._keeping: asyncio.Task[None] | None = None
+        self.tasks = TaskSupervisor("node", options.say)
         self._ended = self._given_up = False
         self.ousted = asyncio.Event()
 
@@ -115,7 +116,7 @@ class JoinedNode:
         """The Node is ready when this returns. Raises NodeError, ApiError."""
         try:
             await self._take_the_name()
-            self._keeping = asyncio.create_task(self._keep_the_name())
+            self.tasks.start("renew the lease", self._keep_the_name)
             options = self._options
             options.state.mkdir(parents=True, exist_ok=True, mode=0o700)
             cache = options.cache or cache_folder()
@@ -149,8 +150,7 @@ class JoinedNode:
             end.push_async_callback(self._api.close)
             if not stays and not self.ousted.is_set():
                 end.push_async_callback(self._give_up_the_name)
-            if self._keeping is not None:
-                end.push_async_callback(_ended, self._keeping)
+            end.push_async_callback(self.tasks.stop)
             if self._images is not None:
                 end.push_async_callback(self._images.close)
             if node is not None:
@@ -209,6 +209,7 @@ class JoinedNode:
         if self._node is not None:
             await self._node.stop(kill=True)
         self.ousted.set()
+        self.tasks.cancel("renew the lease")  # that was its last: it is not started again
 
     async def _give_up_the_name(self) -> None:
         if self._given_up:
@@ -329,11 +330,6 @@ def _process(pid: int) -> str:
 def host_name() -> str:
     """This machine's name, as a Node may be called."""
     return re.sub(r"[^a-z0-9.-]+", "-", platform.node().lower()).strip("-.") or "node"
-
-
-async def _ended(task: asyncio.Task[None]) -> None:
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
 
 
 __all__ = ["API_SERVERS", "JoinOptions", "JoinedNode", "Life", "host_name"]

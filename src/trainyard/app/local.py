@@ -41,6 +41,7 @@ from trainyard.app.state import State
 from trainyard.client import AlreadyExists, Api
 from trainyard.client.request import create
 from trainyard.control import Operator
+from trainyard.controller_runtime import TaskSupervisor
 from trainyard.core import Config
 from trainyard.node import Images, Node
 from trainyard.objects import GVK, Json
@@ -90,7 +91,9 @@ class LocalCluster:
         self.token = self._state.token if self._state else secrets.token_urlsafe(32)
         self.root_ca = ""
         log, key = (self._state.log, self._state.key) if self._state else (None, b"")
-        self.server = Server(_checks(), self.token, now, log, kubelet_token=secrets.token_urlsafe(32), key=key)
+        self.server = Server(
+            _checks(), self.token, now, log, kubelet_token=secrets.token_urlsafe(32), key=key, report=options.say
+        )
         self._api: Api | None = None
 
     @property
@@ -104,6 +107,13 @@ class LocalCluster:
         if self._folder is None:
             raise RuntimeError("the cluster has not been started")
         return self._folder.path
+
+    @property
+    def task_supervisors(self) -> dict[str, TaskSupervisor]:
+        """The owners of all long-lived tasks of this cluster, by component."""
+        parts = {"node": self._node, "workloads": self._workloads, "operator": self._operator, "history": self.history}
+        owners = {name: part.tasks for name, part in parts.items() if part is not None}
+        return {"API server": self.server.tasks, **owners}
 
     @property
     def network(self) -> str:
@@ -166,7 +176,9 @@ class LocalCluster:
     async def _start_controllers(self, api: Api, certified: asyncio.Task[tuple[ssl.SSLContext, str]]) -> None:
         await self._install()
         _, self.root_ca = await certified
-        self._workloads = Workloads(api, self._now, self.root_ca, frozenset(self._options.mounts))
+        self._workloads = Workloads(
+            api, self._now, self.root_ca, frozenset(self._options.mounts), self._options.say
+        )
         parts = [self._workloads.start(), *([self.start_operator()] if self._options.operator else [])]
         parts += [self.history.start(api)] if self.history else []
         await _all(*parts)
@@ -204,7 +216,9 @@ class LocalCluster:
     async def start_operator(self, api: Api | None = None) -> Operator:
         """Start an operator, with an Api of its own if one is given. It goes on where the one before it stopped."""
         await self.stop_operator()
-        self._operator = Operator(api or self.api, kinds.ALL, self._options.config, now=self._now)
+        self._operator = Operator(
+            api or self.api, kinds.ALL, self._options.config, now=self._now, report=self._options.say
+        )
         await self._operator.start()
         return self._operator
 

@@ -33,6 +33,7 @@ from trainyard.client import Api, ApiError, Request
 from trainyard.control import Operator
 from trainyard.control.lease import Election, Seat, Terms
 from trainyard.control.metrics import Metrics
+from trainyard.controller_runtime import TaskSupervisor
 from trainyard.core import Config, Kind
 from trainyard.core.names import is_dns_label
 from trainyard.objects import Problem
@@ -156,6 +157,7 @@ class Operating:
         self._credentials = options.access.credentials()
         self._election = Election(self._api(), options.seat, options.terms) if options.seat else None
         self.metrics = Metrics(options.kinds, self._leads)
+        self.tasks = TaskSupervisor("operator")
         self._watchdog, self._answers = Watchdog(), 0
         self.health = Health(self.alive, self.ready, self.metrics.text)
 
@@ -163,7 +165,7 @@ class Operating:
         served = ",".join(dict.fromkeys(kind.gvk.kind for kind in self._options.kinds))
         where = self._options.namespace or "*"
         log.info("serving server=%s namespace=%s kinds=%s", self._options.access.server, where, served)
-        following = asyncio.create_task(follow_config(self._options.config_file, self.configure))
+        self.start_following()
         self._watchdog.start()
         try:
             if self._options.bind is not None:
@@ -171,11 +173,15 @@ class Operating:
                 log.info("health and metrics are served host=%s port=%d", self._options.bind[0], self.health.port)
             await (self._work(stop) if self._election is None else self._stand(self._election, stop))
         finally:
-            following.cancel()
-            await asyncio.gather(following, return_exceptions=True)
+            await self.tasks.stop()
             await self._watchdog.stop()
             await self.health.stop()
             log.info("stopped")
+
+    def start_following(self) -> None:
+        """Hear of changes of the admin's config file, if there is one, until `tasks` is stopped."""
+        if (file := self._options.config_file) is not None:
+            self.tasks.start("follow the controller config", lambda: follow_config(file, self.configure))
 
     def configure(self, config: Config | None) -> None:
         """A new config; None is one that could not be used."""
@@ -189,14 +195,16 @@ class Operating:
         """Why a new start is needed, "" when it is not."""
         if (operator := self._operator) is None:
             return ""
-        if operator.broken:
-            return "a part of the operator has ended"
+        if why := operator.unhealthy or self.tasks.unhealthy:
+            return why
         return self._watchdog.hangs(operator.queue.held, (operator.counts.get("passes"), self._answers))
 
     def ready(self) -> str:
         """Why this process cannot do its part yet, "" when it can. To stand by is a part."""
         if self._operator is None:
             return "" if self._election is not None and self._election.heard else "the lease is not known yet"
+        if why := self._operator.tasks.failing or self.tasks.failing:
+            return why
         if self._operator.synced:
             return ""
         behind = {one.gvk.plural: one.why for one in self._operator.watches if one.state in ("listing", "failing")}
@@ -267,13 +275,11 @@ async def _first(*ends: asyncio.Event | asyncio.Task[None]) -> None:
         await asyncio.gather(*waits, return_exceptions=True)
 
 
-async def follow_config(path: Path | None, use: Callable[[Config | None], None], pause: float = LOOK_SECONDS) -> None:
+async def follow_config(path: Path, use: Callable[[Config | None], None], pause: float = LOOK_SECONDS) -> None:
     """Tell `use` of each new content of the config file. One that cannot be used is said, and `use` hears None.
 
     A mounted ConfigMap changes by swapping a link far above the file, so it is the content that is compared.
     """
-    if path is None:
-        return
     known = _content(path)
     while True:
         await asyncio.sleep(pause)

@@ -35,7 +35,8 @@ from trainyard.app.job_record import JobRecord, result_of
 from trainyard.app.retention import Limits, mark_interrupted, prune
 from trainyard.client import Api, ApiError, Selection
 from trainyard.control import Feed, Source, Store, plain
-from trainyard.control.watch import Said
+from trainyard.controller_runtime import TaskSupervisor
+from trainyard.controller_runtime.watch import Said
 from trainyard.objects import (
     GVK,
     Json,
@@ -90,7 +91,7 @@ class HistoryRecorder:
         self._writing = asyncio.Lock()
         self._said: set[str] = set()
         self._stores: dict[GVK, Store[Json]] = {}
-        self._tasks: list[asyncio.Task[None]] = []
+        self.tasks = TaskSupervisor("history", say)
         self._synced = False
         self._pruned = 0.0
         self._api: Api | None = None
@@ -139,7 +140,7 @@ class HistoryRecorder:
             self._watch(Source(kind.gvk, optional=True), self._job_seen)
         self._watch(Source(POD, which=Selection(OWNER)), self._pod_seen)
         self._watch(Source(EVENT, optional=True), self._event_seen)
-        self._tasks.append(asyncio.create_task(self._keep_writing()))
+        self.tasks.start("write records", self._keep_writing)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_SYNC):
                 await self._until(lambda: all(store.synced for store in self._stores.values()))
@@ -164,7 +165,7 @@ class HistoryRecorder:
             self._told.set()
 
         if self._api is not None:
-            self._tasks.append(asyncio.create_task(Feed(self._api, source, store.view, apply).run()))
+            self.tasks.start(f"watch {source.name}", Feed(self._api, source, store.view, apply).run)
 
     async def close(self, kill: bool = False, message: str = "") -> None:
         """Write what there is. `message` says why jobs that have not ended will not."""
@@ -174,10 +175,8 @@ class HistoryRecorder:
                     await self._catch_up()
         # A thread cannot be cancelled: what it writes must not come after what is written last.
         async with self._writing:
-            for task in self._tasks:
-                task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        self._tasks.clear()
+            self.tasks.cancel_all()
+        await self.tasks.stop()
         for uid, record in self._records.items():
             if not record.over:
                 record.interrupt(self._now(), message or "the cluster was stopped before its end")

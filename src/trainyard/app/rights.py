@@ -78,7 +78,7 @@ def _patched(kind: Kind) -> list[tuple[str, str]]:
 
 
 SITES: tuple[Site, ...] = (
-    Site("control/watch.py", ("list", "watch"), _job, "jobs are seen"),
+    Site("controller_runtime/watch.py", ("list", "watch"), _job, "jobs are seen"),
     Site("control/reconcile.py, spec", ("patch",), _stored, "the RuntimeId and other defaults are stored, once"),
     Site("control/reconcile.py, status", ("patch",), lambda kind: _job(kind, "/status"), "the status is said"),
     Site("control/reconcile.py, deletes", ("delete",), _job, "ttlSecondsAfterFinished"),
@@ -88,7 +88,7 @@ SITES: tuple[Site, ...] = (
         lambda kind: _job(kind, "/finalizers"),
         "no request of ours: OwnerReferencesPermissionEnforcement asks for it, see above",
     ),
-    Site("control/watch.py", ("list", "watch"), _children, "children, and the pods of children, are seen"),
+    Site("controller_runtime/watch.py", ("list", "watch"), _children, "children, and the pods of children, are seen"),
     Site("control/reconcile.py, creates", ("create",), _made, "children are made"),
     Site("control/reconcile.py, deletes", ("delete",), _made, "suspend, a new attempt, scaling down, cleanPodPolicy"),
     Site("control/reconcile.py, patches", ("patch",), _patched, "children follow an edit of the job"),

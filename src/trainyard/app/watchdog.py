@@ -20,6 +20,8 @@ import time
 import traceback
 from collections.abc import Callable
 
+from trainyard.controller_runtime import TaskSupervisor
+
 log = logging.getLogger(__name__)
 
 BEAT = 1.0
@@ -39,20 +41,18 @@ class Watchdog:
         self._turned = clock()
         self._done: object = None
         self._since = clock()
-        self._turning: asyncio.Task[None] | None = None
+        self.tasks = TaskSupervisor("watchdog")
         self._ended = threading.Event()
 
     def start(self) -> None:
         """In the loop that is watched."""
         self._turned = self._clock()
-        self._turning = asyncio.create_task(self._turn())
+        self.tasks.start("turn", self._turn)
         threading.Thread(target=self._look, args=(threading.get_ident(),), name="watchdog", daemon=True).start()
 
     async def stop(self) -> None:
         self._ended.set()
-        if self._turning is not None:
-            self._turning.cancel()
-            await asyncio.gather(self._turning, return_exceptions=True)
+        await self.tasks.stop()
 
     def hangs(self, held: int, done: object) -> str:
         """Why a new start is needed, "" when it is not. `held` jobs are looked at; `done` changes with each step."""

@@ -11,7 +11,8 @@ from collections.abc import Callable
 
 from trainyard.client import Api, Selection, Unavailable
 from trainyard.control import Feed, Source, Store, plain
-from trainyard.control.watch import Said
+from trainyard.controller_runtime import TaskSupervisor
+from trainyard.controller_runtime.watch import Said
 from trainyard.objects import GVK, Json
 
 PATIENCE = 20.0
@@ -26,7 +27,7 @@ class Feeds:
         self._api = api
         self._patience = patience
         self._lost: Unavailable | None = None
-        self._tasks: list[asyncio.Task[None]] = []
+        self.tasks = TaskSupervisor("watch")
         self._stores: list[Store[Json]] = []
         self.changed = asyncio.Event()
 
@@ -57,7 +58,7 @@ class Feeds:
                 self.changed.set()
 
         feed = Feed(self._api, source, store.view, apply, unanswered)
-        self._tasks.append(asyncio.create_task(feed.run()))
+        self.tasks.start(f"watch {source.name}", feed.run)
         return store
 
     async def next(self) -> None:
@@ -68,9 +69,7 @@ class Feeds:
         self.changed.clear()
 
     async def stop(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.tasks.stop()
 
 
 def source(gvk: GVK, namespace: str, labels: str = "") -> Source:

@@ -29,7 +29,8 @@ from trainyard.cli.submission import NAMESPACE, Submission
 from trainyard.cli.view import PATIENCE, Board, progress, replica, result, table
 from trainyard.client import AlreadyExists, ApiError, Selection
 from trainyard.control import Feed, Source, Store, plain
-from trainyard.control.watch import Said
+from trainyard.controller_runtime import TaskSupervisor
+from trainyard.controller_runtime.watch import Said
 from trainyard.kinds import kind_of
 from trainyard.node import NodeError
 from trainyard.objects import GVK, Json, Problem, encode, name_of, namespace_of, uid_of
@@ -167,7 +168,7 @@ class Session:
         self.logs: Logs
         self._submission = submission
         self._pods: Store[Json] = Store(plain(api_version="v1", kind="Pod"))
-        self._tasks: list[asyncio.Task[None]] = []
+        self.tasks = TaskSupervisor("run", lambda text: self.screen.note(text))
         self._changed = asyncio.Event()
         self._news = asyncio.Event()
         self._began = time.monotonic()
@@ -213,7 +214,8 @@ class Session:
             self._follow(Source(gvk), store, self._job_seen)
         self._follow(Source(POD, which=Selection(OWNER)), self._pods, self._pod_seen)
         self._follow(Source(EVENT, optional=True), Store(plain(api_version="v1", kind="Event")), self._event_seen)
-        self._tasks += [asyncio.create_task(self._show_progress()), asyncio.create_task(self._watch_over())]
+        self.tasks.start("show progress", self._show_progress)
+        self.tasks.start("explain what blocks", self._watch_over)
 
     def _follow(self, source: Source, store: Store[Json], seen: Seen) -> None:
         def apply(said: Said[Json]) -> None:
@@ -222,7 +224,7 @@ class Session:
             self._changed.set()
             self._news.set()
 
-        self._tasks.append(asyncio.create_task(Feed(self.cluster.api, source, store.view, apply).run()))
+        self.tasks.start(f"watch {source.name}", Feed(self.cluster.api, source, store.view, apply).run)
 
     # --- what is seen
 
@@ -361,5 +363,4 @@ class Session:
         await self.logs.finish(False, LAST_LINES)
 
     def close(self) -> None:
-        for task in self._tasks:
-            task.cancel()
+        self.tasks.cancel_all()

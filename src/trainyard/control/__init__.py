@@ -10,8 +10,8 @@ from trainyard.control.loop import Loop, Once, itself, owned_by
 from trainyard.control.operator import Operator
 from trainyard.control.queue import Queue
 from trainyard.control.store import Change, Store
-from trainyard.control.view import View, plain
-from trainyard.control.watch import Feed, Source, follow, step
+from trainyard.controller_runtime.view import View, plain
+from trainyard.controller_runtime.watch import Feed, Source, follow, step
 
 __all__ = [
     "Change",

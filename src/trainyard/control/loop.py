@@ -28,8 +28,9 @@ from typing import Any, Generic, TypeAlias, TypeVar
 from trainyard.client import Api, ApiError, Conflict, Unavailable
 from trainyard.control.queue import Queue
 from trainyard.control.store import Store
-from trainyard.control.view import View, plain
-from trainyard.control.watch import Feed, Said, Source, pause_after
+from trainyard.controller_runtime import Feed, Source, TaskSupervisor, pause_after
+from trainyard.controller_runtime.view import View, plain
+from trainyard.controller_runtime.watch import Said
 from trainyard.objects import Json, Key, controller_of, key_of, namespace_of
 
 log = logging.getLogger(__name__)
@@ -90,7 +91,10 @@ class Loop(Generic[K]):
         reconcile: Callable[[K], Awaitable[float | None]],
         now: Callable[[], float] = time.time,
         workers: int = 16,
+        report: Callable[[str], object] | None = None,
+        component: str = "controller",
     ) -> None:
+        """`report` gets a sentence when one of the long-lived tasks has ended and is started again."""
         self.queue: Queue[K] = Queue()
         self.synced = Once()
         self.counts: Counter[str] = Counter()
@@ -103,7 +107,7 @@ class Loop(Generic[K]):
         self.stores: list[Store[Any]] = []  # in the order of the feeds
         self._failures: dict[K, int] = {}
         self._not_before: dict[K, float] = {}  # the server asked for peace until then: events do not break it
-        self._tasks: list[asyncio.Task[None]] = []
+        self.tasks = TaskSupervisor(component, report)
 
     def watch(self, source: Source, wakes: Wakes[Json, K]) -> Store[Json]:
         """Keep the objects of a resource in a store, as dicts indexed by their controller owner's uid."""
@@ -126,23 +130,14 @@ class Loop(Generic[K]):
 
     async def start(self) -> None:
         """Begin to watch; the first pass comes when everything is synced."""
-        self._tasks = [asyncio.create_task(feed.run()) for feed in self.feeds]
-        self._tasks += [asyncio.create_task(self._work()) for _ in range(self._workers)]
+        for feed in self.feeds:
+            self.tasks.start(f"watch {feed.source.name}", feed.run)
+        for number in range(self._workers):
+            self.tasks.start(f"worker {number}", self._work)
 
     async def stop(self) -> None:
         """Stop where we are. Whatever was under way is abandoned, which is harmless."""
-        for task in self._tasks:
-            task.cancel()
-        ended = await asyncio.gather(*self._tasks, return_exceptions=True)
-        self._tasks = []
-        for error in ended:
-            if isinstance(error, Exception):
-                raise error
-
-    @property
-    def broken(self) -> bool:
-        """A part of it has ended, which it never should while it runs."""
-        return any(task.done() for task in self._tasks)
+        await self.tasks.stop()
 
     def relist(self, source: Source) -> None:
         """List that resource again, now."""
@@ -160,6 +155,9 @@ class Loop(Generic[K]):
             key = await self.queue.take()
             try:
                 await self._pass(key)
+            except BaseException:  # the worker ends, its key must not be lost with it
+                self.queue.add(key)
+                raise
             finally:
                 self.queue.done(key)
 

@@ -10,7 +10,6 @@ Rules for this file:
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -24,9 +23,10 @@ from trainyard.control.loop import Loop, Once
 from trainyard.control.queue import Queue
 from trainyard.control.reconcile import Memory, Pass, Shell
 from trainyard.control.store import Store
-from trainyard.control.view import View, plain
-from trainyard.control.watch import Empty, Feed, Paging, Source
 from trainyard.control.writes import Writes
+from trainyard.controller_runtime import TaskSupervisor
+from trainyard.controller_runtime.view import View, plain
+from trainyard.controller_runtime.watch import Empty, Feed, Paging, Source
 from trainyard.core import Child, Config, Kind, Seen
 from trainyard.objects import GVK, Json, Key, key_of, namespace_of, uid_of
 from trainyard.objects.labels import OWNER
@@ -64,11 +64,12 @@ class Operator:
         config: Config,
         namespace: str = "",
         now: Callable[[], float] = time.time,
+        report: Callable[[str], object] | None = None,
     ) -> None:
         self._config = config
         self._now = now
         self._kinds = {kind.gvk: kind for kind in kinds}
-        self._loop: Loop[Item] = Loop(api, self._reconcile, now)
+        self._loop: Loop[Item] = Loop(api, self._reconcile, now, report=report, component="operator")
         self._sources: dict[GVK, Source] = {}
         self._jobs: dict[GVK, Store[Json]] = {}
         self._children: dict[GVK, Store[Child]] = {}
@@ -79,7 +80,6 @@ class Operator:
         self.writes: Writes[GVK] = Writes(stores)
         self._recorder = Recorder(api, now)
         self._shell = Shell(api, config, self.writes, self._recorder, now)
-        self._talking: asyncio.Task[None] | None = None
 
     @property
     def synced(self) -> Once:
@@ -103,9 +103,14 @@ class Operator:
         ]
 
     @property
-    def broken(self) -> bool:
-        """A part of it has ended by a fault of ours: nothing but a new start helps."""
-        return self._loop.broken or (self._talking is not None and self._talking.done())
+    def unhealthy(self) -> str:
+        """The task that ends again and again although it is restarted, "" when there is none."""
+        return self._loop.tasks.unhealthy
+
+    @property
+    def tasks(self) -> TaskSupervisor:
+        """The owner of its long-lived tasks."""
+        return self._loop.tasks
 
     def jobs(self, gvk: GVK) -> Store[Json]:
         """The jobs of one of our kinds, as last seen."""
@@ -121,15 +126,12 @@ class Operator:
         self.look()
 
     async def start(self) -> None:
-        self._talking = asyncio.create_task(self._recorder.run())
+        self._loop.tasks.start("record events", self._recorder.run)
         await self._loop.start()
 
     async def stop(self) -> None:
         """Stop where we are: what is under way is abandoned, the next operator goes on."""
         await self._loop.stop()
-        if self._talking is not None:
-            self._talking.cancel()
-            await asyncio.gather(self._talking, return_exceptions=True)
 
     def look(self) -> None:
         """Look at every job now: for whoever has moved the clock."""

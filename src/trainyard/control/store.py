@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Generic, NamedTuple, TypeVar
 
-from trainyard.control.view import View
-from trainyard.control.watch import Changed, Moved, Replaced, Said, newer
+from trainyard.controller_runtime.view import View
+from trainyard.controller_runtime.watch import Changed, Moved, Replaced, Said, newer
 from trainyard.objects import Key
 
 T = TypeVar("T")

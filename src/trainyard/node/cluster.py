@@ -8,13 +8,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import random
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from functools import partial
 
-from trainyard.client import AlreadyExists, Api, ApiError, Conflict, Gone, NotFound, Unavailable
+from trainyard.client import AlreadyExists, Api, ApiError, Conflict, NotFound, Selection, Unavailable
+from trainyard.controller_runtime import Backoff, Feed, Source, StreamBackoff
+from trainyard.controller_runtime.view import plain
+from trainyard.controller_runtime.watch import Changed, Replaced, Said
 from trainyard.node.events import PodEvent
 from trainyard.node.pods import Ref, TokenAsked
 from trainyard.node.registration import CORDONED, MADE, Member, marked, node_object, node_status
@@ -32,18 +34,20 @@ _SHORTEST, _LONGEST = 0.1, 15.0
 _LONGEST_MESSAGE = 1024  # of an event
 
 Say = Callable[[str], object]
+ReplacedHandler = Callable[[list[Json]], None]
+ChangedHandler = Callable[[str, Json], None]
 
 
 class Cluster:
     def __init__(self, api: Api, node: str, say: Say, member: Member | None = None) -> None:
-        self._api, self._node, self._say, self._member = api, node, say, member or Member()
+        self._api, self._node, self.say, self._member = api, node, say, member or Member()
         self._port = 0
         self._refusals: set[str] = set()  # said already
 
     # The Node object.
 
-    async def register(self, port: int, now: float) -> None:
-        """Make or renew the Node object: ready, and its kubelet on loopback at `port`."""
+    async def register(self, port: int, now: float, problem: str = "") -> None:
+        """Make or renew the Node object, its kubelet on loopback at `port`: ready, unless there is a `problem`."""
         self._port = port
         try:
             node = await self._api.create(NODE, "", node_object(self._node, self._member))
@@ -52,12 +56,12 @@ class Cluster:
             if marked(node, CORDONED):  # by us, when we went
                 body = {"metadata": {"annotations": {CORDONED: None}}, "spec": {"unschedulable": None}}
                 node = await self._api.patch(NODE, "", self._node, body)
-        await self.stand(node, now)
+        await self.stand(node, now, problem=problem)
 
-    async def stand(self, node: Json, now: float, stopping: bool = False) -> None:
+    async def stand(self, node: Json, now: float, stopping: bool = False, problem: str = "") -> None:
         """Say that the node is ready, or that it is not any more. `node` is the Node as it was seen last."""
         known = [one for one in (node.get("status") or {}).get("conditions") or [] if isinstance(one, dict)]
-        status = node_status(self._port, self._member, known, now, stopping)
+        status = node_status(self._port, self._member, known, now, stopping, problem)
         await self._api.patch(NODE, "", self._node, {"status": status}, "status")
 
     async def go(self, now: float) -> None:
@@ -77,58 +81,34 @@ class Cluster:
             pass
         return True
 
-    async def follow_node(self, replaced: Callable[[list[Json]], None], changed: Callable[[str, Json], None]) -> None:
-        await self._follow(NODE, f"metadata.name={self._node}", replaced, changed)
+    def node(self, replaced: ReplacedHandler, changed: ChangedHandler) -> Feed[Json]:
+        """The watch of the node's own object."""
+        return self._feed(NODE, f"metadata.name={self._node}", replaced, changed)
 
     # Pods and Services.
 
-    async def follow_pods(self, replaced: Callable[[list[Json]], None], changed: Callable[[str, Json], None]) -> None:
-        await self._follow(POD, f"spec.nodeName={self._node}", replaced, changed)
+    def pods(self, replaced: ReplacedHandler, changed: ChangedHandler) -> Feed[Json]:
+        """The watch of the pods that are placed on this node."""
+        return self._feed(POD, f"spec.nodeName={self._node}", replaced, changed)
 
-    async def follow_services(
-        self, replaced: Callable[[list[Json]], None], changed: Callable[[str, Json], None]
-    ) -> None:
-        await self._follow(SERVICE, "", replaced, changed)
+    def services(self, replaced: ReplacedHandler, changed: ChangedHandler) -> Feed[Json]:
+        """The watch of all Services."""
+        return self._feed(SERVICE, "", replaced, changed)
 
-    async def _follow(
-        self,
-        gvk: GVK,
-        fields: str,
-        replaced: Callable[[list[Json]], None],
-        changed: Callable[[str, Json], None],
-    ) -> None:
-        """Tell what there is and what becomes of it, for ever. A relist replaces."""
-        failures, revision = 0, ""
-        while True:
-            try:
-                if not revision:
-                    listed = await self._api.list(gvk, "", "", fields)
-                    revision = revision_of(listed)
-                    replaced(list(listed.get("items") or []))
-                lines = self._api.watch(gvk, "", revision, "", fields)
-                async with aclosing(lines) as stream:
-                    async for line in stream:
-                        failures = 0
-                        revision = self._line(decode(line), revision, changed)
-            except Gone:
-                revision = ""
-            except ApiError as error:
-                failures += 1
-                if not isinstance(error, Unavailable):
-                    revision = ""
-                    self._say(f"node: watching {gvk.plural}: {error}")
-                await _pause(failures, error)
+    def _feed(self, gvk: GVK, fields: str, replaced: ReplacedHandler, changed: ChangedHandler) -> Feed[Json]:
+        """`replaced` hears of all objects after a list, `changed` of each watch event."""
 
-    @staticmethod
-    def _line(line: Json, revision: str, changed: Callable[[str, Json], None]) -> str:
-        verb, obj = str(line.get("type")), line.get("object") or {}
-        if verb == "ERROR":
-            if obj.get("code") == 410:
-                raise Gone(410, str(obj.get("reason")), str(obj.get("message")))
-            raise ApiError(int(obj.get("code") or 500), str(obj.get("reason")), str(obj.get("message")))
-        if verb in ("ADDED", "MODIFIED", "DELETED"):
-            changed(verb, obj)
-        return revision_of(obj) or revision
+        def apply(said: Said[Json]) -> None:
+            if isinstance(said, Replaced):
+                replaced(list(said.objs))
+            elif isinstance(said, Changed):
+                changed(said.verb, said.obj)
+
+        def refused(why: str) -> None:
+            self.say(f"node: watching {gvk.plural}: {why}")
+
+        source = Source(gvk, which=Selection("", fields))
+        return Feed(self._api, source, plain(api_version=gvk.api_version, kind=gvk.kind), apply, refused=refused)
 
     async def fetch(self, namespace: str, refs: set[Ref]) -> dict[Ref, Json | None]:
         """The ConfigMaps and Secrets of those names; None for one that is not there."""
@@ -144,20 +124,22 @@ class Cluster:
     async def changes(self, namespace: str, ref: Ref, seen: Json | None) -> None:
         """Wait until that object is another than `seen`, or there at all. No polling: a watch of this one name."""
         kind, name = ref
-        failures = 0
+        clock, backoff = asyncio.get_running_loop().time, StreamBackoff(_SHORTEST, _LONGEST)
         while True:
             try:
                 listed = await self._api.list(_KINDS[kind], namespace, "", f"metadata.name={name}")
                 if any(revision_of(one) != revision_of(seen or {}) for one in listed.get("items") or []):
                     return
+                began = clock()
                 watch = self._api.watch(_KINDS[kind], namespace, revision_of(listed), "", f"metadata.name={name}")
                 async with aclosing(watch) as stream:
                     async for line in stream:
                         if decode(line).get("type") in ("ADDED", "MODIFIED"):
                             return
+                pause = backoff.closed(clock() - began, advanced=False)
+                await asyncio.sleep(backoff.failed() if pause is None else pause)
             except ApiError as error:
-                failures += 1
-                await _pause(failures, error)
+                await asyncio.sleep(backoff.failed(error.retry_after if isinstance(error, Unavailable) else None))
 
     async def token(self, pod: Json, asked: TokenAsked) -> tuple[str, float]:
         """A token of the pod's service account, bound to the pod, and when it expires. Raises ApiError, ValueError."""
@@ -232,7 +214,7 @@ class Cluster:
         """Rights and tokens can be given back: what a pod has come to is still true then."""
         if error.code in (401, 403) and str(error) not in self._refusals:
             self._refusals.add(str(error))
-            self._say(f"node: {error}")
+            self.say(f"node: {error}")
         return error.code in (401, 403)
 
     @staticmethod
@@ -240,19 +222,11 @@ class Cluster:
         ask: Callable[[], Awaitable[Json]], passing: Callable[[ApiError], bool] = lambda error: False
     ) -> Json:
         """Until it is answered. `passing` says of other errors that they pass, too."""
-        failures = 0
+        backoff = Backoff(_SHORTEST, _LONGEST)
         while True:
             try:
                 return await ask()
             except ApiError as error:
                 if not isinstance(error, Unavailable) and not passing(error):
                     raise
-                failures += 1
-                await _pause(failures, error)
-
-
-async def _pause(failures: int, error: ApiError) -> None:
-    seconds = min(_SHORTEST * 2.0 ** min(failures, 10), _LONGEST) * random.uniform(0.5, 1.0)
-    if isinstance(error, Unavailable) and error.retry_after:
-        seconds = max(seconds, error.retry_after)
-    await asyncio.sleep(seconds)
+                await asyncio.sleep(backoff.failed(error.retry_after if isinstance(error, Unavailable) else None))

@@ -9,11 +9,12 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainyard.client import Api, ApiError
+from trainyard.controller_runtime import TaskSupervisor
 from trainyard.node.cluster import Cluster
 from trainyard.node.doors import TokenDoor
 from trainyard.node.images import Images
@@ -80,12 +81,13 @@ class Node:
         self._kubelet = Kubelet(self._log, self._enter, self._socket, self._member.door)
         self._inlets = Inlets(state / "inlets")
         self._running: dict[str, Running] = {}
-        self._watches: list[asyncio.Task[None]] = []
-        self._chores: set[asyncio.Task[None]] = set()
+        self.tasks = TaskSupervisor("node", say, self._say_so)
+        self._problem = ""  # why no container can be started
         self._house: House | None = None
         self._swept = False
         self._leaving = False
         self._renewing: asyncio.Task[None] | None = None
+        self._stale = False  # the Node object does not say yet how the node is
 
     async def start(self) -> None:
         """Choose the network, register, and begin to run pods. Raises NodeError when no network works."""
@@ -104,13 +106,11 @@ class Node:
         except BaseException:
             await self.stop(kill=True)
             raise
-        self._watches = [
-            asyncio.create_task(cluster.follow_services(self._services, self._service)),
-            asyncio.create_task(cluster.follow_pods(self._pods, self._pod)),
-        ]
+        self.tasks.start("watch services", cluster.services(self._services, self._service).run)
+        self.tasks.start("watch pods", cluster.pods(self._pods, self._pod).run)
         if self._member.comes_and_goes:
-            self._watches.append(asyncio.create_task(cluster.follow_node(self._nodes, self._itself)))
-            self._watches.append(asyncio.create_task(self._beat()))
+            self.tasks.start("watch its Node", cluster.node(self._nodes, self._itself).run)
+            self.tasks.start("heartbeat", self._beat)
 
     async def leave(self, kill: bool, seconds: float = _SLACK) -> bool:
         """Before `stop`: end all pods and tell the API server how. False when it does not answer so many seconds."""
@@ -150,8 +150,7 @@ class Node:
         if returns:
             await self._part(kill)
         house.closing = True
-        for watch in self._watches:
-            watch.cancel()
+        self.tasks.cancel_all()
         for one in self._running.values():
             if not one.over.is_set():
                 one.stop(kill)
@@ -170,10 +169,8 @@ class Node:
             self._inlets.close()
             await house.network.stop()
             await house.sandbox.close()
-            for chore in self._chores:  # one may wait for an API server that is away
-                chore.cancel()
-            given_up = [one.abandon() for one in self._running.values()]
-            await asyncio.gather(*self._watches, *self._chores, *given_up, return_exceptions=True)
+            await self.tasks.stop()  # one may wait for an API server that is away
+            await asyncio.gather(*(one.abandon() for one in self._running.values()), return_exceptions=True)
             self._house = None
 
     async def _part(self, kill: bool) -> None:
@@ -252,7 +249,7 @@ class Node:
     def _lost(self) -> None:
         """The helper was killed. Everything below it is dead; start another and go on."""
         if self._house and not self._house.closing:
-            self._chore(self._recover(self._house))
+            self.tasks.spawn("restart the helper", self._recover(self._house))
         else:
             for one in list(self._running.values()):
                 one.lost()
@@ -263,8 +260,11 @@ class Node:
         await house.sandbox.close()
         try:
             house.sandbox, house.network = await self._try(house.network.name)
+            self._problem = ""
         except SandboxError as error:
-            self._say(f"node: the helper cannot be started again: {error}")
+            self._problem = f"node: the helper cannot be started again: {error}"
+            self._say(self._problem)
+        self._say_so()
         for one in list(self._running.values()):
             one.lost()
         await house.network.services_changed()
@@ -294,15 +294,19 @@ class Node:
             self._say_so()
 
     def _say_so(self) -> None:
+        if self._house is None or self._house.closing or self._leaving:
+            return
+        self._stale = True
         if self._renewing is None or self._renewing.done():
-            self._renewing = self._chore(self._renew())
+            self._renewing = self.tasks.spawn("renew the Node", self._renew())
 
     async def _renew(self) -> None:
-        while not self._leaving:
+        while self._stale and not self._leaving:
             try:
-                await self._cluster.register(self._kubelet.port, self._now())
-                return
+                self._stale = False
+                await self._cluster.register(self._kubelet.port, self._now(), self._problem or self.tasks.failing)
             except ApiError as error:
+                self._stale = True
                 log.warning("the Node is not renewed yet why=%s", error)
                 await asyncio.sleep(_AGAIN)
 
@@ -321,7 +325,7 @@ class Node:
 
     def _adapt(self) -> None:
         if self._house:
-            self._chore(self._house.network.services_changed())
+            self.tasks.spawn("adapt to Services", self._house.network.services_changed())
 
     def _pods(self, pods: list[Json]) -> None:
         present = {uid_of(pod) for pod in pods}
@@ -329,7 +333,7 @@ class Node:
             self._swept = True
             there = (self._state / "pods").glob("*")  # some of pods that have gone since a former life
             gone = [folder for folder in there if folder.name.rpartition("_")[2] not in present]
-            self._chore(asyncio.to_thread(_remove, gone))
+            self.tasks.spawn("remove folders of pods that are gone", asyncio.to_thread(_remove, gone))
         for uid, one in list(self._running.items()):
             if uid not in present:
                 one.vanished()
@@ -350,19 +354,15 @@ class Node:
             if not self._house.network.alone:
                 self._adapt()  # a Service that is also this pod's name is the pod's from now on
         elif self._house and pod["metadata"].get("deletionGracePeriodSeconds"):
-            self._chore(self._cluster.forget(pod))  # it had ended, and then the life before ours was killed
+            self.tasks.spawn(
+                "delete an ended pod", self._cluster.forget(pod)
+            )  # it had ended, and then the life before ours was killed
         elif self._house and (one := Running(self._house, pod, self._gone)).remember():
             self._running[one.uid] = one
 
     def _gone(self, one: Running) -> None:
         self._running.pop(one.uid, None)
         self._inlets.close(one.uid)
-
-    def _chore(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = asyncio.create_task(work)
-        self._chores.add(task)
-        task.add_done_callback(self._chores.discard)
-        return task
 
     def logs(self, url: str, gone: Callable[[], bool]) -> tuple[int, AsyncIterator[bytes]]:
         """As Kubelet.logs."""

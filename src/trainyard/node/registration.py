@@ -85,15 +85,17 @@ def node_object(name: str, member: Member) -> Json:
     return {"apiVersion": "v1", "kind": "Node", "metadata": meta, "spec": spec}
 
 
-def node_status(port: int, member: Member, known: Sequence[Json], now: float, stopping: bool = False) -> Json:
-    """The status of a Node whose conditions were `known`."""
+def node_status(
+    port: int, member: Member, known: Sequence[Json], now: float, stopping: bool = False, problem: str = ""
+) -> Json:
+    """The status of a Node whose conditions were `known`. `problem`: why it is not ready, "" when it is."""
     found = list(known)
     for kind, reason in _PRESSURES.items():
         found = with_condition(found, kind, False, reason, "this node does not measure it", now)
-    why = (
-        ("NodeStopped", "the node was stopped") if stopping else ("KubeletReady", "pods are processes of this machine")
-    )
-    found = with_condition(found, "Ready", not stopping, *why, now)
+    why = ("KubeletNotReady", problem) if problem else ("KubeletReady", "pods are processes of this machine")
+    if stopping:
+        why = ("NodeStopped", "the node was stopped")
+    found = with_condition(found, "Ready", not (stopping or problem), *why, now)
     ours, stamp = {"Ready", *_PRESSURES}, format_time(now)
     return {
         "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],

@@ -14,7 +14,8 @@ import os
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
-from trainyard.client import Conflict
+from trainyard.client import ApiError, Conflict
+from trainyard.controller_runtime import Backoff
 from trainyard.node import events, lifecycle, messages, status
 from trainyard.node.kubelet import Log, Refused
 from trainyard.node.lifecycle import Blocked, Cancel, Dropped, Ended, Over, Signal, Start, Started, Stop, Tick, Wake
@@ -37,6 +38,7 @@ log = logging.getLogger(__name__)
 
 _GRACE = 30.0
 _EVENT_SECONDS = 2.0
+_REFUSED = 0.5, 8.0  # seconds until a status that was refused is written again
 GOING = ("Terminated", "Pod was terminated in response to imminent node shutdown.")
 DISRUPTED = "DisruptionTarget"
 _OURS = frozenset({"Initialized", "Ready", "ContainersReady", "PodScheduled"})  # conditions that a node writes
@@ -278,6 +280,7 @@ class Running:
             self._writing = self._later(self._keep_writing())
 
     async def _keep_writing(self) -> None:
+        refusals, refusal = Backoff(*_REFUSED), ""
         while not self.house.closing:
             wanted = status.status(self.life, self.place(), self._conditions(), self.house.now())
             if wanted == self._written:
@@ -286,6 +289,14 @@ class Running:
                 written = await self.house.cluster.write_status(self.pod, wanted)
             except Conflict:  # somebody else wrote, a condition perhaps: look, and write what is still ours to say
                 written = await self.house.cluster.pod(self.pod)
+            except ApiError as error:  # this status is refused: a later one may not be, and the rule may go
+                if str(error) != refusal:
+                    refusal = str(error)
+                    self.house.say(f"node: pod {self.life.name}: the API server refuses its status: {refusal}")
+                if self._leaving:
+                    return
+                await asyncio.sleep(refusals.failed())
+                continue
             else:
                 self._written = wanted
             if written is None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 import os
 import resource
 import socket
@@ -20,7 +21,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from trainyard.node.hub.channel import Channel
+from trainyard.node.hub.channel import UNREADABLE, Channel
+
+log = logging.getLogger(__name__)
 
 KILLED = 137
 _FILES = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -150,16 +153,24 @@ class Sandbox:
                 self._lost()
             return
         for message, fds in messages:
-            if "re" in message:
-                self._settle(message, fds)
-            elif message["event"] == "exited":
-                code, reason = int(message["code"]), str(message["reason"])
-                self._exited(message["container"], code, reason, message.get("unsaved") or {})
-            elif self._ready and not self._ready.done():
-                if message["event"] == "ready":
-                    self._ready.set_result(None)
-                else:
-                    self._ready.set_exception(SandboxError(message["why"]))
+            try:
+                self._take(message, fds)
+            except Exception:  # of this message: the exits of other containers may stand behind it
+                log.exception("a message of the helper could not be used message=%.200s", message)
+
+    def _take(self, message: dict[str, Any], fds: list[int]) -> None:
+        if "re" in message:
+            self._settle(message, fds)
+        elif message["event"] == UNREADABLE:
+            log.error("a message of the helper cannot be read text=%s", message["text"])
+        elif message["event"] == "exited":
+            code, reason = int(message["code"]), str(message["reason"])
+            self._exited(message["container"], code, reason, message.get("unsaved") or {})
+        elif self._ready and not self._ready.done():
+            if message["event"] == "ready":
+                self._ready.set_result(None)
+            else:
+                self._ready.set_exception(SandboxError(message["why"]))
 
     def _settle(self, message: dict[str, Any], fds: list[int]) -> None:
         waiting = self._waiting.pop(message["re"], None)
@@ -168,7 +179,7 @@ class Sandbox:
                 os.close(fd)
             return
         if error := message.get("error"):
-            waiting.set_exception(Failed(int(error["code"]), error["reason"], error["message"]))
+            waiting.set_exception(_failed(error))
         else:
             waiting.set_result(fds)
 
@@ -245,6 +256,14 @@ class Sandbox:
         """A TCP socket in the pods' network, to connect from here."""
         (fd,) = await self._ask("socket")
         return _adopt(fd)
+
+
+def _failed(error: Any) -> Failed:
+    """The helper's words for a container that could not be started, whatever they are."""
+    try:
+        return Failed(int(error["code"]), str(error["reason"]), str(error["message"]))
+    except (KeyError, TypeError, ValueError):
+        return Failed(128, "StartError", f"the helper's answer cannot be read: {str(error)[:200]}")
 
 
 def _who() -> dict[str, Any]:

@@ -17,9 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trainyard.client import ApiError
+from trainyard.controller_runtime import TaskSupervisor
 from trainyard.node.cluster import Cluster
 from trainyard.node.pods import Missing, TokenAsked
-from trainyard.objects import Json
+from trainyard.objects import Json, name_of, namespace_of
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +49,7 @@ class Tokens:
         self._cluster, self._pod, self._now = cluster, pod, now
         self._have: dict[TokenAsked, Token] = {}
         self._failures = 0
-        self._renewing: asyncio.Task[None] | None = None
+        self.tasks = TaskSupervisor(f"node: pod {namespace_of(pod)}/{name_of(pod)}", cluster.say)
 
     async def all(self) -> dict[TokenAsked, str | Missing]:
         """What the pod's volumes want; in place of a token the reason why there is none yet."""
@@ -80,12 +81,10 @@ class Tokens:
         self.stop()
         files = [(volumes / volume / path, asked) for volume, path, asked in asked_by(self._pod)]
         if files:
-            self._renewing = asyncio.create_task(self._renew(files))
+            self.tasks.start("renew tokens", lambda: self._renew(files))
 
     def stop(self) -> None:
-        if self._renewing:
-            self._renewing.cancel()
-            self._renewing = None
+        self.tasks.cancel_all()
 
     async def _renew(self, files: list[tuple[Path, TokenAsked]]) -> None:
         while True:

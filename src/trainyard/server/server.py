@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from trainyard.controller_runtime.tasks import TaskSupervisor
 from trainyard.server.admission import Checks
 from trainyard.server.doors import Doors, loopback
 from trainyard.server.furnishing import furnish
@@ -44,6 +45,7 @@ class Server:
         limits: Limits | None = None,
         kubelet_token: str = "",
         key: bytes = b"",
+        report: Callable[[str], object] | None = None,
     ) -> None:
         self.log = Log() if log is None else log
         self.registry = Registry(BUILT_IN)
@@ -57,7 +59,7 @@ class Server:
         """The kubelet of the node in this process: logs are read from it without a connection."""
         self._loaded: Http | None = None
         self._doors: Doors | None = None
-        self._ticking: asyncio.Task[None] | None = None
+        self.tasks = TaskSupervisor("API server", report)
         self.url = ""
         self.tls_url = ""
 
@@ -79,7 +81,7 @@ class Server:
         self._doors = Doors(
             lambda: self._http().connection(), lambda: self._loaded.count if self._loaded else 0, self._limits
         )
-        self._ticking = asyncio.create_task(self._tick())
+        self.tasks.start("send bookmarks and expire events", self._tick)
 
     async def start_tls(
         self, context: ssl.SSLContext | asyncio.Future[ssl.SSLContext], host: str = "127.0.0.1", port: int = 0
@@ -118,9 +120,7 @@ class Server:
         if doors is not None:
             await doors.close()
         self.hub.end_all("the server stops")
-        if self._ticking is not None:
-            self._ticking.cancel()
-            self._ticking = None
+        await self.tasks.stop()
         http, self._loaded = self._loaded, None
         if http is not None:
             await http.close(STOP_SECONDS)

@@ -8,7 +8,7 @@ from dataclasses import replace
 import msgspec
 
 from trainyard.control.store import Change, Store
-from trainyard.control.view import plain
+from trainyard.controller_runtime.view import plain
 from trainyard.objects import GVK, Json, Key, key_of, uid_of
 from trainyard.workloads.gc import Dependent, references
 

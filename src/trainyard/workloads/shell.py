@@ -11,7 +11,6 @@ Guarantees:
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import time
 from collections import Counter
@@ -21,7 +20,8 @@ from typing import NamedTuple
 
 from trainyard.client import Api, NotFound
 from trainyard.control import Change, Feed, Loop, Once, Source
-from trainyard.control.watch import Replaced, Said
+from trainyard.controller_runtime import TaskSupervisor
+from trainyard.controller_runtime.watch import Replaced, Said
 from trainyard.objects import (
     GVK,
     Json,
@@ -78,7 +78,12 @@ class Workloads:
     the names in `mounted` are folders of this machine and need no object."""
 
     def __init__(
-        self, api: Api, now: Callable[[], float] = time.time, root_ca: str = "", mounted: Container[str] = ()
+        self,
+        api: Api,
+        now: Callable[[], float] = time.time,
+        root_ca: str = "",
+        mounted: Container[str] = (),
+        report: Callable[[str], object] | None = None,
     ) -> None:
         self._api = api
         self._now = now
@@ -87,13 +92,16 @@ class Workloads:
         self._graph = Graph()
         self._catalog = Catalog()
         self._feeds: dict[GVK, Feed[Json]] = {}
-        self._loop: Loop[Look] = Loop(api, self._look, now, LOOKS_AT_ONCE)
+        self._loop: Loop[Look] = Loop(api, self._look, now, LOOKS_AT_ONCE, report, "workloads")
         self._executor = Executor(api, self._graph.stores, now)
         self._parked: set[Look] = set()
         self._after_writes: dict[str, set[Look]] = {}  # by uid: looks until our own writes for that object have arrived
         self._unknown: set[Look] = set()  # an owner of a kind that nobody serves: until somebody does
-        self._watching: dict[GVK, asyncio.Task[None]] = {}
-        self._recording: asyncio.Task[None] | None = None
+
+    @property
+    def tasks(self) -> TaskSupervisor:
+        """The owner of its long-lived tasks."""
+        return self._loop.tasks
 
     @property
     def synced(self) -> Once:
@@ -101,15 +109,11 @@ class Workloads:
 
     async def start(self) -> None:
         await self._discover()
-        self._recording = asyncio.create_task(self._executor.recorder.run())
+        self.tasks.start("record events", self._executor.recorder.run)
         await self._loop.start()
 
     async def stop(self) -> None:
         """Stop where we are. A new start goes on from what is there."""
-        tasks = [*self._watching.values(), *([self._recording] if self._recording else [])]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
         await self._loop.stop()
 
     def look(self) -> None:
@@ -123,7 +127,7 @@ class Workloads:
     async def _discover(self) -> float | None:
         """Watch what is new, stop watching what is gone. Returns when to ask again, if a CRD is not served yet."""
         self._catalog = await discover(self._api)
-        fresh = self._catalog.namespaced.keys() - self._watching.keys()
+        fresh = self._catalog.namespaced.keys() - self._feeds.keys()
         if fresh:
             self._parked |= self._unknown
             self._unknown.clear()
@@ -131,16 +135,15 @@ class Workloads:
             store = self._graph.add(gvk)
             feed = Feed(self._api, Source(gvk, optional=True), store.view, partial(self._heard, gvk))
             self._feeds[gvk] = feed
-            self._watching[gvk] = asyncio.create_task(feed.run())
-        for gvk in self._watching.keys() - self._catalog.namespaced.keys():
+            self.tasks.start(f"watch {feed.source.name}", feed.run)
+        for gvk in self._feeds.keys() - self._catalog.namespaced.keys():
             self._forget(gvk)
         wanted = {spec_of(crd).get("names", {}).get("plural") for crd in self._graph.all(CRD)}
         served = {gvk.plural for gvk in self._catalog.namespaced}
         return None if wanted <= served else self._now() + 1.0
 
     def _forget(self, gvk: GVK) -> None:
-        self._watching.pop(gvk).cancel()
-        del self._feeds[gvk]
+        self.tasks.cancel(f"watch {self._feeds.pop(gvk).source.name}")
         self._heard(gvk, Replaced((), ""))
 
     def _heard(self, gvk: GVK, said: Said[Json]) -> None:

@@ -9,6 +9,7 @@ import struct
 from typing import Any
 
 Message = dict[str, Any]
+UNREADABLE = "unreadable"  # the event in place of a message that cannot be read
 
 
 class Channel:
@@ -30,7 +31,8 @@ class Channel:
         return struct.pack("!I", len(body)) + body
 
     def receive(self) -> list[tuple[Message, list[int]]] | None:
-        """The messages that have arrived; None when the other side is gone."""
+        """The messages that have arrived; None when the other side is gone. One that is no JSON object arrives as
+        UNREADABLE with its text: those beside it are whole."""
         try:
             piece, fds, _, _ = socket.recv_fds(self.sock, 1 << 18, 64)
         except BlockingIOError:
@@ -48,9 +50,17 @@ class Channel:
             (size,) = struct.unpack_from("!I", self._bytes)
             if len(self._bytes) < 4 + size:
                 break
-            message = json.loads(bytes(self._bytes[4 : 4 + size]))
+            message = _read(bytes(self._bytes[4 : 4 + size]))
             del self._bytes[: 4 + size]
-            count = int(message.get("fds", 0))
+            count = message["fds"]
             found.append((message, self._fds[:count]))
             del self._fds[:count]
         return found
+
+
+def _read(raw: bytes) -> Message:
+    try:
+        message = json.loads(raw)
+        return {**message, "fds": int(message.get("fds", 0))}
+    except (ValueError, TypeError, AttributeError):
+        return {"event": UNREADABLE, "text": raw[:200].decode(errors="replace"), "fds": 0}

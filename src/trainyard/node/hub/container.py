@@ -33,8 +33,13 @@ class Failed(Exception):
 
     @classmethod
     def read(cls, raw: bytes) -> Failed:
-        said = json.loads(raw)
-        return cls(said["code"], said["reason"], said["message"])
+        """The report of an init. One that was killed while it wrote has left a part: that is a failure, too."""
+        try:
+            said = json.loads(raw)
+            return cls(int(said["code"]), str(said["reason"]), str(said["message"]))
+        except (ValueError, KeyError, TypeError):
+            text = raw[:200].decode(errors="replace")
+            return cls(128, "StartError", f"the container's init ended while it reported why: {text}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,8 @@ that counts them in `fds`. Every message of the runner has `do` and `id`; its an
     event      "ready" | "failed" (why) | "exited" (container, code, reason, maybe unsaved: the files that went with it,
                see unsaved.py)                               from the hub, unasked
 
-Rule: whatever fails in one request is its answer; the hub itself ends only when the control socket does."""
+Rule: whatever fails in one request is its answer, what fails for one container is logged and concerns no other; the hub
+itself ends only when the control socket does."""
 
 from __future__ import annotations
 
@@ -29,6 +30,7 @@ import signal
 import socket
 import sys
 import traceback
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -83,15 +85,18 @@ class Hub:
                     if messages is None:
                         return
                     for message, fds in messages:
-                        self._answer(message, fds)
+                        with _isolated():
+                            self._answer(message, fds)
                 elif key.data is not None:
-                    self._started(key.data)
+                    with _isolated():
+                        self._started(key.data)
 
     def end(self) -> None:
         """Kill every container, and write what they had printed but their inits had not passed on."""
         if self.pods:
             for pid in self._inits:
-                os.kill(pid, signal.SIGKILL)  # the kernel takes along all that is in the namespace
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)  # the kernel takes along all that is in the namespace
             for pid in self._inits:
                 with contextlib.suppress(ChildProcessError):
                     os.waitpid(pid, 0)
@@ -102,6 +107,11 @@ class Hub:
                 output.pass_on_the_rest()
 
     def _answer(self, message: Message, fds: list[int]) -> None:
+        if "id" not in message:
+            print(f"a message of the node cannot be read: {message}", file=sys.stderr)
+            for fd in fds:
+                os.close(fd)
+            return
         reply: Message | None = {"re": message["id"]}
         passed: list[int] = []
         try:
@@ -213,10 +223,12 @@ class Hub:
             return
         del self._starting[pid]
         said = b""
-        while piece := os.read(one.pipe, 65536):
-            said += piece
-        self._selector.unregister(one.pipe)
-        os.close(one.pipe)
+        try:
+            while piece := os.read(one.pipe, 65536):
+                said += piece
+        finally:
+            self._selector.unregister(one.pipe)
+            os.close(one.pipe)
         reply: Message = {"re": one.request}
         if said:
             reply["error"] = Failed.read(said).said
@@ -233,15 +245,35 @@ class Hub:
     def _collect(self) -> None:
         for pid, code in reaper.reap().items():
             if starting := self._starting.get(pid):
-                self._started(starting)
-            container, last = self._forget(pid)
+                with _isolated():
+                    self._started(starting)
+            with _isolated():
+                self._report_exit(pid, code)
+
+    def _report_exit(self, pid: int, code: int) -> None:
+        container = self._inits.get(pid)
+        last: Message = {}
+        try:
+            _, last = self._forget(pid)
+            if container is not None and not self.pods:
+                # Somebody killed an init: its orphans came to us, and nobody else's did.
+                reaper.end_all_below(os.getpid(), spare=frozenset(self._inits))
+        finally:  # whatever cannot be cleaned up: that a container has ended is always told
             if container is not None:
-                if not self.pods:
-                    # Somebody killed an init: its orphans came to us, and nobody else's did.
-                    reaper.end_all_below(os.getpid(), spare=frozenset(self._inits))
                 end: Message = {"code": code, "reason": last.pop("reason", "")}
                 more: Message = {"unsaved": last} if last.get("files") else {}
                 self.channel.send({"event": "exited", "container": container, **end, **more})
+
+
+@contextlib.contextmanager
+def _isolated() -> Iterator[None]:
+    """What fails in here is logged and ends nothing else, unless the control socket is gone."""
+    try:
+        yield
+    except ConnectionError:
+        raise
+    except Exception:
+        traceback.print_exc()
 
 
 def _last_words(door: socket.socket) -> Message:
@@ -250,7 +282,7 @@ def _last_words(door: socket.socket) -> Message:
     with contextlib.suppress(OSError):
         while piece := door.recv(1 << 16):
             raw += piece
-    with contextlib.suppress(ValueError):  # it was killed on the way
+    with contextlib.suppress(ValueError, TypeError):  # it was killed on the way
         for line in raw.splitlines():
             found |= json.loads(line)
     return found

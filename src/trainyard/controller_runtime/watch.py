@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 from collections.abc import Callable
 from contextlib import aclosing
 from dataclasses import dataclass, replace
@@ -24,7 +23,8 @@ from typing import Generic, TypeAlias, TypeVar
 
 from trainyard.client import Api, ApiError, Gone, NotFound, Selection, Unavailable
 from trainyard.client.request import EVERYTHING
-from trainyard.control.view import View, cut_line, cut_list, read_bookmark, read_each, read_error
+from trainyard.controller_runtime.backoff import StreamBackoff
+from trainyard.controller_runtime.view import View, cut_line, cut_list, read_bookmark, read_each, read_error
 from trainyard.objects import GVK
 
 log = logging.getLogger(__name__)
@@ -187,6 +187,11 @@ class Source:
     which: Selection = EVERYTHING
     optional: bool = False
 
+    @property
+    def name(self) -> str:
+        """The resource as kubectl spells it: "pods", "tfjobs.v1.kubeflow.org"."""
+        return f"{self.gvk.plural}.{self.gvk.version}.{self.gvk.group}" if self.gvk.group else self.gvk.plural
+
 
 class Feed(Generic[T]):
     """Drives one watch for ever: lists, watches, resumes, and tells `apply` what the machine says."""
@@ -198,18 +203,26 @@ class Feed(Generic[T]):
         view: View[T],
         apply: Callable[[Said[T]], None],
         unanswered: Callable[[Unavailable], None] = lambda error: None,
+        refused: Callable[[str], None] = lambda why: None,
     ) -> None:
-        """`unanswered` hears of each time that nobody answered; the feed tries again all the same."""
+        """`unanswered` hears of each time that nobody answered, `refused` of each refusal that the server put in words;
+        the feed tries again all the same."""
         self.source = source
         self.state: State[T] = Empty()
-        self.failures = 0  # in a row, without a sign of life from a watch in between
         self.why = ""  # what the last of them said, "" once a list or a watch is answered
         self.parked = False  # the resource is not there; it is asked for again
         self._api = api
         self._view = view
         self._apply = apply
-        self._unanswered = unanswered
+        self._unanswered, self._refused = unanswered, refused
+        self._backoff = StreamBackoff(FIRST_PAUSE, LONGEST_PAUSE)
+        self._advanced = False  # the open stream has told a change
         self._exchange: asyncio.Task[float] | None = None
+
+    @property
+    def failures(self) -> int:
+        """In a row, with no watch in between that advanced or lasted."""
+        return self._backoff.failures
 
     @property
     def failing(self) -> bool:
@@ -246,13 +259,16 @@ class Feed(Generic[T]):
         except Gone:
             return self._failed(Expired(), "410")
         except NotFound as error:
+            if not self.source.optional:
+                self._refused(str(error))
             return self._failed(Missing() if self.source.optional else Refused(), error)
         except Unavailable as error:
             if not error.code:
                 self._unanswered(error)
             answered = error.code not in (0, 429, 503)
-            return max(self._failed(Refused() if answered else Lost(), error), error.retry_after or 0.0)
+            return self._failed(Refused() if answered else Lost(), error, error.retry_after)
         except ApiError as error:
+            self._refused(str(error))
             return self._failed(Refused(), error)
         except Exception as error:  # ours: loud, and still tried again, from a fresh list
             log.exception("bug while watching resource=%s", self.source.gvk.plural)
@@ -270,7 +286,7 @@ class Feed(Generic[T]):
         source = self.source
         clock = asyncio.get_running_loop().time
         began = clock()
-        count = 0
+        count, self._advanced = 0, False
         which = source.which
         lines = self._api.watch(
             source.gvk, source.namespace, revision, which.label_selector, which.field_selector, self._answered
@@ -279,14 +295,15 @@ class Feed(Generic[T]):
             async for line in lines:
                 if (broken := self._line(line)) is not None:
                     return self._failed(broken, line[:200])
-                self._alive()
                 count += 1
                 if count % BREATH == 0:
                     await asyncio.sleep(0)
-        if count or clock() - began > 5:  # it said something, or it lasted: not a server that hangs up on us
-            self._alive()
-            return random.uniform(0.0, 0.1)
-        return self._failed(Lost(), "the watch ended at once")
+        failures = self.failures
+        pause = self._backoff.closed(clock() - began, self._advanced)
+        if pause is None:
+            return self._failed(Lost(), "the watch ended at once")
+        self._back(failures)
+        return pause
 
     def _line(self, line: bytes) -> Got[T] | None:
         """Take in one line. Returns what broke the watch, if it did."""
@@ -308,28 +325,32 @@ class Feed(Generic[T]):
         self.parked = isinstance(got, Missing) or (self.parked and not isinstance(got, Page))
         if said is not None:
             self._apply(said)
+        if isinstance(said, Changed):  # a bookmark is no use of a stream: a server could send one and hang up, for ever
+            self._advanced = True
+            self._alive()
 
     def _answered(self) -> None:
         self.why = ""
 
     def _alive(self) -> None:
-        if self.failures:
-            log.info("watch is back resource=%s after=%d", self.source.gvk.plural, self.failures)
-            self.failures, self.why = 0, ""
+        failures = self.failures
+        self._backoff.reset()
+        self._back(failures)
 
-    def _failed(self, got: Got[T], why: object) -> float:
+    def _back(self, failures: int) -> None:
+        self.why = ""
+        if failures:
+            log.info("watch is back resource=%s after=%d", self.source.gvk.plural, failures)
+
+    def _failed(self, got: Got[T], why: object, retry_after: float | None = None) -> float:
         self._take(got)
-        self.failures, self.why = self.failures + 1, str(why)
+        pause = self._backoff.failed(retry_after, PARKED_PAUSE if isinstance(got, Missing) else LONGEST_PAUSE)
+        self.why = str(why)
         level = logging.WARNING if self.failures in (1, 10) else logging.DEBUG
         log.log(level, "watch failed resource=%s tries=%d why=%s", self.source.gvk.plural, self.failures, why)
-        return pause_after(self.failures, FIRST_PAUSE, PARKED_PAUSE if isinstance(got, Missing) else LONGEST_PAUSE)
+        return pause
 
 
 async def follow(api: Api, source: Source, view: View[T], apply: Callable[[Said[T]], None]) -> None:
     """Watch one resource for ever, telling `apply` what a store should hear."""
     await Feed(api, source, view, apply).run()
-
-
-def pause_after(failures: int, first: float, longest: float) -> float:
-    """Seconds to wait after so many failures in a row: doubling, and never in step with others."""
-    return min(longest, first * 2.0 ** min(failures - 1, 30)) * random.uniform(0.5, 1.0)

@@ -1,0 +1,131 @@
+"""How often a server that ends each watch at once is asked: bounded, whatever the stream said, for every client."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake_clock import run
+
+from trainyard.cli.feeds import Feeds
+from trainyard.client import Api, Gone, Request
+from trainyard.control import Operator
+from trainyard.controller_runtime import Feed, Source, StreamBackoff
+from trainyard.controller_runtime.view import plain
+from trainyard.core import Config
+from trainyard.node.cluster import Cluster
+from trainyard.objects import GVK, encode
+
+POD = GVK("", "v1", "Pod", "pods")
+SECONDS = 600.0
+FEW = 120  # watches of one resource in SECONDS: one in 4 to 8 seconds (and one list, after a 410), and the first few
+OLD = {"metadata": {"name": "a", "namespace": "n", "uid": "u", "resourceVersion": "5"}}
+
+
+def _line(kind: str, obj: dict[str, Any]) -> bytes:
+    return encode({"type": kind, "object": obj}) + b"\n"
+
+
+STREAMS: dict[str, list[bytes | Exception]] = {
+    "says nothing": [],
+    "sends a bookmark": [_line("BOOKMARK", {"metadata": {"resourceVersion": "10"}})],
+    "repeats an event": [_line("MODIFIED", OLD)],
+    "sends an error": [_line("ERROR", {"kind": "Status", "code": 500, "message": "no"})],
+    "answers 410": [Gone(410, "Expired", "too old")],
+    "sends 410 in the stream": [_line("ERROR", {"kind": "Status", "code": 410, "message": "too old"})],
+}
+
+
+class HangingUp(Api):
+    """A server that ends each watch at once. Bookmarks count up, so that each is new."""
+
+    def __init__(self, stream: list[bytes | Exception]) -> None:
+        super().__init__("http://scripted")
+        self.lines = stream
+        self.watches: dict[str, int] = {}
+
+    async def send(self, request: Request) -> bytes:
+        return encode({"metadata": {"resourceVersion": "10"}, "items": []})
+
+    async def stream(
+        self, request: Request, seconds: float | None, opened: Callable[[], None] = lambda: None
+    ) -> AsyncGenerator[bytes, None]:
+        self.watches[request.path] = count = self.watches.get(request.path, 0) + 1
+        opened()
+        for piece in self.lines:
+            if isinstance(piece, Exception):
+                raise piece
+            yield piece.replace(b'"10"', b'"%d"' % (10 + count))
+
+
+async def _feed(api: Api) -> None:
+    await Feed(api, Source(POD), plain(), lambda said: None).run()
+
+
+async def _node_pods(api: Api) -> None:
+    await Cluster(api, "local", lambda text: None).pods(lambda pods: None, lambda verb, pod: None).run()
+
+
+async def _node_config_map(api: Api) -> None:
+    await Cluster(api, "local", lambda text: None).changes("n", ("configmap", "a"), None)
+
+
+async def _cli(api: Api) -> None:
+    feeds = Feeds(api)
+    feeds.watch(Source(POD))
+    try:
+        await asyncio.Event().wait()
+    finally:
+        await feeds.stop()
+
+
+async def _operator(api: Api) -> None:
+    from trainyard import kinds
+
+    operator = Operator(api, kinds.ALL, Config())
+    await operator.start()
+    try:
+        await asyncio.Event().wait()
+    finally:
+        await operator.stop()
+
+
+CLIENTS: list[Callable[[Api], Coroutine[Any, Any, None]]] = [_feed, _node_pods, _node_config_map, _cli, _operator]
+
+
+@pytest.mark.parametrize("stream", STREAMS.values(), ids=STREAMS)
+@pytest.mark.parametrize("client", CLIENTS, ids=lambda client: client.__name__.strip("_"))
+def test_a_server_that_ends_each_watch_at_once_is_asked_ever_less(
+    client: Callable[[Api], Coroutine[Any, Any, None]], stream: list[bytes | Exception]
+) -> None:
+    api = HangingUp(stream)
+    if client is _node_config_map and stream == STREAMS["repeats an event"]:
+        return  # any event of that object is what it waits for
+
+    async def for_a_while() -> None:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(SECONDS):
+                await client(api)
+
+    run(for_a_while())
+    assert api.watches and max(api.watches.values()) <= FEW, api.watches
+
+
+def test_a_stream_that_advanced_or_lasted_is_opened_again_at_once() -> None:
+    backoff = StreamBackoff(0.25, 8.0)
+    assert backoff.closed(0.0, advanced=False) is None
+    backoff.failed()
+    for seconds, advanced in ((0.0, True), (5.0, False)):
+        pause = backoff.closed(seconds, advanced)
+        assert pause is not None and pause <= 0.1 and backoff.failures == 0
+
+
+def test_no_other_file_opens_a_watch() -> None:
+    """A new loop around `Api.watch` would be a new place that decides when it is opened again."""
+    rooms = Path(__file__).parents[2] / "src" / "trainyard"
+    files = (path for path in rooms.rglob("*.py") if "testing" not in path.parts and ".watch(" in path.read_text())
+    callers = {str(path.relative_to(rooms)) for path in files if "api.watch(" in path.read_text()}
+    assert callers == {"controller_runtime/watch.py", "node/cluster.py"}, "use controller_runtime.Feed"

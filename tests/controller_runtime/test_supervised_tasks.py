@@ -1,0 +1,211 @@
+"""Long-lived tasks: whichever of them ends, its owner says so and starts it again."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from fake_clock import run
+
+from trainyard.app.kubeconfig import Access
+from trainyard.app.local import LocalCluster, Options
+from trainyard.app.operating import Operating
+from trainyard.app.operating import Options as OperatorOptions
+from trainyard.app.recorder import HistoryOptions
+from trainyard.controller_runtime import Source, TaskSupervisor
+from trainyard.controller_runtime.tasks import HEALTHY_SECONDS, LONGEST_PAUSE
+from trainyard.core import Config
+from trainyard.kinds import ALL
+from trainyard.node.cluster import NODE
+from trainyard.objects import is_true
+
+ROOMS = Path(__file__).parents[2] / "src" / "trainyard"
+
+
+async def _fail() -> None:
+    raise ValueError("no such thing")
+
+
+async def _return() -> None:
+    return
+
+
+async def _cancel() -> None:
+    raise asyncio.CancelledError
+
+
+@pytest.mark.parametrize(
+    ("death", "words"),
+    [(_fail, "failed: ValueError: no such thing"), (_return, "returned"), (_cancel, "was cancelled")],
+    ids=["raises", "returns", "is cancelled"],
+)
+def test_a_task_that_ends_is_reported_and_started_again_ever_more_slowly(
+    death: Callable[[], object], words: str
+) -> None:
+    said: list[str] = []
+    starts: list[float] = []
+
+    async def work() -> None:
+        starts.append(asyncio.get_running_loop().time())
+        await death()  # type: ignore[misc]
+
+    async def for_a_while() -> None:
+        tasks = TaskSupervisor("node", said.append)
+        tasks.start("watch pods", work)
+        await asyncio.sleep(0.01)
+        assert tasks.failing == f"node: the task 'watch pods' {words}" and not tasks.unhealthy
+        await asyncio.sleep(600)
+        assert tasks.unhealthy == tasks.failing
+        await tasks.stop()
+        assert not tasks.names
+        count = len(starts)
+        await asyncio.sleep(600)
+        assert len(starts) == count
+
+    run(for_a_while())
+    assert said[0].startswith(f"node: the task 'watch pods' {words}; restarting it in 0.")
+    pauses = [after - before for before, after in pairwise(starts)]
+    assert pauses[0] <= 0.25 and LONGEST_PAUSE / 2 <= pauses[-1] <= LONGEST_PAUSE and len(starts) < 60
+
+
+def test_a_task_that_runs_again_for_long_is_healthy_and_its_next_pause_is_short() -> None:
+    changes: list[str] = []
+
+    async def for_a_while() -> None:
+        deaths = asyncio.Queue[None]()
+        tasks = TaskSupervisor("node", None, lambda: changes.append(tasks.failing))
+        tasks.start("heartbeat", deaths.get)
+        for _ in range(3):
+            deaths.put_nowait(None)
+            await asyncio.sleep(2)
+        assert tasks.unhealthy
+        await asyncio.sleep(HEALTHY_SECONDS)
+        assert not tasks.failing and changes[-1] == ""
+        deaths.put_nowait(None)
+        await asyncio.sleep(0.01)
+        assert tasks.failing and not tasks.unhealthy
+        await asyncio.sleep(0.3)
+        assert not tasks.failing
+        await tasks.stop()
+
+    run(for_a_while())
+
+
+def test_background_work_that_fails_is_reported_and_ends_nothing_else() -> None:
+    said: list[str] = []
+
+    async def for_a_while() -> None:
+        tasks = TaskSupervisor("node", said.append)
+        tasks.start("heartbeat", asyncio.Event().wait)  # type: ignore[arg-type]
+        tasks.spawn("adapt to Services", _fail())
+        await asyncio.sleep(0.01)
+        assert tasks.task("heartbeat") is not None and not tasks.failing
+        await tasks.stop()
+
+    run(for_a_while())
+    assert said == ["node: the task 'adapt to Services' failed: ValueError: no such thing"]
+
+
+def test_the_config_file_of_the_operator_is_followed_again(tmp_path: Path) -> None:
+    """While it is not followed the operator is ready no more."""
+    file = tmp_path / "config.yaml"
+    file.write_text("")
+
+    async def for_a_while() -> None:
+        access = Access("http://127.0.0.1:9")
+        operating = Operating(OperatorOptions(access, tuple(ALL), Config(), config_file=file))
+        operating.start_following()
+        await asyncio.sleep(0)
+        assert _kill(operating.tasks) == {"follow the controller config"}
+        await asyncio.sleep(0.01)
+        assert "follow the controller config" in operating.tasks.failing
+        await asyncio.sleep(1)
+        assert not operating.tasks.failing
+        await operating.tasks.stop()
+
+    run(for_a_while())
+
+
+# Everything that runs in `up` and `run`.
+
+KINDS = {f"watch {Source(kind.gvk).name}" for kind in ALL}
+CHILDREN = {f"watch {Source(gvk).name}" for kind in ALL for gvk in kind.owns}
+TABLE = {
+    "API server": {"send bookmarks and expire events"},
+    "node": {"watch services", "watch pods"},
+    "workloads": {"record events", *(f"worker {number}" for number in range(4))},
+    "operator": {"record events", *(f"worker {number}" for number in range(16)), *KINDS, *CHILDREN},
+    "history": {"write records", *KINDS, "watch pods", "watch events"},
+}
+
+
+def _kill(tasks: TaskSupervisor) -> set[str]:
+    for name in tasks.names:
+        task = tasks.task(name)
+        assert task is not None, name
+        task.cancel()
+    return set(tasks.names)
+
+
+@pytest.mark.slow
+async def test_whichever_task_of_a_cluster_is_killed_it_is_said_and_started_again(tmp_path: Path) -> None:
+    said: list[str] = []
+    history = HistoryOptions(tmp_path / "history", "test")
+    async with LocalCluster(Options(network="shared", say=said.append, history=history)) as cluster:
+        owners = cluster.task_supervisors
+        killed = {component: _kill(tasks) for component, tasks in owners.items()}
+        async with asyncio.timeout(20):
+            while not all(map(_all_run, owners.values())):  # noqa: ASYNC110  (a condition of several owners)
+                await asyncio.sleep(0.01)
+            while not await _node_is_ready(cluster):  # noqa: ASYNC110  (seldom more than once)
+                await asyncio.sleep(0.01)
+        for component, names in killed.items():
+            for name in names:
+                assert any(f"{component}: the task {name!r} was cancelled; restarting" in text for text in said), (
+                    component,
+                    name,
+                )
+    served = {name for name in killed["workloads"] if name.startswith("watch ")}  # whatever is served, by discovery
+    assert served >= KINDS and killed == {**TABLE, "workloads": TABLE["workloads"] | served}
+
+
+async def _node_is_ready(cluster: LocalCluster) -> bool:
+    return is_true((await cluster.api.get(NODE, "", "local"))["status"]["conditions"], "Ready")
+
+
+def _all_run(tasks: TaskSupervisor) -> bool:
+    return all((task := tasks.task(name)) is not None and not task.cancelling() for name in tasks.names)
+
+
+# Tasks that have no supervisor: each ends with what started it, in the same function or object.
+SHORT_LIVED = {
+    "app/daemon.py": "waits beside the work of `serve`",
+    "app/local.py": "certificates, awaited by `start`",
+    "app/operating.py": "waits, and the lease: its end ends the process with the reason",
+    "cli/follow.py": "one log of one container",
+    "cli/interrupts.py": "waits beside a command",
+    "cli/logs.py": "one log",
+    "controller_runtime/tasks.py": "the supervisor itself",
+    "controller_runtime/watch.py": "one exchange, awaited by `run`",
+    "node/exec.py": "one exec session",
+    "node/images/environments.py": "progress of one build",
+    "node/images/ways.py": "one build, awaited by its pods",
+    "node/running.py": "one pod",
+    "node/starting.py": "one start of a container",
+    "server/doors.py": "one connection",
+    "server/tunnel.py": "one tunnel",
+}
+
+
+def test_no_other_file_starts_tasks_without_an_owner() -> None:
+    starting = set()
+    for path in ROOMS.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Attribute) and node.attr in ("create_task", "ensure_future"):
+                starting.add(str(path.relative_to(ROOMS)))
+    starting = {name for name in starting if not name.startswith("testing/")}
+    assert starting == set(SHORT_LIVED), "start long-lived tasks with TaskSupervisor.start"

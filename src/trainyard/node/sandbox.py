@@ -186,9 +186,10 @@ class Sandbox:
         finally:
             self._waiting.pop(serial, None)
 
-    async def _send(self, raw: bytes, fds: tuple[int, ...]) -> None:
+    async def _send(self, message: bytes, fds: tuple[int, ...]) -> None:
         """Descriptors go with the first byte, once there is room for it; the rest follows as the hub reads."""
         loop = asyncio.get_running_loop()
+        raw = memoryview(message)  # a message of megabytes is not copied for each piece that the hub reads
         while self._channel is not None:
             sock = self._channel.sock
             try:

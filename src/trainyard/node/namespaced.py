@@ -213,7 +213,7 @@ class NamespaceNetwork(Network):
                 self._forwarders.pop(place)[1].close()
             for place, key in wanted.items():
                 if place not in self._forwarders:
-                    await self._listen(key, *place)
+                    await self.contained(key, self._listen(key, *place))
 
     async def _listen(self, key: Key, address: str, port: Port) -> None:
         async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -42,12 +42,15 @@ class Failed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Mount:
-    """`source` on the host seen at `target`. `ours`: a folder of the pod's own, in which mount points may be made."""
+    """`source` on the host seen at `target`. `ours`: a folder of the pod's own, in which mount points may be made.
+    `inner`: a path beneath `source` to mount in its place, resolved there (hub/beneath.py); `make`: made if missing."""
 
     source: str
     target: str
     readonly: bool = False
     ours: bool = False
+    inner: str = ""
+    make: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -175,7 +175,7 @@ class SharedNetwork(Network):
                 self._forwarders.pop(place).close()
             for place in wanted:
                 if place not in self._forwarders:
-                    await self._listen(*place)
+                    await self.contained(place[0], self._listen(*place))
 
     def _is_served(self, key: Key, service: Json) -> bool:
         return bool((service.get("spec") or {}).get("selector") or (key == KUBERNETES and self.apiserver))

@@ -18,14 +18,14 @@ _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _MOST_LINKS = 40  # as many as the kernel follows in one path
 
 
-def open_directory(root: str, path: str = "", make: bool = False) -> int:
-    """A descriptor of the directory `path` beneath `root`, no link on its way. `make`: make what is missing, 0700.
-    Raises OSError."""
+def open_directory(root: str, path: str = "", make: bool = False, mode: int = 0o700) -> int:
+    """A descriptor of the directory `path` beneath `root`, no link on its way. `make`: make what is missing, with that
+    mode. Raises OSError."""
     fd = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         for name in _components(path):
             if make:
-                _make(name, 0o700, fd)
+                _make(name, mode, fd)
             below = os.open(name, _DIRECTORY, dir_fd=fd)
             os.close(fd)
             fd = below
@@ -33,6 +33,15 @@ def open_directory(root: str, path: str = "", make: bool = False) -> int:
         os.close(fd)
         raise
     return fd
+
+
+def make_directory(root: str, path: str, mode: int) -> None:
+    """Make sure that the directory `path` is beneath `root`, no link on its way, with that mode. Raises OSError."""
+    fd = open_directory(root, path, make=True)
+    try:
+        os.fchmod(fd, mode)
+    finally:
+        os.close(fd)
 
 
 def open_file(root: str, path: str) -> int:
@@ -49,11 +58,11 @@ def open_file(root: str, path: str) -> int:
     return fd
 
 
-def create_file(root: str, path: str, mode: int = 0o600) -> int:
+def create_file(root: str, path: str, mode: int = 0o600, folders: int = 0o700) -> int:
     """A descriptor to append to a new, empty file `path` beneath `root`, with that mode whatever the umask; what was
-    there under this name is removed. Raises OSError."""
+    there under this name is removed, and folders that are missing are made with the mode `folders`. Raises OSError."""
     folder, _, name = path.rpartition("/")
-    parent = open_directory(root, folder, make=True)
+    parent = open_directory(root, folder, make=True, mode=folders)
     try:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(name, dir_fd=parent)

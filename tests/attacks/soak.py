@@ -124,6 +124,10 @@ async def until_given_back(cluster: LocalCluster, before: dict[str, int] | None 
         if not pods and not services and now == last and (before is None or not grown(before, now)):
             return now
         if time.monotonic() > deadline:
+            for pod in pods:
+                print(f"still there: {pod['metadata']} {pod.get('status')}", file=sys.stderr)
+            for running in cluster._node._running.values():  # type: ignore[union-attr]
+                print(f"still there: {running.life} {running._tasks}", file=sys.stderr)
             return now
         last = now
         await asyncio.sleep(0.1)

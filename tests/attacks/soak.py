@@ -67,9 +67,10 @@ def held(cluster: LocalCluster) -> dict[str, int]:
         "ports": len(network.ports) if network.name == "shared" else 0,
         "addresses": len(network._used) if network.name == "namespace" else 0,
         "threads": threading.active_count(),
-        "tasks": len(asyncio.all_tasks()),
         "processes": len(children(os.getpid())),
     }
+    tasks = Counter(getattr(task.get_coro(), "__qualname__", "?") for task in asyncio.all_tasks())
+    numbers |= {f"tasks: {name}": count for name, count in tasks.items()}
     numbers |= {f"descriptors: {name}": count for name, count in descriptors("self").items()}
     for child in children(os.getpid()):
         for name, count in descriptors(child).items():

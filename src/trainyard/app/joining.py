@@ -32,6 +32,7 @@ from urllib.parse import urlsplit
 
 from trainyard.app.catalogues import cache_folder, catalogues
 from trainyard.app.kubeconfig import Access
+from trainyard.app.watchdog import Watchdog
 from trainyard.client import AlreadyExists, Api, ApiError, Forbidden, NotFound, Unavailable
 from trainyard.control.lease import LEASE, Election, Seat, Terms, read
 from trainyard.controller_runtime import TaskSupervisor
@@ -93,6 +94,7 @@ class JoinedNode:
             Terms(duration, duration * 2 / 3, duration / 4),
         )
         self._images: Images | None = None
+        self._watchdog = Watchdog()
         self._node: Node | None = None
         self.tasks = TaskSupervisor("node", options.say)
         self._ended = self._given_up = False
@@ -114,6 +116,7 @@ class JoinedNode:
 
     async def start(self) -> None:
         """The Node is ready when this returns. Raises NodeError, ApiError."""
+        self._watchdog.start()
         try:
             await self._take_the_name()
             self.tasks.start("renew the lease", self._keep_the_name)
@@ -146,6 +149,7 @@ class JoinedNode:
             self._options.say("node: the API server does not answer; it will find this node gone by its lease")
         self._ended = True
         async with contextlib.AsyncExitStack() as end:  # the last is done first, and each whatever became of the others
+            end.push_async_callback(self._watchdog.stop)
             end.push_async_callback(self._lease.close)
             end.push_async_callback(self._api.close)
             if not stays and not self.ousted.is_set():

@@ -38,6 +38,7 @@ from trainyard.app.config import shipped
 from trainyard.app.folder import Folder
 from trainyard.app.recorder import HistoryOptions, HistoryRecorder
 from trainyard.app.state import State
+from trainyard.app.watchdog import Watchdog
 from trainyard.client import AlreadyExists, Api
 from trainyard.client.request import create
 from trainyard.control import Operator
@@ -95,6 +96,7 @@ class LocalCluster:
             _checks(), self.token, now, log, kubelet_token=secrets.token_urlsafe(32), key=key, report=options.say
         )
         self._api: Api | None = None
+        self._watchdog = Watchdog()  # everything runs on one loop: a part that holds it up stops all of it
 
     @property
     def api(self) -> Api:
@@ -136,6 +138,7 @@ class LocalCluster:
     async def start(self) -> None:
         """Everything is up, and the kinds are served, when this returns."""
         options = self._options
+        self._watchdog.start()
         self._images = Images(
             catalogues(options.images),
             options.cache or cache_folder(),
@@ -242,6 +245,7 @@ class LocalCluster:
     async def stop(self, kill: bool = False, keep: bool = False) -> None:
         """End every pod within its grace period (or at once), then everything else. May be called again to kill."""
         async with contextlib.AsyncExitStack() as end:  # the last is done first, and each whatever became of the others
+            end.push_async_callback(self._watchdog.stop)
             if self._folder is not None:
                 end.callback(self._folder.close, keep)
                 self._folder = None

@@ -118,8 +118,10 @@ def _size(folder: Path, longest: int) -> int:
 
 def cut_log(path: Path, longest: int) -> None:
     """Keep a quarter of what may stay from the beginning of a log, three quarters from its end, in whole lines."""
+    from trainyard.node.pod_logs import open_log  # a node takes longer to import than `history` takes
+
     beside = path.with_name(f".{path.name}.new")
-    with path.open("rb") as log, beside.open("xb") as kept:
+    with os.fdopen(open_log(path), "rb") as log, beside.open("xb") as kept:
         size = log.seek(0, os.SEEK_END)
         log.seek(0)
         first = log.read(longest // 4)

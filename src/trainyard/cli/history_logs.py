@@ -143,11 +143,12 @@ async def _print(files: Sequence[LogFile], several: set[str], wanted: Wanted) ->
 
 async def _print_file(file: LogFile, prefix: str, tail: int | None, screen: Screen, gone: asyncio.Event) -> None:
     from trainyard.cli.screen import Cut
+    from trainyard.node.pod_logs import open_log
 
     cut = Cut()
     last: deque[bytes] = deque(maxlen=tail)
     try:
-        with file.path.open("rb") as log:
+        with os.fdopen(open_log(file.path), "rb") as log:
             while (piece := log.read(_PIECE)) and not gone.is_set():
                 lines = cut.feed(piece)
                 if tail is None:

@@ -169,6 +169,14 @@ class Cluster:
         except NotFound:
             return None
 
+    async def end_pod(self, pod: Json, reason: str, message: str) -> None:
+        """Write that the pod has failed, with that reason, whatever else has been written. Nothing when it is gone."""
+        meta, status = pod["metadata"], {"phase": "Failed", "reason": reason, "message": message[:_LONGEST_MESSAGE]}
+        ask = partial(self._api.patch, POD, meta["namespace"], meta["name"], {"status": status}, "status")
+        if await self.pod(pod) is not None:
+            with contextlib.suppress(NotFound):
+                await self._keep_trying(ask, self._told)
+
     async def pod(self, pod: Json) -> Json | None:
         """The pod as it is now; None when it is gone, or another has its name."""
         meta = pod["metadata"]

@@ -12,6 +12,7 @@ Rules:
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
@@ -23,6 +24,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from trainyard.node.doors import Door
 from trainyard.node.inlets import Open
+from trainyard.node.pod_logs import open_log
 from trainyard.objects import parse_time
 
 if TYPE_CHECKING:
@@ -168,10 +170,15 @@ async def read(log: Log, wanted: Wanted) -> AsyncGenerator[bytes, None]:
 
 
 async def _pieces(log: Log, wanted: Wanted) -> AsyncIterator[bytes]:
-    with open(log.path, "rb") as file:  # noqa: ASYNC230  (see `read`)
+    try:
+        file = os.fdopen(open_log(log.path), "rb")
+    except OSError as error:  # the container has removed it, or put something else into its place
+        yield f"the log {log.path.parent.name}/{log.path.name} cannot be read: {error.strerror}\n".encode()
+        return
+    with file:
         if wanted.tail is not None:
             _seek_tail(file, wanted.tail)
-        if wanted.since is not None and log.path.stat().st_mtime < wanted.since:
+        if wanted.since is not None and os.fstat(file.fileno()).st_mtime < wanted.since:
             file.seek(0, 2)
         while True:
             last = log.done()  # asked before reading: what is written until then is read

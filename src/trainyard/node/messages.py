@@ -1,13 +1,16 @@
 """What a container leaves to say when it ends: the termination message.
 
 Rules: one file per run, at `terminationMessagePath` in the container; its last 4096 bytes are the message. With the
-policy FallbackToLogsOnError a container that failed and wrote none has the last lines of its log instead."""
+policy FallbackToLogsOnError a container that failed and wrote none has the last lines of its log instead.
+
+A container can replace both files: hub/beneath.py opens them, and what is no regular file says nothing."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
 
+from trainyard.node.hub import beneath
 from trainyard.node.sandbox import Mount
 from trainyard.objects import Json
 
@@ -21,10 +24,11 @@ def file_of(folder: Path, container: str, run: int | str) -> Path:
 
 
 def mount(container: Json, file: Path) -> Mount:
-    """An empty file for the next run, to be seen in the container. Whoever the program is, it may write there."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_bytes(b"")
-    file.chmod(0o666)
+    """An empty file for the next run, to be seen in the container. Whoever the program is, it may write there. Raises
+    OSError."""
+    folder, path = _split(file)
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    os.close(beneath.create_file(folder, path, 0o666))
     target = str(container.get("terminationMessagePath") or _DEFAULT)
     return Mount(str(file), os.path.normpath("/" + target.lstrip("/")))
 
@@ -40,8 +44,13 @@ def read(container: Json, file: Path, log: Path, code: int) -> str:
 
 def _tail(file: Path, size: int) -> bytes:
     try:
-        with file.open("rb") as opened:
+        with os.fdopen(beneath.open_file(*_split(file)), "rb") as opened:
             opened.seek(max(0, opened.seek(0, os.SEEK_END) - size))
             return opened.read(size)
     except OSError:
         return b""
+
+
+def _split(file: Path) -> tuple[str, str]:
+    """`<folder>/<container>/<run>`: a container can change what is below the folder."""
+    return str(file.parents[1]), f"{file.parent.name}/{file.name}"

@@ -23,6 +23,7 @@ from trainyard.objects.labels import HOSTS, spread
 GATEWAY = "10.244.0.1"
 PROXY_PORT = 3128
 PODS = ipaddress.ip_network("10.244.0.0/16")
+_MOST_KEPT = 4096  # pods whose addresses are remembered after their end
 _HIGHEST = 65534  # addresses of 10.244.0.0/16 that a pod may have: 2 to this
 
 
@@ -59,7 +60,9 @@ class NamespaceNetwork(Network):
         self._forwarders: dict[tuple[str, Port], tuple[Key, asyncio.Server]] = {}
         self._adapting = asyncio.Lock()
         self._used: dict[str, str] = {}  # address -> who has it
-        self._kept: dict[str, str] = {}  # who -> the address it had before
+        self._kept: dict[str, str] = {}  # who -> the address it had before, of the last ones
+        self._reached: dict[tuple[Key, int], asyncio.Server] = {}  # for browsers of this machine
+        self._seen: set[Key] = set()  # Services: what one holds is given back when it is no longer there
         self._next = 1
         self._turn = 0
         # A range around the pods' own would swallow them: its Services are then taken in one by one.
@@ -80,7 +83,8 @@ class NamespaceNetwork(Network):
     async def stop(self) -> None:
         if self._resolver:
             self._resolver.close()
-        for server in (*self._servers, *(server for _, server in self._forwarders.values())):
+        forwarders = (server for _, server in self._forwarders.values())
+        for server in (*self._servers, *self._reached.values(), *forwarders):
             server.close()
         self._forwarders.clear()
 
@@ -133,7 +137,10 @@ class NamespaceNetwork(Network):
             self._next = self._next + 1 if self._next < _HIGHEST else 2
             address = f"10.244.{self._next >> 8}.{self._next & 255}"
             if address not in self._used and address not in others:
+                self._kept.pop(who, None)
                 self._used[address], self._kept[who] = who, address
+                if len(self._kept) > _MOST_KEPT:
+                    del self._kept[next(iter(self._kept))]
                 return address
         raise OSError("no free address for a pod in 10.244.0.0/16")
 
@@ -192,8 +199,9 @@ class NamespaceNetwork(Network):
             one = next((one for one in known if one.number == port), Port(port, str(port)))
             await forward(reader, writer, lambda: self._backend(service, one))
 
-        server = await asyncio.start_server(serve, "127.0.0.1", 0)
-        self._servers.append(server)
+        server = self._reached.get((service, port))
+        if server is None:
+            server = self._reached[service, port] = await asyncio.start_server(serve, "127.0.0.1", 0)
         return int(server.sockets[0].getsockname()[1])
 
     async def services_changed(self) -> None:
@@ -211,9 +219,13 @@ class NamespaceNetwork(Network):
                 wanted[address, Port(number, "")] = KUBERNETES
             for place in [place for place, (key, _) in self._forwarders.items() if wanted.get(place) != key]:
                 self._forwarders.pop(place)[1].close()
+            gone = self._seen - self.directory.services.keys()
+            self._seen = set(self.directory.services)
+            for reached in [reached for reached in self._reached if reached[0] in gone]:
+                self._reached.pop(reached).close()
             for place, key in wanted.items():
                 if place not in self._forwarders:
-                    await self._listen(key, *place)
+                    await self.contained(key, self._listen(key, *place))
 
     async def _listen(self, key: Key, address: str, port: Port) -> None:
         async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -9,7 +9,8 @@ Rule: the node asks only `Network`; what differs between the two is in namespace
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable
+import logging
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +18,8 @@ from trainyard.node.names import Directory
 from trainyard.node.sandbox import Mount, Sandbox
 from trainyard.node.streams import Streams
 from trainyard.objects import Json, Key
+
+log = logging.getLogger(__name__)
 
 Rewrite = Callable[[str], str]
 KUBERNETES = Key("default", "kubernetes")  # the Service that is the API server itself
@@ -87,6 +90,14 @@ class Network(abc.ABC):
     @abc.abstractmethod
     async def dial(self, pod: str, address: str, port: int) -> Streams:
         """A connection to a port of that pod (its namespace/hostname and address)."""
+
+    async def contained(self, service: Key, work: Awaitable[None]) -> None:
+        """What is done for one Service: its exceptions are said, and the others are served all the same."""
+        try:
+            await work
+        except Exception as error:
+            log.exception("a Service cannot be served service=%s", service)
+            self.say(f"service {service}: cannot be served: {error}")
 
 
 def api_variables(host: str, port: int) -> dict[str, str]:

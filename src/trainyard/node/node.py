@@ -25,7 +25,7 @@ from trainyard.node.namespaced import NamespaceNetwork
 from trainyard.node.network import Network, Outside
 from trainyard.node.registration import Member
 from trainyard.node.removing import remove
-from trainyard.node.running import Running
+from trainyard.node.running import UNEXPECTED, Running
 from trainyard.node.sandbox import Failed, Process, Sandbox, SandboxError
 from trainyard.node.shared import SharedNetwork
 from trainyard.node.starting import House
@@ -341,6 +341,23 @@ class Node:
             self._pod("ADDED", pod)
 
     def _pod(self, verb: str, pod: Json) -> None:
+        """An exception becomes the end of this pod: the watch goes on with the others."""
+        try:
+            self._place(verb, pod)
+        except Exception as error:  # before there is a `Running` of it: that contains its own
+            self._reject(pod, error)
+
+    def _reject(self, pod: Json, error: Exception) -> None:
+        text = f"{type(error).__name__}: {error}"
+        log.error("a pod cannot be taken in pod=%s/%s", namespace_of(pod), name_of(pod), exc_info=error)
+        self._say(f"node: pod {name_of(pod)}_{namespace_of(pod)} ends: {text}")
+        meta = pod.get("metadata") or {}
+        if meta.get("deletionTimestamp"):
+            self._chore(self._cluster.forget(pod))
+        elif (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed"):
+            self._chore(self._cluster.end_pod(pod, UNEXPECTED, text))
+
+    def _place(self, verb: str, pod: Json) -> None:
         known = self._running.get(uid_of(pod))
         if verb == "DELETED":
             if known:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 
+from trainyard.node.hub import beneath
+
+_LOG_NAME = re.compile(r"([1-9][0-9]{0,8})\.log")  # a container can put other files beside its logs
 _KEPT_RUNS = 10  # of a container whose logs outlive the pod: so many first and so many last runs
 
 
@@ -42,18 +45,25 @@ class PodLogs:
             return self._open(container, run)
 
     def _open(self, container: str, run: int) -> int:
-        log = self.path(container, run)
-        log.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        log = beneath.create_file(str(self._folder), f"{container}/{run}.log")
         if old := dropped_run(run, self._kept_runs):
             self.path(container, old).unlink(missing_ok=True)
-        return os.open(log, os.O_CREAT | os.O_WRONLY | os.O_APPEND | os.O_TRUNC, 0o600)
+        return log
 
     def newest_runs(self) -> dict[str, int]:
         """The newest run of each container that has a log: it is made just before its run begins."""
         newest: dict[str, int] = {}
         for log in self._folder.glob("*/*.log"):
-            newest[log.parent.name] = max(newest.get(log.parent.name, 0), int(log.stem))
+            if name := _LOG_NAME.fullmatch(log.name):
+                newest[log.parent.name] = max(newest.get(log.parent.name, 0), int(name[1]))
         return newest
+
+
+def open_log(path: Path) -> int:
+    """A descriptor to read `<folder>/<container>/<run>.log`. A container can change what is below the folder: links are
+    not followed, and only a regular file is opened. Raises OSError."""
+    return beneath.open_file(str(path.parents[1]), f"{path.parent.name}/{path.name}")
 
 
 def dropped_run(run: int, kept: int) -> int:

@@ -137,18 +137,20 @@ def inherited(environ: Mapping[str, str], proxies: bool) -> dict[str, str]:
 
 
 def environment(container: Json, given: Given, base: Mapping[str, str]) -> dict[str, str]:
-    """The variables of a container: `base`, over it envFrom, over it env, each expanded with those before it."""
+    """The variables of a container: `base`, over it envFrom, over it env, each expanded with those before it. Raises
+    TooLong."""
     own: dict[str, str] = {}
+    space = words.TextSpace()
     for source in container.get("envFrom") or []:
-        own |= _many(source, given)
+        own |= {name: space.take(value) for name, value in _many(source, given).items()}
     for variable in container.get("env") or []:
         name = str(variable.get("name") or "")
         if variable.get("valueFrom"):
             value = _from(container, variable["valueFrom"], given)
             if value is not None:
-                own[name] = value
+                own[name] = space.take(value)
         else:
-            own[name] = expand(str(variable.get("value") or ""), own)
+            own[name] = space.take(expand(str(variable.get("value") or ""), own))
     return {**base, **own}
 
 
@@ -202,9 +204,10 @@ def _key(kind: str, reference: Json, given: Given) -> str | None:
 
 
 def command_line(container: Json, entrypoint: list[str], args: list[str], env: Mapping[str, str]) -> list[str]:
-    """As Kubernetes combines them: a command replaces the image's entrypoint and its arguments."""
-    command = [expand(str(word), env) for word in container.get("command") or []]
-    own_args = [expand(str(word), env) for word in container.get("args") or []]
+    """As Kubernetes combines them: a command replaces the image's entrypoint and its arguments. Raises TooLong."""
+    space = words.TextSpace()
+    command = [space.take(expand(str(word), env)) for word in container.get("command") or []]
+    own_args = [space.take(expand(str(word), env)) for word in container.get("args") or []]
     if command:
         return command + own_args
     return list(entrypoint) + (own_args or list(args))

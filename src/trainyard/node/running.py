@@ -2,6 +2,7 @@
 
 Rules:
 - Only `feed` changes the lifecycle, and it never waits: what takes time is a task that feeds an event at its end.
+- An exception in what is done for this pod is the end of this pod (`fail`): no watch, timer or other pod sees it.
 - Statuses are written one at a time and only when they differ from the last; what happens meanwhile is in the next.
 - A pod that is over frees its network and processes at once; its logs stay until its object is gone."""
 
@@ -12,7 +13,8 @@ import contextlib
 import logging
 import os
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
 
 from trainyard.client import ApiError, Conflict
 from trainyard.controller_runtime import Backoff
@@ -28,6 +30,7 @@ from trainyard.node.sandbox import Failed, SandboxError
 from trainyard.node.starting import House, Starter
 from trainyard.node.unsaved_files import FILES_LOST, replica_name
 from trainyard.node.volumes import Hopeless
+from trainyard.node.words import TooLong
 from trainyard.objects import Json, labels_of, name_of, namespace_of, revision_of, uid_of, with_condition
 from trainyard.objects.labels import OWNER
 
@@ -44,11 +47,28 @@ DISRUPTED = "DisruptionTarget"
 _OURS = frozenset({"Initialized", "Ready", "ContainersReady", "PodScheduled"})  # conditions that a node writes
 
 
+UNEXPECTED = "UnexpectedAdmissionError"  # the kubelet's reason for a pod that ends by an error of the node itself
+_LONGEST_NAME = 255  # bytes of a file's name
+P = ParamSpec("P")
+
+
+def _ends_only_this_pod(handle: Callable[Concatenate[Running, P], None]) -> Callable[Concatenate[Running, P], None]:
+    """An exception of `handle` becomes the end of its pod."""
+
+    def contained(running: Running, /, *args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            handle(running, *args, **kwargs)
+        except Exception as error:
+            running.fail(error)
+
+    return contained
+
+
 class Running:
     def __init__(self, house: House, pod: Json, gone: Callable[[Running], None]) -> None:
         self.house, self.pod, self._gone = house, pod, gone
         self.uid = uid_of(pod)
-        self.folder = house.state / "pods" / f"{namespace_of(pod)}_{name_of(pod)}_{self.uid}"
+        self.folder = house.state / "pods" / folder_name(namespace_of(pod), name_of(pod), self.uid)
         own = self.folder / "logs"
         self.logs = PodLogs(own, None if own.is_dir() else house.log_folder(pod))
         self.life, self._lost = returned(_life(pod), pod.get("status") or {}, self.logs.newest_runs())
@@ -69,6 +89,7 @@ class Running:
         self._disrupted = False
         self.quiet = False  # nothing more is told of it: it is to go on as if it still ran
         self._leaving = False
+        self._failures = 0  # exceptions in what was done for this pod
         self._events = events.EventWriter(lambda one: house.cluster.write_event(self.pod, one, house.now()), house.now)
 
     # What the node tells.
@@ -85,6 +106,7 @@ class Running:
         """The write of a status that is under way."""
         return self._writing if self._writing and not self._writing.done() else None
 
+    @_ends_only_this_pod
     def begin(self) -> None:
         self.address = self.house.network.allot(self.pod)
         self._starter = Starter(self.house, self.pod, self.folder, self.address, self._warn)
@@ -99,6 +121,7 @@ class Running:
             if self.life.over:  # in a former life, which was killed before it could say so
                 self._finish(deleting=False)
 
+    @_ends_only_this_pod
     def seen(self, pod: Json) -> None:
         """The object has changed. What concerns a pod that is placed is its labels and its deletion."""
         self._take(pod)
@@ -108,19 +131,23 @@ class Running:
             grace = meta.get("deletionGracePeriodSeconds")
             self._stop(float(grace) if grace is not None else _GRACE)
 
+    @_ends_only_this_pod
     def vanished(self) -> None:
         """The object is gone, so the pod must go: at once."""
         self._vanished = True
         self._stop(0.0)
 
+    @_ends_only_this_pod
     def look(self) -> None:
         """The clock may have been moved."""
         if not self.over.is_set():
             self.feed(Tick(self.house.now()))
 
+    @_ends_only_this_pod
     def stop(self, kill: bool) -> None:
         self.feed(Stop(self.house.now(), 0.0 if kill else self.life.grace, deleting=False))
 
+    @_ends_only_this_pod
     def evict(self, kill: bool) -> None:
         """The node goes, and says so: whoever made the pod knows that it did not fail by itself."""
         if not self.life.over:
@@ -136,6 +163,7 @@ class Running:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
+    @_ends_only_this_pod
     def exited(self, container: str, run: int, code: int, reason: str, unsaved: dict[str, Any]) -> None:
         self._starter.unsaved.add(container, unsaved)
         one = self.life.named(container)
@@ -151,6 +179,7 @@ class Running:
         said = messages.read(container, messages.file_of(self.folder, name, run), self.logs.path(name, run), code)
         self.feed(Ended(self.house.now(), name, code, reason, said))
 
+    @_ends_only_this_pod
     def lost(self) -> None:
         """The helper died, and every process with it."""
         self._starter.lost()
@@ -164,6 +193,62 @@ class Running:
             self.feed(Stop(self.house.now(), grace))
         elif not self._leaving:
             self._finish(deleting=True)
+
+    def fail(self, error: BaseException) -> None:
+        """An exception in what was done for this pod: the pod ends with it as its reason, and its programs are killed.
+        When that fails, too, without its lifecycle."""
+        text = str(error) if isinstance(error, OSError) else f"{type(error).__name__}: {error}"
+        log.error("a pod ends because of an error in the node pod=%s", self.life.name, exc_info=error)
+        self._failures += 1
+        if self._failures == 1:
+            self.house.say(f"node: pod {self.life.name} ends: {text}")
+            try:
+                if not self.life.over:
+                    self.feed(Stop(self.house.now(), 0.0, deleting=False, failure=(UNEXPECTED, text)))
+                    return
+            except Exception:
+                log.exception("a pod's lifecycle does not go on pod=%s", self.life.name)
+            self._failures += 1
+        if self._failures == 2:
+            self._later(self._give_up((UNEXPECTED, text)))
+
+    async def _give_up(self, failure: tuple[str, str]) -> None:
+        """Kill what runs, give back what the pod holds, write its end."""
+        life = self.life
+        self.life = replace(
+            life,
+            containers=tuple(
+                one if one.at in lifecycle.OVER else replace(one, at=lifecycle.At.DROPPED) for one in life.containers
+            ),
+            failure=life.failure or failure,
+        )
+        self.house.network.directory.peers.pop(self.uid, None)
+        if self._timer:
+            self._timer.cancel()
+        for one in life.containers:
+            if one.at is lifecycle.At.RUNNING:
+                await self.house.sandbox.signal(self._id(one.name, one.run), True)
+        with contextlib.suppress(OSError, SandboxError, Failed):
+            await self._starter.leave()
+        self._give_back()
+        try:
+            if self._writing and not self._writing.done():
+                await asyncio.wait([self._writing])
+            if self._vanished:
+                self._gone(self)
+            elif self._leaving or self.life.deleting or self.pod["metadata"].get("deletionTimestamp"):
+                await self.house.cluster.forget(self.pod)
+                self._gone(self)
+            elif self._written.get("phase") not in ("Succeeded", "Failed") and not self.house.closing:
+                await self.house.cluster.end_pod(self.pod, *failure)
+        finally:
+            self.told.set()
+
+    def _give_back(self) -> None:
+        """The address, once; from now on the pod is over."""
+        if self.address and not self.over.is_set():
+            self.house.network.release(self.pod, self.address)
+        self.over.set()
 
     # The lifecycle and its actions.
 
@@ -193,7 +278,7 @@ class Running:
                 if self._timer:
                     self._timer.cancel()
                 delay = max(0.0, at - self.house.now())
-                self._timer = asyncio.get_running_loop().call_later(delay, lambda: self.feed(Tick(self.house.now())))
+                self._timer = asyncio.get_running_loop().call_later(delay, self.look)
             case Over():
                 self._finish(self.life.deleting)
 
@@ -214,8 +299,7 @@ class Running:
     def _done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()):
-            log.error("a bug in the node pod=%s", self.life.name, exc_info=error)
-            self.house.say(f"node: pod {self.life.name}: a bug of ours: {error!r}")
+            self.fail(error)
 
     async def _dropped(self, container: str) -> None:
         with contextlib.suppress(asyncio.CancelledError):
@@ -243,9 +327,7 @@ class Running:
         if self._report is None:
             self._report = self._later(self._report_unsaved())
         await asyncio.wait([self._report])
-        if self.address and not self.over.is_set():
-            self.house.network.release(self.pod, self.address)
-        self.over.set()
+        self._give_back()
         if self.house.closing:
             return
         while self._writing and not self._writing.done():
@@ -329,7 +411,7 @@ class Running:
         except Hopeless as hopeless:
             self.feed(Stop(self.house.now(), 0.0, deleting=False, failure=("StartError", str(hopeless))))
             self.feed(Ended(self.house.now(), name, 128, "StartError", str(hopeless)))
-        except (OSError, SandboxError) as error:
+        except (OSError, SandboxError, TooLong) as error:
             self.feed(Ended(self.house.now(), name, 128, "StartError", str(error)))
         finally:
             self._spawning.discard(name)
@@ -400,3 +482,8 @@ def _life(pod: Json) -> lifecycle.Pod:
         grace=float(grace) if grace is not None else _GRACE,
         deadline=float(deadline) if deadline is not None else None,
     )
+
+
+def folder_name(namespace: str, name: str, uid: str) -> str:
+    """The name of a pod's folder. Names of pods may be nearly as long as a file's name: that of the folder is cut."""
+    return f"{namespace}_{name[: _LONGEST_NAME - len(namespace) - len(uid) - 2]}_{uid}"

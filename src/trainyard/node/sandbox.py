@@ -45,12 +45,15 @@ class Failed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Mount:
-    """`source` on the host seen at `target`. `ours`: a folder of the pod's own, in which mount points may be made."""
+    """`source` on the host seen at `target`. `ours`: a folder of the pod's own, in which mount points may be made.
+    `inner`: a path beneath `source` to mount in its place, resolved there (hub/beneath.py); `make`: made if missing."""
 
     source: str
     target: str
     readonly: bool = False
     ours: bool = False
+    inner: str = ""
+    make: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,9 +200,10 @@ class Sandbox:
         finally:
             self._waiting.pop(serial, None)
 
-    async def _send(self, raw: bytes, fds: tuple[int, ...]) -> None:
+    async def _send(self, message: bytes, fds: tuple[int, ...]) -> None:
         """Descriptors go with the first byte, once there is room for it; the rest follows as the hub reads."""
         loop = asyncio.get_running_loop()
+        raw = memoryview(message)  # a message of megabytes is not copied for each piece that the hub reads
         while self._channel is not None:
             sock = self._channel.sock
             try:

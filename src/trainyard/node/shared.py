@@ -5,6 +5,7 @@ What is rewritten is in textual.py; the ports that stand for names are allocated
 Rules:
 - A Service that is no pod's name is forwarded from its own port to a ready pod.
 - A pod listens on the port that its own name and number stand for, or on the very number.
+- A port belongs to the pods whose texts name it and to the Service that it leads to, and goes with the last of them.
 - Two runners on one machine do not take the same port: each port is held by a name in the abstract socket space."""
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import random
 import socket
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from trainyard.node.names import Directory, cluster_ip, hostname_of, ports_of
@@ -25,45 +27,65 @@ from trainyard.node.pods import PROXIES
 from trainyard.node.sandbox import Mount, Sandbox
 from trainyard.node.streams import Streams, forward
 from trainyard.node.textual import LOOPBACK, Known, declared_ports, rewriter
-from trainyard.objects import Json, Key, namespace_of
+from trainyard.objects import Json, Key, namespace_of, uid_of
 from trainyard.objects.labels import HOSTS, spread
 
 _PORTS = range(20000, 32000)  # below what systems hand out by themselves
+Name = tuple[str, str, int]  # namespace, name, port
+Holder = str | Key  # a pod's uid, a Service's key
 _NOWHERE = "192.0.2.1"  # a documentation address: what a machine without network shows as a pod's address
 
 
 class Ports:
-    """Ports of this machine by what they stand for. One is never given to two, for the life of the cluster."""
+    """Ports of this machine by what they stand for. One is never given to two. Whoever asks holds it, a pod by its uid
+    or a Service by its key, and it is free again when the last holder has released it."""
 
     def __init__(self) -> None:
-        self._by_name: dict[tuple[str, str, int], int] = {}
-        self._held: list[socket.socket] = []
+        self._by_name: dict[Name, int] = {}
+        self._marks: dict[Name, socket.socket] = {}
+        self._holders: dict[Name, set[Holder]] = {}
+        self._held: dict[Holder, set[Name]] = {}
         self._random = random.Random(os.getpid())  # where to begin to look, nothing more
 
-    def of(self, namespace: str, name: str, port: int) -> int:
+    def of(self, namespace: str, name: str, port: int, holder: Holder = "") -> int:
+        """The port that stands for this one. Raises OSError when none is free."""
         key = (namespace, name, port)
         if key not in self._by_name:
-            self._by_name[key] = self._free()
+            self._by_name[key] = self._free(key)
+        self._holders.setdefault(key, set()).add(holder)
+        self._held.setdefault(holder, set()).add(key)
         return self._by_name[key]
 
     def known(self, namespace: str, name: str, port: int) -> int | None:
         return self._by_name.get((namespace, name, port))
 
-    def close(self) -> None:
-        for one in self._held:
-            one.close()
-        self._held.clear()
+    def release(self, holder: Holder) -> None:
+        """Give back what nobody else holds."""
+        for key in self._held.pop(holder, set()):
+            holders = self._holders[key]
+            holders.discard(holder)
+            if not holders:
+                del self._holders[key], self._by_name[key]
+                if mark := self._marks.pop(key, None):
+                    mark.close()
 
-    def _free(self) -> int:
+    def close(self) -> None:
+        for holder in list(self._held):
+            self.release(holder)
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+    def _free(self, key: Name) -> int:
         taken = set(self._by_name.values())
         start = self._random.randrange(len(_PORTS))
         for offset in range(len(_PORTS)):
             port = _PORTS[(start + offset) % len(_PORTS)]
-            if port not in taken and _nobody_listens(port) and self._hold(port):
+            if port not in taken and _nobody_listens(port) and self._mark(key, port):
                 return port
         raise OSError(f"no free port between {_PORTS[0]} and {_PORTS[-1]} on this machine")
 
-    def _hold(self, port: int) -> bool:
+    def _mark(self, key: Name, port: int) -> bool:
         if sys.platform != "linux":
             return True
         mark = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -72,7 +94,7 @@ class Ports:
         except OSError:
             mark.close()
             return False
-        self._held.append(mark)
+        self._marks[key] = mark
         return True
 
 
@@ -114,6 +136,7 @@ class SharedNetwork(Network):
         self.host_ip = own_address()
         self.ports = Ports()
         self._forwarders: dict[tuple[Key, int], asyncio.Server] = {}
+        self._seen: set[Key] = set()  # Services: what one holds is given back when it is no longer there
         self._adapting = asyncio.Lock()
         self._turn = 0
 
@@ -130,7 +153,7 @@ class SharedNetwork(Network):
         return self.host_ip
 
     def release(self, pod: Json, address: str) -> None:
-        pass
+        self.ports.release(uid_of(pod))
 
     def variables(self, pod: Json) -> dict[str, str]:
         found: dict[str, str] = {}
@@ -158,7 +181,7 @@ class SharedNetwork(Network):
             if address := cluster_ip(service):
                 addresses[address] = key
         known = Known(namespace, names, subdomains, addresses, (hostname_of(pod), declared_ports(pod)))
-        return rewriter(known, self.ports.of)
+        return rewriter(known, partial(self.ports.of, holder=uid_of(pod)))
 
     async def services_changed(self) -> None:
         """Forward every Service that is not itself the name of a pod."""
@@ -173,9 +196,12 @@ class SharedNetwork(Network):
             }
             for place in [place for place in self._forwarders if place not in wanted]:
                 self._forwarders.pop(place).close()
+            for key in self._seen - self.directory.services.keys():
+                self.ports.release(key)
+            self._seen = set(self.directory.services)
             for place in wanted:
                 if place not in self._forwarders:
-                    await self._listen(*place)
+                    await self.contained(place[0], self._listen(*place))
 
     def _is_served(self, key: Key, service: Json) -> bool:
         return bool((service.get("spec") or {}).get("selector") or (key == KUBERNETES and self.apiserver))
@@ -184,7 +210,7 @@ class SharedNetwork(Network):
         async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             await forward(reader, writer, lambda: self._backend(key, number))
 
-        port = self.ports.of(key.namespace, key.name, number)
+        port = self.ports.of(key.namespace, key.name, number, key)
         try:
             self._forwarders[key, number] = await asyncio.start_server(serve, LOOPBACK, port)
         except OSError as error:
@@ -203,7 +229,7 @@ class SharedNetwork(Network):
         return await self.dial(f"{peer.namespace}/{peer.hostname}", peer.address, target)
 
     async def reach(self, service: Key, port: int) -> int:
-        return self.ports.of(service.namespace, service.name, port)
+        return self.ports.of(service.namespace, service.name, port, service)
 
     async def dial(self, pod: str, address: str, port: int) -> Streams:
         """A pod listens on the port that its own name and number were rewritten to, or on the very number."""

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from trainyard.node import host_ports, messages, paths
 from trainyard.node.cluster import Cluster
+from trainyard.node.hub import beneath
 from trainyard.node.images import WORKING_DIRECTORY, ImageProblem, Images, Prepared, interpreters, laid
 from trainyard.node.names import hostname_of
 from trainyard.node.network import Network, Rewrite
@@ -85,7 +86,7 @@ class Starter:
         self._tokens = Tokens(house.cluster, pod, house.now)
         self.interpreters: dict[str, str] = {}  # by container: the Python that its command runs with
         self._made: dict[str, tuple[Process, Rewrite]] = {}  # by container: the last process, and its mount paths
-        self.unsaved = UnsavedFiles(working_directory(pod, house.working_directory))
+        self.unsaved = UnsavedFiles(working_directory(pod, house.working_directory), folder)
 
     async def process(self, container: Json, ident: str, blocked: Blocked) -> Process:
         """The process that the container is. Waits for its image and for what it refers to."""
@@ -176,9 +177,9 @@ class Starter:
         async with self._housing:
             if self._housed:
                 return
-            for part in ("root", "tmp", "shm"):
-                (self._folder / part).mkdir(parents=True, exist_ok=True, mode=0o700)
-            (self._folder / "tmp").chmod(0o1777)
+            self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            for part, mode in (("root", 0o700), ("tmp", 0o1777), ("shm", 0o700)):
+                beneath.make_directory(str(self._folder), part, mode)
             if not self._house.network.alone:
                 self._temporary.parent.mkdir(exist_ok=True, mode=0o700)
                 self._temporary.unlink(missing_ok=True)
@@ -295,19 +296,31 @@ class Starter:
             if volume is None:
                 raise Hopeless(f"volumeMounts: there is no volume {mount.get('name')!r} in the pod")
             source = volume.path
-            inner = mount.get("subPath") or expand(str(mount.get("subPathExpr") or ""), env)
-            if inner:
-                if os.path.isabs(inner) or ".." in inner.split("/"):
-                    raise Hopeless(f"subPath {inner!r} must be relative and without '..'")
-                source = source / inner
-                if not source.exists() and not volume.readonly:
-                    source.mkdir(parents=True)
+            inner = str(mount.get("subPath") or expand(str(mount.get("subPathExpr") or ""), env))
+            if os.path.isabs(inner) or ".." in inner.split("/"):
+                raise Hopeless(f"subPath {inner!r} must be relative and without '..'")
+            if (
+                inner and not self._house.network.alone
+            ):  # there the container's init resolves it, and binds what it finds
+                source, inner = _resolved(source, inner, not volume.readonly), ""
             readonly = volume.readonly or bool(mount.get("readOnly"))
             target = os.path.normpath("/" + str(mount.get("mountPath")).lstrip("/"))
             if volume.temporary:
-                self.unsaved.watch(str(source), target)
-            found.append(Mount(str(source), target, readonly, volume.ours))
+                self.unsaved.watch(str(source / inner), target)
+            found.append(Mount(str(source), target, readonly, volume.ours, inner, make=not volume.readonly))
         return found
+
+
+def _resolved(folder: Path, path: str, make: bool) -> Path:
+    """Where `path` beneath the folder of a volume is, its links followed. Raises Failed."""
+    try:
+        fd = beneath.resolve(str(folder), path, make)
+    except OSError as error:
+        raise Failed(128, "StartError", f"subPath {path!r}: {error.strerror}") from None
+    try:
+        return Path(os.readlink(f"/proc/self/fd/{fd}"))
+    finally:
+        os.close(fd)
 
 
 def _needed(prepared: Prepared, volumes: list[Mount]) -> list[Mount]:

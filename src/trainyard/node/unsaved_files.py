@@ -34,7 +34,9 @@ def replica_name(pod: Json) -> str:
 class UnsavedFiles:
     """One pod's. Roots are counted by the hub when a container ends, the folders here when the pod does."""
 
-    def __init__(self, working_directory: str) -> None:
+    def __init__(self, working_directory: str, pod_folder: Path | None = None) -> None:
+        """`pod_folder`: what a link leads to that is not below it is not the pod's, and is not looked at."""
+        self._pod_folder = pod_folder
         self.working_directory = working_directory
         self._roots: dict[str, Mapping[str, Any]] = {}  # by container: the run that left most
         self._folders: dict[str, str] = {}  # folder on this machine -> path in the container
@@ -54,13 +56,17 @@ class UnsavedFiles:
         counts for nothing. `fresh`: a file just made beside the volumes; the clock of files is a coarse one."""
         self._prepared = self._prepared or fresh.stat().st_ctime_ns
 
+    def _is_own(self, folder: str) -> bool:
+        real = os.path.realpath(folder)
+        return self._pod_folder is None or real.startswith(f"{os.path.realpath(self._pod_folder)}/")
+
     def message(self, whole_pod: bool) -> str:
         """What is gone, and how to keep it next time; "" for nothing. `whole_pod`: not only the containers' roots."""
         counts = list(self._roots.values())
         if whole_pod:
             count = Count(self._prepared)
             for folder, path in self._folders.items():
-                if not any(folder.startswith(f"{other}/") for other in self._folders):
+                if self._is_own(folder) and not any(folder.startswith(f"{other}/") for other in self._folders):
                     count.add(folder, path)
             counts.append(count.message())
         keep = "mount a volume (hostPath, or a claim with --mount CLAIM=DIR; for a script: --mount DIR) to keep"

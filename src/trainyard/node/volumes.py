@@ -16,10 +16,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from trainyard.node import words
+from trainyard.node.hub import beneath
 from trainyard.node.pods import Given, Missing, Ref, TokenAsked, containers
 from trainyard.objects import Json, namespace_of
 
 _WAITING = "ContainerCreating"  # what the kubelet shows while a volume cannot be set up
+_LONGEST_NAME = 255  # bytes of a file's name
 _LOOK_AGAIN = 2.0  # seconds between two looks at a path of this machine that is not as the pod wants it
 
 
@@ -42,10 +44,11 @@ class Room:
     say: Callable[[str], object]
     memory: list[str] = field(default_factory=list)
 
-    def make(self, name: str) -> Path:
-        folder = self.folder / name
-        folder.mkdir(parents=True, exist_ok=True)
-        return folder
+    def make(self, name: str, mode: int = 0o755) -> Path:
+        """The folder of that name. Where the pod's containers are started anew, they could have replaced it."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        beneath.make_directory(str(self.folder), name, mode)
+        return self.folder / name
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +64,7 @@ class Volume:
 
 def build(volume: Json, room: Room) -> Volume:
     """One volume of a pod's spec."""
-    name = str(volume.get("name") or "")
+    name = _component("volumes: name", volume.get("name"))
     for kind, make in _TYPES.items():
         if isinstance(source := volume.get(kind), dict):
             try:
@@ -76,9 +79,16 @@ def build(volume: Json, room: Room) -> Volume:
     raise Hopeless(f'volume "{name}": a volume of type {asked} is not available on this node; it offers {offered}')
 
 
+def _component(field_name: str, value: object) -> str:
+    """A name that becomes that of a folder here: one component of a path, whatever the API server let through."""
+    name = str(value or "")
+    if name in ("", ".", "..") or "/" in name or "\0" in name or len(name) > _LONGEST_NAME:
+        raise Hopeless(f"{field_name} {name!r} must be the name of an object: without '/', not '.' or '..'")
+    return name
+
+
 def _empty_dir(name: str, source: Json, room: Room) -> Volume:
-    folder = room.make(name)
-    folder.chmod(0o777)
+    folder = room.make(name, 0o777)
     if source.get("medium") == "Memory":
         room.memory.append(str(folder))
     return Volume(folder, temporary=source.get("medium") != "Memory")
@@ -110,13 +120,13 @@ def _projected(name: str, source: Json, room: Room) -> Volume:
 
 
 def _claim(name: str, source: Json, room: Room) -> Volume:
-    claim = str(source.get("claimName"))
+    claim = _component("persistentVolumeClaim: claimName", source.get("claimName"))
     if claim in room.claimed:
         folder = room.claimed[claim]
         if not folder.is_dir():
             raise Hopeless(f"--mount {claim}={folder}: there is no such folder; make it or name another")
         return Volume(folder, ours=False, readonly=bool(source.get("readOnly")))
-    folder = room.claims / namespace_of(room.given.pod) / claim
+    folder = room.claims / _component("metadata.namespace", namespace_of(room.given.pod)) / claim
     folder.mkdir(parents=True, exist_ok=True)
     return Volume(folder, readonly=bool(source.get("readOnly")))
 
@@ -205,10 +215,8 @@ def _files(name: str, content: Mapping[str, tuple[bytes, int | None]], source: J
     for path, (value, own_mode) in content.items():
         if os.path.isabs(path) or ".." in path.split("/"):
             raise Hopeless(f'volume "{name}": the path {path} must be relative and without ".."')
-        file = folder / path
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.unlink(missing_ok=True)
-        file.write_bytes(value)
         chosen = own_mode if own_mode is not None else mode
-        file.chmod(int(chosen) if chosen is not None else 0o644)
+        file_mode = int(chosen) if chosen is not None else 0o644
+        with os.fdopen(beneath.create_file(str(folder), path, file_mode, folders=0o755), "wb") as file:
+            file.write(value)
     return Volume(folder, readonly=True)

@@ -9,6 +9,9 @@ from decimal import Decimal, InvalidOperation
 
 from trainyard.objects import Json
 
+LONGEST_TEXT, LONGEST_TEXTS = 128 << 10, 2 << 20
+"""Bytes of one argument or variable, and of all of one program, that the kernel takes (MAX_ARG_STRLEN, ARG_MAX)."""
+_MOST_DIGITS = 30  # of a quantity: a larger one is none, and would be worked out digit by digit
 _REFERENCE = re.compile(r"\$(?:\$|\(([^()]*)\))")
 _KEYED = re.compile(r"metadata\.(labels|annotations)\['([^']+)'\]$")
 _FACTORS = {
@@ -20,15 +23,38 @@ _FACTORS = {
 _QUANTITY = re.compile(r"([+-]?[0-9.]+(?:[eE][+-]?[0-9]+)?)([A-Za-z]{0,2})$")
 
 
+class TooLong(Exception):
+    """A text, or all texts of one program, are longer than the kernel takes."""
+
+
+class TextSpace:
+    """What is left for the texts of one program: its variables and its arguments, in characters."""
+
+    def __init__(self, total: int = LONGEST_TEXTS) -> None:
+        self._left = total
+
+    def take(self, text: str) -> str:
+        """The text again. Raises TooLong."""
+        self._left -= len(text) + 1
+        if self._left < 0:
+            raise TooLong(f"env and args are longer than {LONGEST_TEXTS} bytes together; use a file of a volume")
+        return text
+
+
 def expand(text: str, env: Mapping[str, str]) -> str:
-    """`$(NAME)` becomes the variable's value, or stays as it is when there is none; `$$` becomes `$`."""
-
-    def one(found: re.Match[str]) -> str:
-        if found[0] == "$$":
-            return "$"
-        return env.get(found[1], found[0])
-
-    return _REFERENCE.sub(one, text)
+    """`$(NAME)` becomes the variable's value, or stays as it is when there is none; `$$` becomes `$`. Raises TooLong
+    while the result grows: each variable may hold the one before it twice."""
+    parts: list[str] = []
+    end = length = 0
+    for reference in _REFERENCE.finditer(text):
+        value = "$" if reference[0] == "$$" else env.get(reference[1], reference[0])
+        parts += [text[end : reference.start()], value]
+        length += len(parts[-2]) + len(value)
+        end = reference.end()
+        if length > LONGEST_TEXT:
+            raise TooLong(f"{text[:40]!r} is longer than {LONGEST_TEXT} bytes when its variables are put in")
+    parts.append(text[end:])
+    return "".join(parts)
 
 
 def field(pod: Json, path: str) -> str | None:
@@ -64,7 +90,8 @@ def quantity(text: object) -> Decimal | None:
         return None
     factor = _FACTORS.get(found[2])
     try:
-        return Decimal(found[1]) * factor if factor is not None else None
+        number = Decimal(found[1])
+        return number * factor if factor is not None and abs(number.adjusted()) <= _MOST_DIGITS else None
     except InvalidOperation:
         return None
 

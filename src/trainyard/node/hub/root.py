@@ -14,7 +14,7 @@ import os
 import stat
 from typing import Any
 
-from . import calls, unsaved  # relative: this program runs without its package, see the package's docstring
+from . import beneath, calls, unsaved  # relative: this program runs without its package, see the package's docstring
 
 _DEVICES = "/.dev"  # the folder of devices as it was, where it had to be mirrored
 _HOST = "/.host"  # where the host's root is while the container's is being furnished
@@ -113,10 +113,21 @@ def show(source: str, target: str) -> None:
         calls.bind(source, target)
 
 
+def _descriptor(one: dict[str, Any]) -> int:
+    """Of a path beneath a volume, in this mount namespace: nobody can put another thing into its place until it is
+    bound. -1 for a mount of a whole volume."""
+    if not one.get("inner"):
+        return -1
+    try:
+        return beneath.resolve(one["source"], one["inner"], bool(one.get("make")))
+    except OSError as error:
+        raise OSError(error.errno, f"subPath {one['inner']!r}: {error.strerror}") from None
+
+
 def build(at: str, mounts: list[dict[str, Any]], cwd: str) -> Root:
     """Make the root at the empty folder `at` and move into it. Mounts come parents first."""
     calls.mount("none", "/", flags=calls.MS_REC | calls.MS_PRIVATE)
-    sources = [os.path.realpath(one["source"]) for one in mounts]
+    sources = [(os.path.realpath(one["source"]), _descriptor(one)) for one in mounts]
     calls.mount("tmpfs", at, "tmpfs", options="mode=755")
     for name in os.listdir("/"):
         if name not in _OWN:
@@ -137,8 +148,11 @@ def build(at: str, mounts: list[dict[str, Any]], cwd: str) -> Root:
         if name not in _OWN and not os.path.islink(f"/{name}"):
             root.ours[f"/{name}"] = False
     root.ours["/proc"] = False
-    for one, source in sorted(zip(mounts, sources, strict=True), key=lambda pair: str(pair[0]["target"])):
-        root.mount(_HOST + source, one["target"], bool(one.get("readonly")), bool(one.get("ours")))
+    for one, (source, fd) in sorted(zip(mounts, sources, strict=True), key=lambda pair: str(pair[0]["target"])):
+        source = f"/proc/self/fd/{fd}" if fd >= 0 else _HOST + source
+        root.mount(source, one["target"], bool(one.get("readonly")), bool(one.get("ours")))
+        if fd >= 0:
+            os.close(fd)  # a container can look into the descriptors of its init
     root.folder(cwd)
     calls.unmount(_HOST)
     os.rmdir(_HOST)

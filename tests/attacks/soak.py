@@ -1,0 +1,171 @@
+"""Thousands of short jobs in one local cluster: what a pod, a Service or a job holds is given back with it.
+
+`soak.py COUNT [NETWORK ...]`: after 500 jobs (a tenth of COUNT, where that is less) and at the end counts ports,
+addresses, names, open files by type, threads, tasks and memory. Ends with 1 when one number has grown, or the memory by
+more than a tenth."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from trainyard import kinds
+from trainyard.app.local import LocalCluster, Options
+from trainyard.node.cluster import POD, SERVICE
+from trainyard.objects import GVK, Json, decode, is_true, name_of
+
+TFJOB: GVK = kinds.TFJOB.gvk
+AT_ONCE = 8
+BEGIN = 500
+PATIENCE = 120.0
+
+
+def job(name: str) -> Json:
+    container = {"name": "tensorflow", "image": "example.invalid/x", "command": ["/bin/sh", "-c", "exit 0"]}
+    template = {"spec": {"restartPolicy": "OnFailure", "containers": [container]}}
+    roles = [{"replicas": 1, "tfReplicaType": role, "template": template} for role in ("MASTER", "WORKER")]
+    spec = {"replicaSpecs": roles}
+    return {"apiVersion": TFJOB.api_version, "kind": TFJOB.kind, "metadata": {"name": name}, "spec": spec}
+
+
+def descriptors(pid: int | str) -> Counter[str]:
+    """Open descriptors of a process by type: socket, net, pipe, file..."""
+    types: Counter[str] = Counter()
+    for fd in os.listdir(f"/proc/{pid}/fd"):
+        with contextlib.suppress(OSError):
+            target = os.readlink(f"/proc/{pid}/fd/{fd}")
+            types[target.partition(":")[0] if not target.startswith("/") else "file"] += 1
+    return types
+
+
+def children(pid: int) -> list[int]:
+    found = []
+    for task in os.listdir(f"/proc/{pid}/task"):
+        with contextlib.suppress(OSError):
+            found += [int(child) for child in Path(f"/proc/{pid}/task/{task}/children").read_text().split()]
+    return found
+
+
+def held(cluster: LocalCluster) -> dict[str, int]:
+    """What the cluster holds now, in numbers."""
+    node: Any = cluster._node
+    network = node._house.network
+    numbers = {
+        "pods of the node": len(node._running),
+        "folders of pods": len(list((cluster.folder / "pods").glob("*"))),
+        "links of TMPDIR": len(list((cluster.folder / "t").glob("*"))),
+        "names": len(network.directory.peers),
+        "forwarders": len(network._forwarders),
+        "ports": len(network.ports) if network.name == "shared" else 0,
+        "addresses": len(network._used) if network.name == "namespace" else 0,
+        "threads": threading.active_count(),
+        "processes": len(children(os.getpid())),
+    }
+    tasks = Counter(getattr(task.get_coro(), "__qualname__", "?") for task in asyncio.all_tasks())
+    numbers |= {f"tasks: {name}": count for name, count in tasks.items()}
+    numbers |= {f"descriptors: {name}": count for name, count in descriptors("self").items()}
+    for child in children(os.getpid()):
+        for name, count in descriptors(child).items():
+            numbers[f"descriptors of the helper: {name}"] = numbers.get(f"descriptors of the helper: {name}", 0) + count
+    return numbers
+
+
+def memory() -> int:
+    """Resident bytes of this process."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+async def run_jobs(cluster: LocalCluster, names: list[str]) -> None:
+    """Create each, wait until it has succeeded, delete it; AT_ONCE of them side by side."""
+    ended: dict[str, asyncio.Event] = {name: asyncio.Event() for name in names}
+    slots = asyncio.Semaphore(AT_ONCE)
+
+    async def watch(revision: str) -> None:
+        async for line in cluster.api.watch(TFJOB, "default", revision):
+            obj = decode(line)["object"]
+            conditions = (obj.get("status") or {}).get("conditions")
+            if is_true(conditions, "Succeeded") and name_of(obj) in ended:
+                ended[name_of(obj)].set()
+            elif is_true(conditions, "Failed"):
+                print(f"{name_of(obj)} failed: {conditions}", file=sys.stderr)
+
+    async def run(name: str) -> None:
+        async with slots, asyncio.timeout(PATIENCE):
+            await cluster.api.create(TFJOB, "default", job(name))
+            await ended[name].wait()
+            await cluster.api.delete(TFJOB, "default", name)
+
+    listed = await cluster.api.list(TFJOB, "default")
+    watching = asyncio.create_task(watch(listed["metadata"]["resourceVersion"]))
+    try:
+        await asyncio.gather(*(run(name) for name in names))
+    finally:
+        watching.cancel()
+        await asyncio.gather(watching, return_exceptions=True)
+
+
+async def until_given_back(cluster: LocalCluster, before: dict[str, int] | None = None) -> dict[str, int]:
+    """Wait until the pods and Services of all jobs are gone and the numbers do not move, at least down to `before`."""
+    deadline = time.monotonic() + PATIENCE / 4
+    last: dict[str, int] = {}
+    while True:
+        pods = (await cluster.api.list(POD, "default"))["items"]
+        services = [
+            one for one in (await cluster.api.list(SERVICE, "default"))["items"] if name_of(one) != "kubernetes"
+        ]
+        now = held(cluster)
+        if not pods and not services and now == last and (before is None or not grown(before, now)):
+            return now
+        if time.monotonic() > deadline:
+            for pod in pods:
+                print(f"still there: {pod['metadata']} {pod.get('status')}", file=sys.stderr)
+            for running in cluster._node._running.values():  # type: ignore[union-attr]
+                print(f"still there: {running.life} {running._tasks}", file=sys.stderr)
+            return now
+        last = now
+        await asyncio.sleep(0.1)
+
+
+def grown(before: dict[str, int], after: dict[str, int]) -> dict[str, tuple[int, int]]:
+    return {name: (before.get(name, 0), count) for name, count in after.items() if count > before.get(name, 0)}
+
+
+async def soak(count: int, network: str) -> bool:
+    """Was everything given back?"""
+    begin = min(BEGIN, max(1, count // 10))
+    with tempfile.TemporaryDirectory(prefix="soak-") as folder:
+        words: Any = {
+            "network": network,
+            "cache": Path(folder) / "cache",
+            "state": Path(folder),
+            "say": lambda text: None,
+        }
+        async with LocalCluster(Options(**words)) as cluster:
+            started = time.monotonic()
+            await run_jobs(cluster, [f"warm-{number}" for number in range(begin)])
+            before, used = await until_given_back(cluster), memory()
+            print(f"{network}: after {begin} jobs: {before}, {used >> 20} MiB", flush=True)
+            for first in range(begin, count, 500):
+                await run_jobs(cluster, [f"job-{number}" for number in range(first, min(count, first + 500))])
+                print(f"{network}: {min(count, first + 500)} jobs, {memory() >> 20} MiB", flush=True)
+            after = await until_given_back(cluster, before)
+            now = memory()
+            more = grown(before, after)
+            seconds = time.monotonic() - started
+            print(
+                f"{network}: after {count} jobs: {after}, {now >> 20} MiB, {seconds:.0f} s; grown: {more or 'nothing'}"
+            )
+            return not more and now <= 1.1 * used
+
+
+if __name__ == "__main__":
+    chosen = sys.argv[2:] or ["namespace", "shared"]
+    sys.exit(sum(not asyncio.run(soak(int(sys.argv[1]), name)) for name in chosen))

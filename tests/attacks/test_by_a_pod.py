@@ -1,0 +1,280 @@
+"""Attacks by a pod, in both networks: whatever it is and does, other pods run and the node's files stay its own.
+
+docs/security.md lists each of them with what makes it impossible."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from yards import TOKEN, CurrentInterpreter, Yard, terminated
+
+from trainyard.client import Api, ApiError
+from trainyard.node import Node, lifecycle
+from trainyard.node.cluster import POD
+from trainyard.node.hub import beneath
+from trainyard.node.pod_logs import PodLogs
+from trainyard.node.pods import Given
+from trainyard.node.running import UNEXPECTED, folder_name
+from trainyard.node.volumes import Hopeless, Room, build
+from trainyard.objects import Json, name_of
+from trainyard.server import Server
+
+SECRET = "the administrator's token"
+WAITS = "import time; time.sleep(600)"
+
+
+@pytest.fixture
+def state() -> Iterator[Path]:
+    folder = Path(tempfile.mkdtemp(prefix="attack-"))
+    (folder / "secret").write_text(SECRET)
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(params=["namespace", "shared"])
+async def yard(request: pytest.FixtureRequest, state: Path) -> AsyncIterator[Yard]:
+    lines: list[str] = []
+    server = Server(token=TOKEN)
+    await server.start()
+    async with Api(server.url, TOKEN) as api:
+        node = Node(api, state, CurrentInterpreter(state), network=request.param, token=TOKEN, say=lines.append)
+        await node.start()
+        yield Yard(api, node, lines)
+        await node.stop(kill=True)
+    await server.stop()
+
+
+async def goes_on(yard: Yard, name: str = "neighbour") -> None:
+    """Another pod runs and goes, so the watch of pods and the loop live."""
+    await yard.pod(name, "print('fine')")
+    assert await yard.result(name) == "fine\n"
+    await yard.api.delete(POD, "default", name, grace=0)
+    await yard.gone(name)
+
+
+# Errors in what the node does for a pod.
+
+
+async def test_a_pod_name_of_253_letters_runs_beside_others(yard: Yard) -> None:
+    name = "x" * 253
+    await yard.pod(name, "print('long')")
+    assert await yard.result(name) == "long\n"
+    await goes_on(yard)
+    await yard.api.delete(POD, "default", name, grace=0)
+    await yard.gone(name)
+
+
+@pytest.mark.parametrize("name", ["x" * 253, "x"])
+def test_a_folder_of_a_pod_fits_into_a_file_name_and_ends_with_the_uid(name: str) -> None:
+    folder = folder_name("n" * 63, name, "u" * 36)
+    assert len(folder) <= 255 and folder.rpartition("_")[2] == "u" * 36
+
+
+async def test_a_pod_without_an_address_fails_and_can_be_deleted(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
+    network = yard.node._house.network  # type: ignore[union-attr]
+    allot = network.allot
+
+    def none_for_unlucky(pod: Json) -> str:
+        if name_of(pod) == "unlucky":
+            raise OSError("no free address for a pod in 10.244.0.0/16")
+        return allot(pod)
+
+    monkeypatch.setattr(network, "allot", none_for_unlucky)
+    await yard.pod("unlucky", WAITS)
+    status = (await yard.phase("unlucky", "Failed"))["status"]
+    assert (status["reason"], status["message"]) == (UNEXPECTED, "no free address for a pod in 10.244.0.0/16")
+    await yard.api.delete(POD, "default", "unlucky")
+    await yard.gone("unlucky")
+    await goes_on(yard)
+
+
+async def test_a_pod_that_cannot_be_taken_in_fails(yard: Yard) -> None:
+    def broken(pod: Json) -> Path | None:
+        if name_of(pod) == "unlucky":
+            raise ValueError("a folder that cannot be named")
+        return None
+
+    yard.node._house.log_folder = broken  # type: ignore[union-attr]
+    await yard.pod("unlucky", WAITS)
+    status = (await yard.phase("unlucky", "Failed"))["status"]
+    assert (status["reason"], status["message"]) == (UNEXPECTED, "ValueError: a folder that cannot be named")
+    await goes_on(yard)
+
+
+async def test_a_pod_whose_lifecycle_breaks_is_killed_and_fails(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
+    step = lifecycle.step
+
+    def broken(pod: lifecycle.Pod, event: lifecycle.Event) -> Any:
+        if pod.name.startswith("unlucky") and pod.containers[0].at is lifecycle.At.RUNNING:
+            raise KeyError("no such move")
+        return step(pod, event)
+
+    await yard.pod("unlucky", WAITS)
+    await yard.phase("unlucky", "Running")
+    monkeypatch.setattr(lifecycle, "step", broken)
+    yard.node.look()
+    status = (await yard.phase("unlucky", "Failed"))["status"]
+    assert status["reason"] == UNEXPECTED and "no such move" in status["message"]
+    await yard.api.delete(POD, "default", "unlucky")
+    await yard.gone("unlucky")
+    await goes_on(yard)
+
+
+def test_files_beside_the_logs_are_no_runs(tmp_path: Path) -> None:
+    (tmp_path / "main").mkdir()
+    for name in ("2.log", "3-saved.log", "-4.log", "0x5.log", "\u0666.log", f"{'9' * 5000}"[:200] + ".log"):
+        (tmp_path / "main" / name).touch()
+    assert PodLogs(tmp_path, None).newest_runs() == {"main": 2}
+
+
+async def test_a_service_that_cannot_be_served_leaves_the_others(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
+    network = yard.node._house.network  # type: ignore[union-attr]
+    listen, served = network._listen, asyncio.Event()  # type: ignore[attr-defined]
+
+    async def broken(key: Any, *place: Any) -> None:
+        if key.name == "a-broken-one":
+            raise ValueError("an address that is none")
+        await listen(key, *place)
+        if key.name == "b-good-one":
+            served.set()
+
+    monkeypatch.setattr(network, "_listen", broken)
+    for name in ("a-broken-one", "b-good-one"):
+        await yard.service(name, selector={"app": "x"}, ports=[{"port": 80}])
+    async with asyncio.timeout(10):
+        await served.wait()
+    assert any("a-broken-one" in line for line in yard.lines)
+
+
+# Files that a pod can replace.
+
+REPLACE = """
+import glob, os, sys
+kind, state = sys.argv[1:]
+def replace(path):
+    os.path.lexists(path) and os.unlink(path)
+    if kind == "fifo":
+        os.mkfifo(path)
+    elif kind == "symlink":
+        os.symlink(state + "/secret", path)
+    elif kind == "directory":
+        os.mkdir(path)
+for path in glob.glob(state + "/pods/*/messages/main/1") + glob.glob(state + "/pods/*/logs/main/1.log"):
+    try:
+        replace(path)
+    except OSError as error:  # where the folder is hidden from pods there is nothing to attack
+        print(error)
+sys.exit(3)
+"""
+
+
+@pytest.mark.parametrize("kind", ["fifo", "symlink", "directory"])
+async def test_a_message_and_a_log_that_are_replaced_stop_nobody_and_show_nothing(
+    yard: Yard, state: Path, kind: str
+) -> None:
+    more = {"command": ["python", "-c", REPLACE, kind, str(state)], "terminationMessagePolicy": "FallbackToLogsOnError"}
+    await yard.pod("attacker", container=more)
+    last = (terminated((await yard.phase("attacker", "Failed"))["status"]) or {}).get("message", "")
+    async with asyncio.timeout(10):
+        try:
+            shown = await yard.logs("attacker")
+        except ApiError as error:
+            shown = str(error)
+    assert SECRET not in last + shown
+    await goes_on(yard)
+
+
+async def test_the_message_of_the_next_run_cannot_be_aimed_at_a_file(yard: Yard, state: Path) -> None:
+    script = (
+        "import glob, os, sys\n"
+        f"state = {str(state)!r}\n"
+        "for path in glob.glob(state + '/pods/*/messages/main/1') + glob.glob(state + '/pods/*/logs/main/1.log'):\n"
+        "    folder, name = os.path.split(path)\n"
+        "    os.path.lexists(next := folder + '/' + name.replace('1', '2')) or os.symlink(state + '/secret', next)\n"
+        "sys.exit(1)\n"
+    )
+    await yard.pod("attacker", restartPolicy="OnFailure", container={"command": ["python", "-c", script]})
+    await yard.until(
+        "attacker", lambda status: any(one["restartCount"] for one in status.get("containerStatuses") or [])
+    )
+    assert (state / "secret").read_text() == SECRET
+    await goes_on(yard)
+
+
+# Texts and paths of a pod's spec.
+
+
+async def test_variables_that_double_are_refused_while_they_are_expanded(yard: Yard) -> None:
+    env = [{"name": "A0", "value": "x" * 64}]
+    env += [{"name": f"A{number}", "value": f"$(A{number - 1})$(A{number - 1})"} for number in range(1, 40)]
+    await yard.pod("attacker", WAITS, container={"command": ["sleep", "600"], "env": env})
+    last = terminated((await yard.phase("attacker", "Failed"))["status"]) or {}
+    assert last["reason"] == "StartError" and "longer than 131072 bytes" in last["message"]
+    await goes_on(yard)
+
+
+async def test_many_long_arguments_are_refused(yard: Yard) -> None:
+    env = [{"name": "A", "value": "x" * 100_000}]
+    await yard.pod("attacker", container={"command": ["sleep", *["$(A)"] * 1000], "env": env})
+    last = terminated((await yard.phase("attacker", "Failed"))["status"]) or {}
+    assert last["reason"] == "StartError" and "longer than 2097152 bytes together" in last["message"]
+
+
+@pytest.mark.parametrize("claim", ["../../keys", "/etc", "..", "", "a/b", "a\0b"])
+def test_a_claim_is_a_name(claim: str, tmp_path: Path) -> None:
+    given = Given({"metadata": {"namespace": "default"}}, {}, {})
+    room = Room(given, tmp_path / "volumes", tmp_path / "claims", {}, str, print)
+    with pytest.raises(Hopeless, match="claimName"):
+        build({"name": "data", "persistentVolumeClaim": {"claimName": claim}}, room)
+
+
+@pytest.mark.parametrize("volume", ["../x", "/x", "..", "a/b"])
+def test_a_volume_is_a_name(volume: str, tmp_path: Path) -> None:
+    room = Room(Given({}, {}, {}), tmp_path / "volumes", tmp_path / "claims", {}, str, print)
+    with pytest.raises(Hopeless, match="volumes"):
+        build({"name": volume, "emptyDir": {}}, room)
+
+
+@pytest.mark.parametrize("link", ["/", "../../../..", "loop"])
+async def test_a_sub_path_through_a_link_of_an_init_container_stays_in_the_volume(yard: Yard, link: str) -> None:
+    mounts = [{"name": "data", "mountPath": "/data"}]
+    prepare = {
+        "name": "prepare",
+        "image": "any",
+        "command": ["python", "-c", "import os, sys; os.symlink(sys.argv[1], sys.argv[2])", link, "/data/loop"],
+        "volumeMounts": mounts,
+    }
+    mounted = [{"name": "data", "mountPath": "/there", "subPath": "loop"}]
+    reads = {"command": ["python", "-c", "import os; print(os.listdir('/there'))"], "volumeMounts": mounted}
+    await yard.pod("attacker", container=reads, initContainers=[prepare], volumes=[{"name": "data", "emptyDir": {}}])
+    status = (await yard.phase("attacker", "Failed"))["status"]
+    last = terminated(status) or {}
+    assert "subPath" in last["message"], last
+    await goes_on(yard)
+
+
+async def test_a_sub_path_through_a_link_within_the_volume_is_followed(yard: Yard) -> None:
+    mounts = [{"name": "data", "mountPath": "/data"}]
+    script = "import os; os.mkdir('/data/run-3'); os.symlink('run-3', '/data/latest'); open('/data/run-3/model', 'w')"
+    prepare = {"name": "prepare", "image": "any", "command": ["python", "-c", script], "volumeMounts": mounts}
+    mounted = [{"name": "data", "mountPath": "/there", "subPath": "latest"}]
+    reads = {"command": ["python", "-c", "import os; print(os.listdir('/there'))"], "volumeMounts": mounted}
+    await yard.pod("reader", container=reads, initContainers=[prepare], volumes=[{"name": "data", "emptyDir": {}}])
+    assert await yard.result("reader") == "['model']\n"
+
+
+@pytest.mark.parametrize("path", ["out", "up/../../x", "/etc", "a/../out/x"])
+def test_what_leads_out_of_a_volume_is_not_resolved(path: str, tmp_path: Path) -> None:
+    root = tmp_path / "volume"
+    (root / "a").mkdir(parents=True)
+    (root / "out").symlink_to("../secret")
+    (tmp_path / "secret").mkdir()
+    with pytest.raises(OSError, match=r"leads out of the volume|must be relative"):
+        os.close(beneath.resolve(str(root), path))

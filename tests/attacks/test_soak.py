@@ -1,0 +1,45 @@
+"""What a job holds is given back with it: a small soak. `make prove-soak` runs 5,000 jobs."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from soak import AT_ONCE, grown, run_jobs, until_given_back
+
+from trainyard.app.local import LocalCluster, Options
+from trainyard.node.shared import Ports
+from trainyard.objects import Key
+
+
+@pytest.mark.parametrize("network", ["namespace", "shared"])
+async def test_jobs_leave_no_port_address_socket_file_thread_or_task(network: str, tmp_path: Path) -> None:
+    words: Any = {"network": network, "cache": tmp_path / "cache", "state": tmp_path, "say": lambda text: None}
+    async with LocalCluster(Options(**words)) as cluster:
+        assert any(thread.name == "watchdog" for thread in threading.enumerate())
+        await run_jobs(cluster, [f"warm-{number}" for number in range(AT_ONCE)])
+        before = await until_given_back(cluster)
+        await run_jobs(cluster, [f"job-{number}" for number in range(3 * AT_ONCE)])
+        assert grown(before, await until_given_back(cluster, before)) == {}
+
+
+def test_a_port_is_free_when_its_last_holder_has_released_it() -> None:
+    ports, service = Ports(), Key("default", "web")
+    port = ports.of("default", "web", 80, service)
+    assert port == ports.of("default", "web", 80, "uid-1") == ports.of("default", "web", 80, "uid-2")
+    ports.of("default", "other", 80, "uid-1")
+    for holder in (service, "uid-1", "uid-1", "unknown"):
+        ports.release(holder)
+        assert ports.known("default", "web", 80) == port
+    ports.release("uid-2")
+    assert ports.known("default", "web", 80) is None and len(ports) == 0
+
+
+def test_ports_do_not_run_out_when_each_is_released() -> None:
+    ports = Ports()
+    for number in range(200):
+        ports.of("default", f"service-{number}", 80, f"uid-{number}")
+        ports.release(f"uid-{number}")
+    assert not ports._marks and not ports._held and not ports._holders and len(ports) == 0

@@ -27,12 +27,14 @@ from trainyard.app.background import HISTORY, in_words, word
 from trainyard.app.config import ConfigError
 from trainyard.app.config import read as read_config
 from trainyard.app.local import LocalCluster, Options
+from trainyard.app.logs import begin
 from trainyard.app.recorder import HistoryOptions
 from trainyard.app.retention import Limits
 from trainyard.client import ApiError
 from trainyard.node import NodeError
 from trainyard.objects import encode, format_time
 from trainyard.objects.manifest import ManifestError
+from trainyard.objects.printable import printable
 from trainyard.server import DiskError, NotWritten
 
 log = logging.getLogger("trainyard.daemon")
@@ -46,7 +48,7 @@ class Mouth:
         self.deserted = asyncio.Event()  # nobody listens, and it is not ready yet
 
     def say(self, text: str) -> None:
-        print(text, flush=True)  # standard output is the log
+        print(printable(text, line=True), flush=True)  # standard output is the log
         self.tell(note=text)
 
     def tell(self, **word: Any) -> None:
@@ -168,7 +170,7 @@ def main() -> None:
     words = json.load(sys.stdin)
     os.dup2(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC), 0)
     level = os.environ.get("TRAINYARD_LOG", "WARNING").upper()
-    logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    begin("text", level)
     sys.exit(asyncio.run(_main(folder, words, said)))
 
 

@@ -10,7 +10,10 @@ import json
 import logging
 import re
 from datetime import UTC, datetime
+from textwrap import indent
 from typing import Any
+
+from trainyard.objects.printable import printable
 
 FORMATS = ("text", "json")
 LEVELS = ("debug", "info", "warning", "error")
@@ -42,9 +45,12 @@ class Text(logging.Formatter):
     """`2026-11-21T20:00:00.123Z INFO control.loop words name=value`; a line break in a value is written \\n."""
 
     def format(self, record: logging.LogRecord) -> str:
-        said = record.getMessage().replace("\r", "\\r").replace("\n", "\\n")
+        said = printable(record.getMessage(), line=True)
         line = f"{_time(record)} {record.levelname} {_logger(record)} {said}"
-        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+        if not record.exc_info:
+            return line
+        # Indented: a line in the text of an error cannot pretend to be one of the log.
+        return f"{line}\n{indent(printable(self.formatException(record.exc_info)), '    ', lambda _: True)}"
 
 
 class Lines(logging.Formatter):

@@ -9,12 +9,11 @@ Rules:
 - A kubeconfig that was written once holds for the next life, too: token, port and certificate stay, and so does a
   token that a ServiceAccount was given. Where one of them cannot stay it is said.
 - The key of the authority is not kept: nobody signs anything with it later.
-- What cannot be read is kept beside, and made anew.
+- What is missing or broken is refused (state_check.py), and stays as it is.
 """
 
 from __future__ import annotations
 
-import json
 import secrets
 import ssl
 import time
@@ -24,11 +23,12 @@ from typing import Any
 
 from trainyard import kinds
 from trainyard.app.folder import private
+from trainyard.app.state_check import FACTS, check_state, digest, encoded
 from trainyard.server import Authority, DiskLog
 from trainyard.server.certificates import LIFE, listening, write
 
 RENEWED = LIFE.total_seconds() * 0.9
-CHAIN, KEY, TRUSTED, FACTS = "apiserver.crt", "apiserver.key", "ca.crt", "keys.json"
+CHAIN, KEY, TRUSTED = "apiserver.crt", "apiserver.key", "ca.crt"
 
 
 class State:
@@ -36,12 +36,16 @@ class State:
 
     def __init__(self, folder: Path, say: Callable[[str], object]) -> None:
         self._say = say
+        facts = check_state(folder)
         for part in (folder, folder / "keys", folder / "node"):
             private(part)
         self.path = folder / "node"
         self._keys = folder / "keys"
+        # The keys before the log: a log without keys is refused, and a start may be killed between the two.
+        self._facts: dict[str, Any] = facts or {}
+        if not {"token", "key"} <= self._facts.keys():
+            self._keep(**{name: secrets.token_urlsafe(32) for name in ("token", "key") if name not in self._facts})
         self.log = DiskLog(folder / "log")
-        self._facts = self._read()
         self.token = str(self._facts["token"])
 
     @property
@@ -70,50 +74,27 @@ class State:
                 self._say(f"{text}; a kubeconfig written before is no longer good")
         elif self._facts.get("certified"):
             self._say("the certificate is renewed: a kubeconfig written before is no longer good")
+        if self._facts.get("certified"):
+            self._keep(certified=0.0, files={})  # a kill before the end leaves no file without its checksum
         authority = Authority.new(now)
         context = authority.context(self._keys)
         write(trusted, authority.pem.encode())
-        self._keep(certified=now)
+        self._keep(certified=now, files={name: digest(self._keys / name) for name in (CHAIN, KEY, TRUSTED)})
         return context, authority.pem
 
     def keep_port(self, port: int) -> None:
         if port != self.port:
             self._keep(port=port)
 
-    def _read(self) -> dict[str, Any]:
-        path = self._keys / FACTS
-        try:
-            found = json.loads(path.read_bytes())
-            if not isinstance(found, dict) or not _is_secret(found.get("token")):
-                raise ValueError
-            int(found.get("port") or 0), float(found.get("certified") or 0.0)
-            if "key" not in found:  # written by an older program
-                found["key"] = secrets.token_urlsafe(32)
-                write(path, json.dumps(found).encode())
-            if not _is_secret(found["key"]):
-                raise ValueError
-            return found
-        except FileNotFoundError:
-            pass
-        except (ValueError, TypeError):
-            beside = path.with_name(f"{FACTS}.broken")
-            path.replace(beside)
-            self._say(f"{path}: is broken; a new token is made, and the old file kept as {beside.name}")
-        fresh = {name: secrets.token_urlsafe(32) for name in ("token", "key")}
-        write(path, json.dumps(fresh).encode())
-        return fresh
-
     def _keep(self, **facts: Any) -> None:
         self._facts |= facts
-        write(self._keys / FACTS, json.dumps(self._facts).encode())
-
-
-def _is_secret(found: Any) -> bool:
-    return isinstance(found, str) and len(found) >= 32
+        write(self._keys / FACTS, encoded(self._facts))
 
 
 def jobs_in(folder: Path) -> list[str]:
     """The jobs in a state that nobody uses: "TfJob default/mnist". Raises DiskError."""
+    if not (folder / "log").exists():
+        return []
     log = DiskLog(folder / "log")
     try:
         return [

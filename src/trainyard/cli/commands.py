@@ -14,7 +14,7 @@ import click
 from trainyard import __version__
 from trainyard.cli import defaults
 from trainyard.cli.codes import CANNOT, READER_GONE
-from trainyard.cli.layout import cannot_write, prose, terminal_width
+from trainyard.cli.layout import cannot_write, printable_streams, prose, terminal_width
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -79,12 +79,13 @@ class Commands(click.Group):
     def main(self, *args: Any, **extra: Any) -> Any:
         """A reader who went away, or a disk that is full, is one line and an exit code, whatever the command."""
         try:
-            try:
-                result = super().main(*args, **extra)
-            finally:
-                reader_gone = "PacifyFlush" in type(sys.stdout).__name__  # what click makes of a broken pipe
-                if sys.stdout is not None:
-                    sys.stdout.flush()
+            with printable_streams():
+                try:
+                    result = super().main(*args, **extra)
+                finally:
+                    reader_gone = "PacifyFlush" in type(sys.stdout).__name__  # what click makes of a broken pipe
+                    if sys.stdout is not None:
+                        sys.stdout.flush()
         except OSError as error:
             if not (isinstance(error, BrokenPipeError) or error.errno in FULL):
                 raise

@@ -21,7 +21,7 @@ from trainyard.app.background import in_words
 from trainyard.app.catalogues import cache_folder, catalogues
 from trainyard.cli import options
 from trainyard.cli.codes import BAD, CANNOT, FAILED, INTERRUPTED, READER_GONE, SUCCEEDED
-from trainyard.cli.layout import terminal_prose, terminal_table
+from trainyard.cli.layout import clear_line, terminal_prose, terminal_table
 from trainyard.cli.printing import FORMS, as_json, as_yaml
 from trainyard.objects.manifest import ManifestError
 
@@ -199,7 +199,7 @@ class _ProgressLine:
 
     def _clear(self) -> None:
         if self._shown:
-            click.echo("\r\x1b[K", err=True, nl=False)
+            clear_line()
             self._shown = False
 
 

@@ -4,18 +4,24 @@ Rules:
 - What is asked for is never wider than the terminal, or than 80 columns where there is none (COLUMNS decides both).
 - No word is broken: a word that is wider than the line has a line of its own. `commands in backticks` are one word,
   so that they can be copied.
-- The output of users' programs is printed as it came: it does not pass through here.
+- The output of users' programs does not pass through here.
+- What others wrote (names, messages, fields) cannot steer the terminal: cells and values are printable text, and
+  `PrintableStream`, which stands before stdout and stderr in every command, lets only the colours above through.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, TextIO, cast
 
 import click
+
+from trainyard.objects.printable import printable, printable_but_colours
 
 UNKNOWN_WIDTH = 80
 LEAST_WIDTH = 40
@@ -107,6 +113,7 @@ def fitted(rows: Sequence[Sequence[str]], width: int, colour: bool = False) -> l
     others. `-o wide` prints tables whole."""
     if not rows:
         return []
+    rows = [[printable(cell, line=True) for cell in row] for row in rows]
     limits = _limits([max(map(len, column)) for column in zip(*rows, strict=True)], width)
     short = [[shortened(cell, limit) for cell, limit in zip(row, limits, strict=True)] for row in rows]
     states = state_columns(rows[0]) if colour else []
@@ -117,7 +124,7 @@ def fitted(rows: Sequence[Sequence[str]], width: int, colour: bool = False) -> l
 
 def fields(pairs: Sequence[tuple[str, str]], width: int, colour: bool = False) -> list[str]:
     """Names and values below each other; a long value goes on under its beginning."""
-    pairs = [(name, value) for name, value in pairs if value]
+    pairs = [(name, printable(value)) for name, value in pairs if value]
     left = max((len(name) for name, _ in pairs), default=0)
     lines: list[str] = []
     for name, value in pairs:
@@ -149,12 +156,49 @@ def state_columns(heads: Sequence[str]) -> list[int]:
 
 def table_line(row: Sequence[str], widths: Sequence[int], colours: Mapping[int, str]) -> str:
     """One row; some of its cells in colour."""
+    row = [printable(cell, line=True) for cell in row]
     cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
     cells[-1] = row[-1]
     for at, code in colours.items():
         if code:
             cells[at] = f"{code}{row[at]}{_PLAIN}{' ' * (len(cells[at]) - len(row[at]))}"
     return "  ".join(cells).rstrip()
+
+
+class PrintableStream:
+    """A text stream in front of another one: escape sequences and carriage returns of others are shown, not obeyed."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        self._stream.write(printable_but_colours(text) if isinstance(text, str) else text)
+        return len(text)
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        for line in lines:
+            self.write(line)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+@contextlib.contextmanager
+def printable_streams() -> Iterator[None]:
+    """While it lasts, nothing that is printed steers the terminal. `sys.stdout.buffer` stays for bytes."""
+    before = sys.stdout, sys.stderr
+    sys.stdout, sys.stderr = (cast(Any, stream if stream is None else PrintableStream(stream)) for stream in before)
+    try:
+        yield
+    finally:
+        sys.stdout, sys.stderr = before
+
+
+def clear_line() -> None:
+    """Remove the line of progress on stderr, where it is a terminal."""
+    sys.stderr.flush()
+    sys.stderr.buffer.write(b"\r\x1b[K")
+    sys.stderr.buffer.flush()
 
 
 def cannot_write(error: OSError) -> str:

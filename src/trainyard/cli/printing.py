@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,6 +12,7 @@ from trainyard.objects.yaml_text import as_yaml
 
 __all__ = ["FORMS", "aligned", "as_json", "as_yaml", "document"]
 
+_STEERING = re.compile("[\x7f-\x9f]")  # what JSON may hold as it is and a terminal would obey
 FORMS = ("wide", "json", "yaml", "name")
 
 
@@ -23,7 +25,7 @@ def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def as_json(value: Any) -> str:
-    return json.dumps(value, indent=2, ensure_ascii=False)
+    return _STEERING.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(value, indent=2, ensure_ascii=False))
 
 
 def document(objects: list[Json], form: str, single: bool) -> str:

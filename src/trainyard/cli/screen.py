@@ -22,6 +22,7 @@ from functools import partial
 from typing import NamedTuple
 
 from trainyard.cli.layout import cannot_write, colour_on, prose, shortened, terminal_width, wants_colour
+from trainyard.objects.printable import printable, printable_but_colours, printable_output
 
 FULL = 1 << 20
 _CLEAR = b"\r\x1b[K"
@@ -45,6 +46,7 @@ class Screen:
         self._dead: set[int] = set()
         self._places = places
         self._colour = colour
+        self._logs_on_terminal = os.isatty(places.logs)
         self.live = live
         self.colour_result, self.colour_notes = colour_on(places.result), colour_on(places.notes)
         self.output_error: OSError | None = None  # why output could not be written; None for a reader who went away
@@ -71,8 +73,11 @@ class Screen:
     # --- what is said
 
     def log(self, prefix: str, line: bytes) -> None:
-        """One line of a replica's output, without its end. Without a prefix it is printed as it came."""
+        """One line of a replica's output, without its end. On a terminal it may have colours and nothing else that
+        steers it; into a file or a pipe it goes byte for byte, as `kubectl logs` and `cat` write it, for programs."""
         self.recent.append((prefix, line.decode("utf-8", "replace").rstrip()))
+        if self._logs_on_terminal:
+            line = printable_output(line)
         if not prefix:
             self._put(self._places.logs, line + b"\n")
             return
@@ -84,11 +89,11 @@ class Screen:
         self._put(self._places.logs, text.encode() + line + b"\n")
 
     def result(self, text: str) -> None:
-        self._put(self._places.result, text.encode("utf-8", "replace") + b"\n")
+        self._put(self._places.result, printable_but_colours(text).encode("utf-8", "replace") + b"\n")
 
     def note(self, text: str) -> None:
         text = prose(text, terminal_width())
-        self._put(self._places.notes, text.encode("utf-8", "replace") + b"\n")
+        self._put(self._places.notes, printable_but_colours(text).encode("utf-8", "replace") + b"\n")
 
     def progress(self, live: str, plain: str) -> None:
         """The progress line, with elapsed time for a terminal, without for anything else."""
@@ -126,7 +131,7 @@ class Screen:
     def _draw(self) -> None:
         line = " · ".join(filter(None, [*self._activities.values(), self._progress]))
         with self._lock:
-            self._bar = shortened(line, terminal_width() - 1).encode()
+            self._bar = shortened(printable(line, line=True), terminal_width() - 1).encode("utf-8", "replace")
             self._lock.notify()
 
     def end_progress(self) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 
 from trainyard.objects import Json, Problem, encode
 from trainyard.schema.formats import FORMATS
+from trainyard.schema.patterns import matcher
 from trainyard.schema.shaping import EMBEDDED, PRESERVE
 
 Check = Callable[[Any, str, list[Problem]], None]
@@ -148,7 +149,7 @@ def _string_checks(schema: Json) -> Iterable[Check]:
     form = FORMATS.get(schema.get("format") or "")
     if shortest is None and longest is None and pattern is None and form is None:
         return
-    found = compiled_pattern(pattern).search if pattern else None
+    matches = matcher(pattern) if pattern else None
 
     def string(value: Any, path: str, problems: list[Problem]) -> None:
         if not isinstance(value, str):
@@ -158,18 +159,12 @@ def _string_checks(schema: Json) -> Iterable[Check]:
             problems.append(_invalid(path, value, text))
         if longest is not None and len(value) > longest:
             problems.append(Problem(path, f"Too long: may not be more than {longest} characters; it has {len(value)}"))
-        elif found and not found(value):
+        elif matches and not matches(value):
             problems.append(_invalid(path, value, f"must match '{pattern}'"))
         if form is not None and not form(value):
             problems.append(_invalid(path, value, f"must be a string of type {schema['format']}"))
 
     yield string
-
-
-def compiled_pattern(pattern: str) -> re.Pattern[str]:
-    """In Go `$` is the very end of the text; in Python it also stands before a last newline."""
-    end = r"(\\.|\[(?:\\.|[^\]\\])+\])|\$"
-    return re.compile(re.sub(end, lambda found: found[1] or r"\Z", pattern, flags=re.DOTALL))
 
 
 def _list_checks(schema: Json) -> Iterable[Check]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import Any
 
 from trainyard.objects import Json
-from trainyard.schema.checks import DEPTH, WORDS, below, compiled_pattern, shown
+from trainyard.schema.checks import DEPTH, WORDS, below, shown
+from trainyard.schema.patterns import PatternError, compiled_pattern
 
 
 def examine(schema: Any, where: str = "", level: int = 0) -> None:
@@ -23,7 +23,7 @@ def examine(schema: Any, where: str = "", level: int = 0) -> None:
     if pattern := schema.get("pattern"):
         try:
             compiled_pattern(pattern)
-        except re.error as error:
+        except PatternError as error:
             raise ValueError(f"{place}: pattern {pattern!r} is no regular expression: {error}") from None
     for word in ("required", "enum", "x-kubernetes-list-map-keys"):
         iter(schema.get(word) or ())

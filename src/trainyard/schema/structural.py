@@ -9,12 +9,12 @@ Rules for this file:
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import Any
 
 from trainyard.objects import Json, Problem
-from trainyard.schema.checks import DEPTH, INT_OR_STRING, compile_check, compiled_pattern, shown
+from trainyard.schema.checks import DEPTH, INT_OR_STRING, compile_check, shown
+from trainyard.schema.patterns import PatternError, compiled_pattern
 from trainyard.schema.shaping import EMBEDDED, PRESERVE, compile_prune
 
 TYPES = ("array", "boolean", "integer", "number", "object", "string")
@@ -111,7 +111,7 @@ def _words(schema: Json, path: str) -> Iterator[Problem]:
     if pattern := schema.get("pattern"):
         try:
             compiled_pattern(pattern)
-        except (re.error, TypeError) as error:
+        except (PatternError, TypeError) as error:
             text = f"must be a valid regular expression, but isn't: {error}"
             yield Problem(f"{path}.pattern", f"Invalid value: {shown(pattern)}: {text}")
 

@@ -19,15 +19,16 @@ import re
 from collections.abc import Callable, Mapping
 from decimal import ROUND_CEILING, Decimal, InvalidOperation
 from functools import cache, lru_cache
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from trainyard.objects import Json
-from trainyard.schema.checks import compiled_pattern
+from trainyard.schema.patterns import compiled_pattern
 
 EXTENSIONS = ("sets", "two-var-comprehensions", "lists", "strings", "math", "optional", "bindings")
-RENAMED = re.compile(r"""("(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*')|\.(indexOf|lastIndexOf)(?=\()""")
+# A string that nothing closes goes to the end of the text: otherwise each quote in it is searched for an end anew.
+RENAMED = re.compile(r"""("(?:\\.|[^"\\])*+(?:"|\\?\Z)|'(?:\\.|[^'\\])*+(?:'|\\?\Z))|\.(indexOf|lastIndexOf)(?=\()""")
 _SUFFIXES = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _BINARY = {"Ki": 1, "Mi": 2, "Gi": 3, "Ti": 4, "Pi": 5, "Ei": 6}
 _LARGEST = Decimal(2**63 - 1)
@@ -171,13 +172,12 @@ def _some(choose: Callable[[Any], Any], word: str) -> Callable[[Any], Any]:
 
 
 def _find(text: str, pattern: str) -> str:
-    found = compiled_pattern(pattern).search(text)
-    return found[0] if found else ""
+    return compiled_pattern(pattern).search(text) or ""
 
 
 def _find_all(text: str, pattern: str, most: int = -1) -> list[str]:
-    found = [one[0] for one in compiled_pattern(pattern).finditer(text)]
-    return found if most < 0 else found[:most]
+    matches = compiled_pattern(pattern).search_all(text)
+    return list(matches if most < 0 else islice(matches, most))
 
 
 def _number(text: str) -> Decimal:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import base64
 import binascii
 import re
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -39,9 +40,11 @@ _RESERVED = frozenset((
     *("let", "loop", "package", "namespace", "return", "var", "void", "while"),
 ))  # fmt: skip
 _PATHS = re.compile(
-    r"""("(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|//[^\n]*)"""
+    r"""("(?:\\.|[^"\\])*+(?:"|\\?\Z)|'(?:\\.|[^'\\])*+(?:'|\\?\Z)|//[^\n]*)"""
     r"""|((?:has\(\s*)?)(?<![\w.])(self|oldSelf)((?:\.[A-Za-z_]\w*\b(?!\s*\())*)"""
 )
+BUDGET = 2.0  # seconds of the processor that the rules of one write may take; the engine bounds each of them
+OUT_OF_BUDGET = "validation failed due to running out of cost budget, no further validation rules will be run"
 _TYPES = {"integer": "INT", "number": "DOUBLE", "boolean": "BOOL", "string": "STRING"}
 _TIMES = {"date-time": "timestamp", "date": "timestamp", "datetime": "timestamp", "duration": "duration"}
 
@@ -114,7 +117,18 @@ def _knows_old(text: str) -> bool:
 
 
 def broken(tree: Tree, new: Any, old: Any = None, path: str = "") -> Iterator[Problem]:
-    """`old` is None when there is nothing to compare with."""
+    """`old` is None when there is nothing to compare with. No rule is asked any more when BUDGET has been used up."""
+    spent = time.thread_time()
+    for problem in _broken(tree, new, old, path):
+        if problem is not None:
+            yield problem
+        elif time.thread_time() - spent > BUDGET:
+            yield Problem(path or "(the whole object)", f"Forbidden: {OUT_OF_BUDGET}")
+            return
+
+
+def _broken(tree: Tree, new: Any, old: Any, path: str) -> Iterator[Problem | None]:
+    """None after each rule."""
     if new is None:
         return
     same = old is not None and old == new
@@ -125,18 +139,19 @@ def broken(tree: Tree, new: Any, old: Any = None, path: str = "") -> Iterator[Pr
         for rule in asked:
             if (problem := _asked(rule, tree, (new, value, before), path)) is not None:
                 yield problem
+            yield None
     if isinstance(new, dict):
         before = old if isinstance(old, dict) else {}
         for name, below in tree.fields.items():
             if name in new:
-                yield from broken(below, new[name], before.get(name), f"{path}.{name}" if path else name)
+                yield from _broken(below, new[name], before.get(name), f"{path}.{name}" if path else name)
         if tree.values is not None:
             for name, part in new.items():
-                yield from broken(tree.values, part, before.get(name), f"{path}[{name}]")
+                yield from _broken(tree.values, part, before.get(name), f"{path}[{name}]")
     elif isinstance(new, list) and tree.items is not None:
         pair = _pairs(tree.schema, old)
         for index, part in enumerate(new):
-            yield from broken(tree.items, part, pair(part), f"{path}[{index}]")
+            yield from _broken(tree.items, part, pair(part), f"{path}[{index}]")
 
 
 def _pairs(schema: Json, old: Any) -> Callable[[Any], Any]:

@@ -12,6 +12,7 @@ import ctypes
 import os
 import signal
 import socket
+import stat
 import sys
 import tempfile
 import time
@@ -39,6 +40,25 @@ def wait_for_name(host, patience=120.0, pause=0.25):
 def own_file(wanted):
     """Where this pod saves. Pods of one machine share /tmp, so the default is in TMPDIR, which a pod has for itself."""
     return os.path.join(tempfile.gettempdir(), os.path.basename(TEMPORARY)) if wanted == TEMPORARY else wanted
+
+
+def opened(path):
+    """A file of this user's, for reading. Raises OSError for a link, for no regular file, for one that others wrote."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    state = os.fstat(descriptor)
+    if not stat.S_ISREG(state.st_mode) or state.st_uid != os.getuid() or state.st_mode & 0o022:
+        os.close(descriptor)
+        raise PermissionError("%s: not a regular file that only user %d writes; remove it" % (path, os.getuid()))
+    return os.fdopen(descriptor, "rb")
+
+
+def made(path):
+    """A new file for this user alone. What has the name already is removed, and never followed."""
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        pass
+    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600), "wb")
 
 
 def share(order, seen, batch, rank, world):
@@ -101,8 +121,9 @@ class Training:
     def resume(self):
         """Everybody goes on from the most advanced checkpoint that any member has."""
         torch, own = self.torch, None
-        if os.path.exists(self.file):
-            own = torch.load(self.file, map_location="cpu")
+        if os.path.lexists(self.file):
+            with opened(self.file) as file:
+                own = torch.load(file, map_location="cpu", weights_only=True)  # tensors and numbers: nothing is run
         steps = torch.zeros(self.world, dtype=torch.long)
         steps[self.rank] = own["step"] if own else 0
         self.dist.all_reduce(steps)
@@ -125,7 +146,8 @@ class Training:
                 "optimizer": self.optimizer.state_dict(), "arch": self.course.depth,
             }
             beside = "%s.%d" % (self.file, os.getpid())
-            self.torch.save(state, beside)
+            with made(beside) as file:
+                self.torch.save(state, file)
             os.replace(beside, self.file)
 
     def run(self):

@@ -1,6 +1,8 @@
 """What the real server refuses of the volumes of a pod, and of how its containers mount them.
 
 Only the kinds of volumes that a pod of ours may meet are looked into. Where a path has no index, the real one has none.
+The names of claims, ConfigMaps and Secrets are names of objects here, for a node makes paths of them; the real server
+takes any text, and then finds no such object.
 """
 
 from __future__ import annotations
@@ -68,8 +70,7 @@ def _share(source: Json, here: str) -> Iterator[Problem]:
 
 
 def _claim(source: Json, here: str) -> Iterator[Problem]:
-    if not source.get("claimName"):
-        yield Problem(f"{here}.claimName", "Required value")
+    yield from named(source.get("claimName") or "", f"{here}.claimName", "subdomain")
 
 
 def _secret(source: Json, here: str) -> Iterator[Problem]:
@@ -82,8 +83,7 @@ def _config_map(source: Json, here: str) -> Iterator[Problem]:
 
 def _files_of(source: Json, here: str, name: str) -> Iterator[Problem]:
     """A ConfigMap or a Secret as files."""
-    if not source.get(name):
-        yield Problem(f"{here}.{name}", "Required value")
+    yield from named(source.get(name) or "", f"{here}.{name}", "subdomain")
     yield from mode(source.get("defaultMode"), f"{here}.defaultMode")
     for index, item in enumerate(source.get("items") or ()):
         where = f"{here}.items[{index}]"

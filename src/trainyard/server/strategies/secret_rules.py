@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import re
+from bisect import bisect_right
 from collections.abc import Iterator
 
 from trainyard.objects import Json, Problem, decode
@@ -20,7 +21,7 @@ NEEDED = {
 _CERTIFICATE, _KEY = "CERTIFICATE", "PRIVATE KEY"
 _NOT_EMPTY = ("ssh-privatekey",)
 ACCOUNT_TOKEN, ACCOUNT_NAME = "kubernetes.io/service-account-token", "kubernetes.io/service-account.name"  # names
-_BLOCK = re.compile(rb"^-----BEGIN ([^\n]*?)-----[ \t]*\r?\n(.*?)^-----END \1-----[ \t]*\r?$", re.MULTILINE | re.DOTALL)
+_BEGIN, _END = (re.compile(rb"-----%b ([^\n]*?)-----[ \t]*\r?" % word) for word in (b"BEGIN", b"END"))
 _HEADERS = re.compile(rb"(?:[^\n]*:[^\n]*\n)*")
 
 
@@ -86,8 +87,24 @@ def _skipped(blocks: list[str]) -> str:
 
 
 def _blocks(text: bytes) -> list[str]:
-    """What the PEM blocks of a text are called."""
-    return [found[1].decode("utf-8", "replace") for found in _BLOCK.finditer(text) if _is_coded(found[2])]
+    """What the PEM blocks of a text are called. The text is read once, however many blocks begin and never end."""
+    lines = text.split(b"\n")
+    ends: dict[bytes, list[int]] = {}
+    for number, line in enumerate(lines):
+        if end := _END.fullmatch(line):
+            ends.setdefault(end[1], []).append(number)
+    names, after = [], 0
+    for number, line in enumerate(lines):
+        if number < after or not (begin := _BEGIN.fullmatch(line)):
+            continue
+        numbers = ends.get(begin[1], [])
+        at = bisect_right(numbers, number)
+        if at == len(numbers):
+            continue
+        after = numbers[at] + 1
+        if _is_coded(b"\n".join([*lines[number + 1 : numbers[at]], b""])):
+            names.append(begin[1].decode("utf-8", "replace"))
+    return names
 
 
 def _is_coded(body: bytes) -> bool:

@@ -1,0 +1,78 @@
+"""Definitions and objects that would stop the server: each is answered, and in time that grows with its length."""
+
+from __future__ import annotations
+
+import base64
+
+import pytest
+from asking import CRDS, PODS, THINGS, Cluster, crd, pod, thing
+
+from trainyard.server import cel, rules
+from trainyard.server.strategies.secret_rules import secret_warnings
+
+MERGE = "application/merge-patch+json"
+
+
+def patterned(pattern: str) -> dict[str, object]:
+    made = crd()
+    made["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["word"] = {
+        "type": "string",
+        "pattern": pattern,
+    }
+    return made
+
+
+def test_a_pattern_that_doubles_with_each_letter_is_compared_on_create_and_on_patch(cluster: Cluster) -> None:
+    cluster.make(CRDS, patterned("^(a+)+$"))
+    assert "match" in cluster.refused("POST", THINGS, thing("a", word="a" * 5000 + "!")).message
+    cluster.make(THINGS, thing("a", word="aaa"))
+    patch = {"spec": {"word": "a" * 5000 + "!"}}
+    assert "match" in cluster.refused("PATCH", f"{THINGS}/a", patch, MERGE).message
+
+
+def test_a_secret_in_which_every_block_begins_and_none_ends_is_read_once() -> None:
+    text = base64.b64encode(b"-----BEGIN A-----\n" * 50_000).decode()
+    (warning,) = secret_warnings({"type": "kubernetes.io/tls", "data": {"tls.crt": text, "tls.key": text}})
+    assert "failed to find any PEM data" in warning
+
+
+@pytest.mark.parametrize("text", ['\\"' * 200_000, "\\'" * 200_000, "has(" * 100_000, '"' + "\\" * 200_001])
+def test_an_expression_with_a_string_that_nothing_closes_is_read_once(text: str) -> None:
+    assert cel.RENAMED.sub("", text) is not None
+    assert list(rules._PATHS.finditer(text)) is not None
+
+
+NAMES = ["../../../keys", "/etc", "..", ".", "a/b", "a\0b", "A", "a" * 254, "a\nb"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    ("kind", "field"), [("persistentVolumeClaim", "claimName"), ("configMap", "name"), ("secret", "secretName")]
+)
+def test_a_name_that_is_no_name_of_an_object_is_no_path(cluster: Cluster, kind: str, field: str, name: str) -> None:
+    refused = cluster.refused("POST", PODS, pod("a", volumes=[{"name": "v", kind: {field: name}}]))
+    assert f"spec.volumes[0].{kind}.{field}" in refused.message
+
+
+@pytest.mark.parametrize("field", ["subPath", "subPathExpr"])
+@pytest.mark.parametrize("path", ["../keys", "/etc", "a/../../b"])
+def test_a_sub_path_stays_beneath_its_volume(cluster: Cluster, field: str, path: str) -> None:
+    mount = {"name": "v", "mountPath": "/m", field: path}
+    container = {"name": "c", "image": "i", "volumeMounts": [mount]}
+    made = pod("a", volumes=[{"name": "v", "emptyDir": {}}], containers=[container])
+    assert field in cluster.refused("POST", PODS, made).message
+
+
+def test_rules_of_one_write_end_when_their_time_is_used_up(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = crd()
+    spec = made["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    spec["x-kubernetes-validations"] = [{"rule": f"self.replicas != {number}"} for number in range(3)]
+    cluster.make(CRDS, made)
+    monkeypatch.setattr(rules, "BUDGET", -1.0)
+    message = cluster.refused("POST", THINGS, thing("a", replicas=7)).message
+    assert "running out of cost budget" in message and message.count("replicas") == 0
+
+
+def test_a_rule_that_iterates_for_ever_is_stopped(cluster: Cluster) -> None:
+    with pytest.raises(cel.Wrong, match="Iteration budget exceeded"):
+        cel.program("self.all(a, self.all(b, self.all(c, a + b + c >= 0)))").value({"self": list(range(300))})

@@ -195,8 +195,14 @@ class Cluster:
     def _wrote(self, entry: Entry) -> None:
         self.entries.setdefault(entry.key.namespace, []).append(entry)
 
-    async def history(self, seed: int, mutant: str = "", kind: str = "", patience: float = END_SECONDS, failing: bool = True) -> Result:
-        """One history. `failing`: pods may fail, after which a replica waits ten seconds for its next attempt. `patience`: seconds until every job must have ended, after the last fault. `kind` is that of its jobs, else the seed's."""
+    async def history(
+        self, seed: int, mutant: str = "", kind: str = "", patience: float = END_SECONDS, failing: bool = True
+    ) -> Result:
+        """One history.
+
+        `kind` is that of its jobs, else the seed's. `patience`: seconds until every job must have ended, after the last
+        fault. `failing`: pods may fail, after which a replica waits ten seconds for its next attempt.
+        """
         chance = random.Random(seed)
         kind = kind or list(BUILDERS)[seed % len(BUILDERS)]
         namespace = f"history-{seed}-{mutant.replace('_', '-')}".rstrip("-")
@@ -316,7 +322,9 @@ class Cluster:
                 while True:
                     jobs = (await self.api.list(gvk, namespace))["items"]
                     pods = (await self.api.list(POD, namespace))["items"]
-                    left = [pod for pod in pods if not _over(pod) and labels_of(pod).get(OWNER) not in map(uid_of, jobs)]
+                    left = [
+                        pod for pod in pods if not _over(pod) and labels_of(pod).get(OWNER) not in map(uid_of, jobs)
+                    ]
                     if all(map(ended, jobs)) and not left:
                         return Ends({name_of(job): ended(job) for job in jobs}, [])
                     await asyncio.sleep(0.1)
@@ -339,7 +347,9 @@ def _tf_job(name: str) -> Json:
 
 
 def _mx_job(name: str) -> Json:
-    return samples.mxjob(samples.mx_set("SCHEDULER"), samples.mx_set("SERVER"), samples.mx_set("WORKER"), RuntimeId=name[-4:])
+    return samples.mxjob(
+        samples.mx_set("SCHEDULER"), samples.mx_set("SERVER"), samples.mx_set("WORKER"), RuntimeId=name[-4:]
+    )
 
 
 def _chainer_job(name: str) -> Json:
@@ -356,7 +366,7 @@ RESTARTS = ("MxJob", "ElasticJob")  # a retryable exit code begins a new attempt
 
 
 def lease_options(namespace: str) -> list[str]:
-    return ["--lease-name", f"trainyard-{namespace}"]
+    return ["--lease-namespace", namespace]
 
 
 def _job(kind: str, name: str) -> Json:

@@ -2,7 +2,7 @@
 
 | invariant | |
 |---|---|
-| one writer | an operator that does not hold the lease sends no write (the journal checks that when the write arrives) |
+| one writer | an operator that does not hold the lease sends no write (checked when one arrives) |
 | owned | what an operator creates belongs to a job that exists, by owner reference (controller) and label |
 | not doubled | at most one live pod of a job for each role, index and attempt |
 | attempts | attempts of a slot grow by one, each after the end of the one before it |

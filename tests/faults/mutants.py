@@ -19,22 +19,20 @@ from trainyard.control import lease, loop, operator, reconcile, store, watch
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """`kind`: of the jobs that show it, "" for any."""
+    """`caught_by`: how the violations that show it begin."""
 
     apply: Callable[[], None]
     caught_by: tuple[str, ...]
     text: str
-    kind: str = "ElasticJob"
-    failing: bool = False  # shown by pods that fail
 
 
 MUTANTS: dict[str, Mutant] = {}
 
 
-def mutant(*caught_by: str, failing: bool = False) -> Callable[[Callable[[], None]], Callable[[], None]]:
+def mutant(*caught_by: str) -> Callable[[Callable[[], None]], Callable[[], None]]:
     def register(apply: Callable[[], None]) -> Callable[[], None]:
         text = " ".join((apply.__doc__ or "").split())
-        MUTANTS[apply.__name__] = Mutant(apply, caught_by, text, failing=failing)
+        MUTANTS[apply.__name__] = Mutant(apply, caught_by, text)
         return apply
 
     return register
@@ -170,22 +168,6 @@ def deletions_are_not_seen() -> None:
     watch.step = step
 
 
-@mutant("counted", "final", failing=True)
-def a_new_leader_counts_from_zero() -> None:
-    """The first pass of a process over a job ignores its status."""
-    original = core.plan
-    known: set[str] = set()
-
-    def plan(kind: Any, job: Any, *more: Any) -> Any:
-        uid = job["metadata"]["uid"]
-        if uid not in known:
-            known.add(uid)
-            job = {**job, "status": {}}
-        return original(kind, job, *more)
-
-    core.plan = plan  # type: ignore[assignment]
-
-
 @mutant("ends reached")
 def only_the_first_page_is_read() -> None:
     """A list that has more pages counts as whole after the first."""
@@ -203,19 +185,6 @@ def only_the_first_page_is_read() -> None:
 def pods_do_not_wake_their_job() -> None:
     """A change of a child does not queue its job."""
     operator.Operator._child_changed = lambda self, before, after: ()  # type: ignore[method-assign]
-
-
-@mutant("final", "counted", failing=True)
-def status_is_written_over_a_newer_job() -> None:
-    """The patch of a status does not name the resourceVersion that it was decided on, nor is it decided on the newest."""
-    original = Api.patch
-
-    async def patch(self: Api, gvk: Any, namespace: str, name: str, body: Any, subresource: str = "") -> Any:
-        if subresource == "status":
-            body = {**body, "metadata": {}}
-        return await original(self, gvk, namespace, name, body, subresource)
-
-    Api.patch = patch  # type: ignore[method-assign]
 
 
 @mutant("ends reached")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import importlib
 import json
 import os
 import signal
@@ -73,10 +74,8 @@ def _child(request: dict[str, object]) -> None:
 
 def _serve() -> None:
     sys.path.insert(0, str(_HERE))
-    import mutants  # noqa: F401  # for the children
-    import trainyard.app.operating
-    import trainyard.cli.interrupts
-    import trainyard.cli.operator
+    for module in ("mutants", "trainyard.app.operating", "trainyard.cli.interrupts", "trainyard.cli.operator"):
+        importlib.import_module(module)
 
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the children
     gc.collect()

@@ -183,7 +183,9 @@ class Proxy:
                 return _reset(request)
             if write is not None:
                 write.delivered = True
-            headers = {name: value for name, value in response.headers.items() if name in ("Content-Type", "Retry-After")}
+            headers = {
+                name: value for name, value in response.headers.items() if name in ("Content-Type", "Retry-After")
+            }
             return web.Response(status=response.status, headers=headers, body=answer)
 
     async def _watch(self, request: web.BaseRequest) -> web.StreamResponse:
@@ -202,7 +204,9 @@ class Proxy:
             dropped = False
             with suppress(ConnectionError):
                 async for line in response.content:
-                    fault = "gone" if dropped and self.random.random() < 0.5 else self._fault(self.rates.line, _LINE_FAULTS)
+                    fault = (
+                        "gone" if dropped and self.random.random() < 0.5 else self._fault(self.rates.line, _LINE_FAULTS)
+                    )
                     if fault == "hold":
                         await asyncio.sleep(self.random.uniform(0.01, self.rates.delay))
                     elif fault == "cut":

@@ -99,7 +99,12 @@ def test_the_command_prints_what_an_installation_is() -> None:
 def test_a_namespaced_installation_has_nothing_of_the_cluster_but_definitions() -> None:
     objects = printed("--namespace", "team-a", "--namespaced", "--kinds", "all")
     rest = [one for one in objects if one["kind"] not in ("CustomResourceDefinition", "Namespace")]
-    assert {one["metadata"].get("namespace") for one in rest} == {"team-a"}
+    assert {one["metadata"].get("namespace") for one in rest} == {"team-a", installation.LEASE_NAMESPACE}
+    shared = [one for one in rest if one["metadata"]["namespace"] == installation.LEASE_NAMESPACE]
+    assert {(one["kind"], one["metadata"]["name"]) for one in shared} == {
+        ("Role", "team-a-trainyard-leader-election"),
+        ("RoleBinding", "team-a-trainyard-leader-election"),
+    }
     assert (
         "--namespace=team-a" in by_kind(objects, "Deployment")[0]["spec"]["template"]["spec"]["containers"][0]["args"]
     )
@@ -180,7 +185,7 @@ def test_the_operator_takes_what_the_deployment_tells_it(install: Install) -> No
     assert chosen(context.params["served"]) == kinds.served(install.kinds)
     assert context.params["namespace"] == (install.namespace if install.namespaced else "")
     assert address(context.params["bind"]) == ("", installation.PORT)
-    assert context.params["leader_elect"] and context.params["lease_name"] == installation.LEASE
+    assert context.params["leader_elect"] and context.params["lease_namespace"] == installation.LEASE_NAMESPACE
 
 
 @pytest.mark.parametrize("cloud", installation.CLOUDS)

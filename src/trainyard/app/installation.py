@@ -20,12 +20,12 @@ from trainyard.app import rights
 from trainyard.core import Kind
 from trainyard.objects import Json
 
+LEASE_NAMESPACE = "default"  # that of `trainyard operator --lease-namespace`
 CONFIG_MAP = "tf-job-operator-config"  # the name in the TfJob README
 CONFIG_FILE = "controller_config_file.yaml"
 CONFIG_FOLDER = "/etc/trainyard"
 CONFIG = "# What nodes with accelerators offer to the pods that ask for them: see docs/install.md\naccelerators: {}\n"
 IMAGE = f"trainyard/operator:{__version__}"
-LEASE = "trainyard-operator"
 PORT = 8080
 USER = 65532
 CORE, RBAC = "v1", "rbac.authorization.k8s.io/v1"
@@ -125,13 +125,14 @@ def access(install: Install) -> list[Json]:
     ):
         if held:
             found += _pair(install, (f"{names.role}{suffix}", f"{names.binding}{suffix}"), rights.rules(held))
-    own = Install(namespace=install.namespace, names=names, namespaced=True)
-    return [*found, *_pair(own, (names.lease_role, names.lease_binding), rights.lease_rules(LEASE))]
+    lease = (f"{install.namespace}-{names.lease_role}", f"{install.namespace}-{names.lease_binding}")
+    return [*found, *_pair(install, lease, rights.lease_rules(), LEASE_NAMESPACE)]
 
 
-def _pair(install: Install, names: tuple[str, str], rules: list[Json]) -> list[Json]:
-    """A role with these rules, and its binding to the operator."""
-    prefix, place = ("", install.namespace) if install.namespaced else ("Cluster", "")
+def _pair(install: Install, names: tuple[str, str], rules: list[Json], namespace: str = "") -> list[Json]:
+    """A role with these rules, and its binding to the operator; in `namespace`, else where the installation serves."""
+    place = namespace or (install.namespace if install.namespaced else "")
+    prefix = "" if place else "Cluster"
     role = _object(RBAC, f"{prefix}Role", names[0], place) | {"rules": rules}
     binding = _object(RBAC, f"{prefix}RoleBinding", names[1], place)
     reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": f"{prefix}Role", "name": names[0]}
@@ -143,7 +144,7 @@ def config_map(install: Install) -> Json:
 
 
 def deployment(install: Install) -> Json:
-    """The operator. A second replica waits for the lease."""
+    """The operator. A second replica waits for the lease, and so does any other operator of the same jobs."""
     labels = {"app": install.names.operator}
     pod = {
         "serviceAccountName": install.names.operator,

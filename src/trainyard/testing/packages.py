@@ -99,7 +99,7 @@ def _chart() -> dict[str, str]:
     rules = {
         "operator": rights.rules(rights.plain_rights(rights.DEFAULT)),
         "chainerjob": rights.rules(rights.opted_rights(kinds.EACH)),
-        "lease": rights.lease_rules(installation.LEASE),
+        "lease": rights.lease_rules(),
     }
     for name, listed in rules.items():
         found[f"charts/trainyard/generated/rules-{name}.yaml"] = HEAD + as_yaml(listed)

@@ -97,13 +97,17 @@ class Install:
 
 def objects(install: Install) -> list[Json]:
     """All of it, in an order in which it can be created."""
-    return [
-        *definitions(install.kinds),
-        *([namespace(install)] if install.namespace != "default" else []),
-        *access(install),
-        config_map(install),
-        deployment(install),
-    ]
+    return [*lasting_objects(install), *operator_objects(install)]
+
+
+def lasting_objects(install: Install) -> list[Json]:
+    """Definitions and the namespace: to delete them deletes jobs, so an uninstall leaves them."""
+    return [*definitions(install.kinds), *([namespace(install)] if install.namespace != "default" else [])]
+
+
+def operator_objects(install: Install) -> list[Json]:
+    """The operator and its rights: what an uninstall deletes. Jobs and what they run stay."""
+    return [*access(install), config_map(install), deployment(install)]
 
 
 def definitions(chosen: Iterable[Kind]) -> list[Json]:

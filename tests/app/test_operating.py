@@ -392,9 +392,9 @@ async def test_who_stands_by_says_for_whom(site: Site) -> None:
         async with operating(other) as two:
             await eventually(lambda: f"default/{LEASE_NAME} held by" in dict(_states(two))["lease"])
             assert "trainyard_standby_info{" in two.metrics.text().decode()
-            async with aiohttp.ClientSession() as session:
-                async with session.get(f"http://127.0.0.1:{two.health.port}/readyz?verbose") as answer:
-                    text = await answer.text()
+            url = f"http://127.0.0.1:{two.health.port}/readyz?verbose"
+            async with aiohttp.ClientSession() as session, session.get(url) as answer:
+                text = await answer.text()
             assert answer.status == 200 and text.endswith("readyz check passed\n")
             assert text.startswith(f"[+]lease ok: standing by for default/{LEASE_NAME} held by ")
             assert dict(_states(one))["lease"] == f"leading default/{LEASE_NAME}"

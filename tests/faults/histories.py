@@ -48,10 +48,10 @@ POD = GVK("", "v1", "Pod", "pods")
 NODE = GVK("", "v1", "Node", "nodes")
 NAMESPACE = GVK("", "v1", "Namespace", "namespaces")
 CRD = GVK("apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions")
-FAULT_SECONDS = 3.5
+FAULT_SECONDS = 4.5
 JOBS = 4  # in a history
-END_SECONDS = 30.0  # until every job has ended once nothing is injected any more
-LEASE_SECONDS = 2
+END_SECONDS = 120.0  # at most, until every job has ended once nothing is injected any more
+LEASE_SECONDS = 3
 
 
 @dataclass(slots=True)

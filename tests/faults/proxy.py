@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+import logging
 import random
 from collections.abc import Callable
 from contextlib import suppress
@@ -24,6 +25,7 @@ import aiohttp
 from aiohttp import web
 from yarl import URL
 
+logging.getLogger("aiohttp.server").setLevel(logging.CRITICAL)  # handlers whose connection was reset on purpose
 LEASES = "/apis/coordination.k8s.io/v1/"
 _REQUEST_FAULTS = ("delay", "delay", "429", "429-retry", "503", "503-retry", "500", "before", "after", "truncate")
 _LINE_FAULTS = ("double", "hold", "cut", "drop", "gone")

@@ -1,4 +1,4 @@
-"""What uninstalls the operator removes no job: each documented way, with the real kubectl on the embedded API server."""
+"""What uninstalls the operator removes no job: each documented way, with the real kubectl and the embedded server."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 /usr/bin/pyt
 
 COMPILE := -q --universal --generate-hashes --no-header --no-annotate --python-version 3.11
 
-.PHONY: help demo frameworks test test-fast control-plane test-cluster lint format leftovers prove-soak bench bench-servers fuzz-server server-types worlds worlds-big pod-types manifests lock clean
+.PHONY: help demo frameworks test test-fast control-plane test-cluster lint format leftovers prove prove-soak bench bench-servers fuzz-server server-types worlds worlds-big pod-types manifests lock clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -75,6 +75,9 @@ test-cluster: $(VENV)/dev control-plane frameworks ## every test that needs a re
 
 leftovers: $(VENV)/dev ## kill the runner, the watcher or the hub 50 times in each network, and look for what is left
 	@PYTHONPATH=src:tests/node $(BIN)/python tests/node/leftovers.py 50
+
+prove: $(VENV)/dev ## a thousand random histories under faults, and every planted fault of the operator caught
+	@PYTHONPATH=tests/faults $(BIN)/python tests/faults/prove.py 1000
 
 prove-soak: $(VENV)/dev ## run 5,000 short jobs in one cluster, in each network, and count what is not given back (an hour)
 	@$(BIN)/python tests/attacks/soak.py 5000

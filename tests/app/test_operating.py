@@ -30,7 +30,17 @@ from operating_values import (
 from trainyard import kinds
 from trainyard.app.config import shipped
 from trainyard.app.kubeconfig import Access, KubeconfigError
-from trainyard.app.operating import Operating, Options, address, chosen, cluster_domain, follow_config, seat, whom
+from trainyard.app.operating import (
+    Operating,
+    Options,
+    address,
+    chosen,
+    cluster_domain,
+    follow_config,
+    seat,
+    terms,
+    whom,
+)
 from trainyard.client import Api, Unavailable
 from trainyard.client.credentials import Fixed
 from trainyard.control.lease import Terms
@@ -38,7 +48,8 @@ from trainyard.core import Config
 from trainyard.objects.manifest import ManifestError
 from trainyard.testing.operators import operating
 
-QUICK = Terms(duration=2, deadline=1.5, retry=0.1)
+QUICK = Terms(duration=2, deadline=1.5, retry=0.1, renew=0.5)
+LEASE_NAME = "trainyard-tfjob"
 
 
 @pytest.fixture
@@ -184,7 +195,7 @@ async def test_a_kind_without_its_crd_is_parked_and_served_when_it_comes(
 
 async def test_two_operators_and_one_works_until_it_goes(site: Site) -> None:
     await site.account(NARROW)
-    both = [options(site, seat=seat({}, options(site).access), terms=QUICK) for _ in range(2)]
+    both = [options(site, seat=seat({}, options(site).kinds), terms=QUICK) for _ in range(2)]
     async with operating(both[0]) as one, operating(both[1]) as two:
         await site.api.create(TFJOB, "default", tf_job("a"))
         await site.says("a", "Created")
@@ -196,39 +207,39 @@ async def test_two_operators_and_one_works_until_it_goes(site: Site) -> None:
 
 async def test_a_leader_that_stops_lets_the_next_one_in_at_once(site: Site) -> None:
     await site.account(NARROW)
-    slow = Terms(duration=600, deadline=300, retry=0.1)
-    both = [options(site, seat=seat({}, options(site).access), terms=slow) for _ in range(2)]
+    slow = Terms(duration=600, deadline=300, retry=0.1, renew=200)
+    both = [options(site, seat=seat({}, options(site).kinds), terms=slow) for _ in range(2)]
     async with operating(both[0]):
         await site.api.create(TFJOB, "default", tf_job("a"))
         await site.says("a", "Created")
-    assert "holderIdentity" not in (await site.api.get(LEASE, "default", "trainyard-operator"))["spec"]
+    assert "holderIdentity" not in (await site.api.get(LEASE, "default", LEASE_NAME))["spec"]
     async with operating(both[1]):
         await site.api.create(TFJOB, "default", tf_job("b"))
         await site.says("b", "Created")
-    spec = (await site.api.get(LEASE, "default", "trainyard-operator"))["spec"]
+    spec = (await site.api.get(LEASE, "default", LEASE_NAME))["spec"]
     assert spec["leaseTransitions"] == 1
 
 
 async def test_who_loses_the_lease_writes_no_more_and_who_gets_it_back_goes_on(site: Site) -> None:
     await site.account(NARROW)
-    mine = options(site, seat=seat({}, options(site).access), terms=QUICK)
+    mine = options(site, seat=seat({}, options(site).kinds), terms=QUICK)
     async with operating(mine) as one:
         await site.api.create(TFJOB, "default", tf_job("a"))
         await site.says("a", "Created")
         theirs = {"holderIdentity": "somebody", "leaseDurationSeconds": 600}
-        await site.api.patch(LEASE, "default", "trainyard-operator", {"spec": theirs})
+        await site.api.patch(LEASE, "default", LEASE_NAME, {"spec": theirs})
         await eventually(lambda: not metric(one, "trainyard_leader"))
         await site.api.create(TFJOB, "default", tf_job("b"))
         await asyncio.sleep(0.3)  # nothing happens: there is no condition to wait for
         assert "status" not in await site.api.get(TFJOB, "default", "b")
-        await site.api.patch(LEASE, "default", "trainyard-operator", {"spec": {"holderIdentity": None}})
+        await site.api.patch(LEASE, "default", LEASE_NAME, {"spec": {"holderIdentity": None}})
         await site.says("b", "Created")
 
 
 async def test_a_write_decided_before_the_lease_was_over_is_not_sent(site: Site) -> None:
     """A pause at the worst place: the plan is made, the connection is had, and the process is stopped there."""
     await site.account(NARROW)
-    one = Operating(options(site, seat=seat({}, options(site).access), terms=QUICK))
+    one = Operating(options(site, seat=seat({}, options(site).kinds), terms=QUICK))
     election = one._election
     assert election is not None
     stop = asyncio.Event()
@@ -238,7 +249,7 @@ async def test_a_write_decided_before_the_lease_was_over_is_not_sent(site: Site)
     election._clock = lambda: real() + paused[0]
     paused[0] = 3600.0  # the machine slept for an hour; no timer has noticed yet, and somebody else has it now
     theirs = {"spec": {"holderIdentity": "somebody", "leaseDurationSeconds": 6000}}
-    await site.api.patch(LEASE, "default", "trainyard-operator", theirs)
+    await site.api.patch(LEASE, "default", LEASE_NAME, theirs)
     before = site.server.verbs.copy()
     await site.api.create(TFJOB, "default", tf_job())
     await asyncio.wait_for(election.lost.wait(), 20)
@@ -397,9 +408,44 @@ def test_what_is_no_address_is_said(text: str) -> None:
     assert "write HOST:PORT" in str(refused.value.problems[0])
 
 
-def test_the_seat_is_in_the_pods_namespace_under_a_name_of_this_life() -> None:
+def test_the_lease_is_where_all_operators_have_theirs_under_a_name_of_this_life() -> None:
+    """Not in the pod's namespace: operators of different namespaces would not meet."""
     env = {"MY_POD_NAME": "pod-1", "MY_POD_NAMESPACE": "system"}
-    one, other = (seat(env, Access("https://x", "team")) for _ in range(2))
-    assert (one.namespace, one.name) == ("system", "trainyard-operator")
+    one, other = (seat(env, chosen("tfjob")) for _ in range(2))
+    assert (one.namespace, one.name) == ("default", LEASE_NAME)
     assert one.me.startswith("pod-1_") and one.me != other.me
-    assert seat({}, Access("https://x", "team")).namespace == "team"
+    assert seat({}, chosen("tfjob"), "team", "leases").name == f"{LEASE_NAME}.team"
+
+
+def test_by_default_a_dead_leader_is_followed_within_five_seconds_and_has_stopped_before() -> None:
+    default = terms()
+    assert default == Terms() and default.duration + default.retry < 5
+    assert default.deadline + default.retry < default.duration  # an answer under way does not bridge it
+    assert default.renew + 2 * default.retry < default.deadline  # one renewal that fails is no loss
+
+
+async def test_who_stands_by_says_for_whom(site: Site) -> None:
+    """In the metrics and in /readyz?verbose; the log is the election's. An operator of all namespaces leads."""
+    await site.account(NARROW)
+    leader, other = (
+        options(
+            site, seat=seat({}, chosen("tfjob"), namespace), terms=QUICK, namespace=namespace, bind=("127.0.0.1", 0)
+        )
+        for namespace in ("", "default")
+    )
+    async with operating(leader) as one:
+        await eventually(lambda: one.ready() == "" and metric(one, "trainyard_leader") == 1)
+        async with operating(other) as two:
+            await eventually(lambda: f"default/{LEASE_NAME} held by" in dict(_states(two))["lease"])
+            assert "trainyard_standby_info{" in two.metrics.text().decode()
+            url = f"http://127.0.0.1:{two.health.port}/readyz?verbose"
+            async with aiohttp.ClientSession() as session, session.get(url) as answer:
+                text = await answer.text()
+            assert answer.status == 200 and text.endswith("readyz check passed\n")
+            assert text.startswith(f"[+]lease ok: standing by for default/{LEASE_NAME} held by ")
+            assert dict(_states(one))["lease"] == f"leading default/{LEASE_NAME}"
+            assert "trainyard_standby" not in one.metrics.text().decode()
+
+
+def _states(one: Operating) -> list[tuple[str, str]]:
+    return [(name, known) for name, _, known in one.checks()]

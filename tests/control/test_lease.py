@@ -144,7 +144,7 @@ class Candidate:
     def serve(self, world: World, move: Act, seen: Record | None, sent: float) -> None:
         if move is Act.LOOK:
             found = world.lease
-            self.next = lambda world: self.hear(saw(self.me, self.known, found, sent))
+            self.next = lambda world: self.hear(saw(self.me, self.known, found, self.clock(world)))
         elif (made := world.write(seen, self.me, TERMS.duration)) is None:
             self.next = lambda world: self.hear(contradicted(self.known))
         else:

@@ -46,7 +46,8 @@ def asked(told: Story, program: Program, mark: int) -> list[Asked]:
 
 
 async def lease(api: Api, namespace: str) -> Json:
-    return dict((await api.get(LEASE, namespace, "trainyard-operator"))["spec"])
+    name = f"trainyard-chainerjob-elasticjob-mxjob-tfjob.{namespace}"
+    return dict((await api.get(LEASE, "default", name))["spec"])
 
 
 @pytest.mark.parametrize("pair", [LONG], indirect=True, ids=["15 s"])  # no renewal comes too late

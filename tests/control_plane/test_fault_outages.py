@@ -31,7 +31,7 @@ from faulty import (
 )
 from gate import gate
 
-from trainyard.app.operating import Operating, seat, terms
+from trainyard.app.operating import Operating, chosen, seat, terms
 from trainyard.controller_runtime.watch import FIRST_PAUSE, LONGEST_PAUSE
 from trainyard.objects import Json, uid_of
 from trainyard.testing.control_plane import ControlPlane
@@ -106,9 +106,8 @@ async def test_while_the_api_server_is_away_nobody_hurries_and_ten_seconds_after
 ) -> None:
     """Gone means: connections are refused for 20 seconds, then they stay open for 15 and nothing is answered."""
     job, next_job = tf_job("long", 2), tf_job("next", 0)
-    access = options(told.account).access
-    place = seat({}, access) if leased else None
-    async with operating(options(told.account, seat=place, terms=terms(15))) as one:
+    place = seat({}, chosen("all"), told.namespace) if leased else None
+    async with operating(options(told.account, seat=place, terms=terms(8))) as one:
         await told.submit(job)
         await told.running(job, MASTER=1, WORKER=2)
         children = await told.children()

@@ -51,7 +51,13 @@ def options(plane: ControlPlane, account: Path, **more: Any) -> Options:
     env = {"KUBERNETES_SERVICE_HOST": str(found.hostname), "KUBERNETES_SERVICE_PORT": str(found.port)}
     here = whom(env, folder=account)
     config = Config(files=shipped())
-    return Options(here, chosen("tfjob,mxjob,elasticjob"), config, seat=seat({}, here), terms=terms(15), **more)
+    served = chosen("tfjob,mxjob,elasticjob")
+    place = seat({}, served, here.namespace)  # a lease of this test's own
+    return Options(here, served, config, seat=place, terms=terms(15), **more)
+
+
+def lease_name(namespace: str) -> str:
+    return f"trainyard-elasticjob-mxjob-tfjob.{namespace}"
 
 
 def tf_job(name: str) -> Json:
@@ -86,14 +92,14 @@ async def test_two_operators_share_one_lease_and_no_request_of_theirs_is_refused
                         break
                     await asyncio.sleep(0.02)
                 assert (leads(one), leads(two)) == (True, False)
-        spec = (await api.get(LEASE, namespace, "trainyard-operator"))["spec"]
+        spec = (await api.get(LEASE, "default", lease_name(namespace)))["spec"]
         assert not spec.get("holderIdentity") and spec["leaseDurationSeconds"] == 1
         async with operating(options(installed, account)) as three:
             made = asyncio.create_task(created(api, namespace, "b"))
             await api.create(TFJOB, namespace, tf_job("b"))
             await made
             assert leads(three)
-        spec = (await api.get(LEASE, namespace, "trainyard-operator"))["spec"]
+        spec = (await api.get(LEASE, "default", lease_name(namespace)))["spec"]
         assert spec["leaseTransitions"] == 1
     for each in (one, two, three):
         said = each.metrics.text().decode()
@@ -107,14 +113,14 @@ def leads(one: Operating) -> bool:
 async def test_a_deleted_lease_is_made_again(installed: ControlPlane, namespace: str, account: Path) -> None:
     async with installed.api() as api, operating(options(installed, account)):
         await exists(api, namespace)
-        await api.delete(LEASE, namespace, "trainyard-operator")
+        await api.delete(LEASE, "default", lease_name(namespace))
         await exists(api, namespace)
 
 
 async def exists(api: Api, namespace: str) -> None:
     for _ in range(500):
         try:
-            await api.get(LEASE, namespace, "trainyard-operator")
+            await api.get(LEASE, "default", lease_name(namespace))
         except NotFound:
             await asyncio.sleep(0.02)
         else:

@@ -20,7 +20,7 @@ from trainyard.testing.packages import ROOT
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
 CHART = str(ROOT / "charts" / "trainyard")
-LEASE = "/apis/coordination.k8s.io/v1/namespaces/default/leases/trainyard-operator"
+LEASE = "/apis/coordination.k8s.io/v1/namespaces/default/leases/trainyard-elasticjob-mxjob-tfjob"
 JOBS = "/apis/tensorflow.org/v1alpha1/namespaces/default/tfjobs/example-job"
 CHILDREN = ("/apis/batch/v1", "jobs"), ("/api/v1", "pods"), ("/api/v1", "services"), ("/api/v1", "configmaps")
 

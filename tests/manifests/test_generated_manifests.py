@@ -47,9 +47,9 @@ def printed(*words: str) -> list[Json]:
 def test_the_files_are_those_of_the_code() -> None:
     written = packages.written()
     assert {path: path.read_text() for path in written} == written, "run `make manifests`"
-    folders = [packages.ROOT / name for name in ("deploy", "config/crd", "config/rbac", "config/operator")]
+    folders = [packages.ROOT / name for name in ("deploy", "config/definitions", "config/rbac", "config/operator")]
     folders += [packages.ROOT / "charts/trainyard/crds", packages.ROOT / "charts/trainyard/generated"]
-    assert {path for folder in folders for path in folder.iterdir()} <= set(written)
+    assert {path for folder in folders for path in folder.rglob("*") if path.is_file()} <= set(written)
 
 
 @pytest.mark.parametrize("kind", kinds.ALL, ids=lambda kind: f"{kind.gvk.plural}.{kind.gvk.group}")
@@ -100,7 +100,12 @@ def test_the_command_prints_what_an_installation_is() -> None:
 def test_a_namespaced_installation_has_nothing_of_the_cluster_but_definitions() -> None:
     objects = printed("--namespace", "team-a", "--namespaced", "--kinds", "all")
     rest = [one for one in objects if one["kind"] not in ("CustomResourceDefinition", "Namespace")]
-    assert {one["metadata"].get("namespace") for one in rest} == {"team-a"}
+    assert {one["metadata"].get("namespace") for one in rest} == {"team-a", installation.LEASE_NAMESPACE}
+    shared = [one for one in rest if one["metadata"]["namespace"] == installation.LEASE_NAMESPACE]
+    assert {(one["kind"], one["metadata"]["name"]) for one in shared} == {
+        ("Role", "team-a-trainyard-leader-election"),
+        ("RoleBinding", "team-a-trainyard-leader-election"),
+    }
     assert (
         "--namespace=team-a" in by_kind(objects, "Deployment")[0]["spec"]["template"]["spec"]["containers"][0]["args"]
     )
@@ -145,9 +150,11 @@ def test_kustomize_puts_together_the_same_objects() -> None:
     kubectl = find_kubectl()
     if kubectl is None:
         pytest.skip("kubectl is not on PATH; install it, or run make control-plane, which builds one")
-    command = [str(kubectl), "kustomize", str(packages.ROOT / "config" / "default")]
-    ran = subprocess.run(command, capture_output=True, text=True, check=True)
-    found = [one for one in yaml.load_all(ran.stdout, Loader=yaml.CSafeLoader) if one]
+    found: list[Json] = []
+    for folder in ("definitions", "default"):
+        command = [str(kubectl), "kustomize", str(packages.ROOT / "config" / folder)]
+        ran = subprocess.run(command, capture_output=True, text=True, check=True)
+        found += [one for one in yaml.load_all(ran.stdout, Loader=yaml.CSafeLoader) if one]
     assert named(found) == named(installation.objects(packages.CONFIG))
 
 
@@ -162,6 +169,30 @@ def test_kustomize_puts_together_the_same_objects() -> None:
 def test_a_wrong_word_is_answered_with_the_right_one(words: tuple[str, ...], said: str) -> None:
     ran = subprocess.run([sys.executable, "-m", "trainyard", "manifests", *words], capture_output=True, text=True)
     assert ran.returncode == 2 and said in " ".join(ran.stderr.split())
+
+
+UNINSTALLED = {
+    "kubectl delete -f deploy/": ["deploy/1-rbac.yaml", "deploy/2-operator.yaml"],
+    "kubectl delete -k config/default": ["config/rbac/rbac.yaml", "config/operator/operator.yaml"],
+    "kubectl delete -f examples/mx_operator_deploy.yaml": ["examples/mx_operator_deploy.yaml"],
+}
+
+
+@pytest.mark.parametrize("command", UNINSTALLED)
+def test_what_uninstalls_the_operator_names_no_definition_and_no_namespace(command: str) -> None:
+    """With either every job of the cluster or of the namespace would go."""
+    files = [packages.ROOT / name for name in UNINSTALLED[command]]
+    if command.endswith("deploy/"):
+        assert [path for path in sorted((packages.ROOT / "deploy").iterdir()) if path.is_file()] == files
+    objects = [one for file in files for one in yaml.load_all(file.read_text(), Loader=yaml.CSafeLoader) if one]
+    assert not {one["kind"] for one in objects} & {"CustomResourceDefinition", "Namespace"}
+    assert by_kind(objects, "Deployment")
+
+
+def test_manifests_prints_the_part_that_an_uninstall_deletes() -> None:
+    parts = [printed("--part", part) for part in ("definitions", "operator")]
+    assert [one["kind"] for one in parts[0]] == [*["CustomResourceDefinition"] * 4, "Namespace"]
+    assert parts[0] + parts[1] == printed()
 
 
 def test_names_clash_with_nothing() -> None:
@@ -184,7 +215,7 @@ def test_the_operator_takes_what_the_deployment_tells_it(install: Install) -> No
     assert chosen(context.params["served"]) == kinds.served(install.kinds)
     assert context.params["namespace"] == (install.namespace if install.namespaced else "")
     assert address(context.params["bind"]) == ("", installation.PORT)
-    assert context.params["leader_elect"] and context.params["lease_name"] == installation.LEASE
+    assert context.params["leader_elect"] and context.params["lease_namespace"] == installation.LEASE_NAMESPACE
 
 
 @pytest.mark.parametrize("cloud", installation.CLOUDS)

@@ -60,6 +60,9 @@ def test_the_dockerfile_copies_what_the_script_reads() -> None:
     assert "RUN sh tools/image/assemble.sh /opt/trainyard" in text and f"USER {USER}:{USER}" in text
 
 
+LEASE_NAME = "trainyard-elasticjob-mxjob-tfjob"
+
+
 def test_the_operator_of_the_image_is_ready_and_stops(image: Path) -> None:
     one = Install()
     with ControlPlane() as plane:
@@ -80,11 +83,11 @@ def test_the_operator_of_the_image_is_ready_and_stops(image: Path) -> None:
         try:
             ready(process, port)
             # Ready is also who waits for the lease.
-            plane.wait_for(f"/apis/coordination.k8s.io/v1/namespaces/{one.namespace}/leases/trainyard-operator")
+            plane.wait_for(f"/apis/coordination.k8s.io/v1/namespaces/default/leases/{LEASE_NAME}")
         finally:
             process.terminate()
         assert process.wait(10) == 0
-        lease = plane.kubectl("get", "lease", "-n", one.namespace, "trainyard-operator", "-o", "yaml")
+        lease = plane.kubectl("get", "lease", "-n", "default", LEASE_NAME, "-o", "yaml")
         assert not yaml.safe_load(lease)["spec"].get("holderIdentity"), lease
 
 

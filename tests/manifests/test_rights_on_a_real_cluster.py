@@ -116,7 +116,8 @@ async def operator(plane: ControlPlane) -> AsyncIterator[None]:
     who = Access(plane.url, INSTALL.namespace, answer["status"]["token"], read([plane.kubeconfig]).ca)
     config = Config(files=shipped())
     stop = asyncio.Event()
-    options = Options(who, kinds.served(INSTALL.kinds), config, seat=seat({"MY_POD_NAMESPACE": INSTALL.namespace}, who))
+    served = kinds.served(INSTALL.kinds)
+    options = Options(who, served, config, seat=seat({}, served))
     task = asyncio.create_task(Operating(options).run(stop))
     try:
         yield

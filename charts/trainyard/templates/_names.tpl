@@ -24,16 +24,16 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- end }}
 {{- end }}
 
-{{/* A role and its binding: (list . name rules prefix), where prefix is Cluster or nothing. */}}
+{{/* A role and its binding: (list . name rules prefix namespace), where prefix is Cluster or nothing. */}}
 {{- define "trainyard.role" -}}
-{{- $root := index . 0 }}{{ $name := index . 1 }}{{ $prefix := index . 3 -}}
+{{- $root := index . 0 }}{{ $name := index . 1 }}{{ $prefix := index . 3 }}{{ $namespace := index . 4 -}}
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: {{ $prefix }}Role
 metadata:
   name: {{ $name }}
   {{- if not $prefix }}
-  namespace: {{ $root.Release.Namespace }}
+  namespace: {{ $namespace }}
   {{- end }}
   labels:
     {{- include "trainyard.labels" $root | nindent 4 }}
@@ -45,7 +45,7 @@ kind: {{ $prefix }}RoleBinding
 metadata:
   name: {{ $name }}
   {{- if not $prefix }}
-  namespace: {{ $root.Release.Namespace }}
+  namespace: {{ $namespace }}
   {{- end }}
   labels:
     {{- include "trainyard.labels" $root | nindent 4 }}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from aiohttp import web
 
@@ -10,13 +10,21 @@ from trainyard.control.metrics import CONTENT_TYPE
 
 
 class Health:
-    """`alive` and `ready` say what is wrong, "" for nothing; `metrics` gives the text. `port` is what it got."""
+    """`alive` and `ready` say what is wrong, "" for nothing; `metrics` gives the text; `checks` lists what
+    stands behind `ready`: (name, what is wrong, what else is known). `port` is what it got."""
 
-    def __init__(self, alive: Callable[[], str], ready: Callable[[], str], metrics: Callable[[], bytes]) -> None:
+    def __init__(
+        self,
+        alive: Callable[[], str],
+        ready: Callable[[], str],
+        metrics: Callable[[], bytes],
+        checks: Callable[[], Sequence[tuple[str, str, str]]] = lambda: (),
+    ) -> None:
         self.port = 0
         self._alive = alive
         self._ready = ready
         self._metrics = metrics
+        self._checks = checks
         self._runner: web.AppRunner | None = None
 
     async def start(self, host: str, port: int) -> None:
@@ -39,10 +47,21 @@ class Health:
         return _answer(self._alive())
 
     async def _say_ready(self, request: web.Request) -> web.Response:
-        return _answer(self._ready())
+        wrong = self._ready()
+        if "verbose" not in request.query:
+            return _answer(wrong)
+        lines = [_line(*check) for check in self._checks()]
+        lines.append(f"readyz check {'failed' if wrong else 'passed'}\n")
+        return web.Response(text="".join(lines), status=503 if wrong else 200)
 
     async def _show(self, request: web.Request) -> web.Response:
         return web.Response(body=self._metrics(), headers={"Content-Type": CONTENT_TYPE})
+
+
+def _line(name: str, wrong: str, known: str) -> str:
+    """As the API server's own `/readyz?verbose` has it."""
+    text = wrong or known
+    return f"[{'-' if wrong else '+'}]{name} {'failed' if wrong else 'ok'}{': ' if text else ''}{text}\n"
 
 
 def _answer(wrong: str) -> web.Response:

@@ -20,12 +20,12 @@ from trainyard.app import rights
 from trainyard.core import Kind
 from trainyard.objects import Json
 
+LEASE_NAMESPACE = "default"  # that of `trainyard operator --lease-namespace`
 CONFIG_MAP = "tf-job-operator-config"  # the name in the TfJob README
 CONFIG_FILE = "controller_config_file.yaml"
 CONFIG_FOLDER = "/etc/trainyard"
 CONFIG = "# What nodes with accelerators offer to the pods that ask for them: see docs/install.md\naccelerators: {}\n"
 IMAGE = f"trainyard/operator:{__version__}"
-LEASE = "trainyard-operator"
 PORT = 8080
 USER = 65532
 CORE, RBAC = "v1", "rbac.authorization.k8s.io/v1"
@@ -97,13 +97,17 @@ class Install:
 
 def objects(install: Install) -> list[Json]:
     """All of it, in an order in which it can be created."""
-    return [
-        *definitions(install.kinds),
-        *([namespace(install)] if install.namespace != "default" else []),
-        *access(install),
-        config_map(install),
-        deployment(install),
-    ]
+    return [*lasting_objects(install), *operator_objects(install)]
+
+
+def lasting_objects(install: Install) -> list[Json]:
+    """Definitions and the namespace: to delete them deletes jobs, so an uninstall leaves them."""
+    return [*definitions(install.kinds), *([namespace(install)] if install.namespace != "default" else [])]
+
+
+def operator_objects(install: Install) -> list[Json]:
+    """The operator and its rights: what an uninstall deletes. Jobs and what they run stay."""
+    return [*access(install), config_map(install), deployment(install)]
 
 
 def definitions(chosen: Iterable[Kind]) -> list[Json]:
@@ -125,13 +129,14 @@ def access(install: Install) -> list[Json]:
     ):
         if held:
             found += _pair(install, (f"{names.role}{suffix}", f"{names.binding}{suffix}"), rights.rules(held))
-    own = Install(namespace=install.namespace, names=names, namespaced=True)
-    return [*found, *_pair(own, (names.lease_role, names.lease_binding), rights.lease_rules(LEASE))]
+    lease = (f"{install.namespace}-{names.lease_role}", f"{install.namespace}-{names.lease_binding}")
+    return [*found, *_pair(install, lease, rights.lease_rules(), LEASE_NAMESPACE)]
 
 
-def _pair(install: Install, names: tuple[str, str], rules: list[Json]) -> list[Json]:
-    """A role with these rules, and its binding to the operator."""
-    prefix, place = ("", install.namespace) if install.namespaced else ("Cluster", "")
+def _pair(install: Install, names: tuple[str, str], rules: list[Json], namespace: str = "") -> list[Json]:
+    """A role with these rules, and its binding to the operator; in `namespace`, else where the installation serves."""
+    place = namespace or (install.namespace if install.namespaced else "")
+    prefix = "" if place else "Cluster"
     role = _object(RBAC, f"{prefix}Role", names[0], place) | {"rules": rules}
     binding = _object(RBAC, f"{prefix}RoleBinding", names[1], place)
     reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": f"{prefix}Role", "name": names[0]}
@@ -143,7 +148,7 @@ def config_map(install: Install) -> Json:
 
 
 def deployment(install: Install) -> Json:
-    """The operator. A second replica waits for the lease."""
+    """The operator. A second replica waits for the lease, and so does any other operator of the same jobs."""
     labels = {"app": install.names.operator}
     pod = {
         "serviceAccountName": install.names.operator,

@@ -91,7 +91,7 @@ class JoinedNode:
         self._election = Election(
             self._lease,
             Seat(LEASES, options.name, self._life.text),
-            Terms(duration, duration * 2 / 3, duration / 4),
+            Terms(duration, duration * 2 / 3, duration / 4, duration / 4),
         )
         self._images: Images | None = None
         self._watchdog = Watchdog()

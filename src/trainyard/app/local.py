@@ -179,9 +179,7 @@ class LocalCluster:
     async def _start_controllers(self, api: Api, certified: asyncio.Task[tuple[ssl.SSLContext, str]]) -> None:
         await self._install()
         _, self.root_ca = await certified
-        self._workloads = Workloads(
-            api, self._now, self.root_ca, frozenset(self._options.mounts), self._options.say
-        )
+        self._workloads = Workloads(api, self._now, self.root_ca, frozenset(self._options.mounts), self._options.say)
         parts = [self._workloads.start(), *([self.start_operator()] if self._options.operator else [])]
         parts += [self.history.start(api)] if self.history else []
         await _all(*parts)

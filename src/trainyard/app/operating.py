@@ -17,7 +17,7 @@ import contextlib
 import logging
 import os
 import platform
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -31,7 +31,7 @@ from trainyard.app.kubeconfig import SERVICE_ACCOUNT, Access, KubeconfigError, i
 from trainyard.app.watchdog import Watchdog
 from trainyard.client import Api, ApiError, Request
 from trainyard.control import Operator
-from trainyard.control.lease import Election, Seat, Terms
+from trainyard.control.lease import Claim, Election, Seat, Terms
 from trainyard.control.metrics import Metrics
 from trainyard.controller_runtime import TaskSupervisor
 from trainyard.core import Config, Kind
@@ -43,7 +43,8 @@ log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 5.0  # between two looks at the config file
 RELEASE_SECONDS = 0.5
-LEASE = "trainyard-operator"
+LEASE_NAMESPACE = "default"  # every cluster has it, and every operator looks for the others there
+LEASE_SECONDS = 4
 DOMAIN = Config().cluster_domain
 RESOLVER = Path("/etc/resolv.conf")
 
@@ -99,15 +100,19 @@ def chosen(words: str) -> tuple[Kind, ...]:
     return kinds.served(known[name] for name in dict.fromkeys(names))
 
 
-def seat(env: Mapping[str, str], access: Access, name: str = LEASE) -> Seat:
-    """The lease to hold, and our name in it: never that of a former life of this pod."""
+def seat(
+    env: Mapping[str, str], served: Iterable[Kind], namespace: str = "", lease_namespace: str = LEASE_NAMESPACE
+) -> Seat:
+    """The lease to hold for these kinds in this namespace ("": all), and our name in it: never that of a former life of
+    this pod."""
     who = env.get("MY_POD_NAME") or platform.node() or "operator"
-    return Seat(env.get("MY_POD_NAMESPACE") or access.namespace, name, f"{who}_{token_hex(8)}")
+    claim = Claim(frozenset(kind.gvk.kind for kind in served), namespace)
+    return Seat(lease_namespace, claim.lease_name, f"{who}_{token_hex(8)}", claim)
 
 
-def terms(duration: float) -> Terms:
-    """In the usual proportions: 15 seconds until another takes over, 10 until we stop, one sign of life each 2."""
-    return Terms(duration, duration * 2 / 3, duration * 2 / 15)
+def terms(duration: float = LEASE_SECONDS) -> Terms:
+    """For 4 seconds until another takes over: 3 until we stop, a look each 0.5, a renewal each second."""
+    return Terms(duration, duration * 3 / 4, duration / 8, duration / 4)
 
 
 def cluster_domain(named: str, in_cluster: bool, resolver: Path = RESOLVER) -> str:
@@ -156,10 +161,10 @@ class Operating:
         self._operator: Operator | None = None
         self._credentials = options.access.credentials()
         self._election = Election(self._api(), options.seat, options.terms) if options.seat else None
-        self.metrics = Metrics(options.kinds, self._leads)
+        self.metrics = Metrics(options.kinds, self._leads, self._standby)
         self.tasks = TaskSupervisor("operator")
         self._watchdog, self._answers = Watchdog(), 0
-        self.health = Health(self.alive, self.ready, self.metrics.text)
+        self.health = Health(self.alive, self.ready, self.metrics.text, self.checks)
 
     async def run(self, stop: asyncio.Event) -> None:
         served = ",".join(dict.fromkeys(kind.gvk.kind for kind in self._options.kinds))
@@ -210,6 +215,15 @@ class Operating:
         behind = {one.gvk.plural: one.why for one in self._operator.watches if one.state in ("listing", "failing")}
         return f"not listed yet: {'; '.join(f'{name}: {why}' if why else name for name, why in sorted(behind.items()))}"
 
+    def checks(self) -> list[tuple[str, str, str]]:
+        """What `/readyz?verbose` lists: the name of each check, what is wrong ("": nothing), and what else is known."""
+        wrong = self.ready()
+        if self._election is None:
+            return [("watches", wrong, "no leader election")]
+        state = f"standing by for {standby}" if (standby := self._standby()) else f"leading {self._election.lease}"
+        unknown = "" if self._election.heard else "the lease is not known yet"
+        return [("lease", unknown, state), ("watches", "" if unknown else wrong, "")]
+
     async def _stand(self, election: Election, stop: asyncio.Event) -> None:
         """Work whenever the lease is ours. Let it go in the end."""
         electing = asyncio.create_task(election.run())
@@ -250,6 +264,9 @@ class Operating:
     def _answered(self, request: Request, code: int, seconds: float) -> None:
         self._answers += 1
         self.metrics.asked(request, code, seconds)
+
+    def _standby(self) -> str:
+        return "" if self._election is None or self._election.leads else self._election.standby or "nobody yet"
 
     def _leads(self) -> bool:
         return self._election is None or self._election.leads

@@ -97,11 +97,11 @@ SITES: tuple[Site, ...] = (
 """Every place that asks for objects of jobs."""
 
 LEASE_SITES: tuple[tuple[str, str], ...] = (
-    ("get", "who leads is looked up"),
+    ("list", "who leads is looked up, and who serves some of the same jobs"),
     ("create", "the first operator makes the lease"),
-    ("patch", "it is taken, renewed and released"),
+    ("patch", "it is taken, renewed and released; one that overlaps and has expired is cleared"),
 )
-"""What leader election asks, of one Lease in the operator's own namespace."""
+"""What leader election asks, of the Leases in the one namespace where all operators of a cluster have theirs."""
 
 
 def rights(kind: Kind) -> frozenset[Right]:
@@ -143,14 +143,9 @@ def rules(wanted: Iterable[Right]) -> list[Json]:
     ]
 
 
-def lease_rules(name: str) -> list[Json]:
-    """For one lease by name. A create has no name to be judged by."""
-    group, resource = LEASES
-    named = [verb for verb, _ in LEASE_SITES if verb != "create"]
-    return [
-        {"apiGroups": [group], "resources": [resource], "resourceNames": [name], "verbs": named},
-        {"apiGroups": [group], "resources": [resource], "verbs": ["create"]},
-    ]
+def lease_rules() -> list[Json]:
+    """For all leases of a namespace: their names follow from what each operator serves."""
+    return rules(Right(*LEASES, verb) for verb, _ in LEASE_SITES)
 
 
 def pairs(chosen: Iterable[Kind]) -> frozenset[tuple[str, str]]:

@@ -66,9 +66,22 @@ def written(objects: list[Json]) -> str:
 @click.option("--namespaced", is_flag=True, help="Serve that namespace only, with Roles instead of ClusterRoles.")
 @click.option("--image", default=installation.IMAGE, show_default=True, help="The operator's image.")
 @click.option("--replicas", type=click.IntRange(min=0), default=1, show_default=True, help="Of the operator.")
+@click.option(
+    "--part",
+    type=click.Choice(("all", "definitions", "operator")),
+    default="all",
+    show_default=True,
+    help="`operator` is what an uninstall deletes; `definitions` (and the namespace) hold every job.",
+)
 @click.option("--cloud", type=click.Choice(list(installation.CLOUDS)), help="Fill in the accelerators of that cloud.")
 def manifests(
-    namespace: str, chosen: tuple[Kind, ...], namespaced: bool, image: str, replicas: int, cloud: str | None
+    namespace: str,
+    chosen: tuple[Kind, ...],
+    namespaced: bool,
+    image: str,
+    replicas: int,
+    part: str,
+    cloud: str | None,
 ) -> None:
     """Print definitions, namespace, rights, config and Deployment of the operator.
 
@@ -76,6 +89,7 @@ def manifests(
     trainyard manifests | kubectl apply -f -
     trainyard manifests --namespace team-a --namespaced | kubectl apply -f -
     trainyard manifests --kinds all | kubectl apply -f -
+    trainyard manifests --part operator | kubectl delete -f -     # uninstall; jobs stay
     """
     install = installation.Install(
         namespace=namespace,
@@ -85,4 +99,5 @@ def manifests(
         replicas=replicas,
         config=installation.config_of(cloud) if cloud else installation.CONFIG,
     )
-    click.echo(written(installation.objects(install)), nl=False)
+    parts = {"all": installation.objects, "definitions": installation.lasting_objects}
+    click.echo(written(parts.get(part, installation.operator_objects)(install)), nl=False)

@@ -44,15 +44,19 @@ if TYPE_CHECKING:
 )
 @click.option("--leader-elect", is_flag=True, help="Work only while a Lease is held: for more than one replica.")
 @click.option(
-    "--lease-name", metavar="NAME", default="trainyard-operator", show_default=True, help="In $MY_POD_NAMESPACE."
+    "--lease-namespace",
+    metavar="NAME",
+    default="default",
+    show_default=True,
+    help="Where the leases are: the same for all operators of a cluster.",
 )
 @click.option(
     "--lease-duration",
     type=click.IntRange(2, 3600),
     metavar="SECONDS",
-    default=15,
+    default=4,
     show_default=True,
-    help="How long after its last sign of life a leader is followed by another.",
+    help="How long after its last renewal a leader is followed by another.",
 )
 @click.option(
     "--node-lost-timeout",
@@ -105,13 +109,14 @@ def _understood(words: dict[str, Any]) -> Options:
 
     path = options.path(words["config"])
     access = whom(os.environ, words["kubeconfig"], words["context"])
+    served = chosen(words["served"])
     return Options(
         access=access,
-        kinds=chosen(words["served"]),
+        kinds=served,
         config=read(path, lambda text: note(text)),
         namespace=words["namespace"],
         config_file=path,
-        seat=seat(os.environ, access, words["lease_name"]) if words["leader_elect"] else None,
+        seat=seat(os.environ, served, words["namespace"], words["lease_namespace"]) if words["leader_elect"] else None,
         terms=terms(words["lease_duration"]),
         bind=address(words["bind"]),
         node_lost=words["node_lost"],

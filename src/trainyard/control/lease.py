@@ -13,6 +13,15 @@ The decision is a table (`decide`), over what is known and one clock:
     it is ours                                           Renew
     another's, unchanged for less than its duration      Wait, and Look again each `retry`
     another's, unchanged for longer                      Take
+    an overlapping lease is held by another              Wait, and Look again each `retry`; Yield ours if we hold it
+    ... unchanged for longer than its duration           Clear it
+    ours is free of overlaps as far as we knew           Confirm, before we lead
+
+Scopes. A `Claim` says what an operator serves: kinds, in one namespace or in all. Two operators of the same claim share
+one lease by its name. Operators whose claims overlap otherwise have two leases in the same namespace, and exclude each
+other: each writes its own lease first and lists the others' after that, and leads only when none of them is held. Of
+two who do so at the same time at least one sees the other, and yields. A lease that has expired is cleared before
+anybody leads beside it, so that a renewal that is still on its way is refused.
 
 Rules for this file:
 - Clocks of different machines are never compared: what counts is how long *we* have seen no change. Our clock counts
@@ -29,37 +38,82 @@ import contextlib
 import logging
 import random
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import Enum
 from typing import TypeAlias
 
 from trainyard.client import AlreadyExists, Api, ApiError, Conflict, NotFound, Unavailable
-from trainyard.objects import GVK, Json, revision_of
+from trainyard.objects import GVK, Json, name_of, revision_of
+from trainyard.objects.labels import PREFIX
 
 log = logging.getLogger(__name__)
 
 LEASE = GVK("coordination.k8s.io", "v1", "Lease", "leases")
 ANSWER_SECONDS = 5.0
+UNSTATED_SECONDS = 15.0  # of a lease that names no duration: what client-go writes by default
+LABELS = {"app.kubernetes.io/part-of": "trainyard"}
+SELECTOR = "app.kubernetes.io/part-of=trainyard"
+KINDS, NAMESPACE = f"{PREFIX}kinds", f"{PREFIX}namespace"  # annotations of a lease: its claim
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What an operator serves: kinds, in one namespace, or in all of them ("")."""
+
+    kinds: frozenset[str]
+    namespace: str = ""
+
+    @property
+    def lease_name(self) -> str:
+        """The same for all operators of this claim: trainyard-mxjob-tfjob, trainyard-tfjob.team-a."""
+        name = "-".join(("trainyard", *sorted(kind.lower() for kind in self.kinds)))
+        return f"{name}.{self.namespace}" if self.namespace else name
+
+    def overlaps(self, other: Claim) -> bool:
+        """True when there may be a job that both serve."""
+        same = not self.namespace or not other.namespace or self.namespace == other.namespace
+        return same and not self.kinds.isdisjoint(other.kinds)
+
+    def annotations(self) -> dict[str, str]:
+        """How a lease says it."""
+        return {KINDS: ",".join(sorted(self.kinds)), NAMESPACE: self.namespace}
+
+
+def claim_of(lease: Json) -> Claim | None:
+    """The claim in a lease's annotations, None when it has none."""
+    annotations = (lease.get("metadata") or {}).get("annotations")
+    if not isinstance(annotations, dict) or not isinstance(kinds := annotations.get(KINDS), str):
+        return None
+    return Claim(frozenset(filter(None, kinds.split(","))), str(annotations.get(NAMESPACE) or ""))
 
 
 @dataclass(frozen=True, slots=True)
 class Seat:
-    """Which lease, and the name under which we hold it: nobody else's, and not that of our own former life."""
+    """Which lease, and the name under which we hold it: nobody else's, and not that of our own former life.
+
+    Without a claim no other lease is looked at.
+    """
 
     namespace: str
     name: str
     me: str
+    claim: Claim | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """Seconds: until others take over, until we stop by ourselves, and between two renewals."""
+    """Seconds: until others take over, until we stop by ourselves, between two looks, and between two renewals.
 
-    duration: float = 15.0
-    deadline: float = 10.0
-    retry: float = 2.0
+    Who stands by sees a renewal at most `retry` late, so a leader that is killed is followed after `duration` + `retry`
+    at most. A renewal that fails is tried again after `retry`.
+    """
+
+    duration: float = 4.0
+    deadline: float = 3.0
+    retry: float = 0.5
+    renew: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +127,14 @@ class Record:
 
 
 @dataclass(frozen=True, slots=True)
+class Rival:
+    """An overlapping lease that another holds, and since when it is as it is, on our clock."""
+
+    record: Record
+    since: float
+
+
+@dataclass(frozen=True, slots=True)
 class Known:
     """What we know of the lease. All times are of our own clock."""
 
@@ -81,6 +143,8 @@ class Known:
     since: float = float("-inf")  # when we first saw `record` as it is
     looked: float = float("-inf")  # when we last looked and it was not ours, or tried to write
     sent: float = float("-inf")  # when we sent the last accepted write that made it ours; -inf: it is not
+    confirmed: bool = True  # since we took it, a list has shown that no overlapping lease is held
+    rivals: Mapping[str, Rival] = field(default_factory=dict)  # overlapping leases that others hold, by name
 
 
 class Act(Enum):
@@ -88,6 +152,9 @@ class Act(Enum):
     MAKE = "make"
     TAKE = "take"
     RENEW = "renew"
+    CONFIRM = "confirm"
+    YIELD = "yield"
+    CLEAR = "clear"
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,12 +171,22 @@ def decide(me: str, known: Known, now: float, terms: Terms) -> Move:
     rest = known.looked + terms.retry - now
     if not known.sure:
         return Act.LOOK
+    if known.rivals and not leads(known, now, terms):
+        over = min(rival.since + rival.record.duration for rival in known.rivals.values()) - now
+        if record is not None and record.holder == me:
+            return Act.YIELD
+        if over <= 0:
+            return Act.CLEAR
+        return Wait(min(rest, over)) if rest > 0 else Act.LOOK
     if record is None:
         return Act.MAKE
     if record.holder == "":
         return Act.TAKE
     if record.holder == me:
-        return Wait(rest) if rest > 0 else Act.RENEW
+        if not known.confirmed:
+            return Act.CONFIRM
+        due = known.looked + (terms.renew if known.looked == known.sent else terms.retry) - now
+        return Wait(due) if due > 0 else Act.RENEW
     over = known.since + record.duration - now
     if over <= 0:
         return Act.TAKE
@@ -118,11 +195,14 @@ def decide(me: str, known: Known, now: float, terms: Terms) -> Move:
 
 def leads(known: Known, now: float, terms: Terms) -> bool:
     """True while nobody else can have taken it."""
-    return now - known.sent < terms.deadline
+    return known.confirmed and now - known.sent < terms.deadline
 
 
 def saw(me: str, known: Known, record: Record | None, now: float) -> Known:
-    """After a look that was sent at `now`. One that finds it ours follows a write that went wrong: renewing is due."""
+    """After a look whose answer came at `now`, which may show more than there was when it was sent.
+
+    One that finds it ours follows a write that went wrong: renewing is due.
+    """
     looked = float("-inf")
     if record is None or record.holder != me:
         known, looked = replace(known, sent=float("-inf")), now
@@ -131,9 +211,20 @@ def saw(me: str, known: Known, record: Record | None, now: float) -> Known:
     return replace(known, record=record, sure=True, since=now, looked=looked)
 
 
-def wrote(known: Known, record: Record, sent: float) -> Known:
-    """After a write that was accepted. It counts from when it was sent."""
-    return replace(known, record=record, sure=True, since=sent, looked=sent, sent=sent)
+def wrote(known: Known, record: Record, sent: float, confirmed: bool = True) -> Known:
+    """After a write that was accepted. It counts from when it was sent. `confirmed`: nothing overlaps, or we led when
+    it was sent, so that nobody can have cleared it in between."""
+    return replace(known, record=record, sure=True, since=sent, looked=sent, sent=sent, confirmed=confirmed)
+
+
+def listed(known: Known, rivals: Mapping[str, Record], now: float, led: bool) -> Known:
+    """After a list, whose answer came at `now`, of the overlapping leases that others hold. One that is unchanged keeps
+    its time. `led`: we led when it was sent; then it is they who yield."""
+    seen = {
+        name: before if (before := known.rivals.get(name)) and before.record == record else Rival(record, now)
+        for name, record in rivals.items()
+    }
+    return replace(known, rivals=seen, confirmed=led or not seen, looked=now if seen else known.looked)
 
 
 def contradicted(known: Known) -> Known:
@@ -177,6 +268,7 @@ class Election:
         self.won, self.lost = asyncio.Event(), asyncio.Event()
         self.lost.set()
         self._failures = 0  # in a row
+        self._told = ""
         self._api = api
         self._clock = clock
         self._now = now
@@ -209,9 +301,10 @@ class Election:
             return self._soon(move.seconds)
         began = self._clock()
         pause = 0.0
+        led = self.leads
         try:
             async with asyncio.timeout(self._patience()):
-                await self._do(move, began)
+                await self._do(move, began, led)
         except (Conflict, AlreadyExists, NotFound) as error:
             log.debug("the lease is not as we knew it why=%s", error)
             self.known, pause = contradicted(self.known), random.uniform(0.0, 0.1)
@@ -219,7 +312,7 @@ class Election:
             self._failures += 1
             level = logging.WARNING if self._failures in (1, 10) else logging.DEBUG
             why = error if str(error) else "no answer"
-            log.log(level, "no word about the lease lease=%s move=%s why=%s", self._name, move.value, why)
+            log.log(level, "no word about the lease lease=%s move=%s why=%s", self.lease, move.value, why)
             self.known, pause = unanswered(self.known, began), self.terms.retry
         else:
             self._failures = 0
@@ -240,40 +333,110 @@ class Election:
             except (Conflict, NotFound):  # a renewal of ours was under way when we were told to stop
                 self.known = saw(self.seat.me, contradicted(self.known), await self._get(), self._clock())
             else:
-                log.info("lease released lease=%s", self._name)
+                log.info("lease released lease=%s", self.lease)
                 self.known = contradicted(self.known)
                 return
 
     async def close(self) -> None:
         await self._api.close()
 
-    async def _do(self, move: Act, began: float) -> None:
+    async def _do(self, move: Act, began: float, led: bool) -> None:
         record = self.known.record
-        if move is Act.LOOK:
-            self.known = saw(self.seat.me, self.known, await self._get(), began)
+        confirmed = led or self.seat.claim is None
+        if move is Act.LOOK or move is Act.CONFIRM:
+            await self._look(led)
+        elif move is Act.YIELD and record is not None:
+            await self._let_go(record)
+            await self._look(led)
+        elif move is Act.CLEAR:
+            await self._clear(began)
         elif move is Act.MAKE or record is None:
             body = {
                 "apiVersion": LEASE.api_version,
                 "kind": LEASE.kind,
-                "metadata": {"name": self.seat.name, "namespace": self.seat.namespace},
+                "metadata": {"name": self.seat.name, "namespace": self.seat.namespace, **self._claimed()},
                 "spec": {**self._renewed(), "acquireTime": self._time(), "leaseTransitions": 0},
             }
             made = await self._api.create(LEASE, self.seat.namespace, body)
-            self.known = wrote(self.known, read(made), began)
+            self.known = wrote(self.known, read(made), began, confirmed)
         else:
             spec = self._renewed()
             if move is Act.TAKE:
                 spec |= {"acquireTime": self._time(), "leaseTransitions": record.transitions + 1}
-            self.known = wrote(self.known, await self._patch(record, spec), began)
+            self.known = wrote(self.known, await self._patch(record, spec), began, confirmed)
 
     async def _get(self) -> Record | None:
+        if self.seat.claim is not None:
+            return next((read(lease) for lease in await self._leases() if name_of(lease) == self.seat.name), None)
         with contextlib.suppress(NotFound):
             return read(await self._api.get(LEASE, self.seat.namespace, self.seat.name))
         return None
 
-    async def _patch(self, record: Record, spec: Json) -> Record:
-        body = {"metadata": {"resourceVersion": record.revision}, "spec": spec}
-        return read(await self._api.patch(LEASE, self.seat.namespace, self.seat.name, body))
+    async def _leases(self) -> list[Json]:
+        """The leases of all operators, read from where they are written: no older than the request."""
+        return list((await self._api.list(LEASE, self.seat.namespace, SELECTOR)).get("items") or ())
+
+    async def _look(self, led: bool) -> None:
+        """What our lease is, and with a claim which overlapping leases others hold."""
+        claim = self.seat.claim
+        if claim is None:
+            found = await self._get()
+            self.known = saw(self.seat.me, self.known, found, self._clock())
+            self._tell()
+            return
+        leases = await self._leases()
+        own = next((read(lease) for lease in leases if name_of(lease) == self.seat.name), None)
+        rivals = {}
+        for lease in leases:
+            other, record = claim_of(lease), read(lease)
+            if name_of(lease) != self.seat.name and record.holder and other is not None and claim.overlaps(other):
+                rivals[name_of(lease)] = record
+        now = self._clock()
+        self.known = listed(saw(self.seat.me, self.known, own, now), rivals, now, led)
+        self._tell()
+
+    async def _let_go(self, record: Record) -> None:
+        """Give ours up: an overlapping lease is held."""
+        self.known = replace(contradicted(self.known), sent=float("-inf"))
+        await self._patch(record, {"holderIdentity": None, "leaseDurationSeconds": 1, "renewTime": self._time()})
+
+    async def _clear(self, now: float) -> None:
+        """End the overlapping leases that have expired: their holders' renewals are refused from here on."""
+        self.known = contradicted(self.known)
+        spec: Json = {"holderIdentity": None, "renewTime": self._time()}
+        for name, rival in self.known.rivals.items():
+            if rival.since + rival.record.duration <= now:
+                log.info(
+                    "overlapping lease expired lease=%s/%s holder=%s", self.seat.namespace, name, rival.record.holder
+                )
+                await self._patch(rival.record, spec, name)
+
+    def _tell(self) -> None:
+        """Log for whom we stand by, when that changes."""
+        if self.standby != self._told:
+            self._told = self.standby
+            if self._told:
+                log.info("standing by for=%s lease=%s me=%s", self._told, self.lease, self.seat.me)
+
+    @property
+    def standby(self) -> str:
+        """For whom we stand by, "LEASE held by HOLDER"; "" when we lead or nobody is known to."""
+        record = self.known.record
+        for name, rival in self.known.rivals.items():
+            return f"{self.seat.namespace}/{name} held by {rival.record.holder}"
+        if record is not None and record.holder not in ("", self.seat.me):
+            return f"{self.lease} held by {record.holder}"
+        return ""
+
+    async def _patch(self, record: Record, spec: Json, name: str = "") -> Record:
+        own = self._claimed() if not name else {}
+        body = {"metadata": {"resourceVersion": record.revision, **own}, "spec": spec}
+        return read(await self._api.patch(LEASE, self.seat.namespace, name or self.seat.name, body))
+
+    def _claimed(self) -> Json:
+        """What a lease of a claim has beside its spec."""
+        claim = self.seat.claim
+        return {} if claim is None else {"labels": LABELS, "annotations": claim.annotations()}
 
     def _renewed(self) -> Json:
         duration = max(1, round(self.terms.duration))
@@ -293,12 +456,13 @@ class Election:
         leading = self.leads
         if leading != self.won.is_set():
             words = "leading lease=%s me=%s" if leading else "leading no more lease=%s me=%s"
-            log.log(logging.INFO if leading else logging.WARNING, words, self._name, self.seat.me)
+            log.log(logging.INFO if leading else logging.WARNING, words, self.lease, self.seat.me)
         for event, true in ((self.won, leading), (self.lost, not leading)):
             event.set() if true else event.clear()
 
     @property
-    def _name(self) -> str:
+    def lease(self) -> str:
+        """NAMESPACE/NAME."""
         return f"{self.seat.namespace}/{self.seat.name}"
 
     def _time(self) -> str:
@@ -312,7 +476,7 @@ def read(lease: Json) -> Record:
     spec = spec if isinstance(spec, dict) else {}
     return Record(
         holder=str(spec.get("holderIdentity") or ""),
-        duration=_number(spec.get("leaseDurationSeconds"), Terms().duration),
+        duration=_number(spec.get("leaseDurationSeconds"), UNSTATED_SECONDS),
         transitions=int(_number(spec.get("leaseTransitions"), 0)),
         revision=revision_of(lease),
     )

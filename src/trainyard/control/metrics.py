@@ -1,7 +1,8 @@
 """What the operator counts and shows, in the names that Prometheus users expect.
 
 Rules for this file:
-- No label is of a user's making: kinds, resources, verbs, codes, outcomes and states. Never a job or a namespace.
+- No label is of a user's making: kinds, resources, verbs, codes, outcomes and states. Never a job or a namespace. The
+  one lease that is waited for is an administrator's.
 - What happens is counted when it happens. What stands (queue, watches, jobs) is looked at when somebody asks.
 - Imported by whoever serves metrics, never by this room's `__init__`: a local cluster does without the library.
 """
@@ -41,7 +42,10 @@ def state_of(job: Json) -> str:
 class Metrics:
     """Counts, and what is to be seen of the operator that `watch` named last."""
 
-    def __init__(self, kinds: Iterable[Kind], leads: Callable[[], bool]) -> None:
+    def __init__(
+        self, kinds: Iterable[Kind], leads: Callable[[], bool], standby: Callable[[], str] = lambda: ""
+    ) -> None:
+        """`standby` names the lease that this process waits for and its holder, "" when it does not wait."""
         disable_created_metrics()  # type: ignore[no-untyped-call]  # the library's own; they double every series
         self._kinds = tuple(kinds)
         self.registry = registry = CollectorRegistry(auto_describe=False)
@@ -71,7 +75,7 @@ class Metrics:
         self.config_reloads = Counted(
             "trainyard_config_reloads", "The controller config file was read again.", ["outcome"], registry=registry
         )
-        self._standing = _Standing(self._kinds, leads)
+        self._standing = _Standing(self._kinds, leads, standby)
         registry.register(self._standing)
         ProcessCollector(registry=registry)
         for kind in self._kinds:  # a rate needs the zero before the first
@@ -102,15 +106,20 @@ class Metrics:
 class _Standing(Collector):
     """What stands at the moment somebody asks."""
 
-    def __init__(self, kinds: tuple[Kind, ...], leads: Callable[[], bool]) -> None:
+    def __init__(self, kinds: tuple[Kind, ...], leads: Callable[[], bool], standby: Callable[[], str]) -> None:
         self.operator: Operator | None = None
         self._kinds = kinds
         self._leads = leads
+        self._standby = standby
 
     def collect(self) -> Iterator[Metric]:
         about = {"version": __version__, "python": platform.python_version()}
         yield InfoMetricFamily("trainyard_build", "Which operator this is.", value=about)
         yield GaugeMetricFamily("trainyard_leader", "1 while this operator works, 0 while it stands by.", self._leads())
+        if standby := self._standby():
+            lease, _, holder = standby.partition(" held by ")
+            text = "The lease that this operator waits for, and who holds it."
+            yield InfoMetricFamily("trainyard_standby", text, value={"lease": lease, "holder": holder})
         if self.operator is not None:
             yield self._queue(self.operator)
             yield from self._watches(self.operator)

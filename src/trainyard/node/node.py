@@ -353,9 +353,9 @@ class Node:
         self._say(f"node: pod {name_of(pod)}_{namespace_of(pod)} ends: {text}")
         meta = pod.get("metadata") or {}
         if meta.get("deletionTimestamp"):
-            self._chore(self._cluster.forget(pod))
+            self.tasks.spawn("remove a pod that cannot be taken in", self._cluster.forget(pod))
         elif (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed"):
-            self._chore(self._cluster.end_pod(pod, UNEXPECTED, text))
+            self.tasks.spawn("end a pod that cannot be taken in", self._cluster.end_pod(pod, UNEXPECTED, text))
 
     def _place(self, verb: str, pod: Json) -> None:
         known = self._running.get(uid_of(pod))

@@ -2,6 +2,8 @@
 
 Rules for this file:
 - Every object comes from app/installation.py; here is only which file it stands in, and what it is called there.
+- Definitions and namespaces stand in files of their own: with them every job would go. What stands beside them is the
+  operator, and deleting it removes no job.
 - The four are one operator under the names of the documents that print their commands. A cluster takes one of them.
 """
 
@@ -32,7 +34,7 @@ DEPLOY = Install(
         lease_binding="leader-election-rolebinding",
     ),
 )
-"""`kubectl create -f deploy/`, of the ChainerJob README: all kinds."""
+"""`kubectl create -f deploy/definitions/ -f deploy/`, of the ChainerJob README: all kinds."""
 
 CONFIG = Install(
     namespace="elastic-job",
@@ -57,36 +59,38 @@ MXNET = Install(
         lease_binding="mx-job-operator-leader-election",
     ),
 )
-"""`kubectl create -f examples/mx_operator_deploy.yaml`, of the MxJob README: its kind alone, all in one file."""
+"""`kubectl create -f examples/mx_operator_deploy.yaml`, of the MxJob README: its kind alone."""
 
 
 def written(root: Path = ROOT) -> dict[Path, str]:
     """Every generated file as it should be."""
-    whole = {"examples/mx_operator_deploy.yaml": _documents(installation.objects(MXNET))}
+    whole = {
+        "examples/mx_operator_definitions.yaml": _documents(installation.definitions(MXNET.kinds)),
+        "examples/mx_operator_deploy.yaml": _documents(installation.operator_objects(MXNET)),
+    }
     found = {**_deploy(), **_config(), **_chart(), **whole, "docs/rbac.md": page()}
     return {root / path: text for path, text in found.items()}
 
 
 def _deploy() -> dict[str, str]:
     return {
-        "deploy/0-crd.yaml": _documents(installation.definitions(DEPLOY.kinds)),
-        "deploy/1-namespace.yaml": _documents([installation.namespace(DEPLOY)]),
-        "deploy/2-rbac.yaml": _documents(installation.access(DEPLOY)),
-        "deploy/3-operator.yaml": _documents([installation.config_map(DEPLOY), installation.deployment(DEPLOY)]),
+        "deploy/definitions/crd.yaml": _documents(installation.definitions(DEPLOY.kinds)),
+        "deploy/definitions/namespace.yaml": _documents([installation.namespace(DEPLOY)]),
+        "deploy/1-rbac.yaml": _documents(installation.access(DEPLOY)),
+        "deploy/2-operator.yaml": _documents([installation.config_map(DEPLOY), installation.deployment(DEPLOY)]),
     }
 
 
 def _config() -> dict[str, str]:
     return {
-        "config/crd/crd.yaml": _documents(installation.definitions(CONFIG.kinds)),
-        "config/crd/kustomization.yaml": _kustomization("crd.yaml"),
+        "config/definitions/crd.yaml": _documents(installation.definitions(CONFIG.kinds)),
+        "config/definitions/namespace.yaml": _documents([installation.namespace(CONFIG)]),
+        "config/definitions/kustomization.yaml": _kustomization("crd.yaml", "namespace.yaml"),
         "config/rbac/rbac.yaml": _documents(installation.access(CONFIG)),
         "config/rbac/kustomization.yaml": _kustomization("rbac.yaml"),
-        "config/operator/operator.yaml": _documents(
-            [installation.namespace(CONFIG), installation.config_map(CONFIG), installation.deployment(CONFIG)]
-        ),
+        "config/operator/operator.yaml": _documents([installation.config_map(CONFIG), installation.deployment(CONFIG)]),
         "config/operator/kustomization.yaml": _kustomization("operator.yaml"),
-        "config/default/kustomization.yaml": _kustomization("../crd", "../rbac", "../operator"),
+        "config/default/kustomization.yaml": _kustomization("../rbac", "../operator"),
     }
 
 
@@ -99,7 +103,7 @@ def _chart() -> dict[str, str]:
     rules = {
         "operator": rights.rules(rights.plain_rights(rights.DEFAULT)),
         "chainerjob": rights.rules(rights.opted_rights(kinds.EACH)),
-        "lease": rights.lease_rules(installation.LEASE),
+        "lease": rights.lease_rules(),
     }
     for name, listed in rules.items():
         found[f"charts/trainyard/generated/rules-{name}.yaml"] = HEAD + as_yaml(listed)

@@ -22,7 +22,8 @@ those of the operator do.
 
 {plain}
 
-In the operator's own namespace, for leader election, on the one Lease that it uses:
+In the namespace `default`, for leader election, on Leases: all operators of a cluster have theirs there, under names
+that follow from what they serve (see [operator.md](operator.md#the-lease)):
 
 | verb | for |
 |---|---|

@@ -1,0 +1,159 @@
+"""Operators of different kinds and namespaces: who overlaps excludes each other, who does not runs beside the other."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import AsyncIterator
+
+import pytest
+from yard import Troubled
+
+from trainyard.client import Api
+from trainyard.control.lease import LEASE, Claim, Election, Seat, Terms, claim_of
+from trainyard.objects import Json
+from trainyard.server import Server
+
+TERMS = Terms(duration=4, deadline=3, retry=0.5, renew=1)
+ALL, TF = Claim(frozenset({"TfJob", "MxJob"})), Claim(frozenset({"TfJob"}))
+MX, TEAM = Claim(frozenset({"MxJob"})), Claim(frozenset({"TfJob"}), "team-a")
+OTHER = Claim(frozenset({"TfJob"}), "team-b")
+
+
+class Candidates:
+    """Operators of one cluster, on a clock that the test moves."""
+
+    def __init__(self, server: Server) -> None:
+        self.server, self.now = server, 1000.0
+        self.elections: list[Election] = []
+        self._apis: list[Troubled] = []
+
+    def add(self, claim: Claim) -> Election:
+        self._apis.append(api := Troubled(self.server.url))
+        seat = Seat("default", claim.lease_name, f"operator-{len(self.elections)}", claim)
+        self.elections.append(election := Election(api, seat, TERMS, lambda: self.now))
+        return election
+
+    async def settle(self, *elections: Election) -> None:
+        for election in elections or self.elections:
+            for _ in range(10):
+                if await election.step() > 0.25:
+                    break
+
+    async def run(self, seconds: float, *elections: Election) -> None:
+        for _ in range(int(seconds / 0.5)):
+            self.now += 0.5
+            await self.settle(*elections)
+
+    def overlapping_leaders(self) -> list[tuple[str, str]]:
+        leaders = [election for election in self.elections if election.leads]
+        return [
+            (one.lease, other.lease)
+            for one, other in itertools.combinations(leaders, 2)
+            if one.seat.claim and other.seat.claim and one.seat.claim.overlaps(other.seat.claim)
+        ]
+
+    async def close(self) -> None:
+        for api in self._apis:
+            await api.close()
+
+
+@pytest.fixture
+async def candidates() -> AsyncIterator[Candidates]:
+    server = Server()
+    await server.start()
+    made = Candidates(server)
+    yield made
+    await made.close()
+    await server.stop()
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "overlap"),
+    [(ALL, TF, True), (TF, MX, False), (TF, TEAM, True), (TEAM, OTHER, False), (MX, TEAM, False), (TEAM, TEAM, True)],
+)
+def test_claims_overlap_where_both_may_serve_a_job(one: Claim, other: Claim, overlap: bool) -> None:
+    assert one.overlaps(other) is other.overlaps(one) is overlap
+
+
+def test_a_lease_is_named_after_its_claim_and_says_it() -> None:
+    assert (ALL.lease_name, TEAM.lease_name) == ("trainyard-mxjob-tfjob", "trainyard-tfjob.team-a")
+    for claim in (ALL, TEAM):
+        lease: Json = {"metadata": {"annotations": claim.annotations()}}
+        assert claim_of(lease) == claim
+    assert claim_of({"metadata": {}}) is None
+
+
+async def test_operators_that_do_not_overlap_lead_beside_each_other(candidates: Candidates) -> None:
+    """The README of MxJob and the chart: each of them works."""
+    elections = [candidates.add(claim) for claim in (MX, TEAM, OTHER)]
+    await candidates.settle()
+    assert all(election.leads for election in elections)
+    await candidates.run(10)
+    assert all(election.leads for election in elections)
+
+
+@pytest.mark.parametrize(("first", "second"), [(ALL, TF), (TEAM, ALL), (ALL, TEAM), (TF, TEAM)])
+async def test_of_operators_that_overlap_the_second_stands_by_and_says_for_whom(
+    candidates: Candidates, first: Claim, second: Claim
+) -> None:
+    leader, other = candidates.add(first), candidates.add(second)
+    await candidates.settle()
+    await candidates.run(10)
+    assert leader.leads and not other.leads
+    assert other.standby == f"default/{first.lease_name} held by operator-0" and leader.standby == ""
+    await leader.release()
+    await candidates.run(0.5, other)
+    assert other.leads
+
+
+async def test_a_leader_that_dies_is_followed_by_an_overlapping_one_within_the_duration_and_a_look(
+    candidates: Candidates,
+) -> None:
+    leader, other = candidates.add(TEAM), candidates.add(ALL)
+    await candidates.settle()
+    await candidates.run(3.5, other)
+    assert not other.leads
+    await candidates.run(0.5, other)
+    assert other.leads
+    candidates.now += 0.1  # the dead one was only paused: its renewal is refused, because its lease was cleared
+    await candidates.settle(leader)
+    assert not leader.leads and other.leads
+
+
+async def test_of_two_that_take_their_leases_at_once_at_most_one_leads(candidates: Candidates) -> None:
+    one, other = candidates.add(ALL), candidates.add(TEAM)
+    await one.step(), await other.step()  # both have looked: nothing is held
+    await one.step(), await other.step()  # both have written their own
+    await one.step()
+    assert not one.leads  # it has seen the other's
+    await other.step()
+    await candidates.run(2)
+    assert sorted([one.leads, other.leads]) == [False, True]
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_overlapping_operators_never_lead_at_once_whatever_is_paused(candidates: Candidates, seed: int) -> None:
+    chance = random.Random(seed)
+    for claim in (ALL, TF, TEAM, OTHER, MX):
+        candidates.add(claim)
+    led = set()
+    for _ in range(150):
+        candidates.now += chance.choice((0.0, 0.1, 0.5, 1.0, 3.5))
+        election = chance.choice(candidates.elections)
+        if chance.random() < 0.05:
+            await election.release()
+        else:
+            await election.step()
+        assert not candidates.overlapping_leaders()
+        led |= {one.lease for one in candidates.elections if one.leads}
+    assert len(led) > 1
+
+
+async def test_a_lease_of_another_program_is_left_alone(candidates: Candidates) -> None:
+    async with Api(candidates.server.url) as api:
+        body = {"apiVersion": LEASE.api_version, "kind": "Lease", "metadata": {"name": "others"}}
+        await api.create(LEASE, "default", {**body, "spec": {"holderIdentity": "other", "leaseDurationSeconds": 1}})
+        election = candidates.add(ALL)
+        await candidates.run(10)
+        assert election.leads and (await api.get(LEASE, "default", "others"))["spec"]["holderIdentity"] == "other"

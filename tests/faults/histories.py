@@ -1,0 +1,441 @@
+"""Random histories of jobs under faults, each from a seed: one namespace, its jobs, two operator processes.
+
+    async with cluster() as shared:                     one embedded API server, its controllers, a scripted kubelet
+        result = await shared.history(seed)             faults for a while, then peace, until every job has ended
+        assert not result.violations
+
+Rules for this file:
+- The operators are real processes; each reaches the API server through a proxy of its own. Users, the kubelet and the
+  workload controllers reach it directly.
+- What is checked is what the API server has stored (its log) and what the proxies have let through (the journal).
+- After `FAULT_SECONDS` nothing is injected any more and one operator at least runs: every job must reach its end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+import tempfile
+import time
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import aiohttp
+import yaml
+from invariants import Ends, check
+from operators import Zygote, alive
+from proxy import Journal, Proxy, Rates, Write
+
+from trainyard import kinds
+from trainyard.client import Api, ApiError, NotFound
+from trainyard.client.request import create
+from trainyard.control import Loop, Source, itself
+from trainyard.objects import GVK, Json, Key, format_time, is_true, labels_of, name_of, uid_of
+from trainyard.objects.labels import INDEX, OWNER
+from trainyard.server import Server
+from trainyard.server.examining import vouch
+from trainyard.server.limits import Limits
+from trainyard.server.log import Entry, Log
+from trainyard.testing import samples
+from trainyard.testing.builders import replicas, tfjob
+from trainyard.workloads import Workloads
+
+POD = GVK("", "v1", "Pod", "pods")
+NODE = GVK("", "v1", "Node", "nodes")
+NAMESPACE = GVK("", "v1", "Namespace", "namespaces")
+CRD = GVK("apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions")
+FAULT_SECONDS = 4.5
+JOBS = 4  # in a history
+END_SECONDS = 120.0  # at most, until every job has ended once nothing is injected any more
+LEASE_SECONDS = 3
+
+
+@dataclass(slots=True)
+class Script:
+    """What the pods of one job do: the first `failures` pods of index 0 end with `code`, all others succeed."""
+
+    failures: int
+    code: int
+    seconds: float  # that a pod runs
+    grace: float  # that a pod takes to terminate
+
+
+@dataclass(slots=True)
+class Result:
+    seed: int
+    violations: list[str]
+    faults: int
+    takeovers: int
+    writes: list[Write]
+    log: str = ""
+
+
+class Kubelet:
+    """Runs every pod as its job's script says. A pod that is deleted goes after the script's grace."""
+
+    def __init__(self, api: Api) -> None:
+        self.scripts: dict[tuple[str, str], Script] = {}  # (namespace, job's name)
+        self._api = api
+        self._failed: dict[str, int] = {}  # uid of the job -> how many of its pods have failed
+        self._due: dict[tuple[str, str], float] = {}  # (uid, step): when, on the loop's clock
+        self.loop: Loop[Key] = Loop(api, self._reconcile, workers=4)
+        self.pods = self.loop.watch(Source(POD), itself)
+
+    async def _reconcile(self, key: Key) -> float | None:
+        pod = self.pods.get(key)
+        if pod is None or not pod["spec"].get("nodeName"):
+            return None
+        with suppress(NotFound):
+            return await self._advance(pod, key)
+        return None
+
+    async def _advance(self, pod: Json, key: Key) -> float | None:
+        labels = labels_of(pod)
+        script = self._script(pod)
+        if pod["metadata"].get("deletionTimestamp"):
+            if (pause := self._pause(uid_of(pod), "terminate", script.grace)) > 0:
+                return self._later(pause)
+            await self._api.delete(POD, *key, uid=uid_of(pod), grace=0)
+            return None
+        phase = pod.get("status", {}).get("phase", "Pending")
+        if phase == "Pending":
+            await self._report(pod, key, "Running", {"running": {"startedAt": format_time(time.time())}})
+        elif phase == "Running":
+            if (pause := self._pause(uid_of(pod), "run", script.seconds)) > 0:
+                return self._later(pause)
+            owner = labels.get(OWNER, "")
+            fails = self._failed.get(owner, 0) < script.failures and labels.get(INDEX, "0") == "0"
+            code = script.code if fails else 0
+            end = {"exitCode": code, "finishedAt": format_time(time.time()), "reason": "Error" if code else "Completed"}
+            await self._report(pod, key, "Failed" if code else "Succeeded", {"terminated": end})
+            self._failed[owner] = self._failed.get(owner, 0) + fails
+        return None
+
+    def _script(self, pod: Json) -> Script:
+        owner = pod["metadata"].get("annotations", {}).get("script") or ""
+        return self.scripts.get((pod["metadata"]["namespace"], owner), Script(0, 0, 0.1, 0.0))
+
+    def _pause(self, uid: str, step: str, seconds: float) -> float:
+        now = asyncio.get_running_loop().time()
+        return self._due.setdefault((uid, step), now + seconds) - now
+
+    def _later(self, pause: float) -> float:
+        return time.time() + pause
+
+    async def _report(self, pod: Json, key: Key, phase: str, state: Json) -> None:
+        names = [container["name"] for container in pod["spec"]["containers"]]
+        status = {
+            "phase": phase,
+            "conditions": [{"type": "Ready", "status": "True" if phase == "Running" else "False"}],
+            "containerStatuses": [{"name": name, "state": state, "restartCount": 0} for name in names],
+        }
+        await self._api.patch(POD, *key, {"metadata": {"uid": uid_of(pod)}, "status": status}, "status")
+
+
+@dataclass(slots=True)
+class Process:
+    """One of the two operators of a history: killed, stopped, partitioned and started again.
+
+    Each start has a proxy and a name of its own, so that a request is known to be that life's.
+    """
+
+    name: str
+    folder: Path
+    argv: list[str]
+    connect: Callable[[str], Proxy]
+    zygote: Zygote
+    mutant: str
+    pid: int = 0
+    lives: list[Proxy] = field(default_factory=list)
+
+    @property
+    def operator(self) -> str:
+        """The name of this life, with which its lease identity begins; "" before the first."""
+        return self.lives[-1].operator if self.lives else ""
+
+    async def start(self) -> None:
+        name = f"{self.name}-{len(self.lives) + 1}"
+        proxy = self.connect(name)
+        await proxy.start()
+        self.lives.append(proxy)
+        kubeconfig = self.folder / f"{name}.kubeconfig"
+        kubeconfig.touch(0o600)
+        kubeconfig.write_text(_kubeconfig(proxy.url))
+        env = {"MY_POD_NAME": name, "MY_POD_NAMESPACE": "default"}
+        argv = ["--kubeconfig", str(kubeconfig), *self.argv]
+        self.pid = self.zygote.start(argv, env, self.folder / f"{self.name}.log", self.mutant)
+
+    def signal(self, number: int) -> None:
+        if not self.pid:  # not started yet: 0 would be our own process group
+            return
+        with suppress(ProcessLookupError):
+            os.kill(self.pid, number)
+
+    def partition(self) -> None:
+        if self.lives:
+            self.lives[-1].partition()
+
+    def heal(self) -> None:
+        for proxy in self.lives:
+            proxy.partitioned = False
+
+
+class Cluster:
+    """What histories share."""
+
+    def __init__(self, server: Server, api: Api, kubelet: Kubelet, zygote: Zygote, folder: Path) -> None:
+        self.server, self.api, self.kubelet, self.zygote, self.folder = server, api, kubelet, zygote, folder
+        self.entries: dict[str, list[Entry]] = {}  # by namespace, in the order of the log
+        server.log.follow(self._wrote, settled=True)
+
+    def _wrote(self, entry: Entry) -> None:
+        self.entries.setdefault(entry.key.namespace, []).append(entry)
+
+    async def history(
+        self, seed: int, mutant: str = "", kind: str = "", patience: float = END_SECONDS, failing: bool = True
+    ) -> Result:
+        """One history.
+
+        `kind` is that of its jobs, else the seed's. `patience`: seconds until every job must have ended, after the last
+        fault. `failing`: pods may fail, after which a replica waits ten seconds for its next attempt.
+        """
+        chance = random.Random(seed)
+        kind = kind or list(BUILDERS)[seed % len(BUILDERS)]
+        namespace = f"history-{seed}-{mutant.replace('_', '-')}".rstrip("-")
+        folder = self.folder / namespace
+        folder.mkdir()
+        await self.api.create(NAMESPACE, "", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
+        journal, rates = Journal(), Rates(chance.choice((0.05, 0.15, 0.3)), chance.choice((0.02, 0.1, 0.2)))
+        async with aiohttp.ClientSession(auto_decompress=False, read_bufsize=1 << 20) as session:
+
+            def connect(name: str) -> Proxy:
+                return Proxy(name, lambda: self.server.url, session, journal, rates, random.Random(f"{seed} {name}"))
+
+            argv = ["--namespace", namespace, "--kinds", kind.lower()]
+            argv += ["--leader-elect", "--lease-duration", str(LEASE_SECONDS), *lease_options(namespace)]
+            processes = [Process(name, folder, argv, connect, self.zygote, mutant) for name in ("first", "second")]
+            try:
+                await self._live(chance, kind, namespace, processes, journal, rates, failing)
+                ends = await self._ends(kind, namespace, patience)
+            finally:
+                for process in processes:
+                    process.signal(signal.SIGKILL)
+                for proxy in (proxy for process in processes for proxy in process.lives):
+                    await proxy.stop()
+        violations = [*journal.violations, *check(self.entries.pop(namespace, []), journal.writes, ends)]
+        log = "".join(path.read_text() for path in sorted(folder.glob("*.log")))
+        return Result(seed, violations, sum(journal.faults.values()), journal.takeovers, journal.writes, log)
+
+    async def _live(
+        self,
+        chance: random.Random,
+        kind: str,
+        namespace: str,
+        processes: list[Process],
+        journal: Journal,
+        rates: Rates,
+        failing: bool,
+    ) -> None:
+        """Users and faults, for a while. Afterwards both operators run, and nothing is injected any more."""
+        await processes[0].start()
+        if chance.random() < 0.7:
+            await processes[1].start()
+        users = [asyncio.create_task(self._user(chance, kind, namespace, number, failing)) for number in range(JOBS)]
+        try:
+            await self._harm(chance, processes, journal)
+        finally:
+            rates.request = rates.line = 0.0
+            for process in processes:
+                process.heal()
+                process.signal(signal.SIGCONT)
+            await asyncio.gather(*users)
+        for process in processes:
+            if not process.pid or not alive(process.pid):
+                await process.start()
+
+    async def _harm(self, chance: random.Random, processes: list[Process], journal: Journal) -> None:
+        """kill -9, SIGSTOP, SIGTERM and partitions, one after the other; mostly of the leader."""
+        until = asyncio.get_running_loop().time() + FAULT_SECONDS
+        while (now := asyncio.get_running_loop().time()) < until:
+            await asyncio.sleep(min(chance.uniform(0.2, 1.0), until - now))
+            leaders = [process for process in processes if journal.holder.startswith(f"{process.operator}_")]
+            process = chance.choice(leaders if leaders and chance.random() < 0.7 else processes)
+            match chance.choice(("kill", "kill", "stop", "stop", "partition", "partition", "end")):
+                case "kill":
+                    process.signal(signal.SIGKILL)
+                    if chance.random() < 0.6:
+                        await process.start()
+                case "end":
+                    process.signal(signal.SIGTERM)
+                case "stop":
+                    process.signal(signal.SIGSTOP)
+                    await asyncio.sleep(chance.choice((0.3, LEASE_SECONDS + 0.7)))
+                    process.signal(signal.SIGCONT)
+                case "partition":
+                    process.partition()
+                    await asyncio.sleep(chance.choice((0.3, LEASE_SECONDS + 0.7)))
+                    process.heal()
+            for process in processes:
+                if process.pid and not alive(process.pid) and chance.random() < 0.5:
+                    await process.start()
+
+    async def _user(self, chance: random.Random, kind: str, namespace: str, number: int, failing: bool) -> None:
+        """Creates a job, and does to it what users do."""
+        chance = random.Random(chance.random())
+        gvk = GVKS[kind]
+        name = f"job{number}"
+        fails = chance.choice((0, 0, 1)) if kind in RESTARTS and failing else 0
+        self.kubelet.scripts[namespace, name] = Script(
+            fails, chance.choice((137, 143)), chance.uniform(0.05, 1.5), chance.choice((0.0, 0.1, 0.6))
+        )
+        await asyncio.sleep(chance.uniform(0.0, FAULT_SECONDS if number else 0.5))
+        job = _job(kind, name)
+        await self.api.create(gvk, namespace, job)
+        action = chance.choice(("", "", "suspend", "delete", "recreate", "evict", "evict"))
+        await asyncio.sleep(chance.uniform(0.0, 1.5))
+        with suppress(ApiError):
+            if action == "suspend":
+                path = {"suspend": True} if kind != "ElasticJob" else {"runPolicy": {"suspend": True}}
+                await self.api.patch(gvk, namespace, name, {"spec": path})
+                await asyncio.sleep(chance.uniform(0.2, 1.5))
+                path = {"suspend": False} if kind != "ElasticJob" else {"runPolicy": {"suspend": False}}
+                await self.api.patch(gvk, namespace, name, {"spec": path})
+            elif action in ("delete", "recreate"):
+                await self.api.delete(gvk, namespace, name)
+                if action == "delete":
+                    return
+                await self.api.create(gvk, namespace, job)
+            elif action == "evict":
+                pods = (await self.api.list(POD, namespace))["items"]
+                for pod in pods[:1]:
+                    await self.api.delete(POD, namespace, name_of(pod), uid=uid_of(pod))
+
+    async def _ends(self, kind: str, namespace: str, patience: float) -> Ends:
+        """Wait until every job that was not deleted has ended, and nothing of deleted ones is left."""
+        gvk, jobs, pods = GVKS[kind], [], []
+        with suppress(TimeoutError):
+            async with asyncio.timeout(patience):
+                while True:
+                    jobs = (await self.api.list(gvk, namespace))["items"]
+                    pods = (await self.api.list(POD, namespace))["items"]
+                    left = [
+                        pod for pod in pods if not _over(pod) and labels_of(pod).get(OWNER) not in map(uid_of, jobs)
+                    ]
+                    if all(map(ended, jobs)) and not left:
+                        return Ends({name_of(job): ended(job) for job in jobs}, [])
+                    await asyncio.sleep(0.1)
+        stuck = [f"{name_of(job)}: {job.get('status')}" for job in jobs if not ended(job)]
+        left = [name_of(pod) for pod in pods if not _over(pod)]
+        return Ends({}, [f"ends reached: {patience:.0f} s after the last fault: jobs {stuck}, pods {left}"])
+
+
+def ended(job: Json) -> str:
+    conditions = (job.get("status") or {}).get("conditions")
+    return next((name for name in ("Succeeded", "Complete", "Failed") if is_true(conditions, name)), "")
+
+
+def _over(pod: Json) -> bool:
+    return pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
+
+
+def _tf_job(name: str) -> Json:
+    return tfjob(replicas("MASTER"), replicas("WORKER"), RuntimeId=name[-4:])
+
+
+def _mx_job(name: str) -> Json:
+    return samples.mxjob(
+        samples.mx_set("SCHEDULER"), samples.mx_set("SERVER"), samples.mx_set("WORKER"), RuntimeId=name[-4:]
+    )
+
+
+def _chainer_job(name: str) -> Json:
+    return samples.chainerjob({"ws0": samples.worker_set(1)})
+
+
+def _elastic_job(name: str) -> Json:
+    return samples.elasticjob(2)
+
+
+BUILDERS = {"TfJob": _tf_job, "MxJob": _mx_job, "ChainerJob": _chainer_job, "ElasticJob": _elastic_job}
+GVKS = {kind.gvk.kind: kind.gvk for kind in kinds.EACH}
+RESTARTS = ("MxJob", "ElasticJob")  # a retryable exit code begins a new attempt at once
+
+
+def lease_options(namespace: str) -> list[str]:
+    return ["--lease-namespace", namespace]
+
+
+def _job(kind: str, name: str) -> Json:
+    job = BUILDERS[kind](name)
+    job["metadata"] = {"name": name}
+    for template in _templates(job["spec"]):
+        template.setdefault("metadata", {})["annotations"] = {"script": name}
+    return job
+
+
+def _templates(value: object) -> list[Json]:
+    """Every pod template within a spec."""
+    if isinstance(value, list):
+        return [template for item in value for template in _templates(item)]
+    if not isinstance(value, dict):
+        return []
+    own = [value["template"]] if isinstance(value.get("template"), dict) else []
+    return own + [template for key, item in value.items() if key != "template" for template in _templates(item)]
+
+
+def _kubeconfig(url: str) -> str:
+    return yaml.safe_dump(
+        {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": "c",
+            "clusters": [{"name": "c", "cluster": {"server": url}}],
+            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "c"}}],
+            "users": [{"name": "c", "user": {}}],
+        }
+    )
+
+
+@asynccontextmanager
+async def cluster() -> AsyncIterator[Cluster]:
+    """An API server with the definitions of every kind, the workload controllers, and a scripted kubelet."""
+    server = Server(log=Log(keep=1_000_000), limits=Limits(connections=4000))
+    zygote = Zygote()
+    try:
+        await server.start()
+        with tempfile.TemporaryDirectory() as folder:
+            async with Api(server.url) as api, Api(server.url) as second, Api(server.url) as third:
+                for kind in kinds.ALL:
+                    definition = kinds.crd(kind)
+                    vouch(definition)
+                    await api.send(create(CRD, "", definition))
+                await api.create(NODE, "", {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "scripted"}})
+                ready = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
+                await api.patch(NODE, "", "scripted", ready, "status")
+                workloads, kubelet = Workloads(second), Kubelet(third)
+                await workloads.start()
+                await kubelet.loop.start()
+                try:
+                    yield Cluster(server, api, kubelet, zygote, Path(folder))
+                finally:
+                    await kubelet.loop.stop()
+                    await workloads.stop()
+    finally:
+        await server.stop()
+        zygote.close()
+
+
+async def run(seeds: Iterable[int], width: int = 16) -> list[Result]:
+    """These histories, `width` of them at a time."""
+    gate = asyncio.Semaphore(width)
+    async with cluster() as shared:
+
+        async def bounded(seed: int) -> Result:
+            async with gate:
+                return await shared.history(seed)
+
+        return await asyncio.gather(*map(bounded, seeds))

@@ -1,0 +1,130 @@
+"""What must hold of every history, by the objects that the API server has stored and the writes that reached it.
+
+| invariant | |
+|---|---|
+| one writer | an operator that does not hold the lease sends no write (checked when one arrives) |
+| owned | what an operator creates belongs to a job that exists, by owner reference (controller) and label |
+| not doubled | at most one live pod of a job for each role, index and attempt |
+| attempts | attempts of a slot grow by one, each after the end of the one before it |
+| final | a job that has ended stays as it ended, and has one end |
+| counted | `restarts` never falls, and is at most the number of attempts that failed |
+| by uid | every delete names the uid of an object that the API server has stored |
+| no stranger | no write goes to an object of another namespace or of nobody |
+| ends reached | every job ends, and nothing of a deleted job stays |
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import Any
+
+from proxy import Write
+
+from trainyard.objects import Json, decode, is_true, labels_of, uid_of
+from trainyard.objects.labels import ATTEMPT, INDEX, OWNER, ROLE
+from trainyard.server.log import Entry
+
+WAITS_FOR_OLDER_ATTEMPTS = False
+"""Issue 14, finding 13: a new attempt of a gang is created when the pods of older attempts are gone. To be set when the
+planner does so."""
+
+JOBS = ("tfjobs.", "mxjobs.", "chainerjobs.", "elasticjobs.")
+ENDS = ("Succeeded", "Complete", "Failed")
+CARRIERS = ("pods", "jobs.batch")
+
+
+@dataclass(slots=True)
+class Ends:
+    """How each job ended, by its name; and what did not end."""
+
+    jobs: dict[str, str]
+    violations: list[str]
+
+
+def check(entries: list[Entry], writes: list[Write], ends: Ends) -> list[str]:
+    """Every violation, with the object and the revision."""
+    problems = list(ends.violations)
+    jobs: dict[str, Json] = {}  # by uid, as last stored
+    gone: set[str] = set()
+    uids: set[str] = set()
+    live: dict[tuple[str, str, str], dict[str, str]] = defaultdict(dict)  # slot -> uid of the pod -> attempt
+    for entry in entries:
+        record = entry.now
+        new: Json = decode(record.body) if record else {}
+        old: Json = decode(entry.before.body) if entry.before else {}
+        obj = new or old
+        uid = uid_of(obj)
+        uids.add(uid)
+        where = f"{entry.store} {entry.key.name} at {entry.revision}"
+        if entry.store.startswith(JOBS):
+            if new:
+                problems += _job(jobs.get(uid), new, where)
+                jobs[uid] = new
+            else:
+                gone.add(uid)
+        owner = labels_of(obj).get(OWNER, "")
+        if not owner:
+            continue
+        if record and not old and owner not in jobs:
+            problems.append(f"owned: {where} has the label of a job that never was: {owner}")
+        if record and not old and entry.store in CARRIERS:
+            problems += _owned(new, where)
+        if entry.store == "pods":
+            problems += _pod(live, new, old, where)
+    problems += _deletes(writes, uids)
+    return problems
+
+
+def _job(before: Json | None, job: Json, where: str) -> list[str]:
+    problems = []
+    ends = {kind for kind in ENDS if is_true((job.get("status") or {}).get("conditions"), kind)}
+    had = {kind for kind in ENDS if is_true(((before or {}).get("status") or {}).get("conditions"), kind)}
+    if "Failed" in ends and len(ends) > 1:
+        problems.append(f"final: {where} has the ends {sorted(ends)}")
+    if had - ends:
+        problems.append(f"final: {where} had ended as {sorted(had)}, and is {sorted(ends)}")
+    restarts = int((job.get("status") or {}).get("restarts") or 0)
+    previous = int(((before or {}).get("status") or {}).get("restarts") or 0)
+    if restarts < previous:
+        problems.append(f"counted: {where} has {restarts} restarts, it had {previous}")
+    return problems
+
+
+def _owned(child: Json, where: str) -> list[str]:
+    references = [ref for ref in child["metadata"].get("ownerReferences") or [] if ref.get("controller")]
+    if len(references) != 1:
+        return [f"owned: {where} has {len(references)} controllers"]
+    return []
+
+
+def _pod(live: dict[tuple[str, str, str], dict[str, str]], new: Json, old: Json, where: str) -> list[str]:
+    pod = new or old
+    labels = labels_of(pod)
+    slot = (labels.get(OWNER, ""), labels.get(ROLE, ""), labels.get(INDEX, ""))
+    over = not new or new.get("status", {}).get("phase") in ("Succeeded", "Failed")
+    there, problems = live[slot], []
+    attempt = labels.get(ATTEMPT, "0")
+    if over:
+        there.pop(uid_of(pod), None)
+        return []
+    if not old and new:
+        if not slot[2]:  # a pod of a StatefulSet: its name tells it apart
+            return []
+        if attempt in there.values():
+            problems.append(f"not doubled: {where} is a second live pod of {slot} in attempt {attempt}")
+        if WAITS_FOR_OLDER_ATTEMPTS and any(int(other) < int(attempt) for other in there.values()):
+            problems.append(f"older attempts: {where} starts while an older attempt of {slot} is there")
+    there[uid_of(pod)] = attempt
+    return problems
+
+
+def _deletes(writes: list[Write], uids: set[str]) -> list[str]:
+    problems = []
+    for write in writes:
+        if write.method == "DELETE" and not write.lease:
+            conditions: Any = json.loads(write.body or b"{}").get("preconditions") or {}
+            if conditions.get("uid") not in uids:
+                problems.append(f"by uid: DELETE {write.path} names the uid {conditions.get('uid')}")
+    return problems

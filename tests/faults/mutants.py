@@ -1,0 +1,203 @@
+"""Planted faults of the operator: what the harness must find. Each is applied in a child process of its own.
+
+A mutant replaces one function or method of the product. `caught_by` begins the violation that the harness reports.
+"""
+
+from __future__ import annotations
+
+import math
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from trainyard import core
+from trainyard.app import operating
+from trainyard.client import Api, Unavailable
+from trainyard.control import lease, loop, operator, reconcile, store, watch
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """`caught_by`: how the violations that show it begin."""
+
+    apply: Callable[[], None]
+    caught_by: tuple[str, ...]
+    text: str
+
+
+MUTANTS: dict[str, Mutant] = {}
+
+
+def mutant(*caught_by: str) -> Callable[[Callable[[], None]], Callable[[], None]]:
+    def register(apply: Callable[[], None]) -> Callable[[], None]:
+        text = " ".join((apply.__doc__ or "").split())
+        MUTANTS[apply.__name__] = Mutant(apply, caught_by, text)
+        return apply
+
+    return register
+
+
+@mutant("one writer")
+def writes_without_the_lease() -> None:
+    """Writes are not checked against the lease when they are sent, nor does losing it stop the operator."""
+    operating._guard = lambda election, request: None  # type: ignore[assignment]
+    lease.leads = lambda known, now, terms: known.sent > float("-inf")
+
+
+@mutant("one writer")
+def takes_a_lease_that_is_held() -> None:
+    """A lease that another holds is taken without a wait."""
+    original = lease.decide
+
+    def decide(me: str, known: lease.Known, now: float, terms: lease.Terms) -> lease.Move:
+        if known.sure and known.record is not None and known.record.holder != me:
+            return lease.Act.TAKE
+        return original(me, known, now, terms)
+
+    lease.decide = decide
+
+
+@mutant("one writer")
+def leads_until_it_hears_otherwise() -> None:
+    """Leadership has no deadline: it ends when the lease is seen in other hands."""
+    lease.leads = lambda known, now, terms: known.sent > float("-inf")
+
+
+@mutant("one writer")
+def replicas_share_an_identity() -> None:
+    """Both replicas have the same holder identity."""
+    operating.token_hex = lambda length: "0"
+    original = lease.Election.__init__
+
+    def init(self: lease.Election, api: Api, seat: lease.Seat, *more: Any, **fields: Any) -> None:
+        original(self, api, replace(seat, me="operator"), *more, **fields)
+
+    lease.Election.__init__ = init  # type: ignore[method-assign]
+
+
+@mutant("by uid")
+def deletes_by_name() -> None:
+    """Deletes do not name the uid."""
+    original = Api.delete
+
+    async def delete(self: Api, gvk: Any, namespace: str, name: str, uid: str = "", *more: Any) -> Any:
+        return await original(self, gvk, namespace, name, "", *more)
+
+    Api.delete = delete  # type: ignore[method-assign,assignment]
+
+
+@mutant("ends reached")
+def resumes_after_410() -> None:
+    """A watch that ends with 410 is resumed at the same revision."""
+    original = watch.step
+    watch.step = lambda state, got: (None, state) if isinstance(got, watch.Expired) else original(state, got)
+
+
+@mutant("ends reached")
+def a_broken_watch_stays_broken() -> None:
+    """A watch that has failed is not opened again."""
+    original = watch.Feed._failed
+
+    def failed(self: Any, got: Any, why: object) -> float:
+        original(self, got, why)
+        return math.inf if isinstance(got, watch.Lost) else 0.1
+
+    watch.Feed._failed = failed  # type: ignore[method-assign]
+
+
+@mutant("ends reached")
+def failed_passes_are_not_repeated() -> None:
+    """A job whose pass has failed waits for its next event."""
+    loop.Loop._again = lambda self, *arguments: 0.0  # type: ignore[method-assign]
+
+
+@mutant("not doubled", "ends reached")
+def names_are_random() -> None:
+    """Children have random names, so that a create of unknown outcome is made twice."""
+    original = core.render_for
+
+    def render(*arguments: Any) -> Any:
+        made = original(*arguments)
+        made["metadata"]["name"] += f"-{secrets.token_hex(2)}"
+        return made
+
+    core.render_for = render  # type: ignore[assignment]
+
+
+@mutant("owned")
+def children_have_no_owner() -> None:
+    """Children have no owner reference, so that nothing collects them."""
+    original = core.render_for
+
+    def render(*arguments: Any) -> Any:
+        made = original(*arguments)
+        made["metadata"].pop("ownerReferences", None)
+        return made
+
+    core.render_for = render  # type: ignore[assignment]
+
+
+@mutant("ends reached")
+def an_unknown_outcome_is_a_success() -> None:
+    """A create without an answer counts as done: it is noted and never repeated."""
+    original = reconcile.Shell._create
+    lost: set[tuple[str, str]] = set()
+
+    async def send(self: Any, this: Any, job: Any, create: Any) -> None:
+        if (this.uid, create.name) in lost:
+            return
+        try:
+            await original(self, this, job, create)
+        except Unavailable:
+            lost.add((this.uid, create.name))
+
+    reconcile.Shell._create = send  # type: ignore[method-assign]
+
+
+@mutant("ends reached")
+def deletions_are_not_seen() -> None:
+    """DELETED events of a watch are ignored."""
+    original = watch.step
+
+    def step(state: Any, got: Any) -> Any:
+        if isinstance(got, watch.Line) and got.verb == "DELETED":
+            return None, state
+        return original(state, got)
+
+    watch.step = step
+
+
+@mutant("ends reached")
+def only_the_first_page_is_read() -> None:
+    """A list that has more pages counts as whole after the first."""
+    watch.PAGE = 1
+    original = watch.cut_list
+
+    def cut(body: bytes) -> Any:
+        raws, revision, _ = original(body)
+        return raws, revision, ""
+
+    watch.cut_list = cut
+
+
+@mutant("ends reached")
+def pods_do_not_wake_their_job() -> None:
+    """A change of a child does not queue its job."""
+    operator.Operator._child_changed = lambda self, before, after: ()  # type: ignore[method-assign]
+
+
+@mutant("ends reached")
+def a_relist_keeps_what_has_gone() -> None:
+    """A list after 410 adds to what is known; what is not in it stays."""
+    original = store.Store.apply
+
+    def apply(self: Any, said: Any) -> Any:
+        if isinstance(said, watch.Replaced) and self.synced:
+            changes = []
+            for obj in said.objs:
+                changes += original(self, watch.Changed("MODIFIED", obj, said.revision))
+            return changes
+        return original(self, said)
+
+    store.Store.apply = apply  # type: ignore[method-assign]

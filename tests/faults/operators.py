@@ -1,0 +1,95 @@
+"""`trainyard operator` as real processes, forked from one that has imported it: a start costs milliseconds.
+
+Run as a program this file is that process: it reads one JSON object a line (argv, env, log, mutant), forks, and writes
+the pid. A mutant is applied in the child alone. When its input ends, it ends, and the kernel kills its children.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import importlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+PR_SET_PDEATHSIG = 1
+_HERE = Path(__file__).parent
+
+
+class Zygote:
+    """`start` forks an operator. The pids are the caller's to signal; all end with `close`."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        self._answer()
+
+    def start(self, argv: list[str], env: dict[str, str], log: Path, mutant: str = "") -> int:
+        assert self._process.stdin is not None
+        print(json.dumps({"argv": argv, "env": env, "log": str(log), "mutant": mutant}), file=self._process.stdin)
+        self._process.stdin.flush()
+        return int(self._answer())
+
+    def close(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait()
+
+    def _answer(self) -> str:
+        assert self._process.stdout is not None
+        return self._process.stdout.readline()
+
+
+def alive(pid: int) -> bool:
+    """False once the process has ended."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def _child(request: dict[str, object]) -> None:
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    os.setsid()
+    log = os.open(str(request["log"]), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    null = os.open(os.devnull, os.O_RDONLY)
+    for source, target in ((null, 0), (log, 1), (log, 2)):
+        os.dup2(source, target)
+    os.environ.update(request["env"])  # type: ignore[arg-type]
+    if request["mutant"]:
+        from mutants import MUTANTS
+
+        MUTANTS[str(request["mutant"])].apply()
+    from trainyard.cli.operator import operator
+
+    operator.main(args=request["argv"], prog_name="trainyard operator")  # type: ignore[arg-type]
+
+
+def _serve() -> None:
+    sys.path.insert(0, str(_HERE))
+    for module in ("mutants", "trainyard.app.operating", "trainyard.cli.interrupts", "trainyard.cli.operator"):
+        importlib.import_module(module)
+
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the children
+    gc.collect()
+    gc.freeze()
+    print("ready", flush=True)
+    for line in sys.stdin:
+        pid = os.fork()
+        if pid == 0:
+            try:
+                _child(json.loads(line))
+            finally:
+                os._exit(1)
+        print(pid, flush=True)
+
+
+if __name__ == "__main__":
+    _serve()

@@ -1,0 +1,16 @@
+"""A hundred histories under faults, with the operator as real processes. `make prove` runs a thousand."""
+
+from __future__ import annotations
+
+import pytest
+from histories import run
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.mark.parametrize("first", [0, 50])
+async def test_under_faults_nothing_is_lost_doubled_or_written_by_an_old_leader(first: int) -> None:
+    results = await run(range(first, first + 50))
+    violations = {result.seed: result.violations for result in results if result.violations}
+    assert not violations, violations
+    assert sum(result.faults for result in results) > 50 and sum(result.takeovers for result in results) > 50

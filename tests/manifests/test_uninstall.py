@@ -1,0 +1,100 @@
+"""What uninstalls the operator removes no job: each documented way, with the real kubectl and the embedded server."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from trainyard import kinds
+from trainyard.app.installation import Install, lasting_objects, operator_objects
+from trainyard.cli.installing import written
+from trainyard.client import Api
+from trainyard.objects import GVK, uid_of
+from trainyard.server import Server
+from trainyard.server.examining import vouch
+from trainyard.testing import packages
+from trainyard.testing.samples import mxjob
+
+DEPLOYMENT = GVK("apps", "v1", "Deployment", "deployments")
+CRD = GVK("apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions")
+MXJOB = kinds.MXJOB.gvk
+
+
+@dataclass(frozen=True)
+class Way:
+    """The words after `kubectl`, where the repository is the working directory; "-" reads what `manifests` prints."""
+
+    install: tuple[tuple[str, ...], ...]
+    uninstall: tuple[str, ...]
+    namespace: str  # of the operator
+
+
+WAYS = {
+    "deploy": Way(
+        (("create", "-f", "deploy/definitions/", "-f", "deploy/"),), ("delete", "-f", "deploy/"), "chainer-operator"
+    ),
+    "kustomize": Way(
+        (("create", "-k", "config/definitions"), ("create", "-k", "config/default")),
+        ("delete", "-k", "config/default"),
+        "elastic-job",
+    ),
+    "examples": Way(
+        (("create", "-f", "examples/mx_operator_definitions.yaml", "-f", "examples/mx_operator_deploy.yaml"),),
+        ("delete", "-f", "examples/mx_operator_deploy.yaml"),
+        "default",
+    ),
+    "manifests": Way((("create", "-f", "-"),), ("delete", "-f", "-"), "trainyard"),
+}
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[Server]:
+    made = Server()
+    for kind in kinds.ALL:
+        vouch(kinds.crd(kind))
+    await made.start()
+    yield made
+    await made.stop()
+
+
+async def kubectl(server: Server, home: Path, *words: str, stdin: str = "") -> None:
+    validate = ("--validate=false",) if words[0] == "create" else ()
+    process = await asyncio.create_subprocess_exec(
+        *("kubectl", "--server", server.url, *words, *validate),
+        cwd=packages.ROOT,
+        env={"PATH": os.environ["PATH"], "HOME": str(home)},
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    output, _ = await process.communicate(stdin.encode())
+    assert process.returncode == 0, output.decode()
+
+
+@pytest.mark.parametrize("name", WAYS)
+async def test_uninstalled_and_installed_again_jobs_and_definitions_are_the_same(
+    server: Server, tmp_path: Path, name: str
+) -> None:
+    way = WAYS[name]
+    operator, lasting = written(operator_objects(Install())), written(lasting_objects(Install()))
+    async with Api(server.url) as api:
+        for words in way.install:
+            await kubectl(server, tmp_path, *words, stdin=lasting + operator)
+        body = mxjob()
+        body["metadata"] = {"name": "job"}
+        job = await api.create(MXJOB, way.namespace, body)
+        definitions = {uid_of(one) for one in (await api.list(CRD))["items"]}
+
+        await kubectl(server, tmp_path, *way.uninstall, stdin=operator)
+
+        assert not (await api.list(DEPLOYMENT, way.namespace))["items"]
+        assert uid_of(await api.get(MXJOB, way.namespace, "job")) == uid_of(job)
+        assert {uid_of(one) for one in (await api.list(CRD))["items"]} == definitions
+        again = way.install[-1] if name == "kustomize" else ("create", *way.uninstall[1:])
+        await kubectl(server, tmp_path, *again, stdin=operator)
+        assert uid_of(await api.get(MXJOB, way.namespace, "job")) == uid_of(job)

@@ -122,6 +122,11 @@ def test_what_only_bears_our_label_is_no_child(owners: list[Json]) -> None:
 # --- with one
 
 
+def fresh(job: Json) -> Json:
+    """As a person writes it: neither uid nor namespace."""
+    return {**job, "metadata": {"name": name_of(job)}}
+
+
 @pytest.fixture
 async def told(installed: ControlPlane, namespace: str, tmp_path: Path) -> AsyncIterator[faulty.Story]:
     async with faulty.story(installed, namespace, tmp_path) as one:
@@ -134,7 +139,7 @@ async def test_no_name_that_is_held_gives_a_chainer_job_a_master_or_rights(told:
         body = {"apiVersion": gvk.api_version, "kind": gvk.kind, "metadata": {"name": name.format(case)}, **rest}
         await told.api.create(gvk, told.namespace, body)
     async with faulty.operating(faulty.options(told.account)) as one:
-        jobs = [chainerjob(name=case) for case in HELD]
+        jobs = [fresh(chainerjob(name=case)) for case in HELD]
         for job in jobs:
             await told.submit(job)
         for job in jobs:
@@ -152,5 +157,5 @@ async def test_no_name_that_is_held_gives_a_chainer_job_a_master_or_rights(told:
 async def test_the_api_server_refuses_names_with_which_two_jobs_could_meet(told: faulty.Story) -> None:
     for job in (chainerjob({"b-workerset-c": worker_set(1)}, name="a"), elasticjob(name="a-workerset")):
         with pytest.raises(Invalid) as refused:
-            await told.submit(job)
+            await told.submit(fresh(job))
         assert "workerset" in refused.value.message

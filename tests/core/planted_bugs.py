@@ -89,7 +89,7 @@ def suspended_and_forgotten(self: Any) -> Memory:
     return replace(BEGIN(self), roles={}) if self.job.policy.suspend else BEGIN(self)  # type: ignore[no-any-return]
 
 
-def swept_blindly(job: Any, family: Any, clean: str, reason: str) -> tuple[list[Any], list[Any]]:
+def swept_blindly(job: Any, family: Any, clean: str, reason: str, resumes: bool = False) -> tuple[list[Any], list[Any]]:
     children = CHANGES._slot_children(job, family)
     replicas = [Replica(Slot(c.role, c.index), c, "") for c in children]
     return [w for r in replicas if (w := job.carrier(r.slot.role).stop(r, reason))], []

@@ -261,7 +261,7 @@ class _Pass:
             deletes, patches = changes.sweep(after, self.family, clean, verdict.reason)
             return lost + deletes, patches, []
         if verdict.stage == "Suspended":
-            deletes, patches = changes.sweep(after, self.family, "Running", verdict.reason, resumes=True)
+            deletes, patches = changes.sweep(after, self.family, "Running", verdict.reason, True)
             return lost + deletes + changes.not_while_suspended(after, self.family, verdict.reason), patches, []
         creates = changes.startable(after, self.family, changes.missing(after, self.family), self.seen)
         deletes, patches = changes.edited(after, self.family, self.seen)

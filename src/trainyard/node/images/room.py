@@ -68,7 +68,7 @@ class Images:
         asking = Interpreters()
         self._selector = Selector(asking, python, environ, self.base)
         self._ways = Ways(cache, self.builder, self._selector, asking, self.base)
-        self._asking_ahead: asyncio.Task[None] | None = None
+        self._asking_ahead: asyncio.Future[None] | None = None
         self._told: set[str] = set()
 
     def find(self, image: str) -> Image | None:
@@ -106,7 +106,7 @@ class Images:
 
     def look_ahead(self, folder: str) -> None:
         """Ask the interpreter of images without an entry what it is, so that the first pod does not wait for it."""
-        self._asking_ahead = asyncio.create_task(asyncio.to_thread(self._selected, folder))
+        self._asking_ahead = asyncio.get_running_loop().run_in_executor(None, self._selected, folder)
 
     def _selected(self, folder: str) -> None:
         with contextlib.suppress(ImageProblem):  # the pod that needs it is told

@@ -1,0 +1,161 @@
+"""Another tenant of a cluster: who may make objects and jobs in a namespace tries to reach what is not his.
+
+He knows the names that the operator will choose, and every uid. What was tried is listed in docs/security.md.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncIterator
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from trainyard import kinds
+from trainyard.client import Invalid
+from trainyard.core import Kind, Refusal, child_of
+from trainyard.core.job import Family
+from trainyard.core.model import (
+    CONFIG_MAP,
+    JOB,
+    RBAC_ROLE,
+    ROLE_BINDING,
+    SERVICE_ACCOUNT,
+    STATEFUL_SET,
+    Ref,
+)
+from trainyard.objects import GVK, Json, name_of
+from trainyard.objects.labels import OWNER
+from trainyard.testing.builders import NOW
+from trainyard.testing.control_plane import ControlPlane
+from trainyard.testing.control_plane_fixtures import control_plane, installed, namespace
+from trainyard.testing.life import Life, begun
+from trainyard.testing.samples import chainerjob, elasticjob, sample, worker_set
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "control_plane"))  # its stories; pytest knows the folder by itself
+faulty = import_module("faulty")
+__all__ = ["control_plane", "installed", "namespace"]
+
+RBAC = "rbac.authorization.k8s.io"
+STRANGER = {"app": "stranger"}
+POD: Json = {"metadata": {"labels": STRANGER}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+HELD: dict[str, tuple[GVK, str, Json]] = {
+    "set": (
+        STATEFUL_SET,
+        "{}-workerset-ws0",
+        {"spec": {"replicas": 0, "serviceName": "s", "selector": {"matchLabels": STRANGER}, "template": POD}},
+    ),
+    "account": (SERVICE_ACCOUNT, "{}-launcher", {}),
+    "files": (CONFIG_MAP, "{}-assets", {"data": {"kubexeb.sh": "a program of the stranger's"}}),
+    "role": (RBAC_ROLE, "{}-launcher-role", {"rules": []}),
+    "binding": (
+        ROLE_BINDING,
+        "{}-launcher-rolebinding",
+        {"subjects": [], "roleRef": {"apiGroup": RBAC, "kind": "Role", "name": "strangers"}},
+    ),
+}
+"""What a ChainerJob has, held by somebody else under the name that the operator will choose."""
+
+
+# --- without a cluster
+
+
+@pytest.mark.parametrize("case", HELD)
+def test_the_master_of_a_chainer_job_is_not_started_while_a_name_is_not_ours(case: str) -> None:
+    life = Life(kinds.CHAINERJOB, chainerjob(name="mine"))
+    gvk, name, _ = HELD[case]
+    held = Ref(gvk.kind, name.format("mine"))
+    life.refused[held] = Refusal(409, "AlreadyExists", "belongs to nobody", NOW)
+    life.settle()
+    assert "mine-master" not in life.names("Job")
+    if case in ("set", "account"):
+        assert not life.names("Role") and not life.names("RoleBinding")
+    del life.refused[held]
+    life.settle()
+    assert life.names("Job") == ["mine-master"]
+
+
+def test_a_set_that_is_added_to_a_running_job_gives_no_rights_before_it_is_ours() -> None:
+    life = begun(kinds.CHAINERJOB, chainerjob(name="mine"))
+    role = life.get("Role", "mine-launcher-role")["rules"]
+    life.refused[Ref("StatefulSet", "mine-workerset-theirs")] = Refusal(409, "AlreadyExists", "x", NOW)
+    life.edit(workerSets={"ws0": worker_set(), "theirs": worker_set()})
+    life.settle()
+    assert life.get("Role", "mine-launcher-role")["rules"] == role
+    life.refused.clear()
+    life.settle()
+    assert "mine-workerset-theirs-0" in life.get("Role", "mine-launcher-role")["rules"][0]["resourceNames"]
+
+
+def test_a_set_that_somebody_else_has_taken_meanwhile_loses_its_rights() -> None:
+    life = begun(kinds.CHAINERJOB, chainerjob({"a": worker_set(1), "b": worker_set(1)}, name="mine"))
+    life.lose("StatefulSet", "mine-workerset-b")
+    life.refused[Ref("StatefulSet", "mine-workerset-b")] = Refusal(409, "AlreadyExists", "x", NOW)
+    life.settle()
+    (named,) = {tuple(rule["resourceNames"]) for rule in life.get("Role", "mine-launcher-role")["rules"]}
+    assert named == ("mine-workerset-a-0",)
+
+
+@pytest.mark.parametrize("kind", kinds.ALL, ids=lambda kind: f"{kind.gvk.kind}.{kind.gvk.group}")
+def test_labels_of_a_job_that_name_another_job_change_nothing(kind: Kind) -> None:
+    job = sample(kind.gvk.kind)
+    forged = {OWNER: "another", "trainyard.dev/attempt": "7", "trainyard.dev/index": "9"}
+    life = begun(kind, {**job, "apiVersion": kind.gvk.api_version, "metadata": {**job["metadata"], "labels": forged}})
+    for ref, child in life.objects.items():
+        labels = child["metadata"]["labels"]
+        assert labels[OWNER] == life.job["metadata"]["uid"], ref
+        assert labels.get("trainyard.dev/attempt", "0") == "0", ref
+
+
+@pytest.mark.parametrize(
+    "owners",
+    [[], [{"uid": "job"}], [{"uid": "another", "controller": True}]],
+    ids=["no owner", "an owner that does not control", "another controller"],
+)
+def test_what_only_bears_our_label_is_no_child(owners: list[Json]) -> None:
+    meta = {"name": "a", "uid": "a", "labels": {OWNER: "job"}, "ownerReferences": owners}
+    family = Family.of("job", (child_of({"kind": "Job", "metadata": meta}),))
+    assert not family.by_ref
+
+
+# --- with one
+
+
+def fresh(job: Json) -> Json:
+    """As a person writes it: neither uid nor namespace."""
+    return {**job, "metadata": {"name": name_of(job)}}
+
+
+@pytest.fixture
+async def told(installed: ControlPlane, namespace: str, tmp_path: Path) -> AsyncIterator[faulty.Story]:
+    async with faulty.story(installed, namespace, tmp_path) as one:
+        yield one
+
+
+@pytest.mark.cluster
+async def test_no_name_that_is_held_gives_a_chainer_job_a_master_or_rights(told: faulty.Story) -> None:
+    for case, (gvk, name, rest) in HELD.items():
+        body = {"apiVersion": gvk.api_version, "kind": gvk.kind, "metadata": {"name": name.format(case)}, **rest}
+        await told.api.create(gvk, told.namespace, body)
+    async with faulty.operating(faulty.options(told.account)) as one:
+        jobs = [fresh(chainerjob(name=case)) for case in HELD]
+        for job in jobs:
+            await told.submit(job)
+        for job in jobs:
+            assert name_of(job) in (await told.condition("NameConflict", job))["message"]
+        assert await told.children(JOB) == {}
+        bound = await told.api.list(ROLE_BINDING, told.namespace, OWNER)
+        assert {name_of(each) for each in bound["items"]} <= {"files-launcher-rolebinding"}
+        roles = await told.api.list(RBAC_ROLE, told.namespace, OWNER)
+        named = {pod for role in roles["items"] for rule in role["rules"] or () for pod in rule["resourceNames"]}
+        assert not any(pod.startswith(("set-", "account-")) for pod in named)
+        await faulty.well(one, told)
+
+
+@pytest.mark.cluster
+async def test_the_api_server_refuses_names_with_which_two_jobs_could_meet(told: faulty.Story) -> None:
+    for job in (chainerjob({"b-workerset-c": worker_set(1)}, name="a"), elasticjob(name="a-workerset")):
+        with pytest.raises(Invalid) as refused:
+            await told.submit(fresh(job))
+        assert "workerset" in refused.value.message

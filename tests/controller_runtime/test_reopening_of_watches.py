@@ -13,7 +13,7 @@ from fake_clock import run
 from trainyard.cli.feeds import Feeds
 from trainyard.client import Api, Gone, Request
 from trainyard.control import Operator
-from trainyard.controller_runtime import Feed, Source, StreamBackoff
+from trainyard.controller_runtime import Feed, Source, StreamBackoff, TaskSupervisor
 from trainyard.controller_runtime.view import plain
 from trainyard.core import Config
 from trainyard.node.cluster import Cluster
@@ -112,6 +112,28 @@ def test_a_server_that_ends_each_watch_at_once_is_asked_ever_less(
 
     run(for_a_while())
     assert api.watches and max(api.watches.values()) <= FEW, api.watches
+
+
+def test_a_handler_that_raises_is_reported_and_hears_a_fresh_list_ever_less_often() -> None:
+    """The node is not ready then, and the API server is not listed without a pause."""
+    api, said, heard = HangingUp([]), list[str](), list[float]()
+
+    def apply(event: object) -> None:
+        heard.append(asyncio.get_running_loop().time())
+        raise OSError(36, "File name too long")
+
+    async def for_a_while() -> None:
+        tasks = TaskSupervisor("node", said.append)
+        tasks.start("watch pods", Feed(api, Source(POD), plain(), apply).run)
+        await asyncio.sleep(SECONDS)
+        assert "File name too long" in tasks.unhealthy
+        await tasks.stop()
+
+    run(for_a_while())
+    assert 10 < len(heard) < FEW
+    assert said[0].startswith(
+        "node: the task 'watch pods' failed: OSError: [Errno 36] File name too long; restarting it"
+    )
 
 
 def test_a_stream_that_advanced_or_lasted_is_opened_again_at_once() -> None:

@@ -99,6 +99,10 @@ class Accounts:
 
     def __init__(self) -> None:
         self.asked = 0
+        self.lines: list[str] = []
+
+    def say(self, text: str) -> None:
+        self.lines.append(text)
 
     async def token(self, pod: object, asked: TokenAsked) -> tuple[str, float]:
         self.asked += 1
@@ -132,3 +136,22 @@ async def test_a_renewal_that_is_refused_is_tried_less_and_less_often(
         await enough.wait()
     renewing.stop()
     assert waits[:4] == [0.5, 0.5, 1.0, 2.0] and waits[-1] > 100
+
+
+async def test_a_renewal_that_ends_is_reported_and_started_again(tmp_path: Path) -> None:
+    accounts = Accounts()
+    sources = [{"serviceAccountToken": {"path": "token", "expirationSeconds": 3600}}]
+    pod: dict[str, Any] = {
+        "metadata": {"namespace": "n", "name": "a"},
+        "spec": {"volumes": [{"name": "access", "projected": {"sources": sources}}]},
+    }
+    renewing = tokens.Tokens(accounts, pod, lambda: 0.0)  # type: ignore[arg-type]  # a scripted one
+    await renewing.all()
+    renewing.keep_fresh(tmp_path)
+    assert renewing.tasks.names == ["renew tokens"]
+    task = renewing.tasks.task("renew tokens")
+    assert task is not None
+    task.cancel()
+    assert await soon(lambda: renewing.tasks.task("renew tokens") not in (None, task))
+    renewing.stop()
+    assert accounts.lines[0].startswith("node: pod n/a: the task 'renew tokens' was cancelled; restarting it in 0.")

@@ -11,7 +11,7 @@ from trainyard.control.operator import Operator
 from trainyard.control.queue import Queue
 from trainyard.control.store import Change, Store
 from trainyard.controller_runtime.view import View, plain
-from trainyard.controller_runtime.watch import Feed, Source, follow, step
+from trainyard.controller_runtime.watch import Feed, Source, step
 
 __all__ = [
     "Change",
@@ -23,7 +23,6 @@ __all__ = [
     "Source",
     "Store",
     "View",
-    "follow",
     "itself",
     "owned_by",
     "plain",

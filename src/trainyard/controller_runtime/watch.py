@@ -231,7 +231,7 @@ class Feed(Generic[T]):
         return self.failures > 1 and self.why != ""
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Until cancelled. Raises whatever `apply` raises; the next run begins with a list."""
         while True:
             self._exchange = asyncio.create_task(self._once())
             try:
@@ -270,9 +270,9 @@ class Feed(Generic[T]):
         except ApiError as error:
             self._refused(str(error))
             return self._failed(Refused(), error)
-        except Exception as error:  # ours: loud, and still tried again, from a fresh list
-            log.exception("bug while watching resource=%s", self.source.gvk.plural)
-            return self._failed(Expired(), error)
+        except Exception:  # of whoever hears the changes: its task ends, and its supervisor runs it from a fresh list
+            self.state = Empty()
+            raise
 
     async def _page(self) -> None:
         cont = self.state.cont if isinstance(self.state, Paging) else ""
@@ -349,8 +349,3 @@ class Feed(Generic[T]):
         level = logging.WARNING if self.failures in (1, 10) else logging.DEBUG
         log.log(level, "watch failed resource=%s tries=%d why=%s", self.source.gvk.plural, self.failures, why)
         return pause
-
-
-async def follow(api: Api, source: Source, view: View[T], apply: Callable[[Said[T]], None]) -> None:
-    """Watch one resource for ever, telling `apply` what a store should hear."""
-    await Feed(api, source, view, apply).run()

@@ -1,0 +1,98 @@
+"""A task of the node that ends, and a status that is refused: said, visible in the Node, and over when its cause is."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from yards import TOKEN, CurrentInterpreter, Yard
+
+from trainyard.client import Api
+from trainyard.client.errors import error_for
+from trainyard.node import Node
+from trainyard.node.cluster import NODE
+from trainyard.node.doors import TokenDoor
+from trainyard.node.registration import Member
+from trainyard.objects import Json, condition, decode, revision_of
+from trainyard.server import Server
+
+pytestmark = pytest.mark.slow
+
+
+async def _until_ready(api: Api, status: str) -> Json:
+    """The Ready condition once it has that status."""
+    async with asyncio.timeout(20):
+        node = await api.get(NODE, "", "local")
+        ready = condition(node["status"]["conditions"], "Ready") or {}
+        if ready.get("status") == status:
+            return ready
+        async for line in api.watch(NODE, "", revision_of(node), "", "metadata.name=local"):
+            ready = condition(decode(line)["object"]["status"]["conditions"], "Ready") or {}
+            if ready.get("status") == status:
+                return ready
+    raise AssertionError("the watch ended")
+
+
+@pytest.mark.parametrize("yard", ["shared"], indirect=True)
+async def test_a_node_is_not_ready_while_a_task_is_down_and_runs_pods_afterwards(
+    yard: Yard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tasks = yard.node.tasks
+    supervised = tasks._tasks["watch pods"]
+    run = supervised.run
+
+    async def fail() -> None:
+        raise LookupError("pods")
+
+    supervised.run = fail
+    task = tasks.task("watch pods")
+    assert task is not None
+    task.cancel()
+    ready = await _until_ready(yard.api, "False")
+    assert ready["reason"] == "KubeletNotReady" and "the task 'watch pods'" in ready["message"]
+    assert any("the task 'watch pods' was cancelled; restarting it in" in text for text in yard.lines)
+    supervised.run = run
+    await yard.pod("later", "print('up')")
+    await yard.phase("later", "Succeeded")
+
+
+async def test_a_joined_node_has_these_tasks_and_starts_each_again(tmp_path: Any) -> None:
+    server, lines = Server(token=TOKEN), list[str]()
+    await server.start()
+    async with Api(server.url, TOKEN) as api:
+        member = Member(TokenDoor(TOKEN), comes_and_goes=True)
+        images = CurrentInterpreter(tmp_path)
+        node = Node(api, tmp_path / "state", images, network="shared", token=TOKEN, say=lines.append, member=member)
+        await node.start()
+        names = ["heartbeat", "watch its Node", "watch pods", "watch services"]
+        assert sorted(node.tasks.names) == names
+        for name in names:
+            task = node.tasks.task(name)
+            assert task is not None
+            task.cancel()
+        await _until_ready(api, "False")
+        await _until_ready(api, "True")
+        await node.stop(kill=True)
+    await server.stop()
+    for name in names:
+        assert any(f"node: the task {name!r} was cancelled; restarting" in text for text in lines)
+
+
+@pytest.mark.parametrize("yard", ["shared"], indirect=True)
+async def test_a_status_that_is_refused_is_said_once_and_a_later_one_is_written(
+    yard: Yard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write, refusals = yard.node._cluster.write_status, [0]
+
+    async def refuse_twice(pod: Json, status: Json) -> Json | None:
+        refusals[0] += 1
+        if refusals[0] <= 2:
+            raise error_for(422, "Invalid", "status.phase: Invalid value")
+        return await write(pod, status)
+
+    monkeypatch.setattr(yard.node._cluster, "write_status", refuse_twice)
+    await yard.pod("box", "pass")
+    await yard.phase("box", "Succeeded")
+    said = [text for text in yard.lines if "refuses its status" in text]
+    assert len(said) == 1 and "box" in said[0] and "status.phase" in said[0]

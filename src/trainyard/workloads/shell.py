@@ -90,6 +90,7 @@ class Workloads:
         self._loop: Loop[Look] = Loop(api, self._look, now, LOOKS_AT_ONCE)
         self._executor = Executor(api, self._graph.stores, now)
         self._parked: set[Look] = set()
+        self._held_back: dict[str, set[Look]] = {}  # by uid: until a write about that object has arrived
         self._unknown: set[Look] = set()  # an owner of a kind that nobody serves: until somebody does
         self._watching: dict[GVK, asyncio.Task[None]] = {}
         self._recording: asyncio.Task[None] | None = None
@@ -169,6 +170,9 @@ class Workloads:
         one = after if after is not None else before
         if one is None:
             return
+        for uid in (uid_of(one), *(str(ref.get("uid")) for ref in gc.references(one))):
+            for look in self._held_back.pop(uid, ()):  # not every look is brought back by what else changes
+                self._loop.queue.add(look)
         if gvk in CONTROLLERS and after is not None:
             self._loop.queue.add(Look("owner", gvk, key_of(one)))
         if gvk == replicasets.REPLICA_SET:
@@ -245,6 +249,7 @@ class Workloads:
             return None
         uid = uid_of(obj)
         if self._executor.sent.waits(uid):
+            self._held_back.setdefault(uid, set()).add(look)
             return self._wait_for_writes(uid)
         if look.by == "owner":
             decision = self._of_owner(look.gvk, obj)

@@ -21,7 +21,7 @@ async def test_jobs_leave_no_port_address_socket_file_thread_or_task(network: st
         assert any(thread.name == "watchdog" for thread in threading.enumerate())
         await run_jobs(cluster, [f"warm-{number}" for number in range(AT_ONCE)])
         before = await until_given_back(cluster)
-        await run_jobs(cluster, [f"job-{number}" for number in range(3 * AT_ONCE)])
+        await run_jobs(cluster, [f"job-{number}" for number in range(2 * AT_ONCE)])
         assert grown(before, await until_given_back(cluster, before)) == {}
 
 

@@ -28,7 +28,8 @@ async def test_a_pod_reads_nothing_of_what_the_cluster_keeps(state: Path) -> Non
             yard = Yard(api, node, lines)
             script = (
                 f"umount {secrets} 2>/dev/null; unshare -Urm umount -l {secrets} 2>/dev/null;"
-                f"unshare -Urm sh -c 'umount {secrets}; cat {secrets}/keys/keys.json' 2>/dev/null; cat {secrets}/keys/keys.json;"
+                f"unshare -Urm sh -c 'umount {secrets}; cat {secrets}/keys/keys.json' 2>/dev/null;"
+                f"cat {secrets}/keys/keys.json;"
                 f"ls -A {secrets}; cat /proc/1/root{secrets}/keys/keys.json; touch {secrets}/x && echo wrote;"
                 "echo mine > /kept/file; cat /kept/file; true"
             )

@@ -122,6 +122,10 @@ def options(folder: Path, words: dict[str, Any], mouth: Mouth) -> Options:
         operator=words.get("operator", True),
         working_directory=Path(current) if current else None,
         home=folder / "state",
+        hidden=(
+            folder.parent,
+            Path(os.path.expanduser("~/.kube")),
+        ),  # kubeconfigs, also those that this one was written into
         history=HistoryOptions(
             folder.parent / HISTORY,
             folder.name,

@@ -72,6 +72,7 @@ class Options:
     state: Path | None = None  # where the private folder is made; the system's temporary folder by default
     home: Path | None = None  # keep everything there instead
     working_directory: Path | None = None  # of pods without the annotation, see objects/labels.py
+    hidden: tuple[Path, ...] = ()  # folders of the person's that pods see empty, beside what the cluster keeps
     history: HistoryOptions | None = None  # what is kept of each job; None: nothing
 
 
@@ -171,6 +172,7 @@ class LocalCluster:
             apiserver=_address(self.server.tls_url),
             working_directory=options.working_directory,
             log_folder=self.history.log_folder if self.history else lambda pod: None,
+            hidden=(options.home or self._folder.path, *options.hidden),
         )
         self.server.kubelet = self._node.logs
         self._images.look_ahead(str(options.working_directory or ""))

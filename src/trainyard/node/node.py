@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -65,12 +65,15 @@ class Node:
         member: Member | None = None,
         working_directory: Path | None = None,
         log_folder: Callable[[Json], Path | None] = lambda pod: None,
+        hidden: Sequence[Path] = (),
     ) -> None:
         """`apiserver`: host and port where pods, by this machine's network, find the API server with TLS. `member` says
         all that, and more, of a node that joins a cluster of others. `working_directory`: of pods that name none.
-        `log_folder`: where the logs of a pod are to outlive it; None leaves them with the pod."""
+        `log_folder`: where the logs of a pod are to outlive it; None leaves them with the pod. `hidden`: folders of
+        this machine that pods see empty, in the network *namespace*."""
         self._now = now
         self._log_folder = log_folder
+        self._hidden = hidden
         self.name, self.wanted = name, network
         self.network = ""  # the one that was chosen, once started
         self._state, self._images, self._mounts, self._say = state, images, dict(mounts or {}), say
@@ -233,7 +236,7 @@ class Node:
             else:
                 self._exited(container, code, reason, unsaved)
 
-        sandbox = Sandbox(mode, exited, self._lost)
+        sandbox = Sandbox(mode, exited, self._lost, self._hidden)
         await sandbox.start(self._state / "hub.log")
         network = _NETWORKS[mode](sandbox, self._directory, self._say, self._member.outside)
         try:

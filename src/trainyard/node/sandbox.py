@@ -16,7 +16,7 @@ import resource
 import socket
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -75,9 +75,15 @@ class Sandbox:
     (hub/unsaved.py, {} for none). `lost` is called when the hub dies."""
 
     def __init__(
-        self, mode: str, exited: Callable[[str, int, str, dict[str, Any]], None], lost: Callable[[], None]
+        self,
+        mode: str,
+        exited: Callable[[str, int, str, dict[str, Any]], None],
+        lost: Callable[[], None],
+        hidden: Sequence[Path] = (),
     ) -> None:
+        """`hidden`: folders that containers see empty (namespace mode)."""
         self.mode = mode
+        self._hidden = [str(folder.resolve()) for folder in hidden]
         self._exited, self._lost = exited, lost
         self._waiting: dict[int, asyncio.Future[list[int]]] = {}
         self._serial = 0
@@ -232,7 +238,7 @@ class Sandbox:
 
     async def spawn(self, process: Process, log: int) -> None:
         """Returns when the program runs; raises Failed when it cannot. `log` stays the caller's to close."""
-        await self._ask("spawn", (log,), **_who(), **asdict(process))
+        await self._ask("spawn", (log,), **_who(), **asdict(process), hidden=self._hidden)
 
     async def execute(self, process: Process, streams: tuple[int, int, int, int], tty: bool) -> None:
         """Start one more program in a container that runs; what becomes of it is told in the last of `streams`."""

@@ -14,7 +14,8 @@ MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REMOUNT = 1, 2, 4, 8, 32
 MS_BIND, MS_REC, MS_PRIVATE, MS_SLAVE = 4096, 16384, 1 << 18, 1 << 19
 MNT_DETACH = 2
 
-_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
+_PR_SET_PDEATHSIG, _PR_CAPBSET_DROP, _PR_SET_CHILD_SUBREAPER = 1, 24, 36
+_CAP_SYS_ADMIN = 21
 
 LINUX = sys.platform == "linux"
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -96,6 +97,12 @@ def become_root_of_a_namespace(extra: int, uid: int, gid: int) -> None:
     write("/proc/self/setgroups", "deny")
     write("/proc/self/uid_map", f"0 {uid} 1")
     write("/proc/self/gid_map", f"0 {gid} 1")
+
+
+def drop_system_administration() -> None:
+    """The next program has no CAP_SYS_ADMIN, as in a container of Kubernetes: it cannot take away what covers a folder.
+    A user namespace that it makes has it, but there the kernel locks the mounts that it inherits."""
+    _check(_libc.prctl(_PR_CAPBSET_DROP, ctypes.c_ulong(_CAP_SYS_ADMIN), 0, 0, 0), "prctl")
 
 
 def become_oneself_again(uid: int, gid: int) -> None:

@@ -89,7 +89,7 @@ def _prepare(spec: dict[str, Any], ends: Ends, pods: Pods | None) -> tuple[int, 
     os.setsid()
     own_root = None
     if pods:
-        own_root = root.build(spec["root"], spec["mounts"], spec["cwd"])
+        own_root = root.build(spec["root"], spec["mounts"], spec["cwd"], spec.get("hidden") or ())
     else:
         calls.subreaper()
         calls.die_with_parent(reaper.END_ALL)
@@ -161,6 +161,8 @@ def _become(
     if identity and identity != (0, 0):
         calls.become_oneself_again(*identity)
         calls.die_with_parent(signal.SIGKILL)  # a change of credentials takes the wish away
+    elif identity:
+        calls.drop_system_administration()
     reaper.plain_signals()
     program = spec["argv"][0]
     try:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
+from collections.abc import Sequence
 from typing import Any
 
 from . import beneath, calls, unsaved  # relative: this program runs without its package, see the package's docstring
@@ -124,8 +125,9 @@ def _descriptor(one: dict[str, Any]) -> int:
         raise OSError(error.errno, f"subPath {one['inner']!r}: {error.strerror}") from None
 
 
-def build(at: str, mounts: list[dict[str, Any]], cwd: str) -> Root:
-    """Make the root at the empty folder `at` and move into it. Mounts come parents first."""
+def build(at: str, mounts: list[dict[str, Any]], cwd: str, hidden: Sequence[str] = ()) -> Root:
+    """Make the root at the empty folder `at` and move into it. Mounts come parents first. `hidden`: folders of the host
+    that the container sees empty; what the mounts show of them is seen where it is mounted."""
     calls.mount("none", "/", flags=calls.MS_REC | calls.MS_PRIVATE)
     sources = [(os.path.realpath(one["source"]), _descriptor(one)) for one in mounts]
     calls.mount("tmpfs", at, "tmpfs", options="mode=755")
@@ -148,6 +150,9 @@ def build(at: str, mounts: list[dict[str, Any]], cwd: str) -> Root:
         if name not in _OWN and not os.path.islink(f"/{name}"):
             root.ours[f"/{name}"] = False
     root.ours["/proc"] = False
+    for folder in hidden:
+        if os.path.isdir(folder):  # made by a user namespace above the program's: it cannot take the cover away
+            calls.mount("tmpfs", folder, "tmpfs", calls.MS_RDONLY | calls.MS_NOSUID | calls.MS_NODEV, "size=4k")
     for one, (source, fd) in sorted(zip(mounts, sources, strict=True), key=lambda pair: str(pair[0]["target"])):
         source = f"/proc/self/fd/{fd}" if fd >= 0 else _HOST + source
         root.mount(source, one["target"], bool(one.get("readonly")), bool(one.get("ours")))

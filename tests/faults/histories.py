@@ -27,7 +27,7 @@ from pathlib import Path
 import aiohttp
 import yaml
 from invariants import Ends, check
-from operators import Zygote, alive
+from operators import Zygote, alive, jumping
 from proxy import Journal, Proxy, Rates, Write
 
 from trainyard import kinds
@@ -77,7 +77,8 @@ class Result:
 class Kubelet:
     """Runs every pod as its job's script says. A pod that is deleted goes after the script's grace."""
 
-    def __init__(self, api: Api) -> None:
+    def __init__(self, api: Api, now: Callable[[], float] = time.time) -> None:
+        self._now = now
         self.scripts: dict[tuple[str, str], Script] = {}  # (namespace, job's name)
         self._api = api
         self._failed: dict[str, int] = {}  # uid of the job -> how many of its pods have failed
@@ -103,14 +104,14 @@ class Kubelet:
             return None
         phase = pod.get("status", {}).get("phase", "Pending")
         if phase == "Pending":
-            await self._report(pod, key, "Running", {"running": {"startedAt": format_time(time.time())}})
+            await self._report(pod, key, "Running", {"running": {"startedAt": format_time(self._now())}})
         elif phase == "Running":
             if (pause := self._pause(uid_of(pod), "run", script.seconds)) > 0:
                 return self._later(pause)
             owner = labels.get(OWNER, "")
             fails = self._failed.get(owner, 0) < script.failures and labels.get(INDEX, "0") == "0"
             code = script.code if fails else 0
-            end = {"exitCode": code, "finishedAt": format_time(time.time()), "reason": "Error" if code else "Completed"}
+            end = {"exitCode": code, "finishedAt": format_time(self._now()), "reason": "Error" if code else "Completed"}
             await self._report(pod, key, "Failed" if code else "Succeeded", {"terminated": end})
             self._failed[owner] = self._failed.get(owner, 0) + fails
         return None
@@ -149,6 +150,7 @@ class Process:
     connect: Callable[[str], Proxy]
     zygote: Zygote
     mutant: str
+    shift: float
     pid: int = 0
     lives: list[Proxy] = field(default_factory=list)
 
@@ -167,7 +169,7 @@ class Process:
         kubeconfig.write_text(_kubeconfig(proxy.url))
         env = {"MY_POD_NAME": name, "MY_POD_NAMESPACE": "default"}
         argv = ["--kubeconfig", str(kubeconfig), *self.argv]
-        self.pid = self.zygote.start(argv, env, self.folder / f"{self.name}.log", self.mutant)
+        self.pid = self.zygote.start(argv, env, self.folder / f"{self.name}.log", self.mutant, self.shift)
 
     def signal(self, number: int) -> None:
         if not self.pid:  # not started yet: 0 would be our own process group
@@ -189,6 +191,7 @@ class Cluster:
 
     def __init__(self, server: Server, api: Api, kubelet: Kubelet, zygote: Zygote, folder: Path) -> None:
         self.server, self.api, self.kubelet, self.zygote, self.folder = server, api, kubelet, zygote, folder
+        self.shift = 0.0  # of the operators' wall clocks
         self.entries: dict[str, list[Entry]] = {}  # by namespace, in the order of the log
         server.log.follow(self._wrote, settled=True)
 
@@ -217,7 +220,9 @@ class Cluster:
 
             argv = ["--namespace", namespace, "--kinds", kind.lower()]
             argv += ["--leader-elect", "--lease-duration", str(LEASE_SECONDS), *lease_options(namespace)]
-            processes = [Process(name, folder, argv, connect, self.zygote, mutant) for name in ("first", "second")]
+            processes = [
+                Process(name, folder, argv, connect, self.zygote, mutant, self.shift) for name in ("first", "second")
+            ]
             try:
                 await self._live(chance, kind, namespace, processes, journal, rates, failing)
                 ends = await self._ends(kind, namespace, patience)
@@ -401,9 +406,13 @@ def _kubeconfig(url: str) -> str:
 
 
 @asynccontextmanager
-async def cluster() -> AsyncIterator[Cluster]:
-    """An API server with the definitions of every kind, the workload controllers, and a scripted kubelet."""
-    server = Server(log=Log(keep=1_000_000), limits=Limits(connections=4000))
+async def cluster(shift: float = 0.0) -> AsyncIterator[Cluster]:
+    """An API server with the definitions of every kind, the workload controllers, and a scripted kubelet.
+
+    `shift`: seconds by which the wall clocks of server, kubelet and operators jump back and forth.
+    """
+    clock = jumping(shift) if shift else time.time
+    server = Server(now=clock, log=Log(keep=1_000_000), limits=Limits(connections=4000))
     zygote = Zygote()
     try:
         await server.start()
@@ -416,11 +425,13 @@ async def cluster() -> AsyncIterator[Cluster]:
                 await api.create(NODE, "", {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "scripted"}})
                 ready = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
                 await api.patch(NODE, "", "scripted", ready, "status")
-                workloads, kubelet = Workloads(second), Kubelet(third)
+                workloads, kubelet = Workloads(second), Kubelet(third, clock)
                 await workloads.start()
                 await kubelet.loop.start()
                 try:
-                    yield Cluster(server, api, kubelet, zygote, Path(folder))
+                    shared = Cluster(server, api, kubelet, zygote, Path(folder))
+                    shared.shift = shift
+                    yield shared
                 finally:
                     await kubelet.loop.stop()
                     await workloads.stop()

@@ -218,10 +218,14 @@ class Cluster:
             def connect(name: str) -> Proxy:
                 return Proxy(name, lambda: self.server.url, session, journal, rates, random.Random(f"{seed} {name}"))
 
-            argv = ["--namespace", namespace, "--kinds", kind.lower()]
+            served = kind.lower()
+            other = ",".join((served, chance.choice([one.lower() for one in BUILDERS if one != kind])))
+            second = other if chance.random() < 0.4 else served  # another lease, which overlaps
+            argv = ["--namespace", namespace]
             argv += ["--leader-elect", "--lease-duration", str(LEASE_SECONDS), *lease_options(namespace)]
             processes = [
-                Process(name, folder, argv, connect, self.zygote, mutant, self.shift) for name in ("first", "second")
+                Process(name, folder, [*argv, "--kinds", served_kinds], connect, self.zygote, mutant, self.shift)
+                for name, served_kinds in (("first", served), ("second", second))
             ]
             try:
                 await self._live(chance, kind, namespace, processes, journal, rates, failing)
@@ -267,7 +271,7 @@ class Cluster:
         until = asyncio.get_running_loop().time() + FAULT_SECONDS
         while (now := asyncio.get_running_loop().time()) < until:
             await asyncio.sleep(min(chance.uniform(0.2, 1.0), until - now))
-            leaders = [process for process in processes if journal.holder.startswith(f"{process.operator}_")]
+            leaders = [process for process in processes if journal.leads(process.operator)]
             process = chance.choice(leaders if leaders and chance.random() < 0.7 else processes)
             match chance.choice(("kill", "kill", "stop", "stop", "partition", "partition", "end")):
                 case "kill":
@@ -440,10 +444,10 @@ async def cluster(shift: float = 0.0) -> AsyncIterator[Cluster]:
         zygote.close()
 
 
-async def run(seeds: Iterable[int], width: int = 16) -> list[Result]:
-    """These histories, `width` of them at a time."""
+async def run(seeds: Iterable[int], width: int = 12, shift: float = 0.0) -> list[Result]:
+    """These histories, `width` of them at a time. `shift`: seconds by which the wall clocks jump."""
     gate = asyncio.Semaphore(width)
-    async with cluster() as shared:
+    async with cluster(shift) as shared:
 
         async def bounded(seed: int) -> Result:
             async with gate:

@@ -179,3 +179,10 @@ def only_the_first_page_is_read() -> None:
 def pods_do_not_wake_their_job() -> None:
     """A change of a child does not queue its job."""
     operator.Operator._child_changed = lambda self, before, after: ()  # type: ignore[method-assign]
+
+
+@mutant("one writer")
+def overlapping_leases_are_not_looked_at() -> None:
+    """An operator leads as soon as it holds its own lease, whoever holds one that overlaps."""
+    original = lease.listed
+    lease.listed = lambda known, rivals, now, led: original(known, {}, now, led)

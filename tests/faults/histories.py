@@ -298,8 +298,10 @@ class Cluster:
         gvk = GVKS[kind]
         name = f"job{number}"
         fails = chance.choice((0, 0, 1)) if kind in RESTARTS and failing else 0
+        # Longer than the pause before a new attempt, now and then: then it begins while old pods still terminate.
+        grace = 12.0 if fails and chance.random() < 0.3 else chance.choice((0.0, 0.3, 1.5))
         self.kubelet.scripts[namespace, name] = Script(
-            fails, chance.choice((137, 143)), chance.uniform(0.05, 1.5), chance.choice((0.0, 0.1, 0.6))
+            fails, chance.choice((137, 143)), chance.uniform(0.05, 1.5), grace
         )
         await asyncio.sleep(chance.uniform(0.0, FAULT_SECONDS if number else 0.5))
         job = _job(kind, name)
@@ -444,7 +446,7 @@ async def cluster(shift: float = 0.0) -> AsyncIterator[Cluster]:
         zygote.close()
 
 
-async def run(seeds: Iterable[int], width: int = 12, shift: float = 0.0) -> list[Result]:
+async def run(seeds: Iterable[int], width: int = 16, shift: float = 0.0) -> list[Result]:
     """These histories, `width` of them at a time. `shift`: seconds by which the wall clocks jump."""
     gate = asyncio.Semaphore(width)
     async with cluster(shift) as shared:

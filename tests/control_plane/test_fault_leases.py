@@ -46,7 +46,7 @@ def asked(told: Story, program: Program, mark: int) -> list[Asked]:
 
 
 async def lease(api: Api, namespace: str) -> Json:
-    name = f"trainyard-chainerjob-elasticjob-mxjob-tfjob.{namespace}"
+    name = f"trainyard-elasticjob-mxjob-tfjob.{namespace}"
     return dict((await api.get(LEASE, "default", name))["spec"])
 
 

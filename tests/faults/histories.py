@@ -27,7 +27,7 @@ from pathlib import Path
 import aiohttp
 import yaml
 from invariants import Ends, check
-from operators import Zygote, alive
+from operators import Zygote, alive, jumping
 from proxy import Journal, Proxy, Rates, Write
 
 from trainyard import kinds
@@ -77,7 +77,8 @@ class Result:
 class Kubelet:
     """Runs every pod as its job's script says. A pod that is deleted goes after the script's grace."""
 
-    def __init__(self, api: Api) -> None:
+    def __init__(self, api: Api, now: Callable[[], float] = time.time) -> None:
+        self._now = now
         self.scripts: dict[tuple[str, str], Script] = {}  # (namespace, job's name)
         self._api = api
         self._failed: dict[str, int] = {}  # uid of the job -> how many of its pods have failed
@@ -103,14 +104,14 @@ class Kubelet:
             return None
         phase = pod.get("status", {}).get("phase", "Pending")
         if phase == "Pending":
-            await self._report(pod, key, "Running", {"running": {"startedAt": format_time(time.time())}})
+            await self._report(pod, key, "Running", {"running": {"startedAt": format_time(self._now())}})
         elif phase == "Running":
             if (pause := self._pause(uid_of(pod), "run", script.seconds)) > 0:
                 return self._later(pause)
             owner = labels.get(OWNER, "")
             fails = self._failed.get(owner, 0) < script.failures and labels.get(INDEX, "0") == "0"
             code = script.code if fails else 0
-            end = {"exitCode": code, "finishedAt": format_time(time.time()), "reason": "Error" if code else "Completed"}
+            end = {"exitCode": code, "finishedAt": format_time(self._now()), "reason": "Error" if code else "Completed"}
             await self._report(pod, key, "Failed" if code else "Succeeded", {"terminated": end})
             self._failed[owner] = self._failed.get(owner, 0) + fails
         return None
@@ -149,6 +150,7 @@ class Process:
     connect: Callable[[str], Proxy]
     zygote: Zygote
     mutant: str
+    shift: float
     pid: int = 0
     lives: list[Proxy] = field(default_factory=list)
 
@@ -167,7 +169,7 @@ class Process:
         kubeconfig.write_text(_kubeconfig(proxy.url))
         env = {"MY_POD_NAME": name, "MY_POD_NAMESPACE": "default"}
         argv = ["--kubeconfig", str(kubeconfig), *self.argv]
-        self.pid = self.zygote.start(argv, env, self.folder / f"{self.name}.log", self.mutant)
+        self.pid = self.zygote.start(argv, env, self.folder / f"{self.name}.log", self.mutant, self.shift)
 
     def signal(self, number: int) -> None:
         if not self.pid:  # not started yet: 0 would be our own process group
@@ -189,6 +191,7 @@ class Cluster:
 
     def __init__(self, server: Server, api: Api, kubelet: Kubelet, zygote: Zygote, folder: Path) -> None:
         self.server, self.api, self.kubelet, self.zygote, self.folder = server, api, kubelet, zygote, folder
+        self.shift = 0.0  # of the operators' wall clocks
         self.entries: dict[str, list[Entry]] = {}  # by namespace, in the order of the log
         server.log.follow(self._wrote, settled=True)
 
@@ -215,9 +218,15 @@ class Cluster:
             def connect(name: str) -> Proxy:
                 return Proxy(name, lambda: self.server.url, session, journal, rates, random.Random(f"{seed} {name}"))
 
-            argv = ["--namespace", namespace, "--kinds", kind.lower()]
+            served = kind.lower()
+            other = ",".join((served, chance.choice([one.lower() for one in BUILDERS if one != kind])))
+            second = other if chance.random() < 0.4 else served  # another lease, which overlaps
+            argv = ["--namespace", namespace]
             argv += ["--leader-elect", "--lease-duration", str(LEASE_SECONDS), *lease_options(namespace)]
-            processes = [Process(name, folder, argv, connect, self.zygote, mutant) for name in ("first", "second")]
+            processes = [
+                Process(name, folder, [*argv, "--kinds", served_kinds], connect, self.zygote, mutant, self.shift)
+                for name, served_kinds in (("first", served), ("second", second))
+            ]
             try:
                 await self._live(chance, kind, namespace, processes, journal, rates, failing)
                 ends = await self._ends(kind, namespace, patience)
@@ -262,7 +271,7 @@ class Cluster:
         until = asyncio.get_running_loop().time() + FAULT_SECONDS
         while (now := asyncio.get_running_loop().time()) < until:
             await asyncio.sleep(min(chance.uniform(0.2, 1.0), until - now))
-            leaders = [process for process in processes if journal.holder.startswith(f"{process.operator}_")]
+            leaders = [process for process in processes if journal.leads(process.operator)]
             process = chance.choice(leaders if leaders and chance.random() < 0.7 else processes)
             match chance.choice(("kill", "kill", "stop", "stop", "partition", "partition", "end")):
                 case "kill":
@@ -289,8 +298,10 @@ class Cluster:
         gvk = GVKS[kind]
         name = f"job{number}"
         fails = chance.choice((0, 0, 1)) if kind in RESTARTS and failing else 0
+        # Longer than the pause before a new attempt, now and then: then it begins while old pods still terminate.
+        grace = 12.0 if fails and chance.random() < 0.3 else chance.choice((0.0, 0.3, 1.5))
         self.kubelet.scripts[namespace, name] = Script(
-            fails, chance.choice((137, 143)), chance.uniform(0.05, 1.5), chance.choice((0.0, 0.1, 0.6))
+            fails, chance.choice((137, 143)), chance.uniform(0.05, 1.5), grace
         )
         await asyncio.sleep(chance.uniform(0.0, FAULT_SECONDS if number else 0.5))
         job = _job(kind, name)
@@ -401,9 +412,13 @@ def _kubeconfig(url: str) -> str:
 
 
 @asynccontextmanager
-async def cluster() -> AsyncIterator[Cluster]:
-    """An API server with the definitions of every kind, the workload controllers, and a scripted kubelet."""
-    server = Server(log=Log(keep=1_000_000), limits=Limits(connections=4000))
+async def cluster(shift: float = 0.0) -> AsyncIterator[Cluster]:
+    """An API server with the definitions of every kind, the workload controllers, and a scripted kubelet.
+
+    `shift`: seconds by which the wall clocks of server, kubelet and operators jump back and forth.
+    """
+    clock = jumping(shift) if shift else time.time
+    server = Server(now=clock, log=Log(keep=1_000_000), limits=Limits(connections=4000))
     zygote = Zygote()
     try:
         await server.start()
@@ -416,11 +431,13 @@ async def cluster() -> AsyncIterator[Cluster]:
                 await api.create(NODE, "", {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "scripted"}})
                 ready = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
                 await api.patch(NODE, "", "scripted", ready, "status")
-                workloads, kubelet = Workloads(second), Kubelet(third)
+                workloads, kubelet = Workloads(second), Kubelet(third, clock)
                 await workloads.start()
                 await kubelet.loop.start()
                 try:
-                    yield Cluster(server, api, kubelet, zygote, Path(folder))
+                    shared = Cluster(server, api, kubelet, zygote, Path(folder))
+                    shared.shift = shift
+                    yield shared
                 finally:
                     await kubelet.loop.stop()
                     await workloads.stop()
@@ -429,10 +446,10 @@ async def cluster() -> AsyncIterator[Cluster]:
         zygote.close()
 
 
-async def run(seeds: Iterable[int], width: int = 16) -> list[Result]:
-    """These histories, `width` of them at a time."""
+async def run(seeds: Iterable[int], width: int = 16, shift: float = 0.0) -> list[Result]:
+    """These histories, `width` of them at a time. `shift`: seconds by which the wall clocks jump."""
     gate = asyncio.Semaphore(width)
-    async with cluster() as shared:
+    async with cluster(shift) as shared:
 
         async def bounded(seed: int) -> Result:
             async with gate:

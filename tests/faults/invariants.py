@@ -2,14 +2,13 @@
 
 | invariant | |
 |---|---|
-| one writer | an operator that does not hold the lease sends no write (checked when one arrives) |
+| one writer | no write without a lease, nor while another writer has its lease (`proxy.Journal`) |
+| older attempts | a new attempt waits for the pods of older ones: of the job in a gang, else of its slot |
 | owned | what an operator creates belongs to a job that exists, by owner reference (controller) and label |
 | not doubled | at most one live pod of a job for each role, index and attempt |
-| attempts | attempts of a slot grow by one, each after the end of the one before it |
 | final | a job that has ended stays as it ended, and has one end |
-| counted | `restarts` never falls, and is at most the number of attempts that failed |
+| counted | `restarts` never falls |
 | by uid | every delete names the uid of an object that the API server has stored |
-| no stranger | no write goes to an object of another namespace or of nobody |
 | ends reached | every job ends, and nothing of a deleted job stays |
 """
 
@@ -32,6 +31,7 @@ planner does so."""
 
 JOBS = ("tfjobs.", "mxjobs.", "chainerjobs.", "elasticjobs.")
 ENDS = ("Succeeded", "Complete", "Failed")
+GANGS = ("MxJob",)  # kinds of which all replicas begin a new attempt together
 CARRIERS = ("pods", "jobs.batch")
 
 
@@ -72,7 +72,7 @@ def check(entries: list[Entry], writes: list[Write], ends: Ends) -> list[str]:
         if record and not old and entry.store in CARRIERS:
             problems += _owned(new, where)
         if entry.store == "pods":
-            problems += _pod(live, new, old, where)
+            problems += _pod(live, new, old, where, jobs.get(owner, {}).get("kind") in GANGS)
     problems += _deletes(writes, uids)
     return problems
 
@@ -99,7 +99,7 @@ def _owned(child: Json, where: str) -> list[str]:
     return []
 
 
-def _pod(live: dict[tuple[str, str, str], dict[str, str]], new: Json, old: Json, where: str) -> list[str]:
+def _pod(live: dict[tuple[str, str, str], dict[str, str]], new: Json, old: Json, where: str, gang: bool) -> list[str]:
     pod = new or old
     labels = labels_of(pod)
     slot = (labels.get(OWNER, ""), labels.get(ROLE, ""), labels.get(INDEX, ""))
@@ -114,8 +114,15 @@ def _pod(live: dict[tuple[str, str, str], dict[str, str]], new: Json, old: Json,
             return []
         if attempt in there.values():
             problems.append(f"not doubled: {where} is a second live pod of {slot} in attempt {attempt}")
-        if WAITS_FOR_OLDER_ATTEMPTS and any(int(other) < int(attempt) for other in there.values()):
-            problems.append(f"older attempts: {where} starts while an older attempt of {slot} is there")
+        older = [
+            other
+            for place, pods in live.items()
+            if place == slot or (gang and place[0] == slot[0])
+            for other in pods.values()
+            if int(other) < int(attempt)
+        ]
+        if WAITS_FOR_OLDER_ATTEMPTS and older:
+            problems.append(f"older attempts: {where} starts while pods of attempts {older} are there")
     there[uid_of(pod)] = attempt
     return problems
 

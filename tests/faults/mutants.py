@@ -14,7 +14,7 @@ from typing import Any
 from trainyard import core
 from trainyard.app import operating
 from trainyard.client import Api, Unavailable
-from trainyard.control import lease, loop, operator, reconcile, store, watch
+from trainyard.control import lease, operator, reconcile, watch
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,12 +106,6 @@ def a_broken_watch_stays_broken() -> None:
     watch.Feed._failed = failed  # type: ignore[method-assign]
 
 
-@mutant("ends reached")
-def failed_passes_are_not_repeated() -> None:
-    """A job whose pass has failed waits for its next event."""
-    loop.Loop._again = lambda self, *arguments: 0.0  # type: ignore[method-assign]
-
-
 @mutant("not doubled", "ends reached")
 def names_are_random() -> None:
     """Children have random names, so that a create of unknown outcome is made twice."""
@@ -187,17 +181,8 @@ def pods_do_not_wake_their_job() -> None:
     operator.Operator._child_changed = lambda self, before, after: ()  # type: ignore[method-assign]
 
 
-@mutant("ends reached")
-def a_relist_keeps_what_has_gone() -> None:
-    """A list after 410 adds to what is known; what is not in it stays."""
-    original = store.Store.apply
-
-    def apply(self: Any, said: Any) -> Any:
-        if isinstance(said, watch.Replaced) and self.synced:
-            changes = []
-            for obj in said.objs:
-                changes += original(self, watch.Changed("MODIFIED", obj, said.revision))
-            return changes
-        return original(self, said)
-
-    store.Store.apply = apply  # type: ignore[method-assign]
+@mutant("one writer")
+def overlapping_leases_are_not_looked_at() -> None:
+    """An operator leads as soon as it holds its own lease, whoever holds one that overlaps."""
+    original = lease.listed
+    lease.listed = lambda known, rivals, now, led: original(known, {}, now, led)

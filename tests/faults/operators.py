@@ -7,6 +7,7 @@ the pid. A mutant is applied in the child alone. When its input ends, it ends, a
 from __future__ import annotations
 
 import ctypes
+import functools
 import gc
 import importlib
 import json
@@ -14,6 +15,8 @@ import os
 import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 PR_SET_PDEATHSIG = 1
@@ -29,9 +32,11 @@ class Zygote:
         )
         self._answer()
 
-    def start(self, argv: list[str], env: dict[str, str], log: Path, mutant: str = "") -> int:
+    def start(self, argv: list[str], env: dict[str, str], log: Path, mutant: str = "", shift: float = 0.0) -> int:
+        """`shift`: seconds that the operator's wall clock is ahead; it jumps back and forth by that twice a second."""
         assert self._process.stdin is not None
-        print(json.dumps({"argv": argv, "env": env, "log": str(log), "mutant": mutant}), file=self._process.stdin)
+        request = {"argv": argv, "env": env, "log": str(log), "mutant": mutant, "shift": shift}
+        print(json.dumps(request), file=self._process.stdin)
         self._process.stdin.flush()
         return int(self._answer())
 
@@ -67,9 +72,29 @@ def _child(request: dict[str, object]) -> None:
         from mutants import MUTANTS
 
         MUTANTS[str(request["mutant"])].apply()
+    if request["shift"]:
+        _shift_clocks(jumping(float(str(request["shift"]))))
     from trainyard.cli.operator import operator
 
     operator.main(args=request["argv"], prog_name="trainyard operator")  # type: ignore[arg-type]
+
+
+def jumping(shift: float) -> Callable[[], float]:
+    """A wall clock that is right, `shift` ahead and `shift` behind in turns, for half a second each."""
+
+    def now() -> float:
+        return time.time() + shift * (int(time.monotonic() * 2) % 3 - 1)
+
+    return now
+
+
+def _shift_clocks(now: Callable[[], float]) -> None:
+    """The clocks that the operator and the election are given in this process."""
+    from trainyard.app import operating
+    from trainyard.control.lease import Election
+
+    operating.Operator = functools.partial(operating.Operator, now=now)  # type: ignore[misc,assignment]
+    operating.Election = functools.partial(Election, now=now)  # type: ignore[misc,assignment]
 
 
 def _serve() -> None:

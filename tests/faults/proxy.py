@@ -60,11 +60,12 @@ class Write:
 
 
 class Journal:
-    """The writes of all operators of one history, in the order of their arrival, and who holds the lease."""
+    """The writes of all operators of one history, in the order of their arrival, and who holds which lease."""
 
     def __init__(self) -> None:
         self.writes: list[Write] = []
-        self.holder = ""  # the identity in the last accepted write of the lease
+        self.holders: dict[str, str] = {}  # by lease: the identity in its last accepted write
+        self.writer = ""  # the operator that sent the last write of anything else
         self.violations: list[str] = []
         self.faults: dict[str, int] = {}
         self.takeovers = 0
@@ -73,17 +74,27 @@ class Journal:
     def arrived(self, operator: str, request: web.BaseRequest, body: bytes) -> Write:
         write = Write(next(self._numbers), operator, request.method, request.path, request.query_string, body)
         self.writes.append(write)
-        if not write.lease and not self.holder.startswith(f"{operator}_"):
-            holder = self.holder or "nobody"
-            self.violations.append(f"one writer: {operator} sent {write.method} {write.path}, {holder} has the lease")
+        if not write.lease:
+            if not self.leads(operator):
+                text = f"one writer: {operator} sent {write.method} {write.path} without a lease: {self.holders}"
+                self.violations.append(text)
+            elif self.writer not in ("", operator) and self.leads(self.writer):
+                text = f"one writer: {operator} sent {write.method} {write.path} while {self.writer} has its lease"
+                self.violations.append(text)
+            self.writer = operator
         return write
+
+    def leads(self, operator: str) -> bool:
+        """Whether that operator holds a lease, as far as an answer has said."""
+        return any(holder.startswith(f"{operator}_") for holder in self.holders.values())
 
     def answered(self, write: Write, code: int, answer: bytes) -> None:
         write.code, write.answer = code, answer
         if write.lease and write.accepted:
-            holder = str(json.loads(answer).get("spec", {}).get("holderIdentity") or "")
-            self.takeovers += holder not in ("", self.holder)
-            self.holder = holder
+            lease = json.loads(answer)
+            name, holder = lease["metadata"]["name"], str(lease.get("spec", {}).get("holderIdentity") or "")
+            self.takeovers += holder not in ("", self.holders.get(name, ""))
+            self.holders[name] = holder
 
     def injected(self, fault: str) -> None:
         self.faults[fault] = self.faults.get(fault, 0) + 1

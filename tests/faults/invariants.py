@@ -25,10 +25,6 @@ from trainyard.objects import Json, decode, is_true, labels_of, uid_of
 from trainyard.objects.labels import ATTEMPT, INDEX, OWNER, ROLE
 from trainyard.server.log import Entry
 
-WAITS_FOR_OLDER_ATTEMPTS = False
-"""Issue 14, finding 13: a new attempt of a gang is created when the pods of older attempts are gone. To be set when the
-planner does so."""
-
 JOBS = ("tfjobs.", "mxjobs.", "chainerjobs.", "elasticjobs.")
 ENDS = ("Succeeded", "Complete", "Failed")
 GANGS = ("MxJob",)  # kinds of which all replicas begin a new attempt together
@@ -121,7 +117,7 @@ def _pod(live: dict[tuple[str, str, str], dict[str, str]], new: Json, old: Json,
             for other in pods.values()
             if int(other) < int(attempt)
         ]
-        if WAITS_FOR_OLDER_ATTEMPTS and older:
+        if older:
             problems.append(f"older attempts: {where} starts while pods of attempts {older} are there")
     there[uid_of(pod)] = attempt
     return problems

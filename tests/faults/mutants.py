@@ -14,7 +14,8 @@ from typing import Any
 from trainyard import core
 from trainyard.app import operating
 from trainyard.client import Api, Unavailable
-from trainyard.control import lease, operator, reconcile, watch
+from trainyard.control import lease, operator, reconcile
+from trainyard.controller_runtime import watch
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,19 +89,12 @@ def deletes_by_name() -> None:
 
 
 @mutant("ends reached")
-def resumes_after_410() -> None:
-    """A watch that ends with 410 is resumed at the same revision."""
-    original = watch.step
-    watch.step = lambda state, got: (None, state) if isinstance(got, watch.Expired) else original(state, got)
-
-
-@mutant("ends reached")
 def a_broken_watch_stays_broken() -> None:
     """A watch that has failed is not opened again."""
     original = watch.Feed._failed
 
-    def failed(self: Any, got: Any, why: object) -> float:
-        original(self, got, why)
+    def failed(self: Any, got: Any, *why: Any) -> float:
+        original(self, got, *why)
         return math.inf if isinstance(got, watch.Lost) else 0.1
 
     watch.Feed._failed = failed  # type: ignore[method-assign]

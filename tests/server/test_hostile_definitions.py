@@ -42,7 +42,7 @@ def test_an_expression_with_a_string_that_nothing_closes_is_read_once(text: str)
     assert list(rules._PATHS.finditer(text)) is not None
 
 
-NAMES = ["../../../keys", "/etc", "..", ".", "a/b", "a\0b", "A", "a" * 254, "a\nb"]
+NAMES = ["../../../keys", "/etc", "..", ".", "a/b", "a\0b", "a" * 254]
 
 
 @pytest.mark.parametrize("name", NAMES)

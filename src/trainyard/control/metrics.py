@@ -116,10 +116,9 @@ class _Standing(Collector):
         about = {"version": __version__, "python": platform.python_version()}
         yield InfoMetricFamily("trainyard_build", "Which operator this is.", value=about)
         yield GaugeMetricFamily("trainyard_leader", "1 while this operator works, 0 while it stands by.", self._leads())
-        if standby := self._standby():
-            lease, _, holder = standby.partition(" held by ")
-            text = "The lease that this operator waits for, and who holds it."
-            yield InfoMetricFamily("trainyard_standby", text, value={"lease": lease, "holder": holder})
+        lease, _, holder = self._standby().partition(" held by ")
+        text = "The lease that this operator waits for, and who holds it."
+        yield InfoMetricFamily("trainyard_standby", text, value={"lease": lease, "holder": holder} if lease else None)
         if self.operator is not None:
             yield self._queue(self.operator)
             yield from self._watches(self.operator)

@@ -1,8 +1,8 @@
 """What the real server refuses of the volumes of a pod, and of how its containers mount them.
 
 Only the kinds of volumes that a pod of ours may meet are looked into. Where a path has no index, the real one has none.
-The names of claims, ConfigMaps and Secrets are names of objects here, for a node makes paths of them; the real server
-takes any text, and then finds no such object.
+The names of claims, ConfigMaps and Secrets are no paths here, for a node makes paths of them; the real server takes any
+text, and then finds no such object.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from trainyard.objects import Json, Problem
+from trainyard.objects import Json, Problem, encode
 from trainyard.schema.checks import shown
 from trainyard.server.quantities import number
 from trainyard.server.strategies.pod_fields import field_problems, resource_field_problems
@@ -70,7 +70,15 @@ def _share(source: Json, here: str) -> Iterator[Problem]:
 
 
 def _claim(source: Json, here: str) -> Iterator[Problem]:
-    yield from named(source.get("claimName") or "", f"{here}.claimName", "subdomain")
+    yield from _object(source.get("claimName") or "", f"{here}.claimName")
+
+
+def _object(name: str, path: str) -> Iterator[Problem]:
+    """The name of an object that is mounted."""
+    if not name:
+        yield Problem(path, "Required value")
+    elif name in (".", "..") or "/" in name or "\0" in name or len(name.encode("utf-8", "replace")) > 253:
+        yield Problem(path, f"Invalid value: {encode(name).decode()}: must be the name of an object, not a path")
 
 
 def _secret(source: Json, here: str) -> Iterator[Problem]:
@@ -83,7 +91,7 @@ def _config_map(source: Json, here: str) -> Iterator[Problem]:
 
 def _files_of(source: Json, here: str, name: str) -> Iterator[Problem]:
     """A ConfigMap or a Secret as files."""
-    yield from named(source.get(name) or "", f"{here}.{name}", "subdomain")
+    yield from _object(source.get(name) or "", f"{here}.{name}")
     yield from mode(source.get("defaultMode"), f"{here}.defaultMode")
     for index, item in enumerate(source.get("items") or ()):
         where = f"{here}.items[{index}]"

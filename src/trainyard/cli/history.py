@@ -18,6 +18,7 @@ from trainyard.cli.printing import FORMS, aligned, as_json, as_yaml
 from trainyard.cli.speaking import Said, answer, note, out
 from trainyard.cli.view import age, clock
 from trainyard.objects import Json, parse_time
+from trainyard.objects.log_files import disk_size
 
 _SHOWN_EVENTS = 20
 _NARROW = 12  # characters that a job's name keeps
@@ -181,9 +182,10 @@ def _exit(container: Json) -> str:
 
 def _size(path: os.PathLike[str]) -> str:
     try:
-        size = float(os.stat(path).st_size)
+        stat = os.stat(path)
     except OSError:
         return "?"
+    size: float = disk_size(stat.st_size, stat.st_blocks)
     for unit in ("B", "KiB", "MiB"):
         if size < 1024:
             return f"{size:.0f} {unit}"

@@ -15,12 +15,11 @@ from trainyard.app.history import Record, find, history_folder
 from trainyard.cli.codes import CANNOT, READER_GONE
 from trainyard.cli.speaking import Said, note
 from trainyard.cli.view import age
+from trainyard.objects.log_files import pieces
 
 if TYPE_CHECKING:
     from trainyard.cli.logs import Wanted
     from trainyard.cli.screen import Screen
-
-_PIECE = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,8 +146,10 @@ async def _print_file(file: LogFile, prefix: str, tail: int | None, screen: Scre
     cut = Cut()
     last: deque[bytes] = deque(maxlen=tail)
     try:
-        with file.path.open("rb") as log:
-            while (piece := log.read(_PIECE)) and not gone.is_set():
+        with file.path.open("rb", buffering=0) as log:
+            for piece in pieces(log):
+                if gone.is_set():
+                    break
                 lines = cut.feed(piece)
                 if tail is None:
                     for line in lines:

@@ -46,7 +46,7 @@ class PodLogs:
         log.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         if old := dropped_run(run, self._kept_runs):
             self.path(container, old).unlink(missing_ok=True)
-        return os.open(log, os.O_CREAT | os.O_WRONLY | os.O_APPEND | os.O_TRUNC, 0o600)
+        return os.open(log, os.O_CREAT | os.O_RDWR | os.O_APPEND | os.O_TRUNC, 0o600)
 
     def newest_runs(self) -> dict[str, int]:
         """The newest run of each container that has a log: it is made just before its run begins."""

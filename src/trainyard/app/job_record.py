@@ -25,6 +25,7 @@ from trainyard.app.history import (
     RESULT,
     attempt_of,
     events_text,
+    index_of,
     pod_logs,
     read_events,
     replica_name,
@@ -32,7 +33,18 @@ from trainyard.app.history import (
 )
 from trainyard.app.retention import Limits
 from trainyard.kinds import kind_of
-from trainyard.objects import Json, condition, format_time, is_true, name_of, namespace_of, parse_time, uid_of
+from trainyard.objects import (
+    Json,
+    condition,
+    format_time,
+    is_true,
+    labels_of,
+    name_of,
+    namespace_of,
+    parse_time,
+    uid_of,
+)
+from trainyard.objects.labels import ROLE
 from trainyard.objects.yaml_text import as_yaml
 
 _SET_BY_SERVER = ("uid", "resourceVersion", "generation", "creationTimestamp", "managedFields", "selfLink")
@@ -245,6 +257,9 @@ def pod_entry(pod: Json, before: Json | None = None) -> Json:
         "name": name_of(pod),
         "uid": uid_of(pod),
         "replica": replica_name(pod),
+        "role": str(labels_of(pod).get(ROLE) or ""),
+        "index": index_of(pod),
+        "node": str(_dict(pod.get("spec")).get("nodeName") or ""),
         "attempt": attempt_of(pod),
         "phase": str(status.get("phase") or "Pending"),
         "reason": str(status.get("reason") or ""),

@@ -124,13 +124,15 @@ def _delete(matches: list[Record]) -> None:
 
 
 def _show(matches: list[Record]) -> None:
-    lines = described(matches[0], time.time())
-    if sys.stdout.isatty():
-        lines = [prose(line, terminal_width(), " " * 11) for line in lines]
-    out("\n".join(lines))
+    out("\n".join(page(matches[0], time.time(), terminal_width() if sys.stdout.isatty() else sys.maxsize)))
     if len(matches) > 1:
         others = ", ".join(f"{match.id} ({age(time.time() - match.started)} ago)" for match in matches[1:4])
         note(f"{len(matches) - 1} more of that name: {others}{', ...' if len(matches) > 4 else ''}")
+
+
+def page(record: Record, now: float, width: int) -> list[str]:
+    """All that is kept of a job, in lines of that width."""
+    return [prose(line, width, " " * 11) for line in described(record, now)]
 
 
 def described(record: Record, now: float) -> list[str]:

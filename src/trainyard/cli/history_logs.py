@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import os
-import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from trainyard.app.history import Record, find, history_folder
+from trainyard.app.history import Record
 from trainyard.cli.codes import CANNOT, READER_GONE
+from trainyard.cli.kept import last_record
 from trainyard.cli.speaking import Said, note
-from trainyard.cli.view import age
 from trainyard.objects.log_files import pieces
 
 if TYPE_CHECKING:
@@ -86,10 +85,9 @@ def show_history(job: str, namespace: str, wanted: Wanted, attempt: int | None) 
     """Print the output of the job of that name that was there last, or of the job of that id.
 
     False when there is none. Raises Said."""
-    matches = find(history_folder(), job, namespace)
-    if not matches:
+    record = last_record(job, namespace)
+    if record is None:
         return False
-    record = max(matches, key=lambda match: match.last_seen)
     files = log_files(record)
     if wanted.role and wanted.role.lower() not in (roles := dict.fromkeys(file.role for file in files)):
         raise Said(f"{record.name} has no role {wanted.role} in the history; it has: {', '.join(roles) or 'none'}")
@@ -97,7 +95,6 @@ def show_history(job: str, namespace: str, wanted: Wanted, attempt: int | None) 
     if attempt is not None and attempt not in attempts:
         there = ", ".join(map(str, attempts)) or "none"
         raise Said(f"{record.name} has no output of attempt {attempt} in the history; it has: {there}")
-    note(_where_from(record, len(matches) - 1))
     shown = chosen(files, wanted, attempt)
     if not shown:
         note(f"{record.name} has {'no run before the last one' if wanted.previous else 'no output'} in the history")
@@ -105,14 +102,6 @@ def show_history(job: str, namespace: str, wanted: Wanted, attempt: int | None) 
         note(f"The last run of each replica; {more} more: trainyard history {record.id}")
     asyncio.run(_print(shown, _several_containers(files), wanted))
     return True
-
-
-def _where_from(record: Record, older: int) -> str:
-    when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(record.started))
-    state = "the job is gone" if record.result else "the job goes on"
-    which = f"its id is {record.id}, {older} more of that name: `trainyard history {record.name}`, `trainyard logs ID`"
-    more = f"; {which}" if older else ""
-    return f"From the history of {when} ({age(time.time() - record.started)} ago); {state}{more}."
 
 
 def _several_containers(files: Sequence[LogFile]) -> set[str]:

@@ -76,9 +76,8 @@ def job_object(record: Record) -> Json | None:
 
 
 def last_pods(record: Record, kind: Kind, job: Json) -> list[Json]:
-    """The newest pod of each replica of the last attempt, as it was last seen, in the shape of the API."""
-    attempt = max((int(entry.get("attempt") or 0) for entry in record.pods), default=0)
-    newest = {str(entry.get("replica")): entry for entry in record.pods if entry.get("attempt") == attempt}
+    """The newest pod of each replica, as it was last seen, in the shape of the API."""
+    newest = {str(entry.get("replica")): entry for entry in record.pods}
     templates = {role.name: role.template or {} for role in read(kind, job, Config()).roles}
     return [_pod(entry, record, templates.get(str(entry.get("role")), {})) for entry in newest.values()]
 

@@ -279,7 +279,8 @@ def pod_entry(pod: Json, before: Json | None = None) -> Json:
 def _restarts(container: Json) -> int:
     """Restarts after an end of the program's own, not after a stop (or a kill) of the whole cluster."""
     restarts = int(container["restarts"])
-    return restarts - sum(run["reason"] == LOST and int(run["run"]) <= restarts for run in container["runs"])
+    lost = sum(1 for run in container["runs"] if run["reason"] == LOST and run["run"] <= restarts)
+    return restarts - lost
 
 
 def _was_stopped(status: Json, containers: list[Json]) -> bool:

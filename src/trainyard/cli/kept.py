@@ -182,12 +182,13 @@ def findings_of(record: Record, facts: Facts) -> list[Finding]:
 
 
 def _cut_short(record: Record, facts: Facts) -> Iterator[Finding]:
-    what = record.text("message") or "nobody runs it any more"
-    if (ended := parse_time(record.data.get("ended"))) is not None:
-        what = f"{what}, {age(facts.now - ended)} ago"
+    ended = parse_time(record.data.get("ended"))
+    ago = f" {age(facts.now - ended)} ago" if ended is not None else ""
+    deleted, message = record.result == "Deleted", record.text("message")
+    what = f"it was deleted{ago}, before its end" if deleted else f"it was cut short{ago}"
     again = f"`trainyard run {shortened(record.folder)}/manifest.yaml` runs it again"
-    goes_on = record.result != "Deleted" and record.text("where") != "run"
+    goes_on = not deleted and record.text("where") != "run"
     fix = f"`trainyard up` lets it go on; {again}" if goes_on else again
-    said = "" if record.result == "Deleted" else "it was cut short: "
-    yield Finding(END, f"{said}{what}", f"{shortened(record.folder)}/result.json: result={record.result}", (), fix)
+    where = f"history {record.id}, result.json: result={record.result}"
+    yield Finding(END, what, where, (message,) if message and not deleted else (), fix)
     yield from failures(facts, told_to_go=False)

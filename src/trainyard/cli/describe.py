@@ -44,7 +44,7 @@ async def _describe(here: Here, job: str, width: int) -> None:
 
 def _from_history(job: str, namespace: str, width: int) -> bool:
     from trainyard.cli.history import page
-    from trainyard.cli.kept import last_record
+    from trainyard.cli.history_logs import last_record
 
     record = last_record(job, namespace)
     if record is not None:

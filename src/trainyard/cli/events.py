@@ -44,7 +44,8 @@ async def _events(here: Here, job: str, form: str) -> None:
 
 
 def _from_history(job: str, namespace: str, form: str) -> bool:
-    from trainyard.cli.kept import events_of, last_record
+    from trainyard.cli.history_logs import last_record
+    from trainyard.cli.kept import events_of
 
     record = last_record(job, namespace)
     if record is not None:

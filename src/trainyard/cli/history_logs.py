@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from trainyard.app.history import Record
+from trainyard.app.history import Record, find, history_folder
 from trainyard.cli.codes import CANNOT, READER_GONE
-from trainyard.cli.kept import last_record
 from trainyard.cli.speaking import Said, note
+from trainyard.cli.view import age
 from trainyard.objects.log_files import pieces
 
 if TYPE_CHECKING:
@@ -110,6 +111,26 @@ def _several_containers(files: Sequence[LogFile]) -> set[str]:
     for file in files:
         names.setdefault(file.replica, set()).add(file.container)
     return {replica for replica, containers in names.items() if len(containers) > 1}
+
+
+def last_record(job: str, namespace: str) -> Record | None:
+    """The job of that name that was there last, or the job of that id; says on stderr which. None when there is none.
+
+    Raises BackgroundError when there is no home folder."""
+    matches = find(history_folder(), job, namespace)
+    if not matches:
+        return None
+    record = max(matches, key=lambda match: match.last_seen)
+    note(_where_from(record, len(matches) - 1))
+    return record
+
+
+def _where_from(record: Record, older: int) -> str:
+    when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(record.started))
+    state = "the job is gone" if record.result else "the job goes on"
+    which = f"its id is {record.id}, {older} more of that name: see `trainyard history {record.name}`, and write the id"
+    more = f"; {which}" if older else ""
+    return f"From the history of {when} ({age(time.time() - record.started)} ago); {state}{more}."
 
 
 async def _print(files: Sequence[LogFile], several: set[str], wanted: Wanted) -> None:

@@ -10,7 +10,6 @@ from trainyard.app.background import BackgroundError
 from trainyard.app.history import (
     ID_LENGTH,
     Record,
-    find,
     history_folder,
     job_folders,
     pod_logs,
@@ -21,7 +20,6 @@ from trainyard.cli.diagnosis import END, Facts, Finding, why
 from trainyard.cli.diagnosis.facts import key
 from trainyard.cli.diagnosis.output import printable_lines
 from trainyard.cli.diagnosis.replicas import containers, failures
-from trainyard.cli.speaking import note
 from trainyard.cli.view import age, replica
 from trainyard.core import Config, Kind, read
 from trainyard.kinds import kind_of, notes
@@ -33,26 +31,6 @@ from trainyard.objects.manifest import read as read_manifest
 
 LINES = 40  # a traceback is understood from its first frame of the user's own code
 LONGEST = 1 << 16  # bytes of these lines
-
-
-def last_record(job: str, namespace: str) -> Record | None:
-    """The job of that name that was there last, or the job of that id; says on stderr which. None when there is none.
-
-    Raises BackgroundError when there is no home folder."""
-    matches = find(history_folder(), job, namespace)
-    if not matches:
-        return None
-    record = max(matches, key=lambda match: match.last_seen)
-    note(_where_from(record, len(matches) - 1))
-    return record
-
-
-def _where_from(record: Record, older: int) -> str:
-    when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(record.started))
-    state = "the job is gone" if record.result else "the job goes on"
-    which = f"its id is {record.id}, {older} more of that name: `trainyard history {record.name}`, `trainyard logs ID`"
-    more = f"; {which}" if older else ""
-    return f"From the history of {when} ({age(time.time() - record.started)} ago); {state}{more}."
 
 
 def record_of(uid: str) -> Record | None:

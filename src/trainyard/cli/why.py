@@ -50,7 +50,8 @@ async def _why(here: Here, job: str, form: str) -> None:
 
 def _from_history(job: str, namespace: str, form: str) -> bool:
     """False when the history has no such job, or not enough of it."""
-    from trainyard.cli.kept import facts_of, findings_of, last_record
+    from trainyard.cli.history_logs import last_record
+    from trainyard.cli.kept import facts_of, findings_of
 
     record = last_record(job, namespace)
     facts = facts_of(record) if record else None

@@ -12,7 +12,7 @@ from trainyard.app.job_record import JobRecord
 from trainyard.app.retention import Limits
 from trainyard.cli.diagnosis import Finding, why
 from trainyard.cli.diagnosis.facts import Facts
-from trainyard.cli.kept import events_of, facts_of, findings_of, gone_pods, kept_logs, record_of
+from trainyard.cli.kept import NOT_KEPT, events_of, facts_of, findings_of, gone_pods, kept_logs, record_of
 from trainyard.kinds import kind_of
 from trainyard.objects import Json, name_of
 
@@ -89,6 +89,8 @@ def test_pods_that_the_end_of_the_job_deleted_are_in_the_answer(
         "worker-1 ended with exit code 7 (Error)",
     ]
     assert findings[1].evidence == ("ValueError: worker-1-abcd-x",)
+    (record.logs / pod_logs(pods[1]) / "elasticjob-worker" / "1.log").unlink()
+    assert [*kept_logs(record, pods[1:2]).values()] == [*kept_logs(None, pods[1:2]).values()] == [(NOT_KEPT,)]
 
 
 @pytest.mark.parametrize(

@@ -70,7 +70,7 @@ def _gone(found: Found, pods: list[Json], deleted: Iterable[Json]) -> tuple[tupl
     there = {replica(pod).name for pod in pods}
     gone = {replica(pod).name: pod for pod in (gone_pods(record, found.kind, found.job, pods) if record else ())}
     gone |= {replica(pod).name: pod for pod in deleted if replica(pod).name not in there}
-    return tuple(gone.values()), kept_logs(record, gone.values()) if record else {}
+    return tuple(gone.values()), kept_logs(record, gone.values())
 
 
 async def _process_nodes(api: Api, pods: Iterable[Json]) -> dict[str, bool]:

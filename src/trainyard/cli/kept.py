@@ -30,6 +30,7 @@ from trainyard.objects.manifest import ManifestError
 from trainyard.objects.manifest import read as read_manifest
 
 LINES = 40  # a traceback is understood from its first frame of the user's own code
+NOT_KEPT = "(its log is not kept)"
 LONGEST = 1 << 16  # bytes of these lines
 
 
@@ -87,8 +88,9 @@ def _status(container: Json) -> Json:
     return status
 
 
-def kept_logs(record: Record, pods: Iterable[Json]) -> dict[tuple[str, str], tuple[str, ...]]:
-    """The last lines of the containers of these pods that have failed, by the pod's uid and the container."""
+def kept_logs(record: Record | None, pods: Iterable[Json]) -> dict[tuple[str, str], tuple[str, ...]]:
+    """The last lines of the containers of these pods that have failed, by the pod's uid and the container. A log that
+    is not there any more is not taken for an empty one."""
     logs = {}
     for pod in pods:
         for container in containers(pod):
@@ -96,8 +98,8 @@ def kept_logs(record: Record, pods: Iterable[Json]) -> dict[tuple[str, str], tup
             if end is None or not end.get("exitCode"):
                 continue
             run = container.restarts + (1 if container.state("terminated") else 0)
-            lines = _last_lines(record.logs / pod_logs(pod) / container.name / f"{run}.log")
-            logs[key(pod, container.name)] = lines
+            folder = record.logs / pod_logs(pod) / container.name if record else None
+            logs[key(pod, container.name)] = _last_lines(folder / f"{run}.log") if folder else (NOT_KEPT,)
     return {place: lines for place, lines in logs.items() if lines}
 
 
@@ -110,7 +112,7 @@ def _last_lines(path: Path) -> tuple[str, ...]:
                 text = (text + piece)[-LONGEST:]
                 piece, at = read_piece(log, at)
     except OSError:
-        return ()
+        return (NOT_KEPT,)
     return printable_lines(text)
 
 

@@ -12,6 +12,7 @@ from trainyard.app.job_record import JobRecord
 from trainyard.app.retention import Limits
 from trainyard.cli.diagnosis import Finding, why
 from trainyard.cli.diagnosis.facts import Facts
+from trainyard.cli.history import page
 from trainyard.cli.kept import NOT_KEPT, events_of, facts_of, findings_of, gone_pods, kept_logs, record_of
 from trainyard.kinds import kind_of
 from trainyard.objects import Json, name_of
@@ -114,3 +115,11 @@ def test_events_have_the_shape_of_the_api(tmp_path: Path, monkeypatch: pytest.Mo
     (event,) = events_of(kept(tmp_path, monkeypatch, job(FAILED)))
     assert event["involvedObject"] == {"kind": "ElasticJob", "name": "mnist", "namespace": "default"}
     assert (event["reason"], event["lastTimestamp"]) == ("Started", at(30))
+
+
+def test_the_page_of_a_record_keeps_its_columns_at_80(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    record = kept(tmp_path, monkeypatch, job(), end="given up: " + "because of this " * 8)
+    lines = [line for text in page(record, NOW, 80) for line in text.split("\n")]
+    at = next(number for number, line in enumerate(lines) if line.startswith("Why:       given up"))
+    assert lines[at + 1].startswith(" " * 11 + "this because")
+    assert max(len(line) for line in lines if str(record.folder) not in line) <= 80

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import time
 from collections.abc import Sequence
@@ -13,7 +14,7 @@ import click
 from trainyard.app.background import BackgroundError
 from trainyard.app.history import Record, find, history_folder, is_recorded, records, shortened, summary
 from trainyard.cli.codes import BAD
-from trainyard.cli.layout import prose, terminal_table, terminal_width
+from trainyard.cli.layout import prose, terminal_table, terminal_width, wrapped
 from trainyard.cli.printing import FORMS, aligned, as_json, as_yaml
 from trainyard.cli.speaking import Said, answer, note, out
 from trainyard.cli.view import age, clock
@@ -132,7 +133,15 @@ def _show(matches: list[Record]) -> None:
 
 def page(record: Record, now: float, width: int) -> list[str]:
     """All that is kept of a job, in lines of that width."""
-    return [prose(line, width, " " * 11) for line in described(record, now)]
+    return [part for line in described(record, now) for part in _fitted(line, width)]
+
+
+def _fitted(line: str, width: int) -> list[str]:
+    """A value keeps its place behind its label; a row of a table has a hanging indent."""
+    label = re.match(r"\S+: +", line)
+    if label is None or len(line) <= width:
+        return [prose(line, width, " " * 11)]
+    return list(wrapped(line[label.end() :], width, label[0], " " * label.end()))
 
 
 def described(record: Record, now: float) -> list[str]:

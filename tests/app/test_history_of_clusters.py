@@ -39,6 +39,7 @@ def test_logs_and_result_of_a_deleted_job_are_there_with_the_cluster_up_and_down
         submit(home, "short", "print('hello')")
         home.until("Succeeded", "get", "short")
         assert home.say("delete", "short")[0] == 0
+        home.until('"deleted": "2', "history", "short", "-o", "json")  # it is written a moment later
         code, out, err = home.say("logs", "short")
         assert (code, out) == (0, "master-0 | hello\n"), err
         assert err.startswith("From the history of ") and "the job is gone" in err

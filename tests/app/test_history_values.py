@@ -177,6 +177,24 @@ def test_what_a_resume_makes_is_no_restart_and_the_job_started_when_it_first_did
     assert kept.snapshot("lock").data["restarts"] == 1, "a failure after the resume counts"
 
 
+def lost() -> Json:
+    return {"terminated": {"exitCode": 137, "reason": "ContainerStatusUnknown", "finishedAt": "2026-01-01T00:00:10Z"}}
+
+
+def test_a_stop_of_the_cluster_is_no_restart(tmp_path: Path) -> None:
+    """Down and up again: a container that may run again is restarted in its pod, another one in a new pod."""
+    kept = record(tmp_path)
+    kept.see_pod(pod(1, containerStatuses=[container(1, state={"running": {}}, lastState=lost())]), gone=False)
+    kept.see_pod(pod(2, index=1, phase="Failed", containerStatuses=[container(0, state=lost())]), gone=True)
+    kept.see_pod(pod(3, index=1, phase="Running"), gone=False)
+    disrupted = [{"type": "DisruptionTarget", "status": "True"}]
+    kept.see_pod(pod(4, index=2, phase="Failed", conditions=disrupted), gone=True)
+    kept.see_pod(pod(5, index=2, phase="Running"), gone=False)
+    assert kept.snapshot("lock").data["restarts"] == 0
+    kept.see_pod(pod(1, containerStatuses=[container(2, state={"running": {}}, lastState=terminated(1))]), gone=False)
+    assert kept.snapshot("lock").data["restarts"] == 1, "a failure after that counts"
+
+
 def test_a_job_is_over_when_its_result_is_known_and_no_pod_runs(tmp_path: Path) -> None:
     kept = record(tmp_path)
     kept.see_job(job(), 0)

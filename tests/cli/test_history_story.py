@@ -138,6 +138,15 @@ def test_output_survives_the_timeout_and_every_run_is_kept(tmp_path: Path, netwo
     assert (result["result"], result["message"]) == ("Interrupted", "stopped by --timeout")
 
 
+def test_a_job_that_cannot_run_here_says_why_afterwards(tmp_path: Path) -> None:
+    master = prints("MASTER", "")
+    del master["template"]["spec"]["containers"][0]["command"]  # type: ignore[index]
+    assert ran(tmp_path, [job(master)], "--network", "shared").code == 3
+    answer = told(tmp_path, "why", "story")
+    assert answer.code == 0 and "it was cut short" in answer.out, answer.err
+    assert "seen:  given up: master-0: ErrImageNeverPull" in answer.out
+
+
 def test_logs_dir_has_the_logs_and_is_never_touched_again(tmp_path: Path) -> None:
     own = tmp_path / "own" / "logs"
     words = ("--network", "shared", "--logs-dir", str(own))

@@ -158,3 +158,29 @@ def test_what_help_says_of_scripts_fits_80_columns(command: click.Command) -> No
     about = text.partition("Options:")[0]
     assert "-m MODULE" in about
     assert max(map(len, about.splitlines())) <= 80
+
+
+@pytest.mark.parametrize(
+    ("arguments", "missing"),
+    [
+        ("notes.txt", ["notes.txt"]),
+        ("--data=notes.txt notes.txt", ["notes.txt"]),
+        ("sub/data/", ["sub/data/"]),
+        ("sub beside.txt other.txt --epochs 3", []),  # a word, a file beside the script, one that is nowhere
+    ],
+)
+def test_an_argument_that_names_a_file_where_the_script_does_not_run_is_told(
+    folder: Path, arguments: str, missing: list[str]
+) -> None:
+    script(folder, "", "sub/train.py")
+    script(folder, "", "sub/beside.txt")
+    script(folder, "", "beside.txt")
+    (folder / "sub" / "data").mkdir()
+    told = " ".join(CliRunner().invoke(run, ["--dry-run", "sub/train.py", *arguments.split()]).stderr.split())
+    for name in missing:
+        assert (
+            f"runs in its own folder, {folder}/sub, and there is no {name}; write {folder}/{name}".rstrip("/") in told
+        )
+    assert told.count("runs in its own folder") == len(missing)
+    beside = CliRunner().invoke(run, ["--dry-run", "train.py", "notes.txt"])
+    assert "own folder" not in beside.stderr

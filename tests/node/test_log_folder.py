@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 
 
 @asynccontextmanager
-async def keeping(state: Path, kept: Path, lines: list[str]) -> AsyncIterator[Yard]:
+async def keeping(state: Path, kept: Path, lines: list[str], log_size: int = 0) -> AsyncIterator[Yard]:
     """A node that keeps logs in `kept`, but those of the pod "plain"."""
 
     def log_folder(pod: Json) -> Path | None:
@@ -30,7 +30,8 @@ async def keeping(state: Path, kept: Path, lines: list[str]) -> AsyncIterator[Ya
     await server.start()
     images = CurrentInterpreter(state)
     async with Api(server.url, TOKEN) as api:
-        node = Node(api, state, images, network="shared", token=TOKEN, say=lines.append, log_folder=log_folder)
+        words = {"network": "shared", "token": TOKEN, "say": lines.append, "log_size": log_size}
+        node = Node(api, state, images, log_folder=log_folder, **words)  # type: ignore[arg-type]
         await node.start()
         try:
             yield Yard(api, node, lines)
@@ -52,6 +53,22 @@ async def test_logs_are_kept_where_they_are_to_be_and_served_from_there(state: P
             await yard.api.delete(POD, "default", name)
             await yard.gone(name)
         assert (tmp_path / "kept" / "main" / "1.log").read_text() == "hello"
+
+
+async def test_the_log_of_a_program_that_runs_is_kept_small(state: Path, tmp_path: Path) -> None:
+    script = "import time\nfor n in range(30_000): print(f'line {n:05d}')\ntime.sleep(600)"
+    async with keeping(state, tmp_path, [], 1 << 16) as yard:
+        await yard.pod("kept", script)
+        await yard.until("kept", lambda status: status.get("phase") == "Running")
+        async with aclosing(yard.api.logs("default", "kept", "main", follow=True)) as chunks:
+            end = b""
+            async for chunk in chunks:
+                end = (end + chunk)[-20:]
+                if end.endswith(b"line 29999\n"):
+                    break
+        assert (tmp_path / "kept" / "main" / "1.log").stat().st_blocks * 512 <= 2 << 16
+        lines = (await yard.logs("kept")).splitlines()
+        assert lines[0] == "line 00000" and lines[-1] == "line 29999" and "left out" in " ".join(lines)
 
 
 async def test_a_folder_that_cannot_be_written_is_said_and_the_pod_runs(state: Path, tmp_path: Path) -> None:

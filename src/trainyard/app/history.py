@@ -52,8 +52,14 @@ def history_folder() -> Path:
 def replica_name(pod: Json) -> str:
     """`role-index`, as the CLI calls a replica; the pod's name where it is none (TensorBoard)."""
     labels = labels_of(pod)
-    role, index = str(labels.get(ROLE) or "").lower(), str(labels.get(_POD_INDEX) or labels.get(INDEX) or "")
+    role, index = str(labels.get(ROLE) or "").lower(), index_of(pod)
     return f"{role}-{index}" if role and index else str(labels.get("app") or name_of(pod))
+
+
+def index_of(pod: Json) -> str:
+    """The number of a replica within its role; "" for a pod that is none."""
+    labels = labels_of(pod)
+    return str(labels.get(_POD_INDEX) or labels.get(INDEX) or "")
 
 
 def attempt_of(pod: Json) -> int:

@@ -25,6 +25,7 @@ from trainyard.app.history import (
     RESULT,
     attempt_of,
     events_text,
+    index_of,
     pod_logs,
     read_events,
     replica_name,
@@ -32,11 +33,24 @@ from trainyard.app.history import (
 )
 from trainyard.app.retention import Limits
 from trainyard.kinds import kind_of
-from trainyard.objects import Json, condition, format_time, is_true, name_of, namespace_of, parse_time, uid_of
+from trainyard.node.returning import LOST as LOST_PROCESS
+from trainyard.objects import (
+    Json,
+    condition,
+    format_time,
+    is_true,
+    labels_of,
+    name_of,
+    namespace_of,
+    parse_time,
+    uid_of,
+)
+from trainyard.objects.labels import ROLE
 from trainyard.objects.yaml_text import as_yaml
 
 _SET_BY_SERVER = ("uid", "resourceVersion", "generation", "creationTimestamp", "managedFields", "selfLink")
 _ENDED = ("Succeeded", "Failed")
+LOST = LOST_PROCESS[0]  # the reason of a run that ended with the cluster
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +191,7 @@ class JobRecord:
         left_out = self.data.setdefault("leftOut", {}).setdefault(replica, {"pods": 0, "restarts": 0})
         left_out["pods"] += 1
         left_out["restarts"] += int(entry.get("restarts") or 0)
-        if entry.get("suspended"):
+        if _ended_from_outside(entry):
             left_out["suspended"] = int(left_out.get("suspended") or 0) + 1
         if not self.data.get("logs"):  # those in a folder of the user's own choice are the user's
             self._removed_logs.append(self.logs / str(entry["logs"]))
@@ -245,6 +259,9 @@ def pod_entry(pod: Json, before: Json | None = None) -> Json:
         "name": name_of(pod),
         "uid": uid_of(pod),
         "replica": replica_name(pod),
+        "role": str(labels_of(pod).get(ROLE) or ""),
+        "index": index_of(pod),
+        "node": str(_dict(pod.get("spec")).get("nodeName") or ""),
         "attempt": attempt_of(pod),
         "phase": str(status.get("phase") or "Pending"),
         "reason": str(status.get("reason") or ""),
@@ -252,10 +269,24 @@ def pod_entry(pod: Json, before: Json | None = None) -> Json:
         "created": str(meta.get("creationTimestamp") or ""),
         "started": str(status.get("startTime") or ""),
         "ended": max(ends, default="") if status.get("phase") in _ENDED else "",
-        "restarts": sum(container["restarts"] for container in containers if not container["init"]),
+        "restarts": sum(_restarts(container) for container in containers if not container["init"]),
+        "stopped": _was_stopped(status, containers),
         "containers": containers,
         "logs": pod_logs(pod),
     }
+
+
+def _restarts(container: Json) -> int:
+    """Restarts after an end of the program's own, not after a stop (or a kill) of the whole cluster."""
+    restarts = int(container["restarts"])
+    lost = sum(1 for run in container["runs"] if run["reason"] == LOST and run["run"] <= restarts)
+    return restarts - lost
+
+
+def _was_stopped(status: Json, containers: list[Json]) -> bool:
+    """The pod ended with its node, not by itself: the one that takes its place is no restart."""
+    lost = any(container["runs"] and container["runs"][-1]["reason"] == LOST for container in containers)
+    return status.get("phase") == "Failed" and (lost or is_true(status.get("conditions"), "DisruptionTarget"))
 
 
 _RUNS = 10  # first and last ends of a container's runs
@@ -289,20 +320,24 @@ def _run(number: int, terminated: Json) -> Json:
 
 def restarts_of(pods: Iterable[Json], left_out: Json) -> int:
     """Every pod of a replica after its first one, and every restart of a container. The pod that takes the place of
-    one that a suspension has ended is no restart."""
+    one that a suspension, or a stop of the cluster, has ended is no restart."""
     counts: dict[str, int] = {}
     newest: dict[str, Json] = {}
     total = 0
     for pod in pods:
         replica = str(pod["replica"])
         before = newest.get(replica)
-        counts[replica] = counts.get(replica, 0) + (0 if before and before.get("suspended") else 1)
+        counts[replica] = counts.get(replica, 0) + (0 if before and _ended_from_outside(before) else 1)
         newest[replica] = pod
         total += int(pod.get("restarts") or 0)
     for replica, more in left_out.items():
         counts[replica] = counts.get(replica, 0) + int(more["pods"]) - int(more.get("suspended") or 0)
         total += int(more["restarts"])
     return total + sum(count - 1 for count in counts.values())
+
+
+def _ended_from_outside(pod: Json) -> bool:
+    return bool(pod.get("suspended") or pod.get("stopped"))
 
 
 def event_entry(event: Json) -> Json:

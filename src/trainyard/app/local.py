@@ -44,7 +44,7 @@ from trainyard.client.request import create
 from trainyard.control import Operator
 from trainyard.controller_runtime import TaskSupervisor
 from trainyard.core import Config
-from trainyard.node import Images, Node
+from trainyard.node import LOG_SIZE, Images, Node
 from trainyard.objects import GVK, Json
 from trainyard.server import Authority, Server, vouch
 from trainyard.server.certificates import write
@@ -173,6 +173,7 @@ class LocalCluster:
             working_directory=options.working_directory,
             log_folder=self.history.log_folder if self.history else lambda pod: None,
             hidden=(options.home or self._folder.path, *options.hidden),
+            log_size=0 if options.history and options.history.logs else LOG_SIZE,  # a folder of the user's own: whole
         )
         self.server.kubelet = self._node.logs
         self._images.look_ahead(str(options.working_directory or ""))

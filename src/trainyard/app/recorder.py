@@ -56,7 +56,7 @@ log = logging.getLogger(__name__)
 POD = GVK("", "v1", "Pod", "pods")
 EVENT = GVK("", "v1", "Event", "events")
 _FIRST_WRITE = 0.1  # seconds after a change
-_BETWEEN_WRITES = 1.0
+_BETWEEN_WRITES = 1.0  # while no job ends
 _SHARE = 20  # writing takes at most one part in so many of the time
 _CATCH_UP = 2.0  # seconds at the end, for what the watches have not told yet
 _SYNC = 5.0
@@ -87,6 +87,7 @@ class HistoryRecorder:
         self._folders: dict[str, Path] = {}  # by the id in their name
         self._changed: dict[str, JobRecord] = {}
         self._news = asyncio.Event()  # something is to be written
+        self._end_seen = asyncio.Event()  # a job has ended or is deleted: that is asked for at once
         self._told = asyncio.Event()  # a watch has told something
         self._writing = asyncio.Lock()
         self._said: set[str] = set()
@@ -205,6 +206,7 @@ class HistoryRecorder:
         gone = before is not None and (after is None or uid_of(after) != uid_of(before))
         if before is not None and gone and (record := self._records.get(uid_of(before))):
             record.delete_job(self._now())
+            self._end_seen.set()
             self._mark(uid_of(before), record)
         if after is None:
             return
@@ -214,6 +216,8 @@ class HistoryRecorder:
         created = parse_time(after["metadata"].get("creationTimestamp"))
         if record := self._record(uid_of(after), namespace_of(after), name_of(after), created, True):
             record.see_job(after, self._now())
+            if result_of(after)[0]:
+                self._end_seen.set()
             self._mark(uid_of(after), record)
 
     def _pod_seen(self, before: Json | None, after: Json | None) -> None:
@@ -324,14 +328,18 @@ class HistoryRecorder:
         self._news.set()
 
     async def _keep_writing(self) -> None:
-        pause = _FIRST_WRITE
+        pause = share = 0.0
         while True:
             await self._news.wait()
-            await asyncio.sleep(pause)
+            await asyncio.sleep(max(_FIRST_WRITE, share))
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pause):
+                    await self._end_seen.wait()
             self._news.clear()
+            self._end_seen.clear()
             began = time.monotonic()
             ended = await self._write()
-            pause = max(_BETWEEN_WRITES, _SHARE * (time.monotonic() - began))
+            pause, share = _BETWEEN_WRITES, _SHARE * (time.monotonic() - began)
             if ended and time.monotonic() - self._pruned > _PRUNE_EVERY:
                 self._pruned = time.monotonic()
                 await self._in_thread(prune, self._root, self._options.limits)

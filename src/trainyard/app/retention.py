@@ -27,6 +27,7 @@ from trainyard.app.history import (
     read_record,
     write_file,
 )
+from trainyard.objects.log_files import disk_size, hole
 
 _REMOVED = ".removed-"
 _SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,3})?)(?:([KMGT])(i?))?", re.ASCII)
@@ -38,7 +39,7 @@ class Limits:
 
     jobs: int = 200  # 0: no history at all
     size: int = 1 << 30  # bytes, all jobs together; the newest job stays whatever its size
-    log_size: int = 64 << 20  # bytes of one log file, once its job has ended: the beginning and the end stay
+    log_size: int = 64 << 20  # bytes of one log file: the beginning and the end stay; the node keeps to it, too
     pods: int = 10  # of each replica: so many first and so many last ones, with their logs
     events: int = 1000  # of each job: so many first and so many last ones
 
@@ -108,11 +109,10 @@ def _size(folder: Path, longest: int) -> int:
         for name in names:
             path = Path(place, name)
             with contextlib.suppress(OSError):
-                size = path.lstat().st_size
-                if longest and size > longest and name.endswith(".log"):
+                if longest and path.lstat().st_size > longest and name.endswith(".log"):
                     cut_log(path, longest)
-                    size = path.lstat().st_size
-                total += size
+                stat = path.lstat()
+                total += disk_size(stat.st_size, stat.st_blocks)
     return total
 
 
@@ -121,12 +121,14 @@ def cut_log(path: Path, longest: int) -> None:
     from trainyard.node.pod_logs import open_log  # a node takes longer to import than `history` takes
 
     beside = path.with_name(f".{path.name}.new")
-    with os.fdopen(open_log(path), "rb") as log, beside.open("xb") as kept:
+    with os.fdopen(open_log(path), "rb", buffering=0) as log, beside.open("xb") as kept:
         size = log.seek(0, os.SEEK_END)
+        # What was left out while the program ran; the line behind it that says so is the first one of `last`.
+        begin, end = hole(log) or (size, 0)
         log.seek(0)
-        first = log.read(longest // 4)
+        first = log.read(min(longest // 4, begin))
         first = first[: first.rfind(b"\n") + 1] or first
-        log.seek(size - (longest - longest // 4))
+        log.seek(max(size - (longest - longest // 4), end))
         last = log.read()
         last = last[last.find(b"\n") + 1 :] or last
         left_out = size - len(first) - len(last)

@@ -27,9 +27,12 @@ EVENTS = 20  # the newest
 def describe(job: str, output: str | None, **words: Any) -> None:
     """Show a job: its roles and replicas, conditions, children and events.
 
+    Of a job that is gone it shows what the history of this machine has.
+
     Example: trainyard describe tfjob/mnist
     """
-    speak(words, lambda here: _describe(here, job, sys.maxsize if output else terminal_width()))
+    width = sys.maxsize if output else terminal_width()
+    speak(words, lambda here: _describe(here, job, width), lambda: _from_history(job, words["namespace"], width))
 
 
 async def _describe(here: Here, job: str, width: int) -> None:
@@ -37,6 +40,16 @@ async def _describe(here: Here, job: str, width: int) -> None:
 
     found = await find(here, job)
     out("\n".join(described(found, await family(here, found), time.time(), width, colour_on(1))))
+
+
+def _from_history(job: str, namespace: str, width: int) -> bool:
+    from trainyard.cli.history import page
+    from trainyard.cli.history_logs import last_record
+
+    record = last_record(job, namespace)
+    if record is not None:
+        out("\n".join(page(record, time.time(), width)))
+    return record is not None
 
 
 def described(found: Found, family: Family, now: float, width: int = UNKNOWN_WIDTH, colour: bool = False) -> list[str]:

@@ -21,9 +21,15 @@ from trainyard.objects import Json, name_of
 def events(job: str | None, output: str | None, **words: Any) -> None:
     """Show the events of a job and of all that belongs to it, or of the whole namespace.
 
+    Of a job that is gone they are read from the history of this machine.
+
     Example: trainyard events tfjob/mnist
     """
-    speak(words, lambda here: _events(here, job or "", output or ""))
+
+    def from_history() -> bool:
+        return job is not None and _from_history(job, words["namespace"], output or "")
+
+    speak(words, lambda here: _events(here, job or "", output or ""), from_history)
 
 
 async def _events(here: Here, job: str, form: str) -> None:
@@ -34,6 +40,20 @@ async def _events(here: Here, job: str, form: str) -> None:
     else:
         listed = (await here.api.list(EVENT, here.namespace)).get("items") or []
         found = sorted(({"apiVersion": "v1", "kind": "Event", **one} for one in listed), key=moment)
+    _print(found, form, "There are no events." if job else f"There are no events in namespace {here.namespace}.")
+
+
+def _from_history(job: str, namespace: str, form: str) -> bool:
+    from trainyard.cli.history_logs import last_record
+    from trainyard.cli.kept import events_of
+
+    record = last_record(job, namespace)
+    if record is not None:
+        _print(events_of(record), form, "There are no events.")
+    return record is not None
+
+
+def _print(found: list[Json], form: str, none: str) -> None:
     if form in ("json", "yaml"):
         out(document(found, form, False))
     elif form == "name":
@@ -41,7 +61,7 @@ async def _events(here: Here, job: str, form: str) -> None:
     elif found:
         print_table(rows(found, time.time(), form == "wide"), form == "wide")
     else:
-        note("There are no events." if job else f"There are no events in namespace {here.namespace}.")
+        note(none)
 
 
 def rows(found: list[Json], now: float, wide: bool = False) -> list[list[str]]:

@@ -14,26 +14,30 @@ from pathlib import Path
 from trainyard.cli.diagnosis import Endpoint, Facts
 from trainyard.cli.diagnosis.facts import key
 from trainyard.cli.diagnosis.meeting import address_of
-from trainyard.cli.diagnosis.output import port_is_taken, ports_named
+from trainyard.cli.diagnosis.output import port_is_taken, ports_named, printable_lines
 from trainyard.cli.diagnosis.replicas import Container, containers, declared_ports
 from trainyard.cli.jobs import POD, Found, family
+from trainyard.cli.kept import LINES, gone_pods, kept_logs, record_of
 from trainyard.cli.listeners import listeners
 from trainyard.cli.speaking import Here
+from trainyard.cli.view import ended, replica
 from trainyard.client import Api, ApiError, NotFound
-from trainyard.objects import GVK, Json, condition, name_of, namespace_of
+from trainyard.objects import GVK, Json, condition, name_of, namespace_of, uid_of
 from trainyard.objects.labels import matches
 
 NODE = GVK("", "v1", "Node", "nodes")
 SERVICE = GVK("", "v1", "Service", "services")
-LOGS = 8  # containers whose last lines are read
-LINES = 40  # a traceback is understood from its first frame of the user's own code
+MOST_LOGS = 8  # containers whose last lines are read
 SECONDS = 10.0
 NODES = 4  # nodes that are looked at
+Logs = Mapping[tuple[str, str], tuple[str, ...]]  # last lines by the pod's uid and the container
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
-async def gather(here: Here, found: Found) -> Facts:
-    """Everything that is to be seen of the job now."""
+async def gather(here: Here, found: Found, deleted: Iterable[Json] = ()) -> Facts:
+    """Everything that is to be seen of the job now, and of a job that failed what is kept of the pods that are gone.
+
+    deleted: pods that the caller has seen, and that the API may not have any more."""
     within = await family(here, found)
     logs, nodes, endpoint, process_nodes = await asyncio.gather(
         _logs(here.api, within.pods),
@@ -41,6 +45,7 @@ async def gather(here: Here, found: Found) -> Facts:
         _endpoint(here, found.job),
         _process_nodes(here.api, within.pods),
     )
+    gone, gone_logs = _gone(found, within.pods, deleted)
     return Facts(
         kind=found.kind,
         job=found.job,
@@ -48,12 +53,24 @@ async def gather(here: Here, found: Found) -> Facts:
         pods=tuple(within.pods),
         children=tuple(within.children),
         events=tuple(within.events),
-        logs=logs,
+        gone=gone,
+        logs={**gone_logs, **logs},
         nodes=nodes,
         endpoint=endpoint,
         process_nodes=frozenset(process_nodes),
         listeners=_listeners([pod for pod in within.pods if process_nodes.get(_node_of(pod))], logs),
     )
+
+
+def _gone(found: Found, pods: list[Json], deleted: Iterable[Json]) -> tuple[tuple[Json, ...], Logs]:
+    """The last pods of the replicas that have none any more: of a job that failed, which deletes them."""
+    if ended(found.kind, found.job) != "Failed":
+        return (), {}
+    record = record_of(uid_of(found.job))
+    there = {replica(pod).name for pod in pods}
+    gone = {replica(pod).name: pod for pod in (gone_pods(record, found.kind, found.job, pods) if record else ())}
+    gone |= {replica(pod).name: pod for pod in deleted if replica(pod).name not in there}
+    return tuple(gone.values()), kept_logs(record, gone.values())
 
 
 async def _process_nodes(api: Api, pods: Iterable[Json]) -> dict[str, bool]:
@@ -81,7 +98,7 @@ def _node_of(pod: Json) -> str:
     return str((pod.get("spec") or {}).get("nodeName") or "")
 
 
-def _listeners(local: list[Json], logs: Mapping[tuple[str, str], tuple[str, ...]]) -> dict[int, str]:
+def _listeners(local: list[Json], logs: Logs) -> dict[int, str]:
     """Who has the ports that programs of this machine found taken."""
     ports: set[int] = set()
     for pod in local:
@@ -95,7 +112,7 @@ def _listeners(local: list[Json], logs: Mapping[tuple[str, str], tuple[str, ...]
     return listeners(ports, hosts)
 
 
-async def _logs(api: Api, pods: Iterable[Json]) -> dict[tuple[str, str], tuple[str, ...]]:
+async def _logs(api: Api, pods: Iterable[Json]) -> Logs:
     """Of the containers that failed first, then of those that run."""
     wanted: list[tuple[int, Json, Container, bool]] = []
     for pod in pods:
@@ -107,7 +124,7 @@ async def _logs(api: Api, pods: Iterable[Json]) -> dict[tuple[str, str], tuple[s
             elif one.state("running") is not None and not one.init:
                 wanted.append((1, pod, one, False))
     wanted.sort(key=lambda one: one[0])
-    read = await asyncio.gather(*(_tail(api, pod, one.name, previous) for _, pod, one, previous in wanted[:LOGS]))
+    read = await asyncio.gather(*(_tail(api, pod, one.name, previous) for _, pod, one, previous in wanted[:MOST_LOGS]))
     return {key(pod, one.name): lines for (_, pod, one, _), lines in zip(wanted, read, strict=False) if lines}
 
 
@@ -119,10 +136,7 @@ async def _tail(api: Api, pod: Json, container: str, previous: bool) -> tuple[st
                 found = (found + chunk)[-65536:]
     except (ApiError, TimeoutError):
         return ()
-    lines = (line.rpartition("\r")[2].rstrip() for line in found.decode("utf-8", "replace").split("\n"))
-    return tuple(
-        "".join(char if char.isprintable() or char == "\t" else "?" for char in line) for line in lines if line
-    )
+    return printable_lines(found)
 
 
 async def _nodes(api: Api, pods: Iterable[Json]) -> tuple[Json, ...] | None:

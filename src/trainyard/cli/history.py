@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import time
 from collections.abc import Sequence
@@ -13,11 +14,12 @@ import click
 from trainyard.app.background import BackgroundError
 from trainyard.app.history import Record, find, history_folder, is_recorded, records, shortened, summary
 from trainyard.cli.codes import BAD
-from trainyard.cli.layout import prose, terminal_table, terminal_width
+from trainyard.cli.layout import prose, terminal_table, terminal_width, wrapped
 from trainyard.cli.printing import FORMS, aligned, as_json, as_yaml
 from trainyard.cli.speaking import Said, answer, note, out
 from trainyard.cli.view import age, clock
 from trainyard.objects import Json, parse_time
+from trainyard.objects.log_files import disk_size
 
 _SHOWN_EVENTS = 20
 _NARROW = 12  # characters that a job's name keeps
@@ -123,13 +125,23 @@ def _delete(matches: list[Record]) -> None:
 
 
 def _show(matches: list[Record]) -> None:
-    lines = described(matches[0], time.time())
-    if sys.stdout.isatty():
-        lines = [prose(line, terminal_width(), " " * 11) for line in lines]
-    out("\n".join(lines))
+    out("\n".join(page(matches[0], time.time(), terminal_width() if sys.stdout.isatty() else sys.maxsize)))
     if len(matches) > 1:
         others = ", ".join(f"{match.id} ({age(time.time() - match.started)} ago)" for match in matches[1:4])
         note(f"{len(matches) - 1} more of that name: {others}{', ...' if len(matches) > 4 else ''}")
+
+
+def page(record: Record, now: float, width: int) -> list[str]:
+    """All that is kept of a job, in lines of that width."""
+    return [part for line in described(record, now) for part in _fitted(line, width)]
+
+
+def _fitted(line: str, width: int) -> list[str]:
+    """A value keeps its place behind its label; a row of a table has a hanging indent."""
+    label = re.match(r"\S+: +", line)
+    if label is None or len(line) <= width:
+        return [prose(line, width, " " * 11)]
+    return list(wrapped(line[label.end() :], width, label[0], " " * label.end()))
 
 
 def described(record: Record, now: float) -> list[str]:
@@ -181,9 +193,10 @@ def _exit(container: Json) -> str:
 
 def _size(path: os.PathLike[str]) -> str:
     try:
-        size = float(os.stat(path).st_size)
+        stat = os.stat(path)
     except OSError:
         return "?"
+    size: float = disk_size(stat.st_size, stat.st_blocks)
     for unit in ("B", "KiB", "MiB"):
         if size < 1024:
             return f"{size:.0f} {unit}"

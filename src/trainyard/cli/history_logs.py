@@ -15,12 +15,11 @@ from trainyard.app.history import Record, find, history_folder
 from trainyard.cli.codes import CANNOT, READER_GONE
 from trainyard.cli.speaking import Said, note
 from trainyard.cli.view import age
+from trainyard.objects.log_files import pieces
 
 if TYPE_CHECKING:
     from trainyard.cli.logs import Wanted
     from trainyard.cli.screen import Screen
-
-_PIECE = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,10 +86,9 @@ def show_history(job: str, namespace: str, wanted: Wanted, attempt: int | None) 
     """Print the output of the job of that name that was there last, or of the job of that id.
 
     False when there is none. Raises Said."""
-    matches = find(history_folder(), job, namespace)
-    if not matches:
+    record = last_record(job, namespace)
+    if record is None:
         return False
-    record = max(matches, key=lambda match: match.last_seen)
     files = log_files(record)
     if wanted.role and wanted.role.lower() not in (roles := dict.fromkeys(file.role for file in files)):
         raise Said(f"{record.name} has no role {wanted.role} in the history; it has: {', '.join(roles) or 'none'}")
@@ -98,7 +96,6 @@ def show_history(job: str, namespace: str, wanted: Wanted, attempt: int | None) 
     if attempt is not None and attempt not in attempts:
         there = ", ".join(map(str, attempts)) or "none"
         raise Said(f"{record.name} has no output of attempt {attempt} in the history; it has: {there}")
-    note(_where_from(record, len(matches) - 1))
     shown = chosen(files, wanted, attempt)
     if not shown:
         note(f"{record.name} has {'no run before the last one' if wanted.previous else 'no output'} in the history")
@@ -108,20 +105,32 @@ def show_history(job: str, namespace: str, wanted: Wanted, attempt: int | None) 
     return True
 
 
-def _where_from(record: Record, older: int) -> str:
-    when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(record.started))
-    state = "the job is gone" if record.result else "the job goes on"
-    which = f"its id is {record.id}, {older} more of that name: `trainyard history {record.name}`, `trainyard logs ID`"
-    more = f"; {which}" if older else ""
-    return f"From the history of {when} ({age(time.time() - record.started)} ago); {state}{more}."
-
-
 def _several_containers(files: Sequence[LogFile]) -> set[str]:
     """The replicas whose lines need the name of the container."""
     names: dict[str, set[str]] = {}
     for file in files:
         names.setdefault(file.replica, set()).add(file.container)
     return {replica for replica, containers in names.items() if len(containers) > 1}
+
+
+def last_record(job: str, namespace: str) -> Record | None:
+    """The job of that name that was there last, or the job of that id; says on stderr which. None when there is none.
+
+    Raises BackgroundError when there is no home folder."""
+    matches = find(history_folder(), job, namespace)
+    if not matches:
+        return None
+    record = max(matches, key=lambda match: match.last_seen)
+    note(_where_from(record, len(matches) - 1))
+    return record
+
+
+def _where_from(record: Record, older: int) -> str:
+    when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(record.started))
+    state = "the job is gone" if record.result else "the job goes on"
+    which = f"its id is {record.id}, {older} more of that name: see `trainyard history {record.name}`, and write the id"
+    more = f"; {which}" if older else ""
+    return f"From the history of {when} ({age(time.time() - record.started)} ago); {state}{more}."
 
 
 async def _print(files: Sequence[LogFile], several: set[str], wanted: Wanted) -> None:
@@ -148,8 +157,10 @@ async def _print_file(file: LogFile, prefix: str, tail: int | None, screen: Scre
     cut = Cut()
     last: deque[bytes] = deque(maxlen=tail)
     try:
-        with os.fdopen(open_log(file.path), "rb") as log:
-            while (piece := log.read(_PIECE)) and not gone.is_set():
+        with os.fdopen(open_log(file.path), "rb", buffering=0) as log:
+            for piece in pieces(log):
+                if gone.is_set():
+                    break
                 lines = cut.feed(piece)
                 if tail is None:
                     for line in lines:

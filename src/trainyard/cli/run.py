@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,7 +28,7 @@ from trainyard.cli.layout import note
 from trainyard.cli.printing import as_json, as_yaml
 from trainyard.cli.screen import Places, Screen, wants_colour
 from trainyard.cli.scripts.command_line import ScriptCommand, check_manifests, words_of
-from trainyard.cli.scripts.making import OPTIONS, Made, make, misplaced, write_new
+from trainyard.cli.scripts.making import OPTIONS, Made, files_elsewhere, make, misplaced, write_new
 from trainyard.cli.working_directory import current
 from trainyard.objects import Json
 from trainyard.objects.manifest import ManifestError
@@ -108,6 +109,9 @@ def _made(ctx: click.Context, files: tuple[str, ...], words: dict[str, Any]) -> 
             note(made.note)
         if word := misplaced(program, made.program):
             note(f"{word} stands behind {program.target}, so the script gets it; trainyard's own options stand before")
+        for word in files_elsewhere(program, made.program, Path.cwd()):
+            text = f"{program.target} runs in its own folder, {made.program.folder}, and there is no {word}"
+            note(f"{text}; write {shlex.quote(os.path.abspath(word))}")
         return made
     if not files:
         raise click.UsageError("Missing a manifest, a script, -m MODULE or -- COMMAND.", ctx)

@@ -85,6 +85,8 @@ async def run(submission: Submission, options: Options, settings: Settings, scre
 async def _to_the_end(session: Session, settings: Settings, screen: Screen, stop: Interrupts) -> int:
     code = await _outcome(session, settings, stop)
     session.cluster.interruption = _CUT_SHORT.get(code, "")
+    if code == CANNOT and (blocked := session.board.blocked(time.time())):
+        session.cluster.interruption += f": {blocked}"
     if code in (SUCCEEDED, FAILED):  # peers that end for the same reason do so a moment later
         await stop.unless(stop.once, session.settled())
     if not stop.once.is_set():
@@ -168,6 +170,7 @@ class Session:
         self.logs: Logs
         self._submission = submission
         self._pods: Store[Json] = Store(plain(api_version="v1", kind="Pod"))
+        self._deleted: dict[str, Json] = {}  # pods as they were last seen, by uid
         self.tasks = TaskSupervisor("run", lambda text: self.screen.note(text))
         self._changed = asyncio.Event()
         self._news = asyncio.Event()
@@ -246,6 +249,7 @@ class Session:
             self.logs.see(after)
         else:
             self.logs.gone(pod)
+            self._deleted[uid_of(pod)] = pod
 
     def _event_seen(self, before: Json | None, after: Json | None) -> None:
         """Warnings are said once, a moment later: of a job that has ended by then the end says it all."""
@@ -310,7 +314,7 @@ class Session:
             return None
         here = Here(self.cluster.api, namespace_of(job), Access(self.cluster.server.tls_url))
         with contextlib.suppress(ApiError):
-            return await gather(here, Found(kind, job))
+            return await gather(here, Found(kind, job), self._deleted.values())
         return None
 
     def _fresh(self, job: Json, findings: list[diagnosis.Finding]) -> list[diagnosis.Finding]:

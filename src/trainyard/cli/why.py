@@ -15,6 +15,7 @@ from trainyard.cli.speaking import Here, is_local, out, speak
 from trainyard.objects import Json
 
 if TYPE_CHECKING:
+    from trainyard.cli.diagnosis import Facts, Finding
     from trainyard.cli.jobs import Found
 
 
@@ -25,9 +26,13 @@ if TYPE_CHECKING:
 def why(job: str, output: str | None, **words: Any) -> None:
     """Say why a job does not run or why it failed: what, where, how that is known, and what to do.
 
+    Of a job that is gone the answer comes from the history of this machine.
+
     Example: trainyard why mnist
     """
-    speak(words, lambda here: _why(here, job, output or ""))
+    speak(
+        words, lambda here: _why(here, job, output or ""), lambda: _from_history(job, words["namespace"], output or "")
+    )
 
 
 async def _why(here: Here, job: str, form: str) -> None:
@@ -40,7 +45,25 @@ async def _why(here: Here, job: str, form: str) -> None:
     facts = await gather(here, found)
     if await is_local(here):
         facts = replace(facts, notes=tuple(notes(found.kind, found.job)))
-    findings = diagnosis.why(facts)
+    _print(facts, diagnosis.why(facts), form)
+
+
+def _from_history(job: str, namespace: str, form: str) -> bool:
+    """False when the history has no such job, or not enough of it."""
+    from trainyard.cli.history_logs import last_record
+    from trainyard.cli.kept import facts_of, findings_of
+
+    record = last_record(job, namespace)
+    facts = facts_of(record) if record else None
+    if record is None or facts is None:
+        return False
+    _print(facts, findings_of(record, facts), form)
+    return True
+
+
+def _print(facts: Facts, findings: list[Finding], form: str) -> None:
+    from trainyard.cli import diagnosis
+
     if form:
         listed = [
             {**asdict(one), "level": diagnosis.LEVELS[one.level], "evidence": list(one.evidence)} for one in findings

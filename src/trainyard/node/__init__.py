@@ -12,6 +12,6 @@ Rules:
 
 from trainyard.node.hub.memory import mechanism as memory_limits
 from trainyard.node.images import Images
-from trainyard.node.node import Node, NodeError
+from trainyard.node.node import LOG_SIZE, Node, NodeError
 
-__all__ = ["Images", "Node", "NodeError", "memory_limits"]
+__all__ = ["LOG_SIZE", "Images", "Node", "NodeError", "memory_limits"]

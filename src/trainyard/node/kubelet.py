@@ -19,20 +19,19 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from trainyard.node.doors import Door
 from trainyard.node.inlets import Open
 from trainyard.node.pod_logs import open_log
-from trainyard.objects import parse_time
+from trainyard.objects import log_files, parse_time
 
 if TYPE_CHECKING:
     from trainyard.node import exec
     from trainyard.node.kubelet_http import KubeletHttp
 
 _BACKLOG = 128
-_PIECE = 1 << 16
 _LOOK_EVERY = 0.05
 
 
@@ -171,18 +170,22 @@ async def read(log: Log, wanted: Wanted) -> AsyncGenerator[bytes, None]:
 
 async def _pieces(log: Log, wanted: Wanted) -> AsyncIterator[bytes]:
     try:
-        file = os.fdopen(open_log(log.path), "rb")
+        file = os.fdopen(open_log(log.path), "rb", buffering=0)
     except OSError as error:  # the container has removed it, or put something else into its place
         yield f"the log {log.path.parent.name}/{log.path.name} cannot be read: {error.strerror}\n".encode()
         return
     with file:
+        at = 0
         if wanted.tail is not None:
-            _seek_tail(file, wanted.tail)
+            at = log_files.tail_begin(file, wanted.tail)
         if wanted.since is not None and os.fstat(file.fileno()).st_mtime < wanted.since:
-            file.seek(0, 2)
+            at = file.seek(0, os.SEEK_END)
         while True:
             last = log.done()  # asked before reading: what is written until then is read
-            while piece := file.read(_PIECE):
+            while True:
+                piece, at = log_files.read_piece(file, at)
+                if not piece:
+                    break
                 yield piece
             if last or not wanted.follow:
                 return
@@ -201,26 +204,3 @@ async def _stamped(log: Log, wanted: Wanted) -> AsyncIterator[bytes]:
 
 def _now() -> bytes:
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ ").encode()
-
-
-def _seek_tail(file: BinaryIO, lines: int) -> None:
-    """Go to where the last `lines` lines begin, reading backwards. A last line without an end counts."""
-    end = at = file.seek(0, 2)
-    if lines == 0 or end == 0:
-        return
-    file.seek(end - 1)
-    wanted = lines + 1 if file.read(1) == b"\n" else lines
-    while at > 0:
-        size = min(_PIECE, at)
-        at -= size
-        file.seek(at)
-        piece = file.read(size)
-        found = piece.count(b"\n")
-        if found >= wanted:
-            for _ in range(found - wanted):
-                piece = piece[piece.index(b"\n") + 1 :]
-            cut = len(piece) - piece.index(b"\n") - 1
-            file.seek(at + size - cut)
-            return
-        wanted -= found
-    file.seek(0)

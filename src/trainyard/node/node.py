@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _SLACK = 5.0  # seconds for the dying of what was killed
+LOG_SIZE = 64 << 20
 _HEARTBEAT = 300.0  # seconds between two times that a Node says that it is there; its lease says so more often
 _AGAIN = 1.0
 _LAST_WORDS = 2.0  # seconds for the statuses of what has ended before the node does
@@ -66,13 +67,15 @@ class Node:
         working_directory: Path | None = None,
         log_folder: Callable[[Json], Path | None] = lambda pod: None,
         hidden: Sequence[Path] = (),
+        log_size: int = LOG_SIZE,
     ) -> None:
         """`apiserver`: host and port where pods, by this machine's network, find the API server with TLS. `member` says
         all that, and more, of a node that joins a cluster of others. `working_directory`: of pods that name none.
         `log_folder`: where the logs of a pod are to outlive it; None leaves them with the pod. `hidden`: folders of
-        this machine that pods see empty, in the network *namespace*."""
+        this machine that pods see empty, in the network *namespace*. `log_size`: bytes of the log of one run of a
+        container; what is longer loses its middle. 0 for no bound."""
         self._now = now
-        self._log_folder = log_folder
+        self._log_folder, self._log_size = log_folder, log_size
         self._hidden = hidden
         self.name, self.wanted = name, network
         self.network = ""  # the one that was chosen, once started
@@ -102,7 +105,7 @@ class Node:
         self._house = House(cluster, sandbox, network, self._images, self._state, self._mounts, self._say, self._now)
         self._house.working_directory = self._working_directory
         self._house.scheduled = self._member.comes_and_goes
-        self._house.log_folder = self._log_folder
+        self._house.log_folder, self._house.log_size = self._log_folder, self._log_size
         try:
             await self._kubelet.start()
             await cluster.register(self._kubelet.port, self._now())

@@ -68,6 +68,7 @@ class Process:
     root: str
     mounts: list[Mount] = field(default_factory=list)
     memory: int = 0  # limit in bytes, 0 for none
+    log_size: int = 0  # bytes that the log takes at most (hub/log_file.py), 0 for no bound
 
 
 class Sandbox:
@@ -237,7 +238,8 @@ class Sandbox:
             await self._ask("unpod", pod=pod)
 
     async def spawn(self, process: Process, log: int) -> None:
-        """Returns when the program runs; raises Failed when it cannot. `log` stays the caller's to close."""
+        """Returns when the program runs; raises Failed when it cannot. `log`, open for reading and
+        appending, stays the caller's to close."""
         await self._ask("spawn", (log,), **_who(), **asdict(process), hidden=self._hidden)
 
     async def execute(self, process: Process, streams: tuple[int, int, int, int], tty: bool) -> None:

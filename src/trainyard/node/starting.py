@@ -67,6 +67,7 @@ class House:
     working_directory: Path | None = None  # of pods without the annotation
     scheduled: bool = False  # by the scheduler of a real cluster, which looks at its own fields
     log_folder: Callable[[Json], Path | None] = lambda pod: None  # where to keep a pod's logs; None: with the pod
+    log_size: int = 0  # bytes that the log of one run takes at most, 0 for no bound
 
     def once(self, text: str) -> None:
         if text not in self.said:
@@ -263,7 +264,8 @@ class Starter:
             raise Failed(128, "StartError", "no command specified")
         self.interpreters[str(container.get("name"))] = interpreters.of_command(argv, env.get("PATH", ""))
         memory = memory_limit(container)
-        process = Process(ident, self._uid, argv, env, cwd, str(self._folder / "root"), mounts, memory)
+        root = str(self._folder / "root")
+        process = Process(ident, self._uid, argv, env, cwd, root, mounts, memory, self._house.log_size)
         self._made[str(container.get("name"))] = process, places
         return process
 

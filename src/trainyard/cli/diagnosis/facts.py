@@ -47,6 +47,7 @@ class Facts:
     job: Json
     now: float
     pods: tuple[Json, ...] = ()
+    gone: tuple[Json, ...] = ()  # of a job that failed: the last pods of replicas that have none any more
     children: tuple[Json, ...] = ()
     events: tuple[Json, ...] = ()
     logs: Mapping[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)  # (pod's uid, container): last lines

@@ -256,3 +256,11 @@ def ports_named(lines: Sequence[str]) -> list[int]:
     """Ports that these lines name."""
     ports = [int(number) for line in lines for number in _PORT.findall(line)]
     return [port for port in dict.fromkeys(ports) if 0 < port < 65536]
+
+
+def printable_lines(text: bytes) -> tuple[str, ...]:
+    """The lines of an output that are not empty, as a terminal may be given them. Of a progress bar its last state."""
+    lines = (line.rpartition("\r")[2].rstrip() for line in text.decode("utf-8", "replace").split("\n"))
+    return tuple(
+        "".join(char if char.isprintable() or char == "\t" else "?" for char in line) for line in lines if line
+    )

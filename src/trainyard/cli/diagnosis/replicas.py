@@ -296,10 +296,15 @@ def _unhappy(facts: Facts, pod: Json, one: Container) -> Finding | None:
 
 def failed(facts: Facts) -> Iterator[Finding]:
     """The containers that brought it down: how each ended, and its last lines."""
-    if ended(facts.kind, facts.job) != "Failed":
-        return
+    if ended(facts.kind, facts.job) == "Failed":
+        yield from failures(facts)
+
+
+def failures(facts: Facts, told_to_go: bool = True) -> Iterator[Finding]:
+    """How containers failed, those that decide and the earliest first. `told_to_go`: also when the first of them was
+    only stopped."""
     ends: list[tuple[float, Json, Container, Json]] = []
-    for pod in facts.pods:
+    for pod in (*facts.pods, *facts.gone):
         if _past_deadline(facts) and not _stays_failed(pod):
             continue  # the deadline deletes this pod: the answer must not depend on how far the deletion is
         for one in containers(pod):
@@ -308,7 +313,7 @@ def failed(facts: Facts) -> Iterator[Finding]:
                 ends.append((parse_time(end.get("finishedAt")) or 0.0, pod, one, end))
     deciding = {(slot.role, str(slot.index)) for slot in facts.kind.judged(facts.read)}
     ends.sort(key=lambda one: (not _decides(one[1], deciding), one[0]))
-    ends = [one for at, one in enumerate(ends) if at == 0 or one[3].get("exitCode") not in TOLD_TO_GO]
+    ends = [one for at, one in enumerate(ends) if (told_to_go and at == 0) or one[3].get("exitCode") not in TOLD_TO_GO]
     groups: dict[tuple[str, str], list[tuple[str, Finding]]] = {}
     for _, pod, one, end in ends:
         found = _end(facts, pod, one, end)

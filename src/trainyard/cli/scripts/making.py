@@ -93,6 +93,25 @@ def misplaced(words: Words, program: Program) -> str:
     return next((word for word in words.arguments if word.split("=")[0] in ours and word.split("=")[0] not in text), "")
 
 
+def files_elsewhere(words: Words, program: Program, folder: Path) -> list[str]:
+    """Of the script's arguments those that name a file in `folder`, where the command is given, and none in the
+    script's own folder, where it runs: it would not find them."""
+    if folder.resolve() == program.folder.resolve():
+        return []
+    named = ((word.partition("=")[2] if word.startswith("-") else word) for word in words.arguments)
+    relative = (word for word in named if word and not os.path.isabs(word))
+    return [word for word in dict.fromkeys(relative) if _names(folder, word) and not (program.folder / word).exists()]
+
+
+def _names(folder: Path, word: str) -> bool:
+    """A file; of a folder it is only certain where the word looks like a path."""
+    path = folder / word
+    try:
+        return path.is_file() or ("/" in word and path.is_dir())
+    except (OSError, ValueError):  # too long for a name, or with a zero byte
+        return False
+
+
 def _framework(program: Program, given: dict[str, Any]) -> Guess:
     if given["framework"]:
         return Guess(given["framework"], "")

@@ -59,14 +59,14 @@ def open_file(root: str, path: str) -> int:
 
 
 def create_file(root: str, path: str, mode: int = 0o600, folders: int = 0o700) -> int:
-    """A descriptor to append to a new, empty file `path` beneath `root`, with that mode whatever the umask; what was
+    """A descriptor to read and append to a new, empty file `path` beneath `root`, with that mode whatever the umask; what was
     there under this name is removed, and folders that are missing are made with the mode `folders`. Raises OSError."""
     folder, _, name = path.rpartition("/")
     parent = open_directory(root, folder, make=True, mode=folders)
     try:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(name, dir_fd=parent)
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         fd = os.open(name, flags, 0o600, dir_fd=parent)
     finally:
         os.close(parent)

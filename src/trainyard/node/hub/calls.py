@@ -4,6 +4,7 @@ do nothing elsewhere. Safe only in a single-threaded process: unshare refuses a 
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import sys
 
@@ -14,6 +15,7 @@ MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REMOUNT = 1, 2, 4, 8, 32
 MS_BIND, MS_REC, MS_PRIVATE, MS_SLAVE = 4096, 16384, 1 << 18, 1 << 19
 MNT_DETACH = 2
 
+_KEEP_SIZE, _PUNCH_HOLE = 1, 2
 _PR_SET_PDEATHSIG, _PR_CAPBSET_DROP, _PR_SET_CHILD_SUBREAPER = 1, 24, 36
 _CAP_SYS_ADMIN = 21
 
@@ -25,6 +27,13 @@ def _check(result: int, what: str) -> None:
     if result != 0:
         number = ctypes.get_errno()
         raise OSError(number, f"{what}: {os.strerror(number)}")
+
+
+def punch_hole(fd: int, begin: int, size: int) -> None:
+    """Give these bytes of a file back to the disk: they read as zeros, the file keeps its size."""
+    if not LINUX:
+        raise OSError(errno.ENOTSUP, "fallocate: only Linux has it")
+    _check(_libc.fallocate(fd, _KEEP_SIZE | _PUNCH_HOLE, ctypes.c_long(begin), ctypes.c_long(size)), "fallocate")
 
 
 def unshare(flags: int) -> None:

@@ -85,7 +85,7 @@ def _prepare(spec: dict[str, Any], ends: Ends, pods: Pods | None) -> tuple[int, 
         calls.unshare(calls.NEWNS)
     group = ends.limit.group if ends.limit else None
     cgroup = (group.procs, group.counter) if group else ()
-    _keep_only((ends.report, ends.door, ends.printing, ends.output.printed, ends.output.log, *cgroup))
+    _keep_only((ends.report, ends.door, ends.printing, ends.output.printed, ends.output.log.fd, *cgroup))
     os.setsid()
     own_root = None
     if pods:

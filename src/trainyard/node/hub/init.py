@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from . import reaper  # relative: see the package's docstring
+from .log_file import LogFile
 from .memory import LOOK_EVERY, Limit
 
 DESCRIPTORS = 5  # beside each byte of the door
@@ -42,7 +43,7 @@ class Output:
     """Where a program prints, to be read from here, and the log into which that goes."""
 
     printed: int
-    log: int
+    log: LogFile
 
     def pass_on(self) -> bool:
         """What is there now, at most a pipe's content. False when nobody can print any more."""
@@ -50,7 +51,7 @@ class Output:
             piece = os.read(self.printed, _PIECE)
         except BlockingIOError:
             return True
-        self._write(piece)
+        self.log.append(piece)
         return bool(piece)
 
     def pass_on_the_rest(self) -> None:
@@ -58,17 +59,12 @@ class Output:
         left = _MOST_AFTER_THE_END
         with contextlib.suppress(BlockingIOError):
             while left > 0 and (piece := os.read(self.printed, _PIECE)):
-                self._write(piece)
+                self.log.append(piece)
                 left -= len(piece)
-
-    def _write(self, piece: bytes) -> None:
-        with contextlib.suppress(OSError):  # a full disk costs lines, and no program waits for it
-            while piece:
-                piece = piece[os.write(self.log, piece) :]
 
     def close(self) -> None:
         os.close(self.printed)
-        os.close(self.log)
+        self.log.close()
 
 
 class Init:

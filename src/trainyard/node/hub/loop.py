@@ -38,6 +38,7 @@ from . import calls, memory, reaper  # relative: see the package's docstring
 from .channel import Channel, Message
 from .container import Ends, Failed, run_init
 from .init import Output
+from .log_file import LogFile
 from .namespaces import Pods
 
 
@@ -166,7 +167,7 @@ class Hub:
         os.set_blocking(printed, False)
         door, inner = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         door.setblocking(False)
-        output = Output(printed, os.dup(log))
+        output = Output(printed, LogFile(os.dup(log), int(message["log_size"])))
         limit = self._groups.limit(int(message["memory"]))
         # Blocked before the fork: a TERM that comes early waits for the init, and is not lost on a PID 1.
         reaper.block_for_init()

@@ -1,0 +1,174 @@
+"""What the history keeps of a job, in the shape of the API: for commands about a job, or about pods, that are gone."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from trainyard.app.background import BackgroundError
+from trainyard.app.history import (
+    ID_LENGTH,
+    Record,
+    history_folder,
+    job_folders,
+    pod_logs,
+    read_record,
+    shortened,
+)
+from trainyard.cli.diagnosis import END, Facts, Finding, why
+from trainyard.cli.diagnosis.facts import key
+from trainyard.cli.diagnosis.output import printable_lines
+from trainyard.cli.diagnosis.replicas import containers, failures
+from trainyard.cli.view import age, replica
+from trainyard.core import Config, Kind, read
+from trainyard.kinds import kind_of, notes
+from trainyard.objects import Json, parse_time
+from trainyard.objects.labels import ATTEMPT, INDEX, OWNER, ROLE
+from trainyard.objects.log_files import read_piece, tail_begin
+from trainyard.objects.manifest import ManifestError
+from trainyard.objects.manifest import read as read_manifest
+
+LINES = 40  # a traceback is understood from its first frame of the user's own code
+NOT_KEPT = "(its log is not kept)"
+LONGEST = 1 << 16  # bytes of these lines
+
+
+def record_of(uid: str) -> Record | None:
+    """The record of the job with that uid, if this machine has run it."""
+    try:
+        folders = job_folders(history_folder())
+    except BackgroundError:
+        return None
+    folder = next((folder for folder in folders if folder.name.endswith(f"-{uid[:ID_LENGTH]}")), None)
+    record = read_record(folder) if folder else None
+    return record if record is not None and record.text("uid") == uid else None
+
+
+def job_object(record: Record) -> Json | None:
+    """The job as it was last seen; None when it was not, or cannot be read."""
+    try:
+        documents = read_manifest((record.folder / "job.yaml").read_bytes(), "job.yaml")
+    except (OSError, ManifestError):
+        return None
+    return documents[0].obj if documents else None
+
+
+def last_pods(record: Record, kind: Kind, job: Json) -> list[Json]:
+    """The newest pod of each replica, as it was last seen, in the shape of the API."""
+    newest = {str(entry.get("replica")): entry for entry in record.pods}
+    templates = {role.name: role.template or {} for role in read(kind, job, Config()).roles}
+    return [_pod(entry, record, templates.get(str(entry.get("role")), {})) for entry in newest.values()]
+
+
+def _pod(entry: Json, record: Record, template: Json) -> Json:
+    labels = {OWNER: record.text("uid"), ATTEMPT: str(entry.get("attempt") or 0)}
+    labels |= {ROLE: str(entry["role"]), INDEX: str(entry["index"])} if entry.get("role") else {}
+    meta = {name: entry.get(name) for name in ("name", "uid")} | {"namespace": record.namespace, "labels": labels}
+    meta |= {"creationTimestamp": entry.get("created")}
+    if entry.get("deleted"):
+        meta["deletionTimestamp"] = entry.get("ended") or entry.get("created")
+    parts: dict[str, list[Json]] = {"initContainerStatuses": [], "containerStatuses": []}
+    for container in entry.get("containers") or []:
+        parts["initContainerStatuses" if container.get("init") else "containerStatuses"].append(_status(container))
+    status = {name: entry.get(name) for name in ("phase", "reason", "message")} | {"startTime": entry.get("started")}
+    spec = {**(template.get("spec") or {}), "nodeName": entry.get("node")}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec, "status": {**status, **parts}}
+
+
+def _status(container: Json) -> Json:
+    """A container's status by its runs: the last one that has ended is its state, or the one before the last."""
+    restarts, runs = int(container.get("restarts") or 0), container.get("runs") or []
+    status: Json = {"name": container.get("name"), "restartCount": restarts, "state": {}}
+    if runs:
+        run = runs[-1]
+        ended = {"exitCode": run.get("exitCode"), "reason": run.get("reason"), "message": run.get("message")}
+        ended |= {"startedAt": run.get("started"), "finishedAt": run.get("ended")}
+        status["state" if run.get("run") == restarts + 1 else "lastState"] = {"terminated": ended}
+    return status
+
+
+def kept_logs(record: Record | None, pods: Iterable[Json]) -> dict[tuple[str, str], tuple[str, ...]]:
+    """The last lines of the containers of these pods that have failed, by the pod's uid and the container. A log that
+    is not there any more is not taken for an empty one."""
+    logs = {}
+    for pod in pods:
+        for container in containers(pod):
+            end = container.before
+            if end is None or not end.get("exitCode"):
+                continue
+            run = container.restarts + (1 if container.state("terminated") else 0)
+            folder = record.logs / pod_logs(pod) / container.name if record else None
+            logs[key(pod, container.name)] = _last_lines(folder / f"{run}.log") if folder else (NOT_KEPT,)
+    return {place: lines for place, lines in logs.items() if lines}
+
+
+def _last_lines(path: Path) -> tuple[str, ...]:
+    try:
+        with path.open("rb", buffering=0) as log:
+            text, at = b"", tail_begin(log, LINES)
+            piece, at = read_piece(log, at)
+            while piece:
+                text = (text + piece)[-LONGEST:]
+                piece, at = read_piece(log, at)
+    except OSError:
+        return (NOT_KEPT,)
+    return printable_lines(text)
+
+
+def gone_pods(record: Record, kind: Kind, job: Json, there: Iterable[Json]) -> list[Json]:
+    """The last pods of those replicas that have none in the API any more."""
+    names = {replica(pod).name for pod in there}
+    return [pod for pod in last_pods(record, kind, job) if replica(pod).name not in names]
+
+
+def events_of(record: Record) -> list[Json]:
+    """The events in the shape of the API, oldest first."""
+    return [_event(entry, record) for entry in sorted(record.events(), key=lambda entry: str(entry.get("time")))]
+
+
+def _event(entry: Json, record: Record) -> Json:
+    kind, _, name = str(entry.get("object")).partition("/")
+    meta = {"name": entry.get("uid"), "uid": entry.get("uid"), "namespace": record.namespace}
+    about = {"kind": kind, "name": name, "namespace": record.namespace}
+    words = {word: entry.get(word) for word in ("type", "reason", "message", "count")}
+    source = {"component": entry.get("source")}
+    event = {"apiVersion": "v1", "kind": "Event", "metadata": meta, "involvedObject": about, "source": source}
+    return event | words | {"lastTimestamp": entry.get("time")}
+
+
+def facts_of(record: Record) -> Facts | None:
+    """What `why` is told of a job that is gone. None when the record has no job that can be read."""
+    job = job_object(record)
+    kind = kind_of(job) if job else None
+    if job is None or kind is None:
+        return None
+    pods = last_pods(record, kind, job)
+    return Facts(
+        kind=kind,
+        job=job,
+        now=time.time(),
+        pods=tuple(pods),
+        events=tuple(events_of(record)),
+        logs=kept_logs(record, pods),
+        notes=tuple(notes(kind, job)),
+        process_nodes=frozenset(str(entry.get("node") or "") for entry in record.pods),
+    )
+
+
+def findings_of(record: Record, facts: Facts) -> list[Finding]:
+    """Why the job ended as it did, also when it was cut short."""
+    return why(facts) if record.result in ("Succeeded", "Failed", "") else list(_cut_short(record, facts))
+
+
+def _cut_short(record: Record, facts: Facts) -> Iterator[Finding]:
+    ended = parse_time(record.data.get("ended"))
+    ago = f" {age(facts.now - ended)} ago" if ended is not None else ""
+    deleted, message = record.result == "Deleted", record.text("message")
+    what = f"it was deleted{ago}, before its end" if deleted else f"it was cut short{ago}"
+    again = f"`trainyard run {shortened(record.folder)}/manifest.yaml` runs it again"
+    goes_on = not deleted and record.text("where") != "run"
+    fix = f"`trainyard up` lets it go on; {again}" if goes_on else again
+    where = f"history {record.id}, result.json: result={record.result}"
+    yield Finding(END, what, where, (message,) if message and not deleted else (), fix)
+    yield from failures(facts, told_to_go=False)

@@ -1,0 +1,125 @@
+"""What `why`, `events` and `describe` say of jobs and pods that are gone, from the files of the history."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from why_values import NOW, at, elastic, facts, pod
+
+from trainyard.app.history import Record, folder_name, pod_logs, read_record
+from trainyard.app.job_record import JobRecord
+from trainyard.app.retention import Limits
+from trainyard.cli.diagnosis import Finding, why
+from trainyard.cli.diagnosis.facts import Facts
+from trainyard.cli.history import page
+from trainyard.cli.kept import NOT_KEPT, events_of, facts_of, findings_of, gone_pods, kept_logs, record_of
+from trainyard.kinds import kind_of
+from trainyard.objects import Json, name_of
+
+FAILED = ("Failed", "PermanentFailure", "a worker failed")
+UID = "c66e9c6e-0001"
+
+
+def job(*holding: tuple[str, str, str]) -> Json:
+    made = elastic(*holding)
+    made["metadata"]["uid"] = UID
+    return made
+
+
+def worker(index: int, code: int) -> Json:
+    end = {"exitCode": code, "reason": "Error", "finishedAt": at(20 - index)}
+    made = pod(f"Worker-{index}", {"state": {"terminated": end}}, "Failed", container="elasticjob-worker")
+    made["metadata"]["labels"]["trainyard.dev/owner"] = UID
+    return made
+
+
+def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seen: Json, *pods: Json, end: str = "") -> Record:
+    """The record that the history has when the job and its pods are deleted; `end` cuts the job short before."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    folder = tmp_path / "trainyard" / "history" / folder_name(UID, "default", "mnist", NOW)
+    folder.mkdir(parents=True)
+    record = JobRecord(folder, {"uid": UID, "result": "", "where": "run"}, Limits())
+    record.see_job(seen, NOW)
+    for made in pods:
+        record.see_pod(made, gone=False)
+        record.see_pod(made, gone=True)
+        log = record.logs / pod_logs(made) / "elasticjob-worker" / "1.log"
+        log.parent.mkdir(parents=True)
+        log.write_text(f"ValueError: {name_of(made)}\n")
+    about = {"kind": "ElasticJob", "name": "mnist", "uid": UID}
+    event = {"metadata": {"uid": "e", "name": "e"}, "involvedObject": about, "reason": "Started", "message": "it runs"}
+    record.see_event({**event, "lastTimestamp": at(30), "source": {"component": "operator"}})
+    if end == "Deleted":
+        record.delete_job(NOW)
+    elif end:
+        record.interrupt(NOW, end)
+    record.snapshot("").write()
+    read = read_record(folder)
+    assert read is not None
+    return read
+
+
+def answer(record: Record) -> tuple[Facts, list[Finding]]:
+    made = facts_of(record)
+    assert made is not None
+    return made, findings_of(record, made)
+
+
+def test_why_of_a_job_that_is_gone_is_the_same_as_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pods = [worker(index, 1) for index in range(3)]
+    record = kept(tmp_path, monkeypatch, job(FAILED), *pods)
+    made, findings = answer(record)
+    before = why(facts(job(FAILED), *pods, logs=made.logs))
+    assert [(one.what, one.evidence) for one in findings] == [(one.what, one.evidence) for one in before]
+    assert findings[0].what.startswith("worker-0, worker-1, worker-2 ended with exit code 1 (Error)")
+    assert findings[0].evidence == ("ValueError: worker-0-abcd-x",)
+
+
+def test_pods_that_the_end_of_the_job_deleted_are_in_the_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pods = [worker(0, 1), worker(1, 7), worker(2, 143)]
+    kept(tmp_path, monkeypatch, job(FAILED), *pods)
+    record, kind = record_of(UID), kind_of(job())
+    assert record is not None and kind is not None and record_of("another-uid") is None
+    gone = gone_pods(record, kind, job(FAILED), pods[:1])
+    findings = why(facts(job(FAILED), pods[0], gone=tuple(gone), logs=kept_logs(record, gone)))
+    assert [one.what for one in findings] == [
+        "worker-0 ended with exit code 1 (Error): an error of the program's own",
+        "worker-1 ended with exit code 7 (Error)",
+    ]
+    assert findings[1].evidence == ("ValueError: worker-1-abcd-x",)
+    (record.logs / pod_logs(pods[1]) / "elasticjob-worker" / "1.log").unlink()
+    assert [*kept_logs(record, pods[1:2]).values()] == [*kept_logs(None, pods[1:2]).values()] == [(NOT_KEPT,)]
+
+
+@pytest.mark.parametrize(
+    ("end", "what", "evidence"),
+    [
+        ("given up: worker-0: ErrImagePull: x", "it was cut short ", ("given up: worker-0: ErrImagePull: x",)),
+        ("Deleted", "it was deleted ", ()),
+    ],
+)
+def test_why_tells_what_cut_a_job_short(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str, what: str, evidence: tuple[str, ...]
+) -> None:
+    record = kept(tmp_path, monkeypatch, job(), worker(0, 143), worker(1, 7), end=end)
+    _, findings = answer(record)
+    assert findings[0].what.startswith(what) and "manifest.yaml" in findings[0].fix
+    assert findings[0].evidence == evidence
+    assert [one.what for one in findings[1:]] == ["worker-1 ended with exit code 7 (Error)"]
+
+
+def test_events_have_the_shape_of_the_api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (event,) = events_of(kept(tmp_path, monkeypatch, job(FAILED)))
+    assert event["involvedObject"] == {"kind": "ElasticJob", "name": "mnist", "namespace": "default"}
+    assert (event["reason"], event["lastTimestamp"]) == ("Started", at(30))
+
+
+def test_the_page_of_a_record_keeps_its_columns_at_80(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    record = kept(tmp_path, monkeypatch, job(), end="given up: " + "because of this " * 8)
+    lines = [line for text in page(record, NOW, 80) for line in text.split("\n")]
+    at = next(number for number, line in enumerate(lines) if line.startswith("Why:       given up"))
+    assert lines[at + 1].startswith(" " * 11 + "this because")
+    assert max(len(line) for line in lines if str(record.folder) not in line) <= 80

@@ -1,0 +1,94 @@
+"""The log of a program that runs is bounded: beginning and end are kept, and every reader skips the hole between."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from trainyard.app.retention import cut_log
+from trainyard.node.hub import calls
+from trainyard.node.hub.log_file import LogFile
+from trainyard.node.kubelet import Log, Wanted, read
+from trainyard.objects.log_files import hole, pieces
+
+SIZE = 1 << 18
+LINE = 11  # bytes
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Iterator[LogFile]:
+    flags = os.O_CREAT | os.O_RDWR | os.O_APPEND
+    file = LogFile(os.open(tmp_path / "1.log", flags, 0o600), SIZE)
+    yield file
+    file.close()
+
+
+def written(log: LogFile, lines: range) -> None:
+    for n in lines:
+        log.append(b"line %05d\n" % n)
+
+
+def text(log: LogFile) -> list[str]:
+    with open(log.fd, "rb", buffering=0, closefd=False) as file:
+        return b"".join(pieces(file)).decode().splitlines()
+
+
+def left_out(log: LogFile) -> tuple[int, int] | None:
+    with open(log.fd, "rb", buffering=0, closefd=False) as file:
+        return hole(file)
+
+
+async def answer(path: Path, **words: int) -> list[str]:
+    return b"".join([piece async for piece in read(Log(path, lambda: True), Wanted(**words))]).decode().splitlines()
+
+
+def test_beginning_and_end_are_kept_in_whole_lines_and_the_number_of_bytes_between_is_told(log: LogFile) -> None:
+    written(log, range(60_000))
+    stat = os.fstat(log.fd)
+    assert stat.st_size == 60_000 * LINE and stat.st_blocks * 512 <= SIZE + 4096
+    lines = text(log)
+    (note,) = [at for at, line in enumerate(lines) if "left out" in line]
+    assert lines[: note - 1] == [f"line {n:05d}" for n in range(note - 1)]
+    last = lines[note + 1 :]
+    assert last == [f"line {n:05d}" for n in range(60_000 - len(last), 60_000)]
+    assert (note - 1) * LINE > SIZE // 4 - 2 * LINE and len(last) * LINE > SIZE // 2 - 4096
+    begin, end = left_out(log) or (0, 0)
+    assert f"{end - begin} bytes" in lines[note]
+
+
+def test_a_log_within_its_bound_is_whole(log: LogFile) -> None:
+    written(log, range(SIZE // LINE))
+    assert left_out(log) is None and text(log) == [f"line {n:05d}" for n in range(SIZE // LINE)]
+
+
+def test_a_file_system_without_holes_keeps_the_whole_log(log: LogFile, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unsupported(fd: int, begin: int, size: int) -> None:
+        raise OSError("not supported")
+
+    monkeypatch.setattr(calls, "punch_hole", unsupported)
+    written(log, range(60_000))
+    assert text(log) == [f"line {n:05d}" for n in range(60_000)]
+
+
+@pytest.mark.parametrize("tail", [0, 1, 12_000, 17_000, 50_000])
+async def test_the_kubelet_serves_what_is_kept(log: LogFile, tmp_path: Path, tail: int) -> None:
+    written(log, range(60_000))
+    log.append(b"a zero: \0\n")
+    lines = text(log)
+    assert lines[-1] == "a zero: \0"
+    assert await answer(tmp_path / "1.log", tail=tail) == lines[max(0, len(lines) - tail) :]
+
+
+def test_when_the_job_is_over_the_file_has_no_hole_any_more(log: LogFile, tmp_path: Path) -> None:
+    path = tmp_path / "1.log"
+    written(log, range(60_000))
+    before = text(log)
+    cut_log(path, SIZE)
+    lines = path.read_text().splitlines()
+    assert len(lines) == len(before) and b"\0" not in path.read_bytes()
+    (note,) = [line for line in lines if "left out" in line]
+    kept = sum(len(line) + 1 for line in lines if line != note)
+    assert note.startswith(f"[trainyard: {60_000 * LINE - kept} bytes of this log were left out")

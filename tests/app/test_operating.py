@@ -444,7 +444,7 @@ async def test_who_stands_by_says_for_whom(site: Site) -> None:
             assert answer.status == 200 and text.endswith("readyz check passed\n")
             assert text.startswith(f"[+]lease ok: standing by for default/{LEASE_NAME} held by ")
             assert dict(_states(one))["lease"] == f"leading default/{LEASE_NAME}"
-            assert "trainyard_standby" not in one.metrics.text().decode()
+            assert "trainyard_standby_info{" not in one.metrics.text().decode()
 
 
 def _states(one: Operating) -> list[tuple[str, str]]:

@@ -59,8 +59,9 @@ def open_file(root: str, path: str) -> int:
 
 
 def create_file(root: str, path: str, mode: int = 0o600, folders: int = 0o700) -> int:
-    """A descriptor to read and append to a new, empty file `path` beneath `root`, with that mode whatever the umask; what was
-    there under this name is removed, and folders that are missing are made with the mode `folders`. Raises OSError."""
+    """A descriptor to read a new, empty file `path` beneath `root`, and to append to it, with that mode whatever the
+    umask; what was there under this name is removed, and folders that are missing are made with the mode `folders`.
+    Raises OSError."""
     folder, _, name = path.rpartition("/")
     parent = open_directory(root, folder, make=True, mode=folders)
     try:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from trainyard import kinds
@@ -12,6 +10,7 @@ from trainyard.client import Api
 from trainyard.client.request import create
 from trainyard.core import Kind
 from trainyard.objects import Json, encode
+from trainyard.objects.values import replace
 from trainyard.server import Server, vouch
 from trainyard.server.examining import check, remembered
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import AsyncIterator, Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +45,7 @@ from trainyard.client.credentials import Fixed
 from trainyard.control.lease import Terms
 from trainyard.core import Config
 from trainyard.objects.manifest import ManifestError
+from trainyard.objects.values import replace
 from trainyard.testing.operators import operating
 
 QUICK = Terms(duration=2, deadline=1.5, retry=0.1, renew=0.5)

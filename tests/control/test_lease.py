@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import pytest
 from hypothesis import given, settings
@@ -26,6 +26,7 @@ from trainyard.control.lease import (
     unanswered,
     wrote,
 )
+from trainyard.objects.values import replace
 
 TERMS = Terms(duration=15, deadline=10, retry=2)
 MINE = Record("me", 15, 0, "1")

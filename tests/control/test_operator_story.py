@@ -7,7 +7,6 @@ import logging
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -19,6 +18,7 @@ from trainyard.control import Operator
 from trainyard.core import Config
 from trainyard.objects import Json, condition, decode, is_true, name_of, owner_reference, uid_of
 from trainyard.objects.labels import OWNER
+from trainyard.objects.values import replace
 
 pytestmark = pytest.mark.slow
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -12,6 +11,7 @@ import pytest
 
 from trainyard.core import Plan, Replica, Seen, Slot
 from trainyard.core.job import Memory, Verdict
+from trainyard.objects.values import replace
 from trainyard.testing import scenes
 from trainyard.testing.obeying import Shell
 from trainyard.testing.scenes import ALWAYS, LIVING, VIEWS

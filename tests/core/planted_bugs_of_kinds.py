@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -13,6 +12,7 @@ from planted_bugs import AGAIN, CARRIERS, CHANGES, COUNT, DECIDE, JUDGE, POLICY,
 
 from trainyard.core import RETRYING_JOB_CARRIER, SET_CARRIER, Replica, Slot
 from trainyard.core.job import Job, Memory, Verdict
+from trainyard.objects.values import replace
 from trainyard.testing.casts import Cast, chainer, elastic, gang
 from trainyard.testing.moves import Bounds
 from trainyard.testing.obeying import Shell

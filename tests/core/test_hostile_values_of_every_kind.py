@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,6 +16,7 @@ from trainyard.core.decide import decide
 from trainyard.core.model import Config
 from trainyard.core.read import read_with
 from trainyard.objects import Json, decode, encode
+from trainyard.objects.values import replace
 from trainyard.testing.life import NOW, begun
 from trainyard.testing.samples import pods, sample
 

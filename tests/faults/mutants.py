@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import secrets
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from trainyard import core
@@ -16,6 +16,7 @@ from trainyard.app import operating
 from trainyard.client import Api, Unavailable
 from trainyard.control import lease, operator, reconcile
 from trainyard.controller_runtime import watch
+from trainyard.objects.values import replace
 
 
 @dataclass(frozen=True, slots=True)

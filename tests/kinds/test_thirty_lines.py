@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -24,6 +23,7 @@ from trainyard.core.names import digest
 from trainyard.kinds.policies import Policies, policy_of
 from trainyard.kinds.templates import KEEP, PodTemplate, copied
 from trainyard.objects import GVK, Json, is_true
+from trainyard.objects.values import replace
 from trainyard.schema import Schema, from_struct
 from trainyard.testing.casts import Cast
 from trainyard.testing.life import begun

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import re
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +25,7 @@ from trainyard.control.reconcile import Memory, Pass, Shell
 from trainyard.control.writes import Writes
 from trainyard.core import Kind
 from trainyard.objects import GVK, Json, parse_time
+from trainyard.objects.values import replace
 from trainyard.server.patches import merge
 from trainyard.testing.life import begun
 from trainyard.testing.samples import sample

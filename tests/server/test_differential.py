@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from trainyard.objects.values import replace
 from trainyard.schema import Schema
 from trainyard.server import Server
 from trainyard.server.resources import nothing

@@ -26,10 +26,11 @@ import math
 import os
 import re
 import time
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from trainyard.app.background import HISTORY, state_folder
 from trainyard.app.folder import private
@@ -92,8 +93,7 @@ def write_file(path: Path, text: str) -> None:
 # Reading.
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(msgspec.Struct, frozen=True):
     """One job of the history: the folder, and what its result.json holds."""
 
     folder: Path

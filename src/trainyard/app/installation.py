@@ -11,8 +11,8 @@ Rules for this file:
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 
+import msgspec
 import yaml
 
 from trainyard import __version__, kinds
@@ -67,8 +67,7 @@ def config_of(cloud: str) -> str:
     return str(yaml.safe_dump({"accelerators": CLOUDS[cloud]}, sort_keys=False))
 
 
-@dataclass(frozen=True, slots=True)
-class Names:
+class Names(msgspec.Struct, frozen=True):
     """What the objects of an installation are called."""
 
     operator: str = "trainyard-operator"  # Deployment and ServiceAccount
@@ -78,14 +77,13 @@ class Names:
     lease_binding: str = "trainyard-leader-election"
 
 
-@dataclass(frozen=True, slots=True)
-class Install:
+class Install(msgspec.Struct, frozen=True):
     """One installation. `namespaced`: it serves its own namespace only, and has Roles instead of ClusterRoles."""
 
     namespace: str = "trainyard"
     kinds: tuple[Kind, ...] = rights.DEFAULT
     namespaced: bool = False
-    names: Names = field(default_factory=Names)
+    names: Names = msgspec.field(default_factory=Names)
     image: str = IMAGE
     replicas: int = 1
     config: str = CONFIG

@@ -18,6 +18,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from trainyard.app.history import (
     INTERRUPTED,
     LOGS,
@@ -53,8 +55,7 @@ _ENDED = ("Succeeded", "Failed")
 LOST = LOST_PROCESS[0]  # the reason of a run that ended with the cluster
 
 
-@dataclass(frozen=True, slots=True)
-class Snapshot:
+class Snapshot(msgspec.Struct, frozen=True):
     """What is to be written of a job: None is as it was. `recording`: the recorder's lock, "" when it has done."""
 
     folder: Path

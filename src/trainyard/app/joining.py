@@ -25,10 +25,11 @@ import re
 import ssl
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from secrets import token_hex
 from urllib.parse import urlsplit
+
+import msgspec
 
 from trainyard.app.catalogues import cache_folder, catalogues
 from trainyard.app.kubeconfig import Access
@@ -43,6 +44,7 @@ from trainyard.node.names import cluster_ip, ports_of
 from trainyard.node.network import Outside
 from trainyard.node.registration import Member, room_for_pods
 from trainyard.objects import GVK, Json
+from trainyard.objects.values import replace
 from trainyard.server import Authority
 
 log = logging.getLogger(__name__)
@@ -54,8 +56,7 @@ LEASE_SECONDS = 40.0
 ANSWER_SECONDS = 5.0  # at the end nobody waits longer for an API server
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JoinOptions:
+class JoinOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How a node joins. `state` is a private folder, gone at the end. `authority` (PEM) signs the certificates that the
     API server shows to kubelets, `callers` are their names; by default the cluster's own and what is usual. `shown` is
     the certificate and key with which the API server is answered; by default one that only we have signed."""
@@ -67,8 +68,8 @@ class JoinOptions:
     images: tuple[Path, ...] = ()
     cache: Path | None = None
     python: str = ""
-    mounts: Mapping[str, Path] = field(default_factory=dict)
-    more: Mapping[str, str] = field(default_factory=dict)  # resources: {"nvidia.com/gpu": "4"}
+    mounts: Mapping[str, Path] = msgspec.field(default_factory=dict)
+    more: Mapping[str, str] = msgspec.field(default_factory=dict)  # resources: {"nvidia.com/gpu": "4"}
     taints: Sequence[Json] = ()
     authority: bytes = b""
     callers: Sequence[str] = API_SERVERS
@@ -283,14 +284,12 @@ class JoinedNode:
         return CertificateDoor(secured(context, authority), tuple(options.callers))
 
 
-@dataclass(frozen=True, slots=True)
-class _Held:
+class _Held(msgspec.Struct, frozen=True):
     holder: str
     revision: str
 
 
-@dataclass(frozen=True, slots=True)
-class Life:
+class Life(msgspec.Struct, frozen=True):
     """One life of one node, as it is written in a lease: its name, the machine, the process, and a random word."""
 
     text: str

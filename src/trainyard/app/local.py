@@ -23,13 +23,13 @@ import secrets
 import ssl
 import time
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 from urllib.parse import urlsplit
 
+import msgspec
 import yaml
 
 from trainyard import kinds
@@ -56,8 +56,7 @@ CRD = GVK("apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresou
 NAMESPACE = GVK("", "v1", "Namespace", "namespaces")
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
+class Options(msgspec.Struct, frozen=True):
     """How a local cluster is made."""
 
     network: str = "auto"
@@ -65,8 +64,8 @@ class Options:
     cache: Path | None = None
     python: str = ""  # the interpreter or environment of images that have none of their own; "" finds one
     progress: Callable[[str, str | None], object] | None = None  # how far installations are; `say` hears it without
-    mounts: Mapping[str, Path] = field(default_factory=dict)
-    config: Config = field(default_factory=lambda: Config(files=shipped()))
+    mounts: Mapping[str, Path] = msgspec.field(default_factory=dict)
+    config: Config = msgspec.field(default_factory=lambda: Config(files=shipped()))
     say: Callable[[str], None] = print
     operator: bool = True  # without one nobody decides anything: `trainyard operator` may
     state: Path | None = None  # where the private folder is made; the system's temporary folder by default

@@ -18,10 +18,11 @@ import logging
 import os
 import platform
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from secrets import token_hex
+
+import msgspec
 
 from trainyard import kinds
 from trainyard.app.config import ConfigError
@@ -38,6 +39,7 @@ from trainyard.core import Config, Kind
 from trainyard.core.names import is_dns_label
 from trainyard.objects import Problem
 from trainyard.objects.manifest import ManifestError
+from trainyard.objects.values import replace
 
 log = logging.getLogger(__name__)
 
@@ -49,8 +51,7 @@ DOMAIN = Config().cluster_domain
 RESOLVER = Path("/etc/resolv.conf")
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
+class Options(msgspec.Struct, frozen=True):
     """What the command line said, understood."""
 
     access: Access
@@ -59,7 +60,7 @@ class Options:
     namespace: str = ""
     config_file: Path | None = None
     seat: Seat | None = None  # the lease to hold while we work, None to work at once
-    terms: Terms = field(default_factory=Terms)
+    terms: Terms = msgspec.field(default_factory=Terms)
     bind: tuple[str, int] | None = None  # where health and metrics are served
     node_lost: float | None = None  # seconds after which pods that should have ended are deleted without their node
     domain: str = DOMAIN  # of the cluster's DNS, below which the Services have their names

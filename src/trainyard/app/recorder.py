@@ -16,8 +16,9 @@ import os
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from pathlib import Path
+
+import msgspec
 
 from trainyard import kinds
 from trainyard.app.history import (
@@ -65,14 +66,13 @@ _EVENTS_OF_ONE = 20  # of each of them
 _PRUNE_EVERY = 60.0
 
 
-@dataclass(frozen=True, slots=True)
-class HistoryOptions:
+class HistoryOptions(msgspec.Struct, frozen=True):
     """`where` names the cluster in the history: "run", or the background cluster's name."""
 
     root: Path
     where: str
     logs: Path | None = None  # a folder of the user's own choice for the logs
-    limits: Limits = field(default_factory=Limits)
+    limits: Limits = msgspec.field(default_factory=Limits)
 
 
 class HistoryRecorder:

@@ -13,9 +13,10 @@ import os
 import re
 import shutil
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
+
+import msgspec
 
 from trainyard.app.history import (
     RECORDERS,
@@ -33,8 +34,7 @@ _REMOVED = ".removed-"
 _SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,3})?)(?:([KMGT])(i?))?", re.ASCII)
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(msgspec.Struct, frozen=True):
     """How much is kept."""
 
     jobs: int = 200  # 0: no history at all

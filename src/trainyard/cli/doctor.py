@@ -9,13 +9,15 @@ import os
 import shutil
 import sys
 import tempfile
-from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import click
+import msgspec
+from msgspec.structs import asdict
 
 from trainyard.cli.codes import CANNOT, INTERRUPTED
 from trainyard.cli.layout import terminal_width, wrapped
+from trainyard.objects.values import replace
 
 OK, LIMITED, BROKEN = "ok", "limited", "broken"
 NETWORKS = ("namespace", "shared")
@@ -25,8 +27,7 @@ _PACKAGE = "msgspec"
 _LEAST_FREE = 2 * 10**9  # bytes: an environment with TensorFlow
 
 
-@dataclass(frozen=True, slots=True)
-class Check:
+class Check(msgspec.Struct, frozen=True):
     """One thing that was looked at. `state`: ok; limited: something will not work; broken: nothing will."""
 
     name: str

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from pathlib import Path
 
 from trainyard.cli.diagnosis import Endpoint, Facts
@@ -24,6 +23,7 @@ from trainyard.cli.view import ended, replica
 from trainyard.client import Api, ApiError, NotFound
 from trainyard.objects import GVK, Json, condition, name_of, namespace_of, uid_of
 from trainyard.objects.labels import matches
+from trainyard.objects.values import replace
 
 NODE = GVK("", "v1", "Node", "nodes")
 SERVICE = GVK("", "v1", "Service", "services")

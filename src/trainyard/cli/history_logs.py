@@ -7,9 +7,10 @@ import os
 import time
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from trainyard.app.history import Record, find, history_folder
 from trainyard.cli.codes import CANNOT, READER_GONE
@@ -22,8 +23,7 @@ if TYPE_CHECKING:
     from trainyard.cli.screen import Screen
 
 
-@dataclass(frozen=True, slots=True)
-class LogFile:
+class LogFile(msgspec.Struct, frozen=True):
     """One run of one container."""
 
     path: Path

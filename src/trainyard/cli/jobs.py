@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from difflib import get_close_matches
+
+import msgspec
 
 from trainyard import kinds
 from trainyard.app.background import BackgroundError
@@ -26,8 +27,7 @@ POD = GVK("", "v1", "Pod", "pods")
 EVENT = GVK("", "v1", "Event", "events")
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(msgspec.Struct, frozen=True):
     """One job, and its kind (one for each group that it is served under)."""
 
     kind: Kind
@@ -51,13 +51,12 @@ class Found:
         return f"{self.kind.singular}/{self.name}"
 
 
-@dataclass(frozen=True, slots=True)
-class Family:
+class Family(msgspec.Struct, frozen=True):
     """What belongs to a job, as the API has it."""
 
-    pods: list[Json] = field(default_factory=list)
-    children: list[Json] = field(default_factory=list)  # all but pods
-    events: list[Json] = field(default_factory=list)  # about the job, its children and its pods
+    pods: list[Json] = msgspec.field(default_factory=list)
+    children: list[Json] = msgspec.field(default_factory=list)  # all but pods
+    events: list[Json] = msgspec.field(default_factory=list)  # about the job, its children and its pods
 
 
 def kind_named(word: str) -> list[Kind]:

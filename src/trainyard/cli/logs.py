@@ -12,10 +12,10 @@ import asyncio
 import os
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 
 from trainyard.cli import options
 from trainyard.cli.codes import BAD, CANNOT, READER_GONE, SUCCEEDED
@@ -23,6 +23,7 @@ from trainyard.cli.completion import job_names
 from trainyard.cli.speaking import Here, NoJob, Said, answer, speak
 from trainyard.objects import Json, name_of, namespace_of, uid_of
 from trainyard.objects.labels import OWNER
+from trainyard.objects.values import replace
 
 if TYPE_CHECKING:
     from trainyard.cli.jobs import Found
@@ -31,8 +32,7 @@ if TYPE_CHECKING:
 LAST_LINES = 10.0  # seconds for the last lines of what has ended
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
+class Wanted(msgspec.Struct, frozen=True):
     """Which output, and how much of it."""
 
     follow: bool = False

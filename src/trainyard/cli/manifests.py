@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
 
 from trainyard import kinds
@@ -16,6 +15,7 @@ from trainyard.core.names import LABEL_MAX, is_dns_label
 from trainyard.kinds.unknown_kinds import explain, kinds_that_run, what_it_is
 from trainyard.objects import Json, Problem, name_of
 from trainyard.objects.manifest import Document, ManifestError, read
+from trainyard.objects.values import replace
 
 STDIN = "-"
 

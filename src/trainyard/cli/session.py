@@ -11,7 +11,8 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+
+import msgspec
 
 from trainyard.app.history import shortened
 from trainyard.app.kubeconfig import Access
@@ -36,6 +37,7 @@ from trainyard.node import NodeError
 from trainyard.objects import GVK, Json, Problem, encode, name_of, namespace_of, uid_of
 from trainyard.objects.labels import OWNER
 from trainyard.objects.manifest import ManifestError
+from trainyard.objects.values import replace
 from trainyard.objects.yaml_text import as_yaml
 
 Seen = Callable[[Json | None, Json | None], None]
@@ -57,8 +59,7 @@ SETTLING = 1.0  # seconds for peers to end by themselves
 SLACK = 10.0  # seconds beyond its grace until a pod that does not go is left to the cluster's own end
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
+class Settings(msgspec.Struct, frozen=True):
     """What a person said on the command line, about the run itself."""
 
     timeout: float | None = None

@@ -15,9 +15,10 @@ import logging
 import os
 import sys
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
+
+import msgspec
 
 from trainyard.app.background import BackgroundError, behind
 from trainyard.app.kubeconfig import Access, KubeconfigError, find
@@ -32,8 +33,7 @@ if TYPE_CHECKING:
 PATIENCE = 15.0  # seconds in which a cluster that has no room for a request is asked again
 
 
-@dataclass(frozen=True, slots=True)
-class Here:
+class Here(msgspec.Struct, frozen=True):
     """The cluster that is spoken to, and the namespace that is meant."""
 
     api: Api

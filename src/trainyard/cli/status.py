@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from dataclasses import dataclass
 from typing import Any
 
 import click
+import msgspec
 
 from trainyard.app.background import Background, BackgroundError, known, names
 from trainyard.cli.codes import CANNOT, INTERRUPTED
@@ -46,8 +46,7 @@ def status(name: str | None, output: str | None) -> None:
     sys.exit(0 if up else CANNOT)
 
 
-@dataclass(frozen=True, slots=True)
-class State:
+class State(msgspec.Struct, frozen=True):
     """One cluster, as it is now. `facts` is what its daemon has written of itself; None: it is not up."""
 
     cluster: Background

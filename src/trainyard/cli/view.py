@@ -10,8 +10,10 @@ and a pod that was made after one that had failed. A gang is restarted as a whol
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from trainyard.cli.layout import UNKNOWN_WIDTH, fitted, painted, prose
 from trainyard.core import Kind
@@ -29,6 +31,7 @@ from trainyard.objects import (
     uid_of,
 )
 from trainyard.objects.labels import INDEX, OWNER, ROLE
+from trainyard.objects.values import replace
 
 ORDINAL = "apps.kubernetes.io/pod-index"  # the number of a StatefulSet's pod
 
@@ -53,8 +56,7 @@ BLOCKED = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Replica:
+class Replica(msgspec.Struct, frozen=True):
     """One pod, as a line of the table."""
 
     job: str  # the job's uid

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 import click
+from msgspec.structs import asdict
 
 from trainyard.cli import options
 from trainyard.cli.completion import job_names
@@ -13,6 +13,7 @@ from trainyard.cli.layout import terminal_width
 from trainyard.cli.printing import as_json, as_yaml
 from trainyard.cli.speaking import Here, is_local, out, speak
 from trainyard.objects import Json
+from trainyard.objects.values import replace
 
 if TYPE_CHECKING:
     from trainyard.cli.diagnosis import Facts, Finding

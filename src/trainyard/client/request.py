@@ -9,9 +9,10 @@ Rules for this file:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode
+
+import msgspec
 
 from trainyard.client.errors import Unavailable, error_for
 from trainyard.objects import GVK, Json, decode, encode, name_of
@@ -38,8 +39,7 @@ _REASONS = {
 Query = tuple[tuple[str, str], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(msgspec.Struct, frozen=True):
     """One request. `path` is quoted already."""
 
     method: str

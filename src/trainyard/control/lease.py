@@ -39,14 +39,16 @@ import logging
 import random
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import Enum
 from typing import TypeAlias
 
+import msgspec
+
 from trainyard.client import AlreadyExists, Api, ApiError, Conflict, NotFound, Unavailable
 from trainyard.objects import GVK, Json, name_of, revision_of
 from trainyard.objects.labels import PREFIX
+from trainyard.objects.values import replace
 
 log = logging.getLogger(__name__)
 
@@ -58,8 +60,7 @@ SELECTOR = "app.kubernetes.io/part-of=trainyard"
 KINDS, NAMESPACE = f"{PREFIX}kinds", f"{PREFIX}namespace"  # annotations of a lease: its claim
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
+class Claim(msgspec.Struct, frozen=True):
     """What an operator serves: kinds, in one namespace, or in all of them ("")."""
 
     kinds: frozenset[str]
@@ -89,8 +90,7 @@ def claim_of(lease: Json) -> Claim | None:
     return Claim(frozenset(filter(None, kinds.split(","))), str(annotations.get(NAMESPACE) or ""))
 
 
-@dataclass(frozen=True, slots=True)
-class Seat:
+class Seat(msgspec.Struct, frozen=True):
     """Which lease, and the name under which we hold it: nobody else's, and not that of our own former life.
 
     Without a claim no other lease is looked at.
@@ -102,8 +102,7 @@ class Seat:
     claim: Claim | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Terms:
+class Terms(msgspec.Struct, frozen=True):
     """Seconds: until others take over, until we stop by ourselves, between two looks, and between two renewals.
 
     Who stands by sees a renewal at most `retry` late, so a leader that is killed is followed after `duration` + `retry`
@@ -116,8 +115,7 @@ class Terms:
     renew: float = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(msgspec.Struct, frozen=True):
     """A lease as the server holds it."""
 
     holder: str
@@ -126,16 +124,14 @@ class Record:
     revision: str
 
 
-@dataclass(frozen=True, slots=True)
-class Rival:
+class Rival(msgspec.Struct, frozen=True):
     """An overlapping lease that another holds, and since when it is as it is, on our clock."""
 
     record: Record
     since: float
 
 
-@dataclass(frozen=True, slots=True)
-class Known:
+class Known(msgspec.Struct, frozen=True):
     """What we know of the lease. All times are of our own clock."""
 
     record: Record | None = None
@@ -144,7 +140,7 @@ class Known:
     looked: float = float("-inf")  # when we last looked and it was not ours, or tried to write
     sent: float = float("-inf")  # when we sent the last accepted write that made it ours; -inf: it is not
     confirmed: bool = True  # since we took it, a list has shown that no overlapping lease is held
-    rivals: Mapping[str, Rival] = field(default_factory=dict)  # overlapping leases that others hold, by name
+    rivals: Mapping[str, Rival] = msgspec.field(default_factory=dict)  # overlapping leases that others hold, by name
 
 
 class Act(Enum):
@@ -157,8 +153,7 @@ class Act(Enum):
     CLEAR = "clear"
 
 
-@dataclass(frozen=True, slots=True)
-class Wait:
+class Wait(msgspec.Struct, frozen=True):
     seconds: float
 
 

@@ -23,8 +23,10 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
+
+import msgspec
 
 from trainyard import core
 from trainyard.client import AlreadyExists, Api, ApiError, Conflict, NotFound, Unavailable
@@ -36,6 +38,7 @@ from trainyard.core import Config, Create, Delete, Job, Kind, Patch, Plan, Ref, 
 from trainyard.core.refusals import policy_of
 from trainyard.objects import GVK, Json, controller_of, key_of, revision_of, uid_of
 from trainyard.objects.labels import OWNER
+from trainyard.objects.values import replace
 
 log = logging.getLogger(__name__)
 
@@ -68,8 +71,7 @@ class Memory:
         self.failures.pop(ref, None)
 
 
-@dataclass(frozen=True, slots=True)
-class Pass:
+class Pass(msgspec.Struct, frozen=True):
     """One look at one job: what it was when we decided, and what was decided."""
 
     kind: Kind

@@ -15,18 +15,19 @@ Rules for this file:
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
+import msgspec
+
 from trainyard.control.store import Store
+from trainyard.objects.values import replace
 
 R = TypeVar("R", bound=Hashable)
 
 TIMEOUT = 20.0
 
 
-@dataclass(frozen=True, slots=True)
-class Write(Generic[R]):
+class Write(msgspec.Struct, Generic[R], frozen=True):
     """One write that we know was done. `resource` names the store it must arrive in."""
 
     resource: R
@@ -35,8 +36,7 @@ class Write(Generic[R]):
     gone: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class _Waiting(Generic[R]):
+class _Waiting(msgspec.Struct, Generic[R], frozen=True):
     write: Write[R]
     since: float
     lists: int = -1  # after a time-out: how many lists the store had taken in when it was told to list again

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 import msgspec
@@ -23,8 +22,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class View(Generic[T]):
+class View(msgspec.Struct, Generic[T], frozen=True):
     """What must be known of an object: its key, uid, revision, what it is indexed by, and whether it is going."""
 
     decode: Callable[[bytes], T]

@@ -18,14 +18,16 @@ import asyncio
 import logging
 from collections.abc import Callable
 from contextlib import aclosing
-from dataclasses import dataclass, replace
 from typing import Generic, TypeAlias, TypeVar
+
+import msgspec
 
 from trainyard.client import Api, ApiError, Gone, NotFound, Selection, Unavailable
 from trainyard.client.request import EVERYTHING
 from trainyard.controller_runtime.backoff import StreamBackoff
 from trainyard.controller_runtime.view import View, cut_line, cut_list, read_bookmark, read_each, read_error
 from trainyard.objects import GVK
+from trainyard.objects.values import replace
 
 log = logging.getLogger(__name__)
 
@@ -42,13 +44,11 @@ PARKED_PAUSE = 30.0  # for a resource that is not there
 # What a watch can be.
 
 
-@dataclass(frozen=True, slots=True)
-class Empty:
+class Empty(msgspec.Struct, frozen=True):
     """Nothing is known: list from the first page."""
 
 
-@dataclass(frozen=True, slots=True)
-class Paging(Generic[T]):
+class Paging(msgspec.Struct, Generic[T], frozen=True):
     """Some pages are here, and `cont` asks for the next. `revision` is the first page's."""
 
     pages: tuple[tuple[T, ...], ...]
@@ -57,8 +57,7 @@ class Paging(Generic[T]):
     refused: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Watching:
+class Watching(msgspec.Struct, frozen=True):
     """Everything up to `revision` has been told."""
 
     revision: str
@@ -71,42 +70,35 @@ State: TypeAlias = Empty | Paging[T] | Watching
 # What it can get.
 
 
-@dataclass(frozen=True, slots=True)
-class Page(Generic[T]):
+class Page(msgspec.Struct, Generic[T], frozen=True):
     objs: tuple[T, ...]
     revision: str
     cont: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Line(Generic[T]):
+class Line(msgspec.Struct, Generic[T], frozen=True):
     verb: str
     obj: T
     revision: str
 
 
-@dataclass(frozen=True, slots=True)
-class Bookmark:
+class Bookmark(msgspec.Struct, frozen=True):
     revision: str
 
 
-@dataclass(frozen=True, slots=True)
-class Expired:
+class Expired(msgspec.Struct, frozen=True):
     """410, as an answer or as a line: the server has forgotten that revision or that page."""
 
 
-@dataclass(frozen=True, slots=True)
-class Missing:
+class Missing(msgspec.Struct, frozen=True):
     """404: the resource itself is not there, so it has no objects."""
 
 
-@dataclass(frozen=True, slots=True)
-class Refused:
+class Refused(msgspec.Struct, frozen=True):
     """Any other error that the server said in words."""
 
 
-@dataclass(frozen=True, slots=True)
-class Lost:
+class Lost(msgspec.Struct, frozen=True):
     """The connection ended or broke; nothing was said."""
 
 
@@ -116,23 +108,20 @@ Got: TypeAlias = Page[T] | Line[T] | Bookmark | Expired | Missing | Refused | Lo
 # What a store hears.
 
 
-@dataclass(frozen=True, slots=True)
-class Replaced(Generic[T]):
+class Replaced(msgspec.Struct, Generic[T], frozen=True):
     """This is all there is."""
 
     objs: tuple[T, ...]
     revision: str
 
 
-@dataclass(frozen=True, slots=True)
-class Changed(Generic[T]):
+class Changed(msgspec.Struct, Generic[T], frozen=True):
     verb: str
     obj: T
     revision: str
 
 
-@dataclass(frozen=True, slots=True)
-class Moved:
+class Moved(msgspec.Struct, frozen=True):
     """Nothing happened up to this revision."""
 
     revision: str
@@ -178,8 +167,7 @@ def newer(revision: str, known: str) -> bool:
     return revision != known
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
+class Source(msgspec.Struct, frozen=True):
     """What to watch. `optional`: the resource may not exist, which then means that there are no objects of it."""
 
     gvk: GVK

@@ -11,8 +11,6 @@ Pure: no clock, no I/O, no logging; the same input gives the same answer. The ru
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from trainyard.core import changes, policy, restarts, status
 from trainyard.core import judge as verdicts
 from trainyard.core.children import containers
@@ -21,6 +19,7 @@ from trainyard.core.model import DEPLOYMENT, Create, Delete, Event, Patch, Plan,
 from trainyard.core.names import same_digest
 from trainyard.core.read import changed, is_fixed, read
 from trainyard.objects import Json, format_time
+from trainyard.objects.values import replace
 
 
 def plan(kind: Kind, wire: Json, seen: Seen, now: float) -> Plan:

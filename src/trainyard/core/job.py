@@ -8,18 +8,20 @@ Rules for this file:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
 
 from trainyard.core.model import SERVICE, Child, Config, Create, Delete, Event, Patch, Ref, Slot
 from trainyard.objects import GVK, Json, Key, Problem
+from trainyard.objects.values import replace
 
 if TYPE_CHECKING:
     from trainyard.core.rules import Rule
 
 
-@dataclass(frozen=True, slots=True)
-class Role:
+class Role(msgspec.Struct, frozen=True):
     """One replica type of a job."""
 
     name: str  # as on the wire: MASTER
@@ -33,8 +35,7 @@ class Role:
         return replace(self, replicas=replicas)
 
 
-@dataclass(frozen=True, slots=True)
-class Policy:
+class Policy(msgspec.Struct, frozen=True):
     """The optional policies; None and "" mean unset, which is the documented old behaviour."""
 
     clean: str = ""  # None, Running, All
@@ -45,8 +46,7 @@ class Policy:
     managed_by: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
+class Wanted(msgspec.Struct, frozen=True):
     """A spec, understood: what a kind's `read` makes of it."""
 
     roles: tuple[Role, ...]
@@ -56,8 +56,7 @@ class Wanted:
     unknown: tuple[str, ...] = ()  # paths of fields we do not know
 
 
-@dataclass(frozen=True, slots=True)
-class RoleMemory:
+class RoleMemory(msgspec.Struct, frozen=True):
     """What status remembers of one role: how often its slots were made again, and what the job was started with."""
 
     attempt: int = 0
@@ -67,8 +66,7 @@ class RoleMemory:
     digest: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Memory:
+class Memory(msgspec.Struct, frozen=True):
     """What the stored status says. All the operator remembers of a job is in here (and in the children)."""
 
     wire: Json
@@ -82,7 +80,7 @@ class Memory:
     resumes: int = 0
     counted: tuple[str, ...] = ()
     runtime_id: str = ""
-    roles: Mapping[str, RoleMemory] = field(default_factory=dict)
+    roles: Mapping[str, RoleMemory] = msgspec.field(default_factory=dict)
 
     def role(self, name: str) -> RoleMemory:
         return self.roles.get(name) or RoleMemory()
@@ -146,8 +144,7 @@ class Job:
         return self.kind.restarts == "gang"
 
 
-@dataclass(frozen=True, slots=True)
-class End:
+class End(msgspec.Struct, frozen=True):
     """How an attempt of a slot ended without success."""
 
     uid: str  # what is counted: the pod, or the Job object where one object is one attempt
@@ -184,8 +181,7 @@ class Replica(NamedTuple):
     failed_pods: int = 0  # that its own controller has counted, where it tries again by itself
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(msgspec.Struct, frozen=True):
     """One word about the job: Created, Starting (again), Running, Suspended, Succeeded, Failed, Invalid; and why."""
 
     stage: str
@@ -197,8 +193,7 @@ class Verdict:
         return self.stage in ("Succeeded", "Failed", "Invalid")
 
 
-@dataclass(frozen=True, slots=True)
-class Carrier:
+class Carrier(msgspec.Struct, frozen=True):
     """What fills a slot, as six functions. Nothing outside a carrier asks which one it is.
 
     observe(job, slot, family): the slot as it is. render(job, slot, attempt): the whole object but for name and owner.
@@ -217,8 +212,7 @@ class Carrier:
     whole: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Family:
+class Family(msgspec.Struct, frozen=True):
     """The children of one job, verified by owner reference."""
 
     by_ref: Mapping[Ref, Child]
@@ -239,8 +233,7 @@ class Family:
         return cls(own, {owner: tuple(them) for owner, them in pods.items()}, tuple(orphans))
 
 
-@dataclass(frozen=True, slots=True)
-class Extra:
+class Extra(msgspec.Struct, frozen=True):
     """An object beside the replicas. `body` renders it whole but for what every child gets (name, owner, labels).
 
     With a `digest` it follows the spec: an object that was made from another one is patched. `needs` are the children
@@ -268,8 +261,7 @@ class Said(NamedTuple):
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class Speech:
+class Speech(msgspec.Struct, frozen=True):
     """How a kind words what every kind has to say: the old operators' exact texts come first (S7).
 
     `word(job, said, replicas)` gives a condition's reason and message. `announce(job, said)` is the event when a
@@ -280,12 +272,13 @@ class Speech:
     word: Callable[[Job, Said, Sequence[Replica]], Said] = lambda job, said, replicas: said
     announce: Callable[[Job, Said], Event | None] | None = None
     tell: Callable[[Job, Create | Delete | Replica], tuple[Event, ...]] = lambda job, fact: ()
-    also: Mapping[str, str] = field(default_factory=dict)  # condition -> the name it has in the documents, written too
+    also: Mapping[str, str] = msgspec.field(
+        default_factory=dict
+    )  # condition -> the name it has in the documents, written too
     times: tuple[str, ...] = ()  # further time fields of a condition that the documents have
 
 
-@dataclass(frozen=True, slots=True)
-class Kind:
+class Kind(msgspec.Struct, frozen=True):
     """A kind of job, as a value. See kinds/tfjob.py for the first one.
 
     read(spec, name) understands a spec; carrier(role) is what fills the role's slots; child_name and child_labels name
@@ -326,13 +319,15 @@ class Kind:
     warn: Callable[[Job], tuple[Problem, ...]] = lambda job: ()  # accepted, and probably not meant
     restarts: str = "role"
     retries: int | None = 6  # backoffLimit of those who are judged, where the job sets none; None: without end
-    speech: Speech = field(default_factory=Speech)
+    speech: Speech = msgspec.field(default_factory=Speech)
     rules: tuple[Rule, ...] = ()
     columns: tuple[Mapping[str, Any], ...] = ()
     categories: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()  # other API groups under which the same is served
-    scale: Mapping[str, str] = field(default_factory=dict)  # the CRD's scale subresource
-    spellings: Mapping[str, str] = field(default_factory=dict)  # other accepted name -> name, directly under spec
+    scale: Mapping[str, str] = msgspec.field(default_factory=dict)  # the CRD's scale subresource
+    spellings: Mapping[str, str] = msgspec.field(
+        default_factory=dict
+    )  # other accepted name -> name, directly under spec
     old_end: Callable[[Json], str] = lambda status: ""
     runtime_id: bool = False  # the spec holds a RuntimeId that names the children
 

@@ -8,7 +8,7 @@ Rules for this file:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import msgspec
@@ -84,8 +84,7 @@ class Child(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         return Ref(self.kind, self.name)
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
+class Refusal(msgspec.Struct, frozen=True):
     """What the API server answered to one of our writes: a foreign object, a quota, an invalid template, no right.
 
     Kept by the shell in memory; losing it costs one more try. `tries` counts the refusals in a row, for the back-off.
@@ -106,24 +105,22 @@ class Refusal:
         return not self.policy and (self.code == 422 or (self.code == 400 and self.reason == "BadRequest"))
 
 
-@dataclass(frozen=True, slots=True)
-class Config:
+class Config(msgspec.Struct, frozen=True):
     """The administrator's configuration and the files we ship, read by `app`."""
 
-    accelerators: Mapping[str, Json] = field(default_factory=dict)
-    files: Mapping[str, str] = field(default_factory=dict)  # shipped program texts, by file name
+    accelerators: Mapping[str, Json] = msgspec.field(default_factory=dict)
+    files: Mapping[str, str] = msgspec.field(default_factory=dict)  # shipped program texts, by file name
     cluster_domain: str = "cluster.local"
     node_lost: float | None = None  # seconds after its time that a pod may stay in Terminating; None: for ever
 
 
-@dataclass(frozen=True, slots=True)
-class Seen:
+class Seen(msgspec.Struct, frozen=True):
     """What the shell sees of one job when it asks."""
 
     children: tuple[Child, ...] = ()
     ids_in_use: frozenset[str] = frozenset()  # RuntimeIds of the other jobs of the namespace
-    refused: Mapping[Ref, Refusal] = field(default_factory=dict)
-    config: Config = field(default_factory=Config)
+    refused: Mapping[Ref, Refusal] = msgspec.field(default_factory=dict)
+    config: Config = msgspec.field(default_factory=Config)
 
 
 class Delete(NamedTuple):
@@ -183,8 +180,7 @@ class Event(NamedTuple):
     about: Ref | None = None  # said only if this child could be made
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(msgspec.Struct, frozen=True):
     """What should be written, in the order in which it is written.
 
     A `spec_patch` goes alone: the shell sends it, ends the pass, and the next pass decides the rest again.

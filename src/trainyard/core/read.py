@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import replace
 
 from trainyard.core import names
 from trainyard.core.job import Job, Kind, Memory, Role, RoleMemory, Wanted
 from trainyard.core.model import Config
 from trainyard.core.status import remember
 from trainyard.objects import Json, Problem, key_of, name_of, uid_of
+from trainyard.objects.values import replace
 from trainyard.schema import Schema
 
 _JOB = Schema({"type": "object", "required": ["spec"], "properties": {"spec": {"type": "object"}}})

@@ -6,18 +6,19 @@ A test runs both on the same values and shows that they agree.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
 
+import msgspec
+
 from trainyard.objects import Json, Problem
+from trainyard.objects.values import replace
 
 Check = Callable[[Any, Any], bool]
 """(value, old value or None) -> holds? `old` is given only to transition rules."""
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(msgspec.Struct, frozen=True):
     """One rule. `path` names fields from the object's root; `[]` stands for every item of a list, `{}` for every value
     of a map: `spec.replicaSpecs[].tfPort`.
 

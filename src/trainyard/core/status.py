@@ -8,12 +8,12 @@ Rules for this file:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from trainyard.core.job import Job, Kind, Memory, Replica, RoleMemory, Said, Verdict
 from trainyard.core.model import Event
 from trainyard.objects import Json, condition, format_time, is_true, parse_time, with_condition
+from trainyard.objects.values import replace
 
 REMEMBERED = 20
 """How many counted uids are kept that are not visible any more: a view that lags must not make us count twice."""

@@ -7,7 +7,6 @@ through the API server's exec, with a program of ours and the pod's own account:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import cache
 
 from trainyard.core import (
@@ -46,6 +45,7 @@ from trainyard.kinds.chainerjob_spec import (
 from trainyard.kinds.policies import policy_of
 from trainyard.kinds.templates import containers_of, copied, spec_of, whole, with_labels_of
 from trainyard.objects import GVK, Json, Problem
+from trainyard.objects.values import replace
 from trainyard.schema import Schema, from_struct
 
 LABEL = "chainerjob.kubeflow.org/"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 
 from trainyard.core import Config, Job, Kind, Rule, broken, read, spelled
 from trainyard.core.policy import OTHERS, OURS, is_ours
@@ -11,6 +10,7 @@ from trainyard.kinds.misspelt import misspelt_fields
 from trainyard.kinds.templates import templates_of
 from trainyard.objects import GVK, Json, Problem
 from trainyard.objects.ineffective import ineffective_fields
+from trainyard.objects.values import replace
 from trainyard.objects.words import short
 from trainyard.schema import Schema, from_struct
 

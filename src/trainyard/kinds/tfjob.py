@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Any
+
+import msgspec
 
 from trainyard.core import JOB_CARRIER, Extra, Job, Kind, Slot, Verdict, Wanted, broken, spelled
 from trainyard.core.model import CONFIG_MAP, DEPLOYMENT, JOB, POD, SERVICE
@@ -78,8 +79,7 @@ def child_labels(job: Job, slot: Slot) -> dict[str, str]:
     return {**job_labels(job), "job_type": slot.role, "task_index": str(slot.index)}
 
 
-@dataclass(frozen=True, slots=True)
-class Cluster:
+class Cluster(msgspec.Struct, frozen=True):
     """The addresses of all replicas by lower-case type, alphabetical as the old operator sorted them."""
 
     addresses: Mapping[str, tuple[str, ...]]

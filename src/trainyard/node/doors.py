@@ -14,6 +14,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
+import msgspec
+
 if TYPE_CHECKING:
     from aiohttp import web
 
@@ -44,8 +46,7 @@ class TokenDoor:
         return "" if known else "Unauthorized"
 
 
-@dataclass(frozen=True, slots=True)
-class CertificateDoor:
+class CertificateDoor(msgspec.Struct, frozen=True):
     """For whoever shows a certificate of the authority that `secure` trusts, with one of these common names."""
 
     secure: ssl.SSLContext | None

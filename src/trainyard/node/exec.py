@@ -22,6 +22,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+import msgspec
 from aiohttp import WSMsgType, web
 
 from trainyard.node.sandbox import KILLED, Failed, SandboxError
@@ -38,8 +39,7 @@ Streams = tuple[int, int, int, int]  # stdin, stdout, stderr of the program, and
 Start = Callable[[Streams], Awaitable[None]]
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+class Asked(msgspec.Struct, frozen=True):
     command: list[str]
     stdin: bool = False
     stdout: bool = False
@@ -288,8 +288,7 @@ async def _everything(fd: int) -> bytes:
         found += piece
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(msgspec.Struct, frozen=True):
     """What became of a program. `failed`: why it could not be run. `begun`: the container's init took it."""
 
     code: int

@@ -16,11 +16,12 @@ import os
 import socket
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, unquote, urlsplit
+
+import msgspec
 
 from trainyard.node.doors import Door
 from trainyard.node.inlets import Open
@@ -35,8 +36,7 @@ _BACKLOG = 128
 _LOOK_EVERY = 0.05
 
 
-@dataclass(frozen=True, slots=True)
-class Log:
+class Log(msgspec.Struct, frozen=True):
     """The file of one run. `done` says that nothing more will be written."""
 
     path: Path
@@ -64,8 +64,7 @@ NOT_SERVED = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
+class Wanted(msgspec.Struct, frozen=True):
     follow: bool = False
     timestamps: bool = False
     tail: int | None = None

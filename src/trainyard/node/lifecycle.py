@@ -10,8 +10,11 @@ Rules:
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from enum import StrEnum
+
+import msgspec
+
+from trainyard.objects.values import replace
 
 FIRST_PAUSE, LONGEST_PAUSE = 10.0, 300.0
 FORGIVEN_AFTER = 600.0  # a run this long starts the count anew
@@ -43,8 +46,7 @@ NEXT: dict[tuple[At, str], At] = {
 OVER = frozenset({At.ENDED, At.DROPPED})
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
+class Run(msgspec.Struct, frozen=True):
     """One finished run. `started` is 0 when the program never ran."""
 
     number: int
@@ -55,8 +57,7 @@ class Run:
     finished: float
 
 
-@dataclass(frozen=True, slots=True)
-class Container:
+class Container(msgspec.Struct, frozen=True):
     name: str
     init: bool = False
     at: At = At.WAITING
@@ -79,8 +80,7 @@ class Container:
         return self.run if self.at is At.RUNNING else self.last.number if self.last else 0
 
 
-@dataclass(frozen=True, slots=True)
-class Pod:
+class Pod(msgspec.Struct, frozen=True):
     """`policy` is the restartPolicy. `kill_at` is set once the pod is being stopped; `failure` overrides its phase."""
 
     name: str
@@ -106,15 +106,13 @@ class Pod:
 # Events: what happened, and when.
 
 
-@dataclass(frozen=True, slots=True)
-class Tick:
+class Tick(msgspec.Struct, frozen=True):
     """Time has passed. Also the first event of a pod."""
 
     now: float
 
 
-@dataclass(frozen=True, slots=True)
-class Blocked:
+class Blocked(msgspec.Struct, frozen=True):
     """A container that should start has to wait; it is still being tried."""
 
     now: float
@@ -123,14 +121,12 @@ class Blocked:
     message: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Started:
+class Started(msgspec.Struct, frozen=True):
     now: float
     container: str
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
+class Ended(msgspec.Struct, frozen=True):
     """It exited, or could not be started at all."""
 
     now: float
@@ -140,16 +136,14 @@ class Ended:
     message: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Dropped:
+class Dropped(msgspec.Struct, frozen=True):
     """A start was given up, because of a `Cancel`."""
 
     now: float
     container: str
 
 
-@dataclass(frozen=True, slots=True)
-class Stop:
+class Stop(msgspec.Struct, frozen=True):
     """The pod must end within `grace` seconds. `deleting`: and its object must go then."""
 
     now: float
@@ -164,32 +158,27 @@ Event = Tick | Blocked | Started | Ended | Dropped | Stop
 # Actions: what must be done now.
 
 
-@dataclass(frozen=True, slots=True)
-class Start:
+class Start(msgspec.Struct, frozen=True):
     container: str
     run: int
 
 
-@dataclass(frozen=True, slots=True)
-class Cancel:
+class Cancel(msgspec.Struct, frozen=True):
     """Give up a start that is under way."""
 
     container: str
 
 
-@dataclass(frozen=True, slots=True)
-class Signal:
+class Signal(msgspec.Struct, frozen=True):
     container: str
     kill: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Wake:
+class Wake(msgspec.Struct, frozen=True):
     at: float
 
 
-@dataclass(frozen=True, slots=True)
-class Over:
+class Over(msgspec.Struct, frozen=True):
     """Nothing of the pod runs and nothing will: free what it holds."""
 
 

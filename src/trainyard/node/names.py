@@ -7,7 +7,7 @@ Rules:
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import msgspec
 
 from trainyard.objects import Json, Key, key_of, labels_of, name_of, namespace_of, uid_of
 from trainyard.objects.labels import matches
@@ -15,8 +15,7 @@ from trainyard.objects.labels import matches
 DOMAIN = "cluster.local"
 
 
-@dataclass(frozen=True, slots=True)
-class Peer:
+class Peer(msgspec.Struct, frozen=True):
     """A pod as its neighbours see it. `ports` are its named container ports."""
 
     uid: str
@@ -26,8 +25,8 @@ class Peer:
     subdomain: str
     address: str
     ready: bool
-    labels: dict[str, str] = field(default_factory=dict)
-    ports: dict[str, int] = field(default_factory=dict)
+    labels: dict[str, str] = msgspec.field(default_factory=dict)
+    ports: dict[str, int] = msgspec.field(default_factory=dict)
 
 
 def hostname_of(pod: Json) -> str:
@@ -49,8 +48,7 @@ def peer_of(pod: Json, address: str, ready: bool) -> Peer:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Port:
+class Port(msgspec.Struct, frozen=True):
     """One port of a Service, and what it leads to: a number, or the name of a container port."""
 
     number: int

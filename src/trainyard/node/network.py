@@ -11,8 +11,9 @@ from __future__ import annotations
 import abc
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from trainyard.node.names import Directory
 from trainyard.node.sandbox import Mount, Sandbox
@@ -25,8 +26,7 @@ Rewrite = Callable[[str], str]
 KUBERNETES = Key("default", "kubernetes")  # the Service that is the API server itself
 
 
-@dataclass(frozen=True, slots=True)
-class Outside:
+class Outside(msgspec.Struct, frozen=True):
     """What a network is told of the cluster around it. `apiserver`: where this machine finds the API server that pods
     are to use, with TLS; `kubernetes`: the address and port of its Service; `services`: the ranges of Services."""
 

@@ -14,7 +14,8 @@ import math
 import os
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 from trainyard.node import words
 from trainyard.node.words import expand, quantity, resource
@@ -44,8 +45,7 @@ class Missing(Exception):
         self.reason, self.message, self.ref, self.again = reason, message, ref, again
 
 
-@dataclass(frozen=True, slots=True)
-class TokenAsked:
+class TokenAsked(msgspec.Struct, frozen=True):
     """A service account token as a volume wants it. Without audience it is for the API server."""
 
     audience: str
@@ -56,15 +56,14 @@ class TokenAsked:
         return cls(str(source.get("audience") or ""), int(source.get("expirationSeconds") or 3600))
 
 
-@dataclass(frozen=True, slots=True)
-class Given:
+class Given(msgspec.Struct, frozen=True):
     """What is known when a container is made ready: the pod with its address in status, references, the node, tokens
     (or why there is none)."""
 
     pod: Json
     refs: Refs
     capacity: Mapping[str, str]
-    tokens: Mapping[TokenAsked, str | Missing] = field(default_factory=dict)
+    tokens: Mapping[TokenAsked, str | Missing] = msgspec.field(default_factory=dict)
 
     def token(self, asked: TokenAsked) -> str:
         found = self.tokens.get(asked) or Missing("failed to fetch token: nobody has asked for it", None)

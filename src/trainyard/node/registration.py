@@ -14,8 +14,9 @@ import os
 import platform
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
+
+import msgspec
 
 from trainyard import __version__
 from trainyard.node.doors import Door, TokenDoor
@@ -40,14 +41,13 @@ def marked(node: Json, annotation: str) -> bool:
     return bool(((node.get("metadata") or {}).get("annotations") or {}).get(annotation))
 
 
-@dataclass(frozen=True, slots=True)
-class Member:
+class Member(msgspec.Struct, frozen=True):
     """How the node belongs to its cluster. `more` are resources it says it has beside or instead of the machine's;
     `taints` are given to a Node that it makes; `comes_and_goes`: the cluster lives without it, and hears of its end."""
 
-    door: Door = field(default_factory=lambda: TokenDoor(""))
-    outside: Outside = field(default_factory=Outside)
-    more: Mapping[str, str] = field(default_factory=dict)
+    door: Door = msgspec.field(default_factory=lambda: TokenDoor(""))
+    outside: Outside = msgspec.field(default_factory=Outside)
+    more: Mapping[str, str] = msgspec.field(default_factory=dict)
     taints: Sequence[Json] = ()
     comes_and_goes: bool = False
 

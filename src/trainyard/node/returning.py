@@ -12,10 +12,10 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from trainyard.node.lifecycle import OVER, At, Container, Pod, Run
 from trainyard.objects import Json, parse_time
+from trainyard.objects.values import replace
 
 LOST = ("ContainerStatusUnknown", "the process was lost when its node stopped or was killed")
 

@@ -13,7 +13,6 @@ import contextlib
 import logging
 import os
 from collections.abc import Callable, Coroutine
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
 
 from trainyard.client import ApiError, Conflict
@@ -33,6 +32,7 @@ from trainyard.node.volumes import Hopeless
 from trainyard.node.words import TooLong
 from trainyard.objects import Json, labels_of, name_of, namespace_of, revision_of, uid_of, with_condition
 from trainyard.objects.labels import OWNER
+from trainyard.objects.values import replace
 
 if TYPE_CHECKING:
     from trainyard.node import exec

@@ -17,9 +17,10 @@ import socket
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from trainyard.node.hub.channel import UNREADABLE, Channel
 
@@ -43,8 +44,7 @@ class Failed(Exception):
         self.code, self.reason, self.message = code, reason, message
 
 
-@dataclass(frozen=True, slots=True)
-class Mount:
+class Mount(msgspec.Struct, frozen=True):
     """`source` on the host seen at `target`. `ours`: a folder of the pod's own, in which mount points may be made.
     `inner`: a path beneath `source` to mount in its place, resolved there (hub/beneath.py); `make`: made if missing."""
 
@@ -56,8 +56,7 @@ class Mount:
     make: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Process:
+class Process(msgspec.Struct, frozen=True):
     """What the hub needs to start one container. `root` is an empty folder to build on (namespace mode)."""
 
     container: str
@@ -66,7 +65,7 @@ class Process:
     env: dict[str, str]
     cwd: str
     root: str
-    mounts: list[Mount] = field(default_factory=list)
+    mounts: list[Mount] = msgspec.field(default_factory=list)
     memory: int = 0  # limit in bytes, 0 for none
     log_size: int = 0  # bytes that the log takes at most (hub/log_file.py), 0 for no bound
 
@@ -240,7 +239,7 @@ class Sandbox:
     async def spawn(self, process: Process, log: int) -> None:
         """Returns when the program runs; raises Failed when it cannot. `log`, open for reading and
         appending, stays the caller's to close."""
-        await self._ask("spawn", (log,), **_who(), **asdict(process), hidden=self._hidden)
+        await self._ask("spawn", (log,), **_who(), **msgspec.to_builtins(process), hidden=self._hidden)
 
     async def execute(self, process: Process, streams: tuple[int, int, int, int], tty: bool) -> None:
         """Start one more program in a container that runs; what becomes of it is told in the last of `streams`."""

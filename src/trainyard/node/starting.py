@@ -11,7 +11,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from trainyard.node import host_ports, messages, paths
@@ -40,6 +40,7 @@ from trainyard.node.words import expand
 from trainyard.objects import Json, labels, labels_of, namespace_of, uid_of
 from trainyard.objects.ineffective import ineffective_fields
 from trainyard.objects.labels import OWNER
+from trainyard.objects.values import replace
 
 UNBUFFERED = {"PYTHONUNBUFFERED": "1"}  # output appears as it is printed, and survives a kill
 _PULL_SHOWN_AFTER = 0.5  # an image that is ready sooner is not worth a status

@@ -7,14 +7,14 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+
+import msgspec
 
 from trainyard.node.lifecycle import OVER, At, Container, Pod, Run
 from trainyard.objects import Json, format_time, with_condition
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(msgspec.Struct, frozen=True):
     """What a status says of where the pod is. `images` is the image of each container; `qos` never changes.
 
     `interpreters` is the Python of each container: here it is what an image's id is on a cluster, the very thing used.
@@ -24,7 +24,7 @@ class Place:
     pod_ip: str
     images: Mapping[str, str]
     qos: str = "BestEffort"
-    interpreters: Mapping[str, str] = field(default_factory=dict)
+    interpreters: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
 def phase(pod: Pod) -> str:

@@ -15,8 +15,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from functools import partial
+
+import msgspec
 
 from trainyard.node.names import DOMAIN
 from trainyard.node.pods import containers
@@ -27,15 +28,14 @@ PortOf = Callable[[str, str, int], int]
 """The port that stands for (namespace, name, port)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Known:
+class Known(msgspec.Struct, frozen=True):
     """What a pod in `namespace` may mean: host names and Services by namespace, subdomains, addresses of Services; and
     of itself its host name and the ports it declares."""
 
     namespace: str
     names: Mapping[str, set[str]]
-    subdomains: set[str] = field(default_factory=set)
-    addresses: Mapping[str, Key] = field(default_factory=dict)
+    subdomains: set[str] = msgspec.field(default_factory=set)
+    addresses: Mapping[str, Key] = msgspec.field(default_factory=dict)
     own: tuple[str, frozenset[int]] = ("", frozenset())
 
 

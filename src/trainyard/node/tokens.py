@@ -13,8 +13,9 @@ import logging
 import os
 import stat
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from trainyard.client import ApiError
 from trainyard.controller_runtime import TaskSupervisor
@@ -30,8 +31,7 @@ _FIRST_RETRY, _LONGEST_RETRY = 0.5, 122.0
 _LOOK_EVERY = 60.0  # the clock may be moved
 
 
-@dataclass(frozen=True, slots=True)
-class Token:
+class Token(msgspec.Struct, frozen=True):
     text: str
     due: float  # when to ask for the next one
 

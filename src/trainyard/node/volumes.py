@@ -15,6 +15,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import msgspec
+
 from trainyard.node import words
 from trainyard.node.hub import beneath
 from trainyard.node.pods import Given, Missing, Ref, TokenAsked, containers
@@ -51,8 +53,7 @@ class Room:
         return self.folder / name
 
 
-@dataclass(frozen=True, slots=True)
-class Volume:
+class Volume(msgspec.Struct, frozen=True):
     """`ours`: in the pod's own folder. `readonly`: whatever the mount says, as for every ConfigMap. `temporary`: what a
     program writes there goes with the pod, and is reported."""
 

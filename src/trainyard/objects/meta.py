@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, NamedTuple
+
+import msgspec
 
 Json = dict[str, Any]  # a JSON object as decoded: str keys, any JSON value
 
 
-@dataclass(frozen=True, slots=True)
-class GVK:
+class GVK(msgspec.Struct, frozen=True):
     """A kind's identity on the wire. `plural` is the resource in URLs; group "" is the core group."""
 
     group: str

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 import yaml
 
 from trainyard.objects.lines import FieldLines, Lines
@@ -215,8 +216,7 @@ class _Frame:
     depth: int = 1
 
 
-@dataclass(frozen=True, slots=True)
-class _Anchor:
+class _Anchor(msgspec.Struct, frozen=True):
     value: Any
     weight: int
     depth: int

@@ -12,11 +12,13 @@ Rules for this file:
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
+
+import msgspec
 
 from trainyard.objects import Json, decode, parse_time
 from trainyard.objects.strict import ManifestError, load
+from trainyard.objects.values import replace
 from trainyard.schema.checks import shown
 from trainyard.schema.compiled import too_deep
 from trainyard.server import errors, types
@@ -51,8 +53,7 @@ class Who(NamedTuple):
     force: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Owner:
+class Owner(msgspec.Struct, frozen=True):
     """One entry of managedFields."""
 
     manager: str

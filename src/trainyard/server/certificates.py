@@ -17,6 +17,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
+
 if TYPE_CHECKING:
     from cryptography import x509
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey, EllipticCurvePublicKey
@@ -35,8 +37,7 @@ EARLIER = timedelta(hours=1)  # clocks that are a little behind take it, too
 LIFE = timedelta(days=365)
 
 
-@dataclass(frozen=True, slots=True)
-class Authority:
+class Authority(msgspec.Struct, frozen=True):
     """An EC P-256 authority. `pem` is its certificate, for whoever is to trust it."""
 
     pem: str

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
 from trainyard.objects import Json, decode, encode
+from trainyard.objects.values import replace
 from trainyard.schema import Schema
 from trainyard.server import cel, naming, scale
 from trainyard.server.jsonpath import compile_path

@@ -10,8 +10,9 @@ Rules, as the real server has them:
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from trainyard.objects import Json, Key, Problem, decode, encode, format_time, parse_time
 from trainyard.schema.checks import shown
@@ -33,8 +34,7 @@ LEFT_BEHIND = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
+class Options(msgspec.Struct, frozen=True):
     """What a client says about a delete. None: nothing; an empty version or uid is one that nothing has."""
 
     grace: int | None = None

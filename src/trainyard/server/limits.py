@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import resource
-from dataclasses import dataclass
+
+import msgspec
 
 SPARE = 256
 """Descriptors that connections leave to everything else in this process: files, pods, the log on disk."""
@@ -16,8 +17,7 @@ _FEWEST = 64  # connections, however few descriptors there are
 _ENOUGH = 10_240  # where the hard limit says "any number", the kernel may still take no more than that
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(msgspec.Struct, frozen=True):
     """Seconds, bytes and numbers. `connections` 0: as many as descriptors are left for."""
 
     handshake: float = 10.0

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple
+
+import msgspec
 
 from trainyard.objects import Json, Problem, decode, encode
 from trainyard.schema import DEPTH
@@ -56,8 +57,7 @@ class Response(NamedTuple):
     warnings: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Watch:
+class Watch(msgspec.Struct, frozen=True):
     """An answer without end: the changes of a selection after a revision, one line each.
 
     `initial` are lines to send first (objects that are there already). `show` makes the object of a line from its
@@ -77,23 +77,20 @@ class Watch:
     seconds: float = 3600.0
 
 
-@dataclass(frozen=True, slots=True)
-class Elsewhere:
+class Elsewhere(msgspec.Struct, frozen=True):
     """An answer that the kubelet of a node gives: the URL to ask."""
 
     url: str
 
 
-@dataclass(frozen=True, slots=True)
-class Tunnel:
+class Tunnel(msgspec.Struct, frozen=True):
     """A WebSocket whose other end is a kubelet: the URL to ask, and the subprotocols the client takes, best first."""
 
     url: str
     protocols: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Inside:
+class Inside(msgspec.Struct, frozen=True):
     """An answer that a program in a pod gives. `door` is the URL under which its node names the socket that leads
     there, `path` what to ask the program (with the query), `prefix` what stands before that in the client's URL.
     """

@@ -6,10 +6,10 @@ object --view--> Scale --a client's change--> wanted --applied--> object, which 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 from trainyard.objects import Json, Problem
+from trainyard.objects.values import replace
 from trainyard.schema.checks import shown
 from trainyard.server import decoding, errors
 from trainyard.server.resources import Column, Resource, Scaled

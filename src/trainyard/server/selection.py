@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+
+import msgspec
 
 from trainyard.objects import Key
 from trainyard.objects.labels import Selects, demanded, selector
@@ -17,8 +18,7 @@ _FIELD = re.compile(r"\s*([A-Za-z0-9_.\-/\[\]]+?)\s*(==|=|!=)((?:[^,\\]|\\.)*)(?
 FieldTest = Callable[[Key, Record], bool]
 
 
-@dataclass(frozen=True, slots=True)
-class Selection:
+class Selection(msgspec.Struct, frozen=True):
     """`wants` is the whole question. Without selectors only the namespace counts."""
 
     namespace: str = ""

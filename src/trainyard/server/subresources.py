@@ -6,11 +6,12 @@ What kubectl knows and this server does not serve is answered with what to do in
 
 from __future__ import annotations
 
-import dataclasses
-from dataclasses import dataclass
 from urllib.parse import parse_qs, quote, urlencode
 
+import msgspec
+
 from trainyard.objects import Json, Key, decode, encode, format_time
+from trainyard.objects.values import replace
 from trainyard.schema.checks import shown
 from trainyard.server import accounts, admission, deletion, errors, metadata, proxy_targets
 from trainyard.server.paths import Target
@@ -52,8 +53,7 @@ NO_INPUT = (
 _STREAMS = {"stdin": "input", "stdout": "output", "stderr": "error", "tty": "tty"}  # ours -> the kubelet's
 
 
-@dataclass(frozen=True, slots=True)
-class Seat:
+class Seat(msgspec.Struct, frozen=True):
     """What a subresource may use of the server."""
 
     writes: Writes
@@ -237,7 +237,7 @@ def _evict(seat: Seat, resource: Resource, pod: Json, request: Request) -> Respo
     asked = request._replace(body=encode(said), content_type="application/json")
     options = deletion.read_options(asked)
     deletion.must_be_meant(resource, pod, options)
-    options = dataclasses.replace(options, dry=options.dry or dry_run(request))
+    options = replace(options, dry=options.dry or dry_run(request))
     deletion.start(seat.writes, resource, pod, options, seat.site)
     return reply({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}, 201)
 

@@ -11,12 +11,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
 from trainyard.objects import Json
+from trainyard.objects.values import replace
 from trainyard.server.resources import Resource
 
 _SHORT = {"": "core"}

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 MASTERS = "system:masters"
 AUTHENTICATED = "system:authenticated"
@@ -12,12 +13,11 @@ ACCOUNTS = "system:serviceaccounts"
 ACCOUNT_PREFIX = "system:serviceaccount:"
 
 
-@dataclass(frozen=True, slots=True)
-class User:
+class User(msgspec.Struct, frozen=True):
     name: str
     uid: str = ""
     groups: tuple[str, ...] = (AUTHENTICATED,)
-    extra: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    extra: Mapping[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
 
     @property
     def all_rights(self) -> bool:

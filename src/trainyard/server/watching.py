@@ -16,9 +16,9 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
-from dataclasses import replace
 
 from trainyard.objects import decode, encode
+from trainyard.objects.values import replace
 from trainyard.server.errors import Refused, too_old
 from trainyard.server.lists import INITIAL_END
 from trainyard.server.log import Compacted, Entry, Log

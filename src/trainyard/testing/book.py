@@ -6,11 +6,8 @@ once. A plan is kept as an `Act`: what the shell needs of it, with statuses, spe
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass, field
 from typing import NamedTuple
-
-from msgspec.structs import replace
 
 from trainyard import core
 from trainyard.core.children import Container, child_of, pod_lines
@@ -18,6 +15,7 @@ from trainyard.core.job import Job, Memory, Wanted
 from trainyard.core.model import Child, Config, Create, Ref, Refusal, Seen
 from trainyard.core.status import remember
 from trainyard.objects import Json, decode, encode
+from trainyard.objects.values import replace
 from trainyard.testing.casts import Cast
 from trainyard.testing.world import JOB_UID, NAME, START, Batch, Kid, Kids, Pod, Set, Thing, View, World, resource
 
@@ -200,7 +198,7 @@ class Book:
         """What else the job has, and what that would be made of now."""
         ours = (kid for kid in world.kids if not (isinstance(kid, Thing) and kid.foreign))
         job = self._job(world.spec, world.status, False)
-        job = dataclasses.replace(job, owned=frozenset(Ref(resource(kid), self.name(kid)) for kid in ours))
+        job = replace(job, owned=frozenset(Ref(resource(kid), self.name(kid)) for kid in ours))
         creates = [Create(one.gvk, one.name, None) for one in self.cast.kind.extras(job)]
         return {one.ref: core.render_for(job, one) if self.cast.bodies else {} for one in creates}
 

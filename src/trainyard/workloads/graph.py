@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 import msgspec
 
 from trainyard.control.store import Change, Store
 from trainyard.controller_runtime.view import plain
 from trainyard.objects import GVK, Json, Key, key_of, uid_of
+from trainyard.objects.values import replace
 from trainyard.workloads.gc import Dependent, references
 
 CRD = GVK("apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions")

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from trainyard.core import Event
 from trainyard.objects import GVK, Json, name_of, namespace_of, uid_of
 
 
-@dataclass(frozen=True, slots=True)
-class Create:
+class Create(msgspec.Struct, frozen=True):
     gvk: GVK
     obj: Json
 
@@ -18,24 +17,21 @@ class Create:
         return namespace_of(self.obj)
 
 
-@dataclass(frozen=True, slots=True)
-class Ensure:
+class Ensure(msgspec.Struct, frozen=True):
     """Create the object unless one of that name is there, whoever owns it. Nothing where nobody serves the resource."""
 
     gvk: GVK
     obj: Json
 
 
-@dataclass(frozen=True, slots=True)
-class SetStatus:
+class SetStatus(msgspec.Struct, frozen=True):
     """Replace the status. `obj` carries the resourceVersion we decided on: an old copy is refused."""
 
     gvk: GVK
     obj: Json
 
 
-@dataclass(frozen=True, slots=True)
-class Merge:
+class Merge(msgspec.Struct, frozen=True):
     """A merge patch. Name the resourceVersion in `body` where an old copy must not win."""
 
     gvk: GVK
@@ -45,8 +41,7 @@ class Merge:
     subresource: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Delete:
+class Delete(msgspec.Struct, frozen=True):
     """Delete the object with this uid, never a namesake."""
 
     gvk: GVK
@@ -56,8 +51,7 @@ class Delete:
     propagation: str = "Background"
 
 
-@dataclass(frozen=True, slots=True)
-class Bind:
+class Bind(msgspec.Struct, frozen=True):
     """Give a pod to a node."""
 
     namespace: str
@@ -69,8 +63,7 @@ class Bind:
 Write = Create | Ensure | SetStatus | Merge | Delete | Bind
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(msgspec.Struct, frozen=True):
     writes: tuple[Write, ...] = ()
     after: float | None = None  # look again then, even if nothing happens
     events: tuple[Event, ...] = ()  # written, best effort, once all the writes have succeeded

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
+import msgspec
+
 from trainyard.cli.diagnosis.exits import Surroundings
 from trainyard.cli.view import Replica, replica, result
 from trainyard.core import Config, Job, Kind, read
@@ -16,8 +18,7 @@ END, BLOCK, WAIT, NOTE, FINE = range(5)
 MOST_NAMES = 4
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(msgspec.Struct, frozen=True):
     """One thing that is so: what, where (object and field), how we know, what to do about it."""
 
     level: int
@@ -27,8 +28,7 @@ class Finding:
     fix: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Endpoint:
+class Endpoint(msgspec.Struct, frozen=True):
     """An address that the replicas meet at, and what was found there. `known` False: it could not be looked up."""
 
     address: str

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import NamedTuple
 
 from trainyard.cli.diagnosis.children import next_look
@@ -28,6 +27,7 @@ from trainyard.cli.diagnosis.tracebacks import without_frames
 from trainyard.cli.diagnosis.waits import missing_object, unschedulable_fix, volume_cause, waiting_cause
 from trainyard.cli.view import age, ended, index_of, role_of
 from trainyard.objects import Json, condition, format_time, name_of, namespace_of, parse_time, uid_of
+from trainyard.objects.values import replace
 
 PATIENCE = 10.0  # seconds in which a program is started
 PREPARING = 20.0  # seconds after which it is worth a word that an image is still being prepared

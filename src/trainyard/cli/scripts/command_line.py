@@ -11,11 +11,11 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import click
+import msgspec
 
 from trainyard.objects import Problem
 from trainyard.objects.manifest import ManifestError
@@ -26,8 +26,7 @@ META = "trainyard.program"
 _HEAD = 4096  # bytes of a file without a telling name that are looked at
 
 
-@dataclass(frozen=True, slots=True)
-class Words:
+class Words(msgspec.Struct, frozen=True):
     """What the command line names as the program: a script, a module or a command, and its own arguments."""
 
     form: Literal["script", "module", "command"]

@@ -8,9 +8,10 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from trainyard.cli.scripts.command_line import Words
 from trainyard.cli.scripts.frameworks import PLAIN, Guess, guess
@@ -26,8 +27,7 @@ OPTIONS = ("workers", "ps", "nproc", "least", "most", "framework", "name", "env"
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
-@dataclass(frozen=True, slots=True)
-class Made:
+class Made(msgspec.Struct, frozen=True):
     """A job made of a program. `note` says which framework was guessed, and why; "" when none was."""
 
     job: Json

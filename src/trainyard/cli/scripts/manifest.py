@@ -10,8 +10,9 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from trainyard.cli.scripts.frameworks import PLAIN
 from trainyard.cli.scripts.program import PYTHON, Program
@@ -33,8 +34,7 @@ _WORKER_SET = "worker"
 _WAIT = "trap exit TERM; while true; do sleep 60 & wait $!; done"
 
 
-@dataclass(frozen=True, slots=True)
-class Shape:
+class Shape(msgspec.Struct, frozen=True):
     """What the options say about a job."""
 
     name: str
@@ -43,7 +43,7 @@ class Shape:
     processes: int = 1
     bounds: tuple[int, int] | None = None  # how many workers an elastic job may have
     image: str = LOCAL_IMAGE
-    env: Mapping[str, str] = field(default_factory=dict)
+    env: Mapping[str, str] = msgspec.field(default_factory=dict)
     mounts: tuple[tuple[str, str], ...] = ()  # (folder of the machine, path in the container)
     working_directory: str = ""  # "": the manifest's own folder, or the image's
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from trainyard.cli.scripts.command_line import Words
 
@@ -16,8 +17,7 @@ MOST_LETTERS = 35
 """Of a name that is made here: what the kind with the shortest names takes."""
 
 
-@dataclass(frozen=True, slots=True)
-class Program:
+class Program(msgspec.Struct, frozen=True):
     """A script, a module or a command. `source` is the file whose imports tell the framework, if there is one."""
 
     command: tuple[str, ...]

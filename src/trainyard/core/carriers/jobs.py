@@ -10,12 +10,11 @@ RETRYING_JOB_CARRIER leaves all retries to the Job's own controller: the slot en
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from trainyard.core.carriers.ends import crash, disrupted_end, end_of, life, newest_pod, restarts, speaker, succeeded
 from trainyard.core.job import Carrier, End, Family, Job, Replica
 from trainyard.core.model import JOB, Child, Delete, Ref, Slot
 from trainyard.objects import Json
+from trainyard.objects.values import replace
 
 ENDLESS = 2147483647
 NO_POD_GRACE = 5.0

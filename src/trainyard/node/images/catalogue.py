@@ -34,7 +34,6 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from os.path import normpath
 from pathlib import Path
@@ -100,8 +99,7 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     images: list[_Entry]
 
 
-@dataclass(frozen=True, slots=True)
-class Image:
+class Image(msgspec.Struct, frozen=True):
     """One entry, paths absolute, requirements read. An entry without ways has the one that is `current: {}`."""
 
     match: tuple[str, ...]

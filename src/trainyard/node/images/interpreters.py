@@ -14,8 +14,9 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from trainyard.node.images.catalogue import Way, fits, serves
 
@@ -27,8 +28,7 @@ class BrokenInterpreter(Exception):
     """There is no usable interpreter at that place. The text says why, and names the fix."""
 
 
-@dataclass(frozen=True, slots=True)
-class Python:
+class Python(msgspec.Struct, frozen=True):
     """One interpreter: how to call it and what it is. `identity` changes when it is another one.
 
     `venv` and `conda` are the folder of the environment it belongs to, "" where it belongs to none.
@@ -55,8 +55,7 @@ class Python:
         return f"Python {self.full_version} of {self.venv or self.conda or self.path}"
 
 
-@dataclass(frozen=True, slots=True)
-class Description:
+class Description(msgspec.Struct, frozen=True):
     """What an interpreter said of itself. `modules`: those found, with the versions of what brings them."""
 
     python: Python

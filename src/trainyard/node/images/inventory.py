@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
+
+import msgspec
 
 from trainyard.node.images import catalogue, interpreters
 from trainyard.node.images.catalogue import Image
@@ -17,8 +18,7 @@ from trainyard.node.images.ways import Candidate
 from trainyard.objects.strict import ManifestError
 
 
-@dataclass(frozen=True, slots=True)
-class EntryState:
+class EntryState(msgspec.Struct, frozen=True):
     """How an entry stands: by its first way that can be had, or, where none can, with the reason of each."""
 
     entry: Image

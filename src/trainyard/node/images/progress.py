@@ -9,9 +9,11 @@ import asyncio
 import re
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+
+import msgspec
 
 from trainyard.node.images.received import Received
+from trainyard.objects.values import replace
 
 # What is under way for this image, in words for a person; None when it is over.
 Report = Callable[[str, str | None], object]
@@ -25,8 +27,7 @@ _STEPS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Progress:
+class Progress(msgspec.Struct, frozen=True):
     """A moment of an installation. `received`: bytes from the network so far, None where they cannot be counted;
     `expected`: bytes that the entry names, 0 for none."""
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from trainyard.objects import Problem
 from trainyard.objects.strict import ManifestError
@@ -26,8 +27,7 @@ _OPTIONS = re.compile(
 _OTHERS = re.compile(r"-e\b|-c\b|--editable|--constraint|[./~]")
 
 
-@dataclass(frozen=True, slots=True)
-class _Line:
+class _Line(msgspec.Struct, frozen=True):
     """`place`: the file and the number, "" in a catalogue. `folder`: what relative paths are relative to."""
 
     text: str

@@ -7,8 +7,9 @@ import contextlib
 import os
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
+
+import msgspec
 
 from trainyard.node.images import catalogue, interpreters, problems
 from trainyard.node.images.catalogue import Image, Way
@@ -23,8 +24,7 @@ from trainyard.node.pods import inherited
 _YOUR_PYTHON = (Way(current={}),)  # what an image without an entry runs with
 
 
-@dataclass(frozen=True, slots=True)
-class Prepared:
+class Prepared(msgspec.Struct, frozen=True):
     """What a container of this image gets. `path` goes in front of PATH; the pod's own variables win over `env`.
 
     `files`: path in the container -> where that file is; `folders` and `scratch`: empty ones of its own. `layout` makes
@@ -32,11 +32,11 @@ class Prepared:
     """
 
     path: list[str]
-    env: dict[str, str] = field(default_factory=dict)
-    entrypoint: list[str] = field(default_factory=list)
-    args: list[str] = field(default_factory=list)
+    env: dict[str, str] = msgspec.field(default_factory=dict)
+    entrypoint: list[str] = msgspec.field(default_factory=list)
+    args: list[str] = msgspec.field(default_factory=list)
     workdir: str = ""
-    files: dict[str, str] = field(default_factory=dict)
+    files: dict[str, str] = msgspec.field(default_factory=dict)
     folders: tuple[str, ...] = ()
     scratch: tuple[str, ...] = ()
 

@@ -15,11 +15,13 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+
+import msgspec
 
 from trainyard.node.images import interpreters, problems
 from trainyard.node.images.interpreters import BrokenInterpreter, Interpreters, Python
 from trainyard.node.images.problems import ImageProblem
+from trainyard.objects.values import replace
 
 _ACTIVE = (
     ("VIRTUAL_ENV", "the active virtual environment", "deactivate"),
@@ -28,8 +30,7 @@ _ACTIVE = (
 _BESIDE = (".venv", "venv")
 
 
-@dataclass(frozen=True, slots=True)
-class Selection:
+class Selection(msgspec.Struct, frozen=True):
     """The interpreter, and why it is this one."""
 
     python: Python

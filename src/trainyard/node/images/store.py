@@ -15,16 +15,16 @@ import os
 import re
 import shutil
 import time
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 RECORD = "trainyard.json"  # in an environment: what it was built from; its time is that of the last use
 _NAME = re.compile(r"[a-z0-9.-]+-[0-9a-f]{16}")
 _LEFT = re.compile(r"\.([a-z0-9.-]+-[0-9a-f]{16})\.\w+")
 
 
-@dataclass(frozen=True, slots=True)
-class Environment:
+class Environment(msgspec.Struct, frozen=True):
     """One finished environment. `record` is empty for one that an older trainyard built."""
 
     folder: Path
@@ -37,8 +37,7 @@ class Environment:
         return str(self.record.get("name") or self.folder.name)
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
+class Usage(msgspec.Struct, frozen=True):
     """Bytes on disk, and how many of them come free when the folder goes: files shared with uv's cache stay there."""
 
     on_disk: int

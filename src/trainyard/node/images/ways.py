@@ -6,9 +6,10 @@ import asyncio
 import os
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
+
+import msgspec
 
 from trainyard.node.images import interpreters, problems, store
 from trainyard.node.images.catalogue import Way
@@ -18,8 +19,7 @@ from trainyard.node.images.problems import ImageProblem
 from trainyard.node.images.selection import Selector
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(msgspec.Struct, frozen=True):
     """One way as it is now. `python` runs the programs, or builds `environment`, which then runs them."""
 
     way: Way
@@ -37,8 +37,7 @@ class Candidate:
         return self.way.interpreter or called(self.way)
 
 
-@dataclass(frozen=True, slots=True)
-class Ready:
+class Ready(msgspec.Struct, frozen=True):
     """What the programs of an image run with. `path` goes in front of PATH."""
 
     candidate: Candidate

@@ -194,6 +194,7 @@ SHORT_LIVED = {
     "node/exec.py": "one exec session",
     "node/images/environments.py": "progress of one build",
     "node/images/ways.py": "one build, awaited by its pods",
+    "node/kubelet.py": "the start of what serves connections, awaited by its end",
     "node/running.py": "one pod",
     "node/starting.py": "one start of a container",
     "server/doors.py": "one connection",

@@ -156,9 +156,9 @@ def count_of(*files: tuple[str, int], number: int = 0, complete: bool = True) ->
         (count_of(("/a", 3)), "1 file, 3 bytes, is gone with the pod: /a; "),
         (count_of(("/b", 13_900_000), ("/a", 12)), "2 files, 14 MB, are gone with the pod: /b, /a; "),
         (count_of(("/b", 9_999_999_999), number=12), "12 files, 10 GB, are gone with the pod: /b and 11 more; "),
-        (count_of(("/b", 1), number=9, complete=False), "at least 9 files, 1 bytes, are gone with the pod: /b and 8"),
-        (count_of(("/\x1b[2J\n", 1)), "1 file, 1 bytes, is gone with the pod: /?[2J?; "),
-        (count_of((f"/{'x' * 200}", 1)), f"1 file, 1 bytes, is gone with the pod: ...{'x' * 77}; "),
+        (count_of(("/b", 1), number=9, complete=False), "at least 9 files, 1 byte, are gone with the pod: /b and 8"),
+        (count_of(("/\x1b[2J\n", 1)), "1 file, 1 byte, is gone with the pod: /?[2J?; "),
+        (count_of((f"/{'x' * 200}", 1)), f"1 file, 1 byte, is gone with the pod: ...{'x' * 77}; "),
         ({}, ""),
     ],
 )

@@ -58,7 +58,7 @@ async def test_a_suspended_job_runs_nothing_and_goes_on_one_attempt_later(stage:
     await stage.condition("Suspended")
     await stage.happens(lambda: not stage.running())
     job = await stage.job()
-    assert phase_and_state(job) == ("Creating", "") and "startTime" not in job["status"]
+    assert phase_and_state(job) == ("Creating", "Suspended") and "startTime" not in job["status"]
     await stage.until(lambda job: not is_true(job["status"]["conditions"], "Running"))
     assert uid_of(await stage.pod("worker", 0)) == uid_of(done)
     stage.later(3600)  # the deadline's clock stands still

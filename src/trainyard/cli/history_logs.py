@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from trainyard.app.history import Record, find, history_folder
+from trainyard.app.history import INTERRUPTED, Record, find, history_folder
 from trainyard.cli.codes import CANNOT, READER_GONE
 from trainyard.cli.speaking import Said, note
 from trainyard.cli.view import age
@@ -127,7 +127,8 @@ def last_record(job: str, namespace: str) -> Record | None:
 
 def _where_from(record: Record, older: int) -> str:
     when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(record.started))
-    state = "the job is gone" if record.result else "the job goes on"
+    ended = "the job was interrupted" if record.result == INTERRUPTED else "the job is gone"
+    state = ended if record.result else "the job goes on"
     which = f"its id is {record.id}, {older} more of that name: see `trainyard history {record.name}`, and write the id"
     more = f"; {which}" if older else ""
     return f"From the history of {when} ({age(time.time() - record.started)} ago); {state}{more}."

@@ -89,7 +89,7 @@ def manifests(
     trainyard manifests | kubectl apply -f -
     trainyard manifests --namespace team-a --namespaced | kubectl apply -f -
     trainyard manifests --kinds all | kubectl apply -f -
-    trainyard manifests --part operator | kubectl delete -f -     # uninstall; jobs stay
+    trainyard manifests --part operator | kubectl delete -f -     # jobs stay
     """
     install = installation.Install(
         namespace=namespace,

@@ -68,9 +68,11 @@ def speak(
     def with_cluster() -> int | None:
         try:
             return asyncio.run(_speak(words, work))
-        except (NoJob, NoCluster, KubeconfigError, BackgroundError):
+        except (NoJob, NoCluster, KubeconfigError, BackgroundError) as error:
             if not instead():
                 raise
+            if not isinstance(error, NoJob) and "go on with" in str(error):
+                note(str(error))  # a cluster that is kept: its jobs are not lost
             return 0
 
     answer(with_cluster)

@@ -27,7 +27,7 @@ from trainyard.objects import Key
 from trainyard.server.store import Label, Record, Store, View
 
 KEEP = 10_000
-KEEP_BYTES = 256 * 1024 * 1024
+KEEP_BYTES = 32 * 1024 * 1024
 
 
 class Stale(Exception):

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from faulty import elastic_job, operating, options, restarts, so, still, story, tf_job, value, well
+from faulty import elastic_job, operating, options, restarts, so, still, story, tally, tf_job, value, well
 
 from trainyard.app.operating import Operating
 from trainyard.testing.control_plane import ControlPlane
@@ -51,7 +51,8 @@ async def test_a_kind_whose_definition_is_deleted_is_parked_and_served_again_and
         await asyncio.to_thread(install, own)
         await so(lambda: watched(one, "watching"), "the kind is served again")
         await told.submit(job)  # under the same name, while what is left of the first may still hold the names
-        await told.running(job, Worker=2)
+        # The garbage collector looks for new definitions every half minute, and waits longer after each failure.
+        await told.until(lambda one: tally(one).get("Worker") == 2, job, 180)
         told.kubelet.end("WORKER")
         told.kubelet.end("MASTER")
         for each in (other, job):

@@ -133,17 +133,18 @@ class Training:
             self.dist.broadcast_object_list(held, src=best)
             found = held[0]
             self.model.load_state_dict(found["model"])
-            self.optimizer.load_state_dict(found["optimizer"])
+            self.optimizer.load_state_dict({**self.optimizer.state_dict(), "state": found["optimizer"]})
             self.epoch, self.seen, self.step = found["epoch"], found["seen"], found["step"]
         whose = "from rank %d's checkpoint" % best if int(steps[best]) else "from the beginning"
         self.say("rank %d of %d: going on %s, epoch %d step %d" % (self.rank, self.world, whose, self.epoch, self.step))
 
     def save(self):
-        """Never half a file: beside it, then in its place."""
+        """Never half a file: beside it, then in its place. The optimizer's settings are the course's, and torch 1.13 reads
+        no floating-point number that is not in a tensor: so only its tensors are kept."""
         if self.saves:
             state = {
                 "epoch": self.epoch, "seen": self.seen, "step": self.step, "model": self.model.state_dict(),
-                "optimizer": self.optimizer.state_dict(), "arch": self.course.depth,
+                "optimizer": self.optimizer.state_dict()["state"], "arch": self.course.depth,
             }
             beside = "%s.%d" % (self.file, os.getpid())
             with made(beside) as file:

@@ -40,8 +40,12 @@ try:
 except urllib.error.HTTPError as error:
     print(error.code, error.read().decode())
 """
-# client-go's own log, in helm: it comes when the last line of a watch and the end of the waiting meet.
-LIBRARY = re.compile(r'^E\d{4} .*request\.go:\d+] "Unexpected error when reading response body".*\n', re.MULTILINE)
+# Two lines of client-go's own log, in helm: helm ends its wait while the last event of its watch is on the way.
+LIBRARY = re.compile(
+    r'^(E\d{4} .*request\.go:\d+] "Unexpected error when reading response body"'
+    r'|I\d{4} .*reflector\.go:\d+] "Warning: watch ended with error".*context canceled).*\n',
+    re.MULTILINE,
+)
 KILLED = 128 + signal.SIGKILL  # whoever ends a container from inside may be killed with it before he has ended himself
 END = 'echo {} > "${{TMPDIR:-/tmp}}/end"'  # what readme_images/replica.py waits for
 

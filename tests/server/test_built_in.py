@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from asking import CRDS, JOBS, MAPS, PODS, SERVICES, THINGS, Cluster, config_map, crd, job, pod, thing
 
+from trainyard.server import verbs
 from trainyard.server.requests import Elsewhere
 
 MERGE = "application/merge-patch+json"
@@ -268,6 +269,16 @@ def test_an_event_is_forgotten_after_an_hour(cluster: Cluster) -> None:
         cluster.now += 1801
     cluster.verbs.expire()
     assert [one["metadata"]["name"] for one in cluster.get(path)["items"]] == ["new"]
+
+
+def test_the_oldest_of_too_many_events_are_forgotten(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = "/api/v1/namespaces/default/events"
+    for name in ("c", "a", "b"):
+        event = {"apiVersion": "v1", "kind": "Event", "metadata": {"name": name}, "involvedObject": {"kind": "Pod"}}
+        cluster.make(path, event)
+    monkeypatch.setattr(verbs, "MOST_EVENTS", 2)
+    cluster.verbs.expire()
+    assert [event["metadata"]["name"] for event in cluster.get(path)["items"]] == ["a", "b"]
 
 
 def test_a_spec_that_an_older_definition_let_in_can_still_be_told_about_and_mended(cluster: Cluster) -> None:

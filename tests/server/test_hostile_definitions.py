@@ -7,6 +7,7 @@ import base64
 import pytest
 from asking import CRDS, PODS, THINGS, Cluster, crd, pod, thing
 
+from trainyard.schema.structural import VALIDATIONS
 from trainyard.server import cel, rules
 from trainyard.server.strategies.secret_rules import secret_warnings
 
@@ -63,14 +64,52 @@ def test_a_sub_path_stays_beneath_its_volume(cluster: Cluster, field: str, path:
     assert field in cluster.refused("POST", PODS, made).message
 
 
-def test_rules_of_one_write_end_when_their_time_is_used_up(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rules_of_one_write_end_when_their_time_is_used_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    validations = [{"rule": f"self.replicas != {number}"} for number in range(3)]
+    schema = {"type": "object", "properties": {"replicas": {"type": "integer"}}, VALIDATIONS: validations}
+    tree = rules.compile_rules(schema)
+    assert tree is not None
+    assert list(rules.broken(tree, {"replicas": 7})) == []
+    monkeypatch.setattr(rules, "BUDGET", -1.0)
+    (problem,) = rules.broken(tree, {"replicas": 7})
+    assert "running out of cost budget" in problem.text
+
+
+def ruled(cluster: Cluster, rule: str) -> None:
+    """Things whose spec has a text and words, and this rule."""
     made = crd()
     spec = made["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
-    spec["x-kubernetes-validations"] = [{"rule": f"self.replicas != {number}"} for number in range(3)]
+    spec["properties"]["text"] = {"type": "string"}
+    spec["properties"]["words"] = {"type": "array", "items": {"type": "string"}}
+    spec[VALIDATIONS] = [{"rule": f"!has(self.text) || {rule}"}]
     cluster.make(CRDS, made)
-    monkeypatch.setattr(rules, "BUDGET", -1.0)
-    message = cluster.refused("POST", THINGS, thing("a", replicas=7)).message
-    assert "running out of cost budget" in message and message.count("replicas") == 0
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        'self.text.replace("a", self.text).size() > 0',
+        "[self.text]" + ".map(t, t + t)" * 12 + "[0].size() > 0",
+        "cel.bind(a0, self.text, "
+        + "".join(f"cel.bind(a{number + 1}, a{number} + a{number}, " for number in range(12))
+        + "a12.size() > 0"
+        + ")" * 13,
+    ],
+    ids=["replace", "map", "bind"],
+)
+def test_rules_that_take_too_much_memory_refuse_their_write_alone(cluster: Cluster, rule: str) -> None:
+    ruled(cluster, rule)
+    message = cluster.refused("POST", THINGS, thing("a", text="a" * 300_000)).message
+    assert "running out of cost budget" in message and "MiB" in message
+    cluster.make(THINGS, thing("b"))
+
+
+def test_one_rule_that_takes_too_long_refuses_its_write_alone(cluster: Cluster) -> None:
+    ruled(cluster, "self.words.all(w, !self.text.contains(w))")
+    words = ["a" * 200 + "b"] * 9000
+    message = cluster.refused("POST", THINGS, thing("a", text="a" * 900_000, words=words)).message
+    assert "running out of cost budget" in message and "2 s of the processor" in message
+    cluster.make(THINGS, thing("b"))
 
 
 def test_a_rule_that_iterates_for_ever_is_stopped(cluster: Cluster) -> None:

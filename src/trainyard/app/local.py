@@ -22,11 +22,10 @@ import errno
 import secrets
 import ssl
 import time
-from collections.abc import Callable, Coroutine, Mapping
-from functools import partial
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeAlias
 from urllib.parse import urlsplit
 
 import msgspec
@@ -43,7 +42,7 @@ from trainyard.client import AlreadyExists, Api
 from trainyard.client.request import create
 from trainyard.control import Operator
 from trainyard.controller_runtime import TaskSupervisor
-from trainyard.core import Config
+from trainyard.core import Config, Kind
 from trainyard.node import LOG_SIZE, Images, Node
 from trainyard.objects import GVK, Json
 from trainyard.server import Authority, Server, vouch
@@ -54,6 +53,10 @@ from trainyard.workloads import Workloads
 INSIDE = "http://localhost"  # what the parts in here call the server; nobody looks it up
 CRD = GVK("apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions")
 NAMESPACE = GVK("", "v1", "Namespace", "namespaces")
+LATER = 0.5  # seconds: to install all kinds takes as long as a third of the rest of a start
+
+Certified: TypeAlias = Callable[[Path], tuple[ssl.SSLContext, str]]
+"""Makes what the TLS door listens with, its files in a folder, and says which authority to trust. Raises OSError."""
 
 
 class Options(msgspec.Struct, frozen=True):
@@ -73,6 +76,8 @@ class Options(msgspec.Struct, frozen=True):
     working_directory: Path | None = None  # of pods without the annotation, see objects/labels.py
     hidden: tuple[Path, ...] = ()  # folders of the person's that pods see empty, beside what the cluster keeps
     history: HistoryOptions | None = None  # what is kept of each job; None: nothing
+    kinds_first: frozenset[GVK] | None = None  # served when `start` returns, the others LATER; None: all
+    certified: Certified | None = None  # makes the certificates of a cluster without a home; None: this process does
 
 
 class LocalCluster:
@@ -135,8 +140,9 @@ class LocalCluster:
     ) -> None:
         await self.stop()
 
-    async def start(self) -> None:
-        """Everything is up, and the kinds are served, when this returns."""
+    async def start(self, submit: Callable[[], Awaitable[None]] | None = None) -> None:
+        """Everything is up, and the kinds are served (but see `kinds_first`), when this returns. `submit` is called as
+        soon as they are, while the node still starts."""
         options = self._options
         self._watchdog.start()
         self._images = Images(
@@ -150,7 +156,9 @@ class LocalCluster:
         raise_descriptors()
         # Certificates take a while, most of it to load the library: meanwhile the rest starts.
         certified = asyncio.create_task(
-            asyncio.to_thread(self._state.certified if self._state else partial(_certified, self._folder.path))
+            asyncio.to_thread(self._state.certified)
+            if self._state
+            else asyncio.to_thread(options.certified or _certified, self._folder.path)
         )
         await self.server.open()
         self._api = api = Api(INSIDE, self.token, transport=self.server.in_process())
@@ -176,15 +184,31 @@ class LocalCluster:
         )
         self.server.kubelet = self._node.logs
         self._images.look_ahead(str(options.working_directory or ""))
-        await _all(self._node.start(), self._start_controllers(api, certified))
+        await _all(self._node.start(), self._start_controllers(api, certified, submit))
 
-    async def _start_controllers(self, api: Api, certified: asyncio.Task[tuple[ssl.SSLContext, str]]) -> None:
-        await self._install()
-        _, self.root_ca = await certified
-        self._workloads = Workloads(api, self._now, self.root_ca, frozenset(self._options.mounts), self._options.say)
-        parts = [self._workloads.start(), *([self.start_operator()] if self._options.operator else [])]
-        parts += [self.history.start(api)] if self.history else []
-        await _all(*parts)
+    async def _start_controllers(
+        self,
+        api: Api,
+        certified: asyncio.Task[tuple[ssl.SSLContext, str]],
+        submit: Callable[[], Awaitable[None]] | None,
+    ) -> None:
+        await self._install(kind for kind in kinds.ALL if self._first(kind))
+        if others := [kind for kind in kinds.ALL if not self._first(kind)]:
+            self.server.tasks.spawn("install kinds", self._install_later(others))
+        mounted = frozenset(self._options.mounts)
+        self._workloads = workloads = Workloads(api, self._now, mounted=mounted, report=self._options.say)
+
+        async def trust() -> None:
+            _, self.root_ca = await certified
+            workloads.trust(self.root_ca)
+
+        async def control() -> None:
+            parts = [workloads.start(), *([self.start_operator()] if self._options.operator else [])]
+            await _all(*parts, *([self.history.start(api)] if self.history else []))
+            if submit is not None:
+                await submit()
+
+        await _all(trust(), control())
 
     async def _open_door(self, context: asyncio.Future[ssl.SSLContext]) -> None:
         """TLS, at the port of the life before where there was one and it is free."""
@@ -200,9 +224,16 @@ class LocalCluster:
         if state is not None:
             state.keep_port(_address(self.server.tls_url)[1])
 
-    async def _install(self) -> None:
+    def _first(self, kind: Kind) -> bool:
+        return self._options.kinds_first is None or kind.gvk in self._options.kinds_first
+
+    async def _install_later(self, others: Iterable[Kind]) -> None:
+        await asyncio.sleep(LATER)
+        await self._install(others)
+
+    async def _install(self, served: Iterable[Kind]) -> None:
         """What a cluster has from the beginning: our kinds. Where they are there already, as this program has them."""
-        for kind in kinds.ALL:
+        for kind in served:
             definition = kinds.crd(kind)
             vouch(definition)  # to examine ours takes as long as all the rest of a start
             try:

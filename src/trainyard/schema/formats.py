@@ -23,8 +23,7 @@ _HEX = "[0-9a-fA-F]"
 
 
 def _like(pattern: str, longest: int = 1 << 20) -> Callable[[str], bool]:
-    compiled = re.compile(pattern)
-    return lambda text: len(text) <= longest and compiled.fullmatch(text) is not None
+    return lambda text: len(text) <= longest and re.fullmatch(pattern, text) is not None  # compiled when first used
 
 
 def _read_by(read: Callable[[str], object]) -> Callable[[str], bool]:

@@ -3,6 +3,7 @@
 Rules for this file:
 - The authority's key never leaves this process. A server's key is a file of mode 0600: `ssl` reads files only.
 - `cryptography` takes a while to load, so nobody does before a certificate is needed.
+- This file is a program, too: it writes a `Made` as JSON. So it imports nothing of ours.
 - The times in certificates are judged by the clocks of others: give the real time, not a test's.
 """
 
@@ -11,6 +12,8 @@ from __future__ import annotations
 import ipaddress
 import os
 import ssl
+import sys
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -35,6 +38,14 @@ ADDRESSES = ("127.0.0.1", "::1", "10.96.0.1")
 
 EARLIER = timedelta(hours=1)  # clocks that are a little behind take it, too
 LIFE = timedelta(days=365)
+
+
+class Made(msgspec.Struct, frozen=True):
+    """What a new cluster needs: the authority that its clients trust, and the certificate and key of its API server."""
+
+    authority: str
+    chain: bytes
+    key: bytes
 
 
 class Authority(msgspec.Struct, frozen=True):
@@ -64,7 +75,10 @@ class Authority(msgspec.Struct, frozen=True):
         self, folder: Path, names: Sequence[str] = NAMES, addresses: Sequence[str] = ADDRESSES
     ) -> ssl.SSLContext:
         """What a server with these names and addresses listens with. Its certificate and key are files in `folder`."""
-        return listening(*self.server("trainyard-apiserver", names, addresses).write(folder / "apiserver"))
+        return listening(*self.apiserver(names, addresses).write(folder / "apiserver"))
+
+    def apiserver(self, names: Sequence[str] = NAMES, addresses: Sequence[str] = ADDRESSES) -> Certificate:
+        return self.server("trainyard-apiserver", names, addresses)
 
     def server(self, common: str, names: Sequence[str] = NAMES, addresses: Sequence[str] = ADDRESSES) -> Certificate:
         """For what listens under these names and addresses."""
@@ -171,3 +185,9 @@ def write(path: Path, content: bytes) -> None:
     with os.fdopen(os.open(early, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
         file.write(content)
     early.replace(path)
+
+
+if __name__ == "__main__":
+    authority = Authority.new(time.time())
+    server = authority.apiserver()
+    sys.stdout.buffer.write(msgspec.json.encode(Made(authority.pem, server.chain, server.key)))

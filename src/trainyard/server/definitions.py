@@ -17,7 +17,8 @@ from trainyard.server import cel, naming, scale
 from trainyard.server.jsonpath import compile_path
 from trainyard.server.log import Entry
 from trainyard.server.resources import Check, Column, Registry, Resource, Scaled
-from trainyard.server.rules import Tree, broken, compile_rules
+from trainyard.server.rule_process import RULES
+from trainyard.server.rules import compile_rules
 from trainyard.server.site import Site
 from trainyard.server.tables import age, text_of, typed_cell
 from trainyard.server.writes import DEFINITIONS
@@ -116,15 +117,10 @@ def _compiled(schema: bytes) -> Schema:
 
 
 def _ruled(schema: bytes) -> Check | None:
-    """The rules are compiled when they are first asked: those of our own kinds never are."""
+    """Nothing is started for rules that nobody asks: those of our own kinds never are."""
     if b'"x-kubernetes-validations"' not in schema:
         return None
-    return lambda new, old: list(broken(tree, new, old)) if (tree := _compiled_rules(schema)) else []
-
-
-@lru_cache(maxsize=64)
-def _compiled_rules(schema: bytes) -> Tree | None:
-    return compile_rules(decode(schema))
+    return lambda new, old: RULES.problems(schema, new, old)
 
 
 def _open(version: Json) -> Json:

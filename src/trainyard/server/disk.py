@@ -19,7 +19,8 @@ the objects. Those that no longer count are deleted a few with each commit. Each
 Rules for this file:
 - A file is opened only when it is ours, whole, and of a format we know; otherwise `DiskError` says what to do, and the
   file stays as it is.
-- One process at a time: the lock is a file of its own.
+- One process at a time: the lock is a file of its own. While the log is open it says so: a process that was killed
+  leaves its last writes beside the log (`log.db-wal`), and a log without them is refused.
 """
 
 from __future__ import annotations
@@ -57,6 +58,7 @@ _TABLES = (
     "CREATE TABLE past (floor INTEGER NOT NULL, lives INTEGER NOT NULL) STRICT",
     "INSERT INTO past VALUES (0, 0)",
 )
+OPEN = b"open"  # what the lock's file says until the log is closed
 _INSERT = "INSERT INTO entries VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _MOVE = "move it away to start anew; nothing here deletes it"
 _WHY = {
@@ -100,10 +102,12 @@ class DiskLog(Log):
         self._behind = ThreadPoolExecutor(1, "checkpoint")
         self._lock = _locked(folder)
         try:
+            _must_have_its_writes(self.path, self._lock)
             self._file = _opened(self.path)
             try:
                 self._read()
                 _must_take_writes(self.path, self._file)
+                os.pwrite(self._lock, OPEN, 0)
             except BaseException:
                 self._file.close()
                 raise
@@ -146,6 +150,8 @@ class DiskLog(Log):
             with contextlib.suppress(sqlite3.Error):
                 self._file.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         finally:
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._lock, 0)
             self._file.close()
             os.close(self._lock)
             self._lock = -1
@@ -321,6 +327,13 @@ def _locked(folder: Path) -> int:
         os.close(lock)
         raise DiskError(folder / NAME, "another process uses it; end that one first") from None
     return lock
+
+
+def _must_have_its_writes(path: Path, lock: int) -> None:
+    beside = path.with_name(f"{path.name}-wal")
+    if os.pread(lock, len(OPEN), 0) == OPEN and path.exists() and not beside.exists():
+        text = f"it is missing, and the last writes of a process that was killed are in it; put it back, or {_MOVE}"
+        raise DiskError(beside, text, spoilt=True)
 
 
 def _opened(path: Path) -> sqlite3.Connection:

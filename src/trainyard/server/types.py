@@ -175,28 +175,28 @@ def _custom(document: Json) -> Shape:
     return replace(shape, kind="object", own={**(shape.own or {}), **named})
 
 
-def schema_shape(schema: Json) -> Shape:
-    """The shape that a structural schema describes."""
+def schema_shape(schema: Json, required: bool = False) -> Shape:
+    """The shape that a structural schema describes. `required`: its parent says so."""
     keeps = schema.get("x-kubernetes-preserve-unknown-fields") is True
     must = frozenset(schema.get("required") or ())
     if schema.get("x-kubernetes-int-or-string") is True:
-        return Shape("int-or-string", default=schema.get("default"))
+        return Shape("int-or-string", required=required, default=schema.get("default"))
     kind = schema.get("type", "any" if keeps else "object")
     if kind == "array":
         listed = schema.get("x-kubernetes-list-type", "atomic")
         keys = tuple(schema.get("x-kubernetes-list-map-keys") or ())
         item = schema_shape(schema.get("items") or {})
-        return Shape("list", item=item, list_type=listed, keys=keys, atomic=listed == "atomic")
+        return Shape("list", item=item, required=required, list_type=listed, keys=keys, atomic=listed == "atomic")
     if kind != "object":
         enum = tuple(one for one in schema.get("enum") or () if isinstance(one, str))
-        return Shape(kind, format=schema.get("format", ""), enum=enum, default=schema.get("default"))
+        return Shape(kind, format=schema.get("format", ""), required=required, enum=enum, default=schema.get("default"))
     atomic = schema.get("x-kubernetes-map-type") == "atomic"
     if isinstance(more := schema.get("additionalProperties"), dict):
-        return Shape("map", item=schema_shape(more), atomic=atomic)
-    own = {name: replace(schema_shape(part), required=name in must) for name, part in _properties(schema)}
+        return Shape("map", item=schema_shape(more), required=required, atomic=atomic)
+    own = {name: schema_shape(part, name in must) for name, part in _properties(schema)}
     if schema.get("x-kubernetes-embedded-resource") is True:
         own |= {"apiVersion": STRING, "kind": STRING, "metadata": built_in(f"{META}ObjectMeta")}
-    return Shape("object", own=own, atomic=atomic, keeps=keeps, default=schema.get("default"))
+    return Shape("object", own=own, required=required, atomic=atomic, keeps=keeps, default=schema.get("default"))
 
 
 def _properties(schema: Json) -> Iterator[tuple[str, Json]]:

@@ -42,6 +42,7 @@ from trainyard.server.users import User
 from trainyard.server.writes import NAMESPACES, Writes
 
 EVENT_SECONDS = 3600.0
+MOST_EVENTS = 4000
 NO_PAGE = Response(b"404 page not found\n", 404, "text/plain", {"Content-Type": "text/plain; charset=utf-8"})
 _TRIES = 8  # names to try for a generateName
 
@@ -66,11 +67,15 @@ class Verbs:
         return Site(self._now(), self._addresses, self._log, user, self.reachable, whose=self.tokens.user_of)
 
     def expire(self) -> None:
-        """Events are forgotten after an hour, as in a real cluster."""
+        """Delete events after an hour, as a real cluster does, and the oldest of more than MOST_EVENTS: this process
+        has them in memory."""
         eldest = format_time(self._now() - EVENT_SECONDS)
         resource = self._registry.find("", "v1", "events")
-        for _, record in self._log.list("events"):
-            if resource and record.fields.get("created", eldest) < eldest:
+        if resource is None:
+            return
+        records = sorted((record for _, record in self._log.list("events")), key=lambda record: record.revision)
+        for number, record in enumerate(records):
+            if record.fields.get("created", eldest) < eldest or number < len(records) - MOST_EVENTS:
                 self.writes.remove(resource, decode(record.body))
 
     def answer(self, request: Request) -> Answer:

@@ -79,7 +79,8 @@ def _misheard(answer: Any, change: Callable[[Request], Request]) -> Any:
 
 def _owner(where: str) -> tuple[Any, str]:
     module, _, path = where.partition(":")
-    owner: Any = importlib.import_module(f"trainyard.{module}" if "." in module else f"trainyard.server.{module}")
+    room = "trainyard" if module.startswith("schema.") else "trainyard.server"
+    owner: Any = importlib.import_module(f"{room}.{module}")
     *steps, name = path.split(".")
     for step in steps:
         owner = getattr(owner, step)

@@ -28,11 +28,11 @@ async def survives(check: Check) -> bool:
             await yard.furnished()
         yard.broken = check.breaks
         examining.remembered.cache_clear()  # what the whole server has found out about a schema
-        try:
-            with check.breaks.in_place():
+        with check.breaks.in_place():  # raises what is wrong with the mutation itself
+            try:
                 await check.body(yard)
-        except (Exception, ExceptionGroup):
-            return False
-        finally:
-            examining.remembered.cache_clear()
+            except (Exception, ExceptionGroup):
+                return False
+            finally:
+                examining.remembered.cache_clear()
     return True

@@ -2,20 +2,35 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
-from trainyard.objects import Json
+from trainyard.objects import Json, Problem, decode
+from trainyard.server.rule_process import RuleProcess
+from trainyard.server.rules import broken, compile_rules
 from trainyard.testing.check_server import Subject, check
-from trainyard.testing.check_server.breaks import replaced
+from trainyard.testing.check_server.breaks import Break, replaced
 from trainyard.testing.check_server.checks.refusing import offered
 from trainyard.testing.check_server.checks.schemas import TEXT, WHOLE, kind_of, stored
 from trainyard.testing.check_server.subject import Kind
 
 AREA = "rules"
-UNASKED = replaced("definitions:broken", lambda tree, new, old=None, path="": iter(()))
+ASKED = "rule_process:RuleProcess.problems"
+UNASKED = replaced(ASKED, lambda process, schema, new, old: [])
 UNREAD = replaced("examining:rule_problems", lambda schema, path: [])
 SHORT: Json = {"type": "string", "maxLength": 20}
 _RULES = "spec.validation.openAPIV3Schema.properties[spec].x-kubernetes-validations[0]"
+
+
+def _asked_here(process: RuleProcess, schema: bytes, new: Json, old: Json | None) -> list[Problem]:
+    """Without a process of its own, which no mutation reaches."""
+    tree = compile_rules(decode(schema))
+    return list(broken(tree, new, old)) if tree else []
+
+
+def mutated(where: str, what: Any) -> Break:
+    """Another function of rules.py, where rules are asked, too."""
+    return replace(replaced(where, what), replaced=((where, what), (ASKED, _asked_here)))
 
 
 def ruled(schema: Json, rule: str, **more: Any) -> Json:
@@ -48,7 +63,7 @@ async def message(yard: Subject) -> None:
 @check(
     "messageExpression makes the message; where it fails or is empty, message is said.",
     area=AREA,
-    breaks=replaced("rules:_message", lambda rule, tree, variables: rule.message),
+    breaks=mutated("rules:_message", lambda rule, tree, variables: rule.message),
 )
 async def expression(yard: Subject) -> None:
     kind = await kind_of(
@@ -65,7 +80,7 @@ async def expression(yard: Subject) -> None:
 @check(
     "reason and fieldPath of a rule become those of the cause.",
     area=AREA,
-    breaks=replaced("rules:REASONS", ()) | replaced("rules:_rule", lambda one: _plain(one)),
+    breaks=mutated("rules:REASONS", ()) | replaced("rules:_rule", lambda one: _plain(one)),
 )
 async def reasons(yard: Subject) -> None:
     kind = await kind_of(
@@ -156,7 +171,7 @@ async def optional(yard: Subject) -> None:
 @check(
     "Items of a list that is a map are compared with the item of the same key, wherever it stands.",
     area=AREA,
-    breaks=replaced("rules:_pairs", lambda schema, old: lambda item: None),
+    breaks=mutated("rules:_pairs", lambda schema, old: lambda item: None),
 )
 async def correlated(yard: Subject) -> None:
     rule = ruled(WHOLE, "self >= oldSelf", message="may not go down")
@@ -172,7 +187,7 @@ async def correlated(yard: Subject) -> None:
 @check(
     "A rule of a part that did not change does not keep an update out.",
     area=AREA,
-    breaks=replaced("rules:broken", None) | replaced("definitions:broken", lambda tree, new, old: _always(tree, new)),
+    breaks=replaced(ASKED, lambda process, schema, new, old: [Problem("spec.o", "Invalid value: large")]),
 )
 async def ratcheting(yard: Subject) -> None:
     kind = await kind_of(yard, o=pair("self.a < 10", message="small"), n=WHOLE)
@@ -191,12 +206,6 @@ async def ratcheting(yard: Subject) -> None:
     (await yard.ask("PATCH", kind.path("a"), {"spec": {"n": 1}})).must(200)
     found = causes((await yard.ask("PATCH", kind.path("a"), {"spec": {"o": {"a": 6}}})).refused(422, "Invalid"))
     assert found == [("spec.o", "Invalid", "Invalid value: large")]
-
-
-def _always(tree: Any, new: Any) -> Any:
-    from trainyard.objects import Problem
-
-    return iter([Problem("spec.o", "Invalid value: large")])
 
 
 @check(
@@ -223,7 +232,7 @@ async def null_is_absent(yard: Subject) -> None:
 @check(
     "Odd names are escaped: a-b is a__dash__b, in is __in__, x.y is x__dot__y.",
     area=AREA,
-    breaks=replaced("rules:escaped", lambda name: name),
+    breaks=mutated("rules:escaped", lambda name: name),
 )
 async def escaped(yard: Subject) -> None:
     schema = {"type": "object", "properties": {"a-b": WHOLE, "in": WHOLE, "x.y": WHOLE}}

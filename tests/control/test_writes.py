@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from trainyard.control import Store, View
-from trainyard.control.writes import Write, Writes
+from trainyard.control.writes import SWEEP, Write, Writes
 from trainyard.controller_runtime.watch import Changed, Moved, Replaced
 from trainyard.objects import Key
 
@@ -159,3 +159,12 @@ def test_jobs_wait_for_their_own_writes_only(store: Store[Pod]) -> None:
     assert writes.waits(JOB) and not writes.waits("another")
     writes.forget(JOB)
     assert not writes.waits(JOB)
+
+
+def test_writes_that_the_stores_show_are_forgotten_although_nobody_asks_for_their_job(store: Store[Pod]) -> None:
+    """Found by a soak: a job that is gone is not reconciled any more."""
+    writes: Writes[str] = Writes({PODS: store})
+    writes.note("waits", Write(PODS, "late", "999999"), 0.0)
+    for number in range(1000):
+        writes.note(f"job-{number}", Write(PODS, f"pod-{number}", gone=True), 0.0)
+    assert len(writes._waiting) <= 2 * SWEEP and writes.waits("waits")

@@ -16,12 +16,19 @@ from trainyard.app.local import LocalCluster, Options
 from trainyard.app.operating import Operating
 from trainyard.app.operating import Options as OperatorOptions
 from trainyard.app.recorder import HistoryOptions
+from trainyard.cli.screen import Places, Screen
+from trainyard.cli.session import EVENT, POD, Session
+from trainyard.cli.submission import Submission
+from trainyard.client import Api
+from trainyard.control.lease import LEASE, Seat
 from trainyard.controller_runtime import Source, TaskSupervisor
 from trainyard.controller_runtime.tasks import HEALTHY_SECONDS, LONGEST_PAUSE
 from trainyard.core import Config
-from trainyard.kinds import ALL
+from trainyard.kinds import ALL, TFJOB
 from trainyard.node.cluster import NODE
 from trainyard.objects import is_true
+from trainyard.server import Server
+from trainyard.testing.builders import tfjob
 
 ROOMS = Path(__file__).parents[2] / "src" / "trainyard"
 
@@ -130,6 +137,30 @@ def test_the_config_file_of_the_operator_is_followed_again(tmp_path: Path) -> No
     run(for_a_while())
 
 
+async def test_an_operator_whose_lease_nobody_renews_renews_it_again() -> None:
+    server = Server()
+    await server.start()
+    stop = asyncio.Event()
+    seat = Seat("default", "trainyard-operator", "me")
+    operating = Operating(OperatorOptions(Access(server.url), tuple(ALL), Config(), seat=seat, bind=None))
+    running = asyncio.create_task(operating.run(stop))
+    async with Api(server.url) as api, asyncio.timeout(20):
+        while not is_leading(operating):  # noqa: ASYNC110  (what people read)
+            await asyncio.sleep(0.01)
+        assert _kill(operating.tasks) == {"hold the lease"}
+        before = (await api.get(LEASE, "default", seat.name))["spec"]["renewTime"]
+        while (await api.get(LEASE, "default", seat.name))["spec"]["renewTime"] == before:  # noqa: ASYNC110  (as others see it)
+            await asyncio.sleep(0.01)
+        assert is_leading(operating) and not operating.tasks.failing
+        stop.set()
+        await running
+    await server.stop()
+
+
+def is_leading(operating: Operating) -> bool:
+    return "leading" in "".join(state for _, _, state in operating.checks())
+
+
 # Everything that runs in `up` and `run`.
 
 KINDS = {f"watch {Source(kind.gvk).name}" for kind in ALL}
@@ -173,6 +204,38 @@ async def test_whichever_task_of_a_cluster_is_killed_it_is_said_and_started_agai
     assert served >= KINDS and killed == {**TABLE, "workloads": TABLE["workloads"] | served}
 
 
+@pytest.mark.slow
+async def test_whichever_task_of_a_run_is_killed_its_job_is_shown_to_its_end(tmp_path: Path) -> None:
+    container = {
+        "name": "tensorflow",
+        "image": "example.invalid/x",
+        "command": ["/bin/sh", "-c", WAITS.format(tmp_path)],
+    }
+    job = tfjob({"tfReplicaType": "MASTER", "template": {"spec": {"containers": [container]}}})
+    job["metadata"] = {"name": "shown", "namespace": "default"}
+    with (tmp_path / "output").open("wb") as output:
+        screen = Screen(Places(*[output.fileno()] * 3), False, False, lambda: None)
+        async with LocalCluster(Options(network="shared", say=lambda text: None)) as cluster, asyncio.timeout(30):
+            session = Session(cluster, Submission(jobs=[(TFJOB, job)]), screen)
+            await session.submit()
+            killed = _kill(session.tasks)
+            while not _all_run(session.tasks):  # noqa: ASYNC110  (a condition of several tasks)
+                await asyncio.sleep(0.01)
+            (tmp_path / "go").touch()
+            await session.ended()
+            await session.logs.finish(True, 10)
+            session.close()
+            await session.tasks.stop()
+        await screen.close()
+    watches = {f"watch {Source(gvk).name}" for gvk in (TFJOB.gvk, POD, EVENT)}
+    assert killed == {"show progress", "explain what blocks", *watches}
+    text = (tmp_path / "output").read_text()
+    assert "it has gone on" in text and all(f"run: the task {name!r} was cancelled" in text for name in killed), text
+
+
+WAITS = "until [ -e {}/go ]; do sleep 0.05; done; echo it has gone on"
+
+
 async def _node_is_ready(cluster: LocalCluster) -> bool:
     return is_true((await cluster.api.get(NODE, "", "local"))["status"]["conditions"], "Ready")
 
@@ -185,7 +248,7 @@ def _all_run(tasks: TaskSupervisor) -> bool:
 SHORT_LIVED = {
     "app/daemon.py": "waits beside the work of `serve`",
     "app/local.py": "certificates, awaited by `start`",
-    "app/operating.py": "waits, and the lease: its end ends the process with the reason",
+    "app/operating.py": "waits beside the work of `run`",
     "cli/follow.py": "one log of one container",
     "cli/interrupts.py": "waits beside a command",
     "cli/logs.py": "one log",

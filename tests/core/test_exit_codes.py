@@ -1,4 +1,4 @@
-"""Exit codes x reasons x roles, and when what ended is tried again (contract I.11.3; settled.md S14, S27)."""
+"""Exit codes x reasons x roles, and when what ended is tried again (docs/rules.md I.11.3, S14, S27)."""
 
 from __future__ import annotations
 

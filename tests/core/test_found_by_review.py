@@ -57,7 +57,7 @@ def test_a_job_that_somebody_deletes_has_not_ended_well_because_its_pod_answers_
 
 @pytest.mark.parametrize("policy", ["Never", "ExitCode", None])
 def test_a_worker_whose_preparation_fails_for_good_fails_the_job(policy: str | None) -> None:
-    """Only ExitCode tries again, and only for the codes of the worker's own container (S23, S25; contract 2.4, 2.8)."""
+    """Only ExitCode tries again, and only for the codes of the worker's own container (S23, S25; rules.md 2.4, 2.8)."""
     life = begun(ELASTICJOB, elasticjob(2, worker={"restartPolicy": policy}))
     life.run()
     life.settle()

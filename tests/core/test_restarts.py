@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from trainyard import kinds
+from trainyard.core import Ref
 from trainyard.objects import Json
 from trainyard.testing.builders import NOW, batch_job, look, pod_of, replicas, started
 from trainyard.testing.life import begun
@@ -65,6 +66,29 @@ def test_a_pod_that_is_made_again_after_a_failure_is_one_restart_of_an_elastic_j
     assert restarts(life.settle()) == 0
     life.now += 60
     assert restarts(life.settle()) == 1 and "example-worker-0" in life.names("Pod")
+
+
+def test_a_clock_that_is_set_back_does_not_take_a_restart_for_one_that_was_made() -> None:
+    """A Job that failed without a pod is believed five seconds later; once counted it stays believed."""
+    master = batch_job("MASTER", failed="BackoffLimitExceeded")
+    job = started()
+    counted = look(job, master, now=NOW + 6).status
+    assert counted["roles"]["MASTER"]["failures"] == 1 and restarts(counted) == 0
+    assert restarts(look({**job, "status": counted}, master, now=NOW + 1).status) == 0
+
+
+def test_a_leader_that_does_not_know_yet_that_a_failed_pod_was_deleted_takes_no_restart_back() -> None:
+    """Found by histories: the watch of jobs may be ahead of the watch of pods."""
+    life = begun(kinds.ELASTICJOB, elasticjob(2))
+    life.run()
+    life.settle()
+    life.end("example-worker-0", 137)
+    life.settle()
+    failed = life.get("Pod", "example-worker-0")
+    life.now += 60
+    assert restarts(life.settle()) == 1
+    life.objects[Ref("Pod", "example-worker-0")] = failed
+    assert restarts(life.look().status) == 1
 
 
 @pytest.mark.parametrize("victims", [1, 3])

@@ -99,7 +99,7 @@ class Kubelet:
         script = self._script(pod)
         if pod["metadata"].get("deletionTimestamp"):
             if (pause := self._pause(uid_of(pod), "terminate", script.grace)) > 0:
-                return self._later(pause)
+                return pause
             await self._api.delete(POD, *key, uid=uid_of(pod), grace=0)
             return None
         phase = pod.get("status", {}).get("phase", "Pending")
@@ -107,7 +107,7 @@ class Kubelet:
             await self._report(pod, key, "Running", {"running": {"startedAt": format_time(self._now())}})
         elif phase == "Running":
             if (pause := self._pause(uid_of(pod), "run", script.seconds)) > 0:
-                return self._later(pause)
+                return pause
             owner = labels.get(OWNER, "")
             fails = self._failed.get(owner, 0) < script.failures and labels.get(INDEX, "0") == "0"
             code = script.code if fails else 0
@@ -123,9 +123,6 @@ class Kubelet:
     def _pause(self, uid: str, step: str, seconds: float) -> float:
         now = asyncio.get_running_loop().time()
         return self._due.setdefault((uid, step), now + seconds) - now
-
-    def _later(self, pause: float) -> float:
-        return time.time() + pause
 
     async def _report(self, pod: Json, key: Key, phase: str, state: Json) -> None:
         names = [container["name"] for container in pod["spec"]["containers"]]

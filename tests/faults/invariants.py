@@ -5,7 +5,7 @@
 | one writer | no write without a lease, nor while another writer has its lease (`proxy.Journal`) |
 | older attempts | a new attempt waits for the pods of older ones: of the job in a gang, else of its slot |
 | owned | what an operator creates belongs to a job that exists, by owner reference (controller) and label |
-| not doubled | at most one live pod of a job for each role, index and attempt |
+| not doubled | at most one live pod of a job for each role, index and attempt (of a Job: one that does not terminate) |
 | final | a job that has ended stays as it ended, and has one end |
 | counted | `restarts` never falls |
 | by uid | every delete names the uid of an object that the API server has stored |
@@ -99,7 +99,7 @@ def _pod(live: dict[tuple[str, str, str], dict[str, str]], new: Json, old: Json,
     pod = new or old
     labels = labels_of(pod)
     slot = (labels.get(OWNER, ""), labels.get(ROLE, ""), labels.get(INDEX, ""))
-    over = not new or new.get("status", {}).get("phase") in ("Succeeded", "Failed")
+    over = not new or new.get("status", {}).get("phase") in ("Succeeded", "Failed") or _replaced_by_its_job(new)
     there, problems = live[slot], []
     attempt = labels.get(ATTEMPT, "0")
     if over:
@@ -121,6 +121,15 @@ def _pod(live: dict[tuple[str, str, str], dict[str, str]], new: Json, old: Json,
             problems.append(f"older attempts: {where} starts while pods of attempts {older} are there")
     there[uid_of(pod)] = attempt
     return problems
+
+
+def _replaced_by_its_job(pod: Json) -> bool:
+    """A Job replaces a pod that terminates ten seconds after its `finishedAt`, by default (podReplacementPolicy).
+
+    So the pods of a Job do overlap where the kubelet's clock is behind that of the Job's controller.
+    """
+    controllers = [ref["kind"] for ref in pod["metadata"].get("ownerReferences") or [] if ref.get("controller")]
+    return controllers == ["Job"] and bool(pod["metadata"].get("deletionTimestamp"))
 
 
 def _deletes(writes: list[Write], uids: set[str]) -> list[str]:

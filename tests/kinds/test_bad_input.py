@@ -1,7 +1,7 @@
 """What a person may write for MxJob, ChainerJob and ElasticJob, and may not: each with its path and its fix.
 
 The same rows go through admission, through `trainyard lint`, through an operator that meets them stored, and as an edit
-of a job that runs (settled.md S1).
+of a job that runs (docs/rules.md S1).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a ChainerJob is made of: master Job, StatefulSets, slots, rights and files (contract 1.3 to 1.6)."""
+"""What a ChainerJob is made of: master Job, StatefulSets, slots, rights and files (docs/rules.md 1.3 to 1.6)."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_the_hostfiles_list_is_sorted_and_says_slots_and_sizes() -> None:
     ],
 )
 def test_the_role_grants_exec_on_exactly_the_workers(sets: Json, names: list[str]) -> None:
-    """A rule without names would be for every pod of the namespace (S22, contract 1.5)."""
+    """A rule without names would be for every pod of the namespace (S22, docs/rules.md 1.5)."""
     rules = begun(kinds.CHAINERJOB, chainerjob(sets)).get("Role", "example-launcher-role")["rules"]
     assert [(rule["resources"], rule["verbs"], rule["resourceNames"]) for rule in rules] == (
         [(["pods"], ["get"], names), (["pods/exec"], ["get", "create"], names)] if names else []
@@ -85,7 +85,7 @@ def objects(job: Json) -> tuple[Life, Json, Json]:
     return life, life.get("Job", "example-master"), life.get("StatefulSet", "example-workerset-ws0")
 
 
-def test_the_master_job_and_the_stateful_set_have_the_shape_of_the_contract() -> None:
+def test_the_master_job_and_the_stateful_set_have_the_shape_of_the_old_operators() -> None:
     _, master, workers = objects(chainerjob())
     assert (master["spec"]["completions"], master["spec"]["parallelism"]) == (1, 1)
     assert master["spec"]["template"]["spec"]["restartPolicy"] == "Never"

@@ -1,4 +1,4 @@
-"""What an ElasticJob is made of, and the words it is told in, exactly as printed (README, contract part 2)."""
+"""What an ElasticJob is made of, and the words it is told in, exactly as printed (README, rules.md, ElasticJob)."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_four_exit_codes_are_tried_again_and_all_else_fails_the_job(code: int) -
     assert life.look().status["state"] == ("Running" if code in (130, 137, 138, 143) else "Failed")
 
 
-def test_a_pod_and_a_service_for_each_worker_with_the_labels_of_the_contract() -> None:
+def test_a_pod_and_a_service_for_each_worker_with_the_labels_of_the_old_operator() -> None:
     life = begun(kinds.ELASTICJOB, job(3))
     for index in range(3):
         wanted = {

@@ -1,4 +1,4 @@
-"""What an MxJob is made of: the DMLC environment, names, labels, Jobs and the one Service (contract part II)."""
+"""What an MxJob is made of: the DMLC environment, names, labels, Jobs and the one Service (docs/rules.md, MxJob)."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_the_environment_is_the_worked_example() -> None:
 
 @pytest.mark.parametrize("many", range(7))
 def test_the_users_variables_stay_and_stand_first(many: int) -> None:
-    """With one to four the old operator died, with five and more it wrote over them (contract II.6)."""
+    """With one to four the old operator died, with five and more it wrote over them (docs/rules.md II.6)."""
     given = [{"name": f"MINE_{index}", "value": str(index)} for index in range(many)]
     found = env(begun(kinds.MXJOB, with_env(*given)), "example-worker-1kkf-0")
     assert found[:many] == [(one["name"], one["value"]) for one in given]
@@ -72,7 +72,7 @@ def test_a_sidecar_gets_no_variables() -> None:
     assert env(life, "example-worker-1kkf-0", "sidecar") == []
 
 
-def test_a_job_is_one_attempt_and_carries_the_labels_of_the_contract() -> None:
+def test_a_job_is_one_attempt_and_carries_the_labels_of_the_old_operator() -> None:
     job = begun(kinds.MXJOB, README).get("Job", "example-dist-job-worker-1kkf-2")
     spec = job["spec"]
     assert (spec["completions"], spec["parallelism"], spec["backoffLimit"]) == (1, 1, 0)

@@ -1,4 +1,4 @@
-"""The old operators looked at all defaults before any rule, then at one replica set after the other (contract I.3)."""
+"""The old operators looked at all defaults before any rule, then at one replica set after the other (rules.md I.3)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a TfJob makes: TF_CONFIG, the default PS, accelerators, TensorBoard, labels and owners (contract I.6 to I.9)."""
+"""What a TfJob makes: TF_CONFIG, the default PS, accelerators, TensorBoard, labels and owners (rules.md I.6 to I.9)."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ CLUSTER = (
 
 
 @pytest.mark.parametrize(("kind", "index"), [("master", 0), ("worker", 0), ("ps", 0), ("ps", 1)])
-def test_tf_config_is_byte_for_byte_the_contracts(kind: str, index: int) -> None:
+def test_tf_config_is_byte_for_byte_the_old_operators(kind: str, index: int) -> None:
     assert env(made(tfjob(*README))[f"Job/{kind}-76no-{index}"]) == [("TF_CONFIG", CLUSTER % (kind, index))]
 
 

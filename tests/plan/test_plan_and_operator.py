@@ -68,14 +68,14 @@ async def _operate(world: World, job: Json, kind: Kind) -> tuple[RecordingApi, J
     shell = Shell(api, world.config, Writes({}), Recorder(api), now=lambda: world.now)
     plan = world.plan(job, kind)
     if plan.spec_patch:
-        await shell.obey(Pass(kind, job, plan, memory))
+        await shell.obey(Pass(kind, job, plan, memory, world.now))
         ((_, _, subresource, body),) = api.patches
         assert not subresource and not api.creates
         api.patches.clear()
         job = {**job, "spec": merge(job["spec"], body["spec"])}
         plan = world.plan(job, kind)
         assert not plan.spec_patch
-    await shell.obey(Pass(kind, job, plan, memory))
+    await shell.obey(Pass(kind, job, plan, memory, world.now))
     for _, _, subresource, body in api.patches:
         if subresource == "status" and "status" in body:
             job = {**job, "status": merge(job.get("status") or {}, body["status"])}

@@ -1,9 +1,8 @@
-"""The thin shell: it sees (watch, store), waits (queue), and obeys what `core.plan` decides (reconcile, operator).
+"""The controllers: watches fill stores, a work queue holds keys, reconcile sends the writes that `core.plan` decides.
 
 Rules for this room:
-- It has no opinions: what should be written is decided in `core`. Here live only the order of the writes and what to do
-  when one fails.
-- One event loop, no threads, no polling. Being killed after any request is harmless.
+- No policy here: `core` decides what to write. This package has the order of the writes and their error handling.
+- One event loop, no threads, no polling. The process may be killed after any request without harm.
 """
 
 from trainyard.control.loop import Loop, Once, itself, owned_by

@@ -1,9 +1,9 @@
-"""What the operator says to people: core/v1 Events beside a job, as `kubectl describe` shows them.
+"""The event recorder: core/v1 Events about a job, as `kubectl describe` shows them.
 
 Rules for this file:
-- Best effort: saying something never blocks and never fails a pass. What does not fit into the line is dropped; so is
-  what the server refuses.
-- The same words about the same job are said once in ten minutes.
+- Best effort: recording an event never blocks and never fails a reconcile. When the buffer is full the oldest event is
+  dropped; so is an event that the server rejects.
+- An equal event about the same job is recorded at most once in ten minutes.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Who of several operators works: the holder of one Lease (coordination.k8s.io/v1), as client-go's electors use it.
+"""Leader election among operators by a Lease (coordination.k8s.io/v1), with the fields that client-go's election uses.
 
     election = Election(api, Seat("trainyard", "trainyard-operator", me))
     task = asyncio.create_task(election.run()); await election.won.wait(); ...; await election.release()
 
-The decision is a table (`decide`), over what is known and one clock:
+`decide` is a table from the known state of the Lease and one clock to the next move (a request, or a wait):
 
     what is known                                        move
-    nothing, or an answer that contradicted it           Look
+    nothing, or the last request got Conflict/NotFound   Look (read the Lease)
     there is no lease                                    Make
     nobody holds it                                      Take
     it is ours, renewed a moment ago                     Wait
@@ -15,20 +15,20 @@ The decision is a table (`decide`), over what is known and one clock:
     another's, unchanged for longer                      Take
     an overlapping lease is held by another              Wait, and Look again each `retry`; Yield ours if we hold it
     ... unchanged for longer than its duration           Clear it
-    ours is free of overlaps as far as we knew           Confirm, before we lead
+    it is ours, overlapping leases not checked since     Confirm (list the leases), before we lead
 
-Scopes. A `Claim` says what an operator serves: kinds, in one namespace or in all. Two operators of the same claim share
-one lease by its name. Operators whose claims overlap otherwise have two leases in the same namespace, and exclude each
-other: each writes its own lease first and lists the others' after that, and leads only when none of them is held. Of
-two who do so at the same time at least one sees the other, and yields. A lease that has expired is cleared before
-anybody leads beside it, so that a renewal that is still on its way is refused.
+Scopes. A `Claim` is what an operator serves: kinds, in one namespace or in all. Operators with equal claims compete for
+one Lease, named after the claim. Operators with different but overlapping claims have different Leases in the same
+namespace and exclude each other: each acquires its own Lease, then lists the others, and leads only if no overlapping
+one is held. If two do so at the same time, at least one sees the other and releases its own. An expired overlapping
+Lease is cleared before anybody leads beside it, so that a late renewal by its holder gets a Conflict.
 
 Rules for this file:
-- Clocks of different machines are never compared: what counts is how long *we* have seen no change. Our clock counts
-  the time that this machine was suspended, where the system has such a clock.
-- We lead for `deadline` seconds after we *sent* a write that was then accepted, which is shorter than the `duration`
-  after which another may take over. `check` is asked before each send, so one who was paused sends nothing more.
-- Every write names the resourceVersion we know: of two who take it at once, one gets a Conflict.
+- Clocks of different machines are never compared: a Lease expires when *we* have seen no change for its duration. Our
+  clock also counts the time that this machine was suspended, where the system has such a clock (CLOCK_BOOTTIME).
+- We lead for `deadline` seconds after we *sent* the last accepted write; that is shorter than `duration`, after which
+  another may take over. `check` is called before each request, so a process that was paused sends nothing more.
+- Every update carries the resourceVersion we read: of two candidates that acquire at once, one gets a Conflict.
 """
 
 from __future__ import annotations
@@ -91,9 +91,9 @@ def claim_of(lease: Json) -> Claim | None:
 
 
 class Seat(msgspec.Struct, frozen=True):
-    """Which lease, and the name under which we hold it: nobody else's, and not that of our own former life.
+    """The Lease to compete for, and our holderIdentity (`me`): unique among all processes, our own restarts included.
 
-    Without a claim no other lease is looked at.
+    Without a claim no other Lease is read.
     """
 
     namespace: str
@@ -103,10 +103,10 @@ class Seat(msgspec.Struct, frozen=True):
 
 
 class Terms(msgspec.Struct, frozen=True):
-    """Seconds: until others take over, until we stop by ourselves, between two looks, and between two renewals.
+    """Seconds, as client-go's LeaseDuration, RenewDeadline and RetryPeriod; `renew` is the time between two renewals.
 
-    Who stands by sees a renewal at most `retry` late, so a leader that is killed is followed after `duration` + `retry`
-    at most. A renewal that fails is tried again after `retry`.
+    A standby reads the Lease every `retry` seconds, so a killed leader is replaced after `duration` + `retry` at most.
+    A renewal that fails is retried after `retry`.
     """
 
     duration: float = 4.0
@@ -125,7 +125,7 @@ class Record(msgspec.Struct, frozen=True):
 
 
 class Rival(msgspec.Struct, frozen=True):
-    """An overlapping lease that another holds, and since when it is as it is, on our clock."""
+    """An overlapping Lease held by another, and since when we have seen it unchanged, on our clock."""
 
     record: Record
     since: float
@@ -137,8 +137,8 @@ class Known(msgspec.Struct, frozen=True):
     record: Record | None = None
     sure: bool = False  # False: look before anything else
     since: float = float("-inf")  # when we first saw `record` as it is
-    looked: float = float("-inf")  # when we last looked and it was not ours, or tried to write
-    sent: float = float("-inf")  # when we sent the last accepted write that made it ours; -inf: it is not
+    looked: float = float("-inf")  # last read that found it not ours, or last write attempt
+    sent: float = float("-inf")  # when we sent the last accepted acquire or renewal; -inf: not the holder
     confirmed: bool = True  # since we took it, a list has shown that no overlapping lease is held
     rivals: Mapping[str, Rival] = msgspec.field(default_factory=dict)  # overlapping leases that others hold, by name
 
@@ -194,9 +194,9 @@ def leads(known: Known, now: float, terms: Terms) -> bool:
 
 
 def saw(me: str, known: Known, record: Record | None, now: float) -> Known:
-    """After a look whose answer came at `now`, which may show more than there was when it was sent.
+    """The state after a read of the Lease, answered at `now`; the Lease may have changed since the read was sent.
 
-    One that finds it ours follows a write that went wrong: renewing is due.
+    A read that finds us as the holder follows a failed write, so a renewal is due at once.
     """
     looked = float("-inf")
     if record is None or record.holder != me:
@@ -207,14 +207,14 @@ def saw(me: str, known: Known, record: Record | None, now: float) -> Known:
 
 
 def wrote(known: Known, record: Record, sent: float, confirmed: bool = True) -> Known:
-    """After a write that was accepted. It counts from when it was sent. `confirmed`: nothing overlaps, or we led when
-    it was sent, so that nobody can have cleared it in between."""
+    """The state after an accepted write, dated from when it was sent. `confirmed`: there is no claim, or we led when it
+    was sent, so that nobody can have cleared the Lease in between."""
     return replace(known, record=record, sure=True, since=sent, looked=sent, sent=sent, confirmed=confirmed)
 
 
 def listed(known: Known, rivals: Mapping[str, Record], now: float, led: bool) -> Known:
-    """After a list, whose answer came at `now`, of the overlapping leases that others hold. One that is unchanged keeps
-    its time. `led`: we led when it was sent; then it is they who yield."""
+    """The state after a list, answered at `now`, of the overlapping Leases held by others. An unchanged one keeps its
+    `since`. `led`: we led when the list was sent; then the others must yield."""
     seen = {
         name: before if (before := known.rivals.get(name)) and before.record == record else Rival(record, now)
         for name, record in rivals.items()
@@ -223,12 +223,12 @@ def listed(known: Known, rivals: Mapping[str, Record], now: float, led: bool) ->
 
 
 def contradicted(known: Known) -> Known:
-    """After a write that was refused because the lease is not as we know it."""
+    """The state in which the Lease must be read again, e.g. after Conflict, AlreadyExists or NotFound."""
     return replace(known, sure=False)
 
 
 def unanswered(known: Known, now: float) -> Known:
-    """After a request of which nobody knows what became."""
+    """The state after a request, sent at `now`, with unknown outcome (error or no answer)."""
     return replace(known, looked=now)
 
 
@@ -315,7 +315,7 @@ class Election:
         return self._soon(pause)
 
     async def release(self) -> None:
-        """Let it go, if it is ours, so that the next one need not wait. Nothing more is sent from here on."""
+        """Release the Lease if we hold it, so that the next leader need not wait. We do not lead from here on."""
         self.known = replace(self.known, sent=float("-inf"))
         self._settle()
         for _ in range(2):
@@ -368,7 +368,7 @@ class Election:
         return None
 
     async def _leases(self) -> list[Json]:
-        """The leases of all operators, read from where they are written: no older than the request."""
+        """List the Leases of all operators, without resourceVersion: a consistent read, no older than the request."""
         return list((await self._api.list(LEASE, self.seat.namespace, SELECTOR)).get("items") or ())
 
     async def _look(self, led: bool) -> None:

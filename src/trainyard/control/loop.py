@@ -1,19 +1,21 @@
-"""Watches in, keys out, one pass at a time per key: what every controller of ours is made of.
+"""The base of every controller: watches fill stores and enqueue keys; workers reconcile, never two the same key.
 
     loop = Loop(api, reconcile)
     jobs = loop.watch(Source(JOB), wakes=itself)                 # a Store of dicts
     pods = loop.watch(Source(POD), wakes=owned_by("Job"))
     await loop.start(); await loop.synced; ...; await loop.stop()
 
-`reconcile(key)` looks at one key in the stores, writes what is missing, and returns when to look again (a time of the
-clock `now`) or None. It never learns why it was called.
+`reconcile(key)` reads the observed state from the stores, writes the difference to the desired state, and returns the
+seconds to requeue after, or None. It is level-triggered: it never learns which event enqueued the key.
 
 Rules for this file:
-- No pass before every store has seen a whole list: what is partly known looks like something missing.
-- Three kinds of failure, handled here and nowhere else: a conflict (our copy was old: look again soon), the world's
-  fault (wait longer each time, and as long as the server asked), ours (loud, counted, up to five minutes). None of them
-  touches another key.
-- Retries are keys in the queue; nothing sleeps with a key in its hand.
+- No reconcile before every store has synced (one complete list): with a partial list, existing objects look missing.
+- Three kinds of failure, handled here and nowhere else: a Conflict (the store was stale: requeue soon), an unavailable
+  API server (exponential back-off, at least Retry-After), a refusal or our bug (logged as error, back-off up to five
+  minutes). All are counted. A failure delays only its own key.
+- A retry is a key added to the work queue with a delay; no worker sleeps while it holds a key.
+- Requeue delays are seconds, never wall-clock times: the clock may be set, and the machine may be suspended. So a key
+  that is requeued is due after `LONGEST_DELAY` at the latest.
 """
 
 from __future__ import annotations
@@ -39,20 +41,21 @@ K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
 
 Wakes: TypeAlias = Callable[[T | None, T | None], Iterable[K]]
-"""The keys that deserve a look when an object changes from the first to the second; None is "not there"."""
+"""An event handler: maps (old object, new object) to the keys to enqueue; None: the object does not exist."""
 
 CONFLICT, CONFLICT_LONGEST = 0.05, 5.0
-WORLD, WORLD_LONGEST = 0.5, 8.0  # all is well ten seconds after the API server is back
+WORLD, WORLD_LONGEST = 0.5, 8.0  # keys are retried within ten seconds after the API server is back
 OURS, OURS_LONGEST = 1.0, 300.0
+LONGEST_DELAY = 300.0
 
 
 def itself(before: Json | None, after: Json | None) -> Iterable[Key]:
-    """An object wakes its own key."""
+    """Enqueue the key of the object itself (controller-runtime: EnqueueRequestForObject)."""
     return {key_of(obj) for obj in (before, after) if obj is not None}
 
 
 def owned_by(kind: str) -> Wakes[Json, Key]:
-    """An object wakes the key of its controller owner, if that is of this kind."""
+    """Enqueue the key of the object's controller owner, if that is of this kind (EnqueueRequestForOwner)."""
 
     def owners(before: Json | None, after: Json | None) -> Iterable[Key]:
         found = set()
@@ -66,7 +69,7 @@ def owned_by(kind: str) -> Wakes[Json, Key]:
 
 
 class Once:
-    """Something that comes true once. Await it, or ask."""
+    """A condition that becomes true once and stays true: await it, or test it with bool()."""
 
     def __init__(self) -> None:
         self._event = asyncio.Event()
@@ -83,13 +86,12 @@ class Once:
 
 
 class Loop(Generic[K]):
-    """One controller. `counts` says how many passes there were and how they ended."""
+    """One controller: watches, work queue, workers. `counts` has the number of reconciles and of failures by kind."""
 
     def __init__(
         self,
         api: Api,
         reconcile: Callable[[K], Awaitable[float | None]],
-        now: Callable[[], float] = time.time,
         workers: int = 16,
         report: Callable[[str], object] | None = None,
         component: str = "controller",
@@ -99,22 +101,21 @@ class Loop(Generic[K]):
         self.synced = Once()
         self.counts: Counter[str] = Counter()
         self.feeds: list[Feed[Any]] = []
-        self.observe: Callable[[K, str, float], None] | None = None  # hears of each pass: key, outcome, seconds
+        self.observe: Callable[[K, str, float], None] | None = None  # after each reconcile: key, outcome, seconds
         self._api = api
         self._reconcile = reconcile
-        self._now = now
         self._workers = workers
         self.stores: list[Store[Any]] = []  # in the order of the feeds
         self._failures: dict[K, int] = {}
-        self._not_before: dict[K, float] = {}  # the server asked for peace until then: events do not break it
+        self._not_before: dict[K, float] = {}  # not reconciled before then (back-off, Retry-After), even on an event
         self.tasks = TaskSupervisor(component, report)
 
     def watch(self, source: Source, wakes: Wakes[Json, K]) -> Store[Json]:
-        """Keep the objects of a resource in a store, as dicts indexed by their controller owner's uid."""
+        """Watch a resource into a store of dicts, indexed by controller owner uid; enqueue the keys `wakes` returns."""
         return self.watch_as(source, plain(api_version=source.gvk.api_version, kind=source.gvk.kind), wakes)
 
     def watch_as(self, source: Source, view: View[T], wakes: Wakes[T, K]) -> Store[T]:
-        """As `watch`, with a view of the caller's own. Before `start` only."""
+        """As `watch`, with the caller's own decoder and key functions (`view`). To be called before `start`."""
         store = Store(view)
 
         def apply(said: Said[T]) -> None:
@@ -136,7 +137,7 @@ class Loop(Generic[K]):
             self.tasks.start(f"worker {number}", self._work)
 
     async def stop(self) -> None:
-        """Stop where we are. Whatever was under way is abandoned, which is harmless."""
+        """Cancel the watches and the workers. A reconcile in progress is cancelled, which is safe."""
         await self.tasks.stop()
 
     def relist(self, source: Source) -> None:
@@ -146,7 +147,7 @@ class Loop(Generic[K]):
                 feed.relist()
 
     def forgive(self, key: K) -> None:
-        """This key has got on in spite of its failures: the next pause is a short one again."""
+        """Reset the back-off of this key (client-go: Forget): it made progress although the reconcile failed."""
         self._failures.pop(key, None)
 
     async def _work(self) -> None:
@@ -155,7 +156,7 @@ class Loop(Generic[K]):
             key = await self.queue.take()
             try:
                 await self._pass(key)
-            except BaseException:  # the worker ends, its key must not be lost with it
+            except BaseException:  # the worker dies: enqueue its key again
                 self.queue.add(key)
                 raise
             finally:
@@ -177,15 +178,15 @@ class Loop(Generic[K]):
                 self.observe(key, outcome, time.perf_counter() - began)
 
     async def _try(self, key: K) -> str:
-        """One pass, and what became of it."""
+        """Reconcile the key once. Returns the outcome."""
         try:
-            after = await self._reconcile(key)
+            delay = await self._reconcile(key)
         except Conflict as error:
             log.debug("our copy was old key=%s why=%s", key, error)
             self._again(key, "conflicts", CONFLICT, CONFLICT_LONGEST)
             return "conflict"
         except ApiError as error:
-            if isinstance(error, Unavailable) or error.code == 401:  # a token that has expired is renewed by others
+            if isinstance(error, Unavailable) or error.code == 401:  # an expired token is renewed elsewhere
                 retry_after = error.retry_after if isinstance(error, Unavailable) else None
                 wait = self._again(key, "unavailable", WORLD, WORLD_LONGEST, retry_after or 0.0)
                 self._not_before[key] = time.monotonic() + wait
@@ -199,12 +200,12 @@ class Loop(Generic[K]):
             log.exception("bug while reconciling key=%s again_in=%.1fs", key, wait)
             return "fault"
         self._failures.pop(key, None)
-        if after is not None:
-            self.queue.add(key, after - self._now())
+        if delay is not None:
+            self.queue.add(key, min(delay, LONGEST_DELAY))
         return "done"
 
     def _again(self, key: K, what: str, first: float, longest: float, at_least: float = 0.0) -> float:
-        """Count a failure of this key and queue it again. Returns the seconds until then."""
+        """Count a failure of this key and requeue it with back-off. Returns the delay in seconds."""
         self.counts[what] += 1
         self._failures[key] = failures = self._failures.get(key, 0) + 1
         wait = max(pause_after(failures, first, longest), at_least)

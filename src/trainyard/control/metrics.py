@@ -1,9 +1,9 @@
 """What the operator counts and shows, in the names that Prometheus users expect.
 
 Rules for this file:
-- No label is of a user's making: kinds, resources, verbs, codes, outcomes and states. Never a job or a namespace. The
-  one lease that is waited for is an administrator's.
-- What happens is counted when it happens. What stands (queue, watches, jobs) is looked at when somebody asks.
+- Label values are bounded: kinds, resources, verbs, codes, outcomes and states; never a job's name or namespace. The
+  standby metric names a Lease and its holder, which the administrator controls.
+- Counters and histograms are updated when things happen; gauges (queue, watches, jobs) are computed at each scrape.
 - Imported by whoever serves metrics, never by this room's `__init__`: a local cluster does without the library.
 """
 

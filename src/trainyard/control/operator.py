@@ -1,10 +1,10 @@
-"""The operator: every kind of job and every kind of child watched, and each job brought a little nearer to its plan.
+"""The operator: watches every kind of job and every kind of child, and reconciles each job by the writes of its plan.
 
 Rules for this file:
-- One watch per kind of job, one per kind of child with the selector "has an owner label", so that foreign objects
-  never enter the memory. Children are flat records, jobs are dicts.
-- A kind whose CRD is missing is parked: it counts as "no jobs", and its watch keeps asking, ever more slowly.
-- What is remembered between passes (refusals, writes on their way) is a convenience; nothing is lost with it.
+- One watch per kind of job, one per kind of child with a label selector (the owner label exists), so that foreign
+  objects are not cached. Children are flat records, jobs are dicts.
+- A kind whose CRD is not installed counts as "no jobs" (its watch is "parked"): the list is retried with back-off.
+- State kept between reconciles (refusals, writes not yet in the stores) is in memory only; losing it is harmless.
 - A finished job costs nothing: its plan is idle and an idle plan sends nothing.
 """
 
@@ -69,7 +69,7 @@ class Operator:
         self._config = config
         self._now = now
         self._kinds = {kind.gvk: kind for kind in kinds}
-        self._loop: Loop[Item] = Loop(api, self._reconcile, now, report=report, component="operator")
+        self._loop: Loop[Item] = Loop(api, self._reconcile, report=report, component="operator")
         self._sources: dict[GVK, Source] = {}
         self._jobs: dict[GVK, Store[Json]] = {}
         self._children: dict[GVK, Store[Child]] = {}
@@ -181,9 +181,10 @@ class Operator:
         memory = self._memories.setdefault(uid, Memory())
         seen = self._seen(job, memory)
         kind = self._kinds[item.gvk]
-        plan = core.plan(kind, job, seen, self._now())
+        now = self._now()
+        plan = core.plan(kind, job, seen, now)
         try:
-            return await self._shell.obey(Pass(kind, job, plan, memory))
+            return await self._shell.obey(Pass(kind, job, plan, memory, now))
         except Unavailable:
             if memory.advanced:
                 self._loop.forgive(item)
@@ -193,12 +194,12 @@ class Operator:
                 self._forget(job)  # it went while we wrote
 
     def _hold(self, item: Item, uid: str) -> float | None:
-        """Our own writes are still on their way. Their arrival wakes this job; if they are late, we list again."""
+        """The stores do not show our own writes yet: watch events will enqueue the job, overdue writes are listed."""
         for gvk in self.writes.overdue(uid, time.monotonic()):
             log.warning("a write has not shown up job=%s resource=%s", item, gvk.plural)
             self._loop.relist(self._sources[gvk])
         deadline = self.writes.deadline(uid)
-        return None if deadline is None else self._now() + deadline - time.monotonic()
+        return None if deadline is None else deadline - time.monotonic()
 
     def _seen(self, job: Json, memory: Memory) -> Seen:
         uid = uid_of(job)
@@ -223,7 +224,8 @@ def _state(feed: Feed[Any], store: Store[Any]) -> str:
 
 
 def _index(namespace: str, uid: str) -> str:
-    """Children by their job. What bears a job's uid in another namespace is a stranger's: owners have no namespace."""
+    """The index value of a child: namespace and uid of its job. An object in another namespace is never a child of the
+    job, even if its owner label has the job's uid."""
     return f"{namespace}/{uid}"
 
 

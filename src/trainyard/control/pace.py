@@ -1,7 +1,7 @@
-"""How many writes may be under way at once: more while the server is well, half as many when it groans.
+"""Limits the writes in flight: the limit grows while the API server answers well and is halved when it is overloaded.
 
-Additive increase, multiplicative decrease, as TCP does it. The server groans when it answers 429 or 5xx, or when it has
-become several times slower than it was. Answers to requests that were sent before the last cut do not cut again.
+Additive increase, multiplicative decrease, as in TCP. Overload is an Unavailable error (429, 5xx, no answer), or an
+answer that took several times the usual latency. Answers to requests sent before the last cut do not cut again.
 """
 
 from __future__ import annotations

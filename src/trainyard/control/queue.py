@@ -1,11 +1,12 @@
-"""Keys due for a look. A key waits once, its earliest time wins, and nobody holds it twice.
+"""A delaying work queue: a key is queued once, its earliest due time wins, and only one worker processes it at a time.
 
 Rules for this file:
-- Namespaces take turns, and so do the keys of a namespace: a thousand keys of one never hold up the one of another.
-- A key added while somebody holds it waits until it is handed back.
-- Times are of the clock that was handed in, which must not jump (a monotonic one). Nothing polls: `take` waits for an
-  event, set by `add`, by `done` or by the one timer that stands for the earliest time.
-- The queue does not know why a key is in it.
+- Fair queueing: namespaces are served round-robin, the keys of a namespace first in, first out. A thousand keys of one
+  namespace do not starve a key of another.
+- A key added while a worker processes it is queued again at `done`, as in client-go's work queue.
+- Due times are on the injected `clock`, which must be monotonic. Nothing polls: `take` waits for an event that is set
+  by `add`, by `done`, or by one timer for the earliest due time.
+- The queue does not record which event added a key.
 """
 
 from __future__ import annotations
@@ -26,14 +27,14 @@ def _namespace(key: object) -> str:
 
 
 class Queue(Generic[K]):
-    """`add` keys, `take` one, `done` with it."""
+    """`add` a key, `take` the next, call `done` after processing it (client-go: Add or AddAfter, Get, Done)."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, namespace: Callable[[K], str] = _namespace) -> None:
         self._clock = clock
         self._namespace = namespace
-        self._due: dict[K, float] = {}  # every waiting key, and when
-        self._later: list[tuple[float, int, K]] = []  # a heap; an entry whose time is not the key's is void
-        self._ready: OrderedDict[str, OrderedDict[K, None]] = OrderedDict()  # whose turn it is next comes first
+        self._due: dict[K, float] = {}  # the due time of every queued key
+        self._later: list[tuple[float, int, K]] = []  # a heap; an entry whose time differs from `_due` is stale
+        self._ready: OrderedDict[str, OrderedDict[K, None]] = OrderedDict()  # due keys; the first namespace is next
         self._held: set[K] = set()
         self._order = count()
         self._wake = asyncio.Event()
@@ -44,7 +45,7 @@ class Queue(Generic[K]):
 
     @property
     def ready(self) -> int:
-        """How many are due and held by nobody, or will be as soon as they are handed back."""
+        """How many queued keys are due, including those added again while a worker processes them."""
         now = self._clock()
         return sum(at <= now for at in self._due.values())
 
@@ -53,7 +54,7 @@ class Queue(Generic[K]):
         return len(self._held)
 
     def add(self, key: K, delay: float = 0.0) -> None:
-        """Look at this key in `delay` seconds, or earlier if that was said before."""
+        """Make the key due in `delay` seconds; an earlier due time that it already has is kept."""
         at = self._clock() + max(0.0, delay)
         if key in self._due and self._due[key] <= at:
             return
@@ -62,7 +63,7 @@ class Queue(Generic[K]):
             self._line_up(key, at)
 
     def pop(self) -> K | None:
-        """The next key that is due, now held; None when there is none."""
+        """Return the next due key and mark it as being processed; None when no key is due."""
         self._ripen()
         if not self._ready:
             return None
@@ -77,7 +78,7 @@ class Queue(Generic[K]):
         return key
 
     async def take(self) -> K:
-        """The next key, as soon as one is due. Whoever takes it says `done` with it."""
+        """Wait for the next due key. The caller must call `done` with it."""
         while (key := self.pop()) is None:
             self._wake.clear()
             self._set_timer()
@@ -85,13 +86,13 @@ class Queue(Generic[K]):
         return key
 
     def done(self, key: K) -> None:
-        """Nobody holds this key any more."""
+        """The worker has processed this key; if it was added meanwhile, it is queued now."""
         self._held.discard(key)
         if key in self._due:
             self._line_up(key, self._due[key])
 
     def next_time(self) -> float | None:
-        """When the earliest key that nobody holds is due; None when nothing waits."""
+        """The earliest due time of the keys that no worker processes; None when there are none."""
         if self._ready:
             return self._clock()
         while self._later and not self._stands(*self._later[0]):
@@ -103,7 +104,7 @@ class Queue(Generic[K]):
         self._wake.set()
 
     def _stands(self, at: float, order: int, key: K) -> bool:
-        """False for what has been overtaken: an earlier time was said, or the key is ready or held already."""
+        """False for a stale heap entry: the key has another due time, or is ready or being processed already."""
         if self._due.get(key) != at or key in self._held:
             return False
         return key not in self._ready.get(self._namespace(key), ())

@@ -1,19 +1,19 @@
-"""The shell obeys one plan, always in the same order. It has no opinions.
+"""Carries out one plan by API requests, always in the same order. What to write is decided in `core`.
 
-Flow: a spec patch goes alone and ends the pass; else the status, then deletes, then patches, then creates, then events,
-then the plan's `after`. A plan with nothing to write sends nothing.
+Order: a spec patch that takes effect ends the reconcile; else the status patch, deletes, patches, creates, Events; then
+the job is requeued at the plan's `after`. A plan with nothing to write sends no request.
 
 Guarantees:
-- The status names the resourceVersion we decided on, and is sent even if unchanged whenever something else is to be
-  written: if the job has changed meanwhile, nothing at all is written (the fence).
-- A delete names the uid: never a namesake we have not seen. Gone already, or a namesake there, is success.
-- A create under a taken name is ours (by owner uid and owner label) or a refusal that the next plan sees.
-- What the server refuses for good (no right, a quota, an invalid object), or fails at again and again, ends nothing:
-  the other writes go on, and the next plan says it and waits.
-- It may be killed after any request. Every write that is known to be done is noted in `Writes`, and the job is not
-  looked at again before it has arrived; a write of unknown outcome is simply tried again by a later pass.
+- The status patch carries the resourceVersion that the plan was made from, and is sent, even if unchanged, before any
+  other write: if the job has changed since, the server answers Conflict and nothing is written (the "fence").
+- A delete has a uid precondition: an object re-created under that name is not deleted. NotFound or Conflict is success.
+- AlreadyExists on a create: the object is ours (by controller owner uid and owner label), or it counts as a refusal.
+- A write that the server rejects (RBAC, quota, invalid object), or answers with 5xx again and again, does not abort the
+  other writes: it is remembered as a refusal, which the next plan reports and backs off for.
+- The process may be killed after any request. Each acknowledged write is noted in `Writes`, and the job is not
+  reconciled again before the stores show it; a write of unknown outcome is retried by a later reconcile.
 
-Assumptions: one operator writes (a lease sees to that); names of children are computed, never random.
+Assumptions: only the leader writes (Lease); names of children are deterministic, never generated.
 """
 
 from __future__ import annotations
@@ -43,23 +43,23 @@ from trainyard.objects.values import replace
 log = logging.getLogger(__name__)
 
 COUNTS_PAUSE = 1.0  # seconds between two status writes of a job when only counts change
-TRY_AGAIN = 1.0  # seconds until the plan sees a refusal that it has seen before
-LASTING = 5  # so many failures of a server at one write, while it takes others, are no accident: a webhook that is down
+TRY_AGAIN = 1.0  # seconds to requeue after when a write was refused before, too
+LASTING = 5  # 5xx answers in a row to one write that make it a refusal (e.g. an admission webhook is down)
 
 
 @dataclass(slots=True)
 class Memory:
-    """What is remembered of one job between passes. Losing it costs a request, never a fault."""
+    """In-memory state of one job between reconciles. Losing it costs requests, never correctness."""
 
     refused: dict[Ref, Refusal] = field(default_factory=dict)
     failures: dict[Ref, int] = field(default_factory=dict)  # answers of 500 and more, one after the other
     last_status: float = float("-inf")  # on the monotonic clock
-    advanced: bool = False  # the last pass has made or deleted at least one child, whatever came after
-    generation: object = None  # of the spec that `refused` is about
+    advanced: bool = False  # the last reconcile created or deleted a child, even if it failed later
+    generation: object = None  # metadata.generation of the job that `refused` belongs to
 
     def read(self, generation: object) -> None:
-        """An edit of the spec may have mended what was refused. What was wrong in itself was made from another spec and
-        says nothing of this one; the rest is true until it is tried again, which is now."""
+        """On a new metadata.generation the user may have fixed what was refused: drop the refusals of invalid objects,
+        which were rendered from the old spec, and make the others due for a retry now."""
         if generation != self.generation:
             kept = {ref: one for ref, one in self.refused.items() if not one.invalid}
             self.refused = {ref: replace(one, at=0.0, tries=0) for ref, one in kept.items()}
@@ -72,12 +72,13 @@ class Memory:
 
 
 class Pass(msgspec.Struct, frozen=True):
-    """One look at one job: what it was when we decided, and what was decided."""
+    """One reconcile of one job: the job as read from the store, the plan made from it, and the wall-clock time."""
 
     kind: Kind
     job: Json
     plan: Plan
     memory: Memory
+    now: float
 
     @property
     def gvk(self) -> GVK:
@@ -95,9 +96,14 @@ class Pass(msgspec.Struct, frozen=True):
     def uid(self) -> str:
         return uid_of(self.job)
 
+    @property
+    def delay(self) -> float | None:
+        """Seconds to requeue after, from the plan's `after`; None: no requeue."""
+        return None if self.plan.after is None else self.plan.after - self.now
+
 
 class Shell:
-    """Sends what plans say."""
+    """Sends the writes of plans to the API server."""
 
     def __init__(
         self, api: Api, config: Config, writes: Writes[GVK], recorder: Recorder, now: Callable[[], float] = time.time
@@ -110,17 +116,17 @@ class Shell:
         self._now = now
 
     async def obey(self, this: Pass) -> float | None:
-        """Carry out one plan; return when to look again. Raises ApiError when it could not be carried out whole."""
+        """Send the plan's writes; return the seconds to requeue after. Raises ApiErrors that are not refusals."""
         plan = this.plan
         this.memory.advanced = False
         if plan.idle:
-            return plan.after
+            return this.delay
         if plan.spec_patch and await self._patch_spec(this, plan.spec_patch):
             return None
         if not (plan.urgent or plan.writes_world):
             wait = this.memory.last_status + COUNTS_PAUSE - time.monotonic()
             if wait > 0:
-                return self._now() + wait
+                return wait
         if not await self._patch_status(this):
             return None
         before = dict(this.memory.refused)
@@ -136,18 +142,19 @@ class Shell:
             *(len(plan.deletes), len(plan.patches), len(plan.creates)),
         )
         again = self._again(this, before)
-        return again if again is not None else plan.after
+        return again if again is not None else this.delay
 
     def _again(self, this: Pass, before: dict[Ref, Refusal]) -> float | None:
-        """When to look again if something was refused just now: the plan has to say so."""
-        news = [one for ref, one in this.memory.refused.items() if before.get(ref) is not one]
+        """Seconds to requeue after if a write was refused in this reconcile, so that the next plan reports it."""
+        news = [refusal for ref, refusal in this.memory.refused.items() if before.get(ref) is not refusal]
         if not news:
             return None
-        return self._now() + (0.0 if any(one.tries == 1 for one in news) else TRY_AGAIN)
+        return 0.0 if any(refusal.tries == 1 for refusal in news) else TRY_AGAIN
 
     async def _patch_spec(self, this: Pass, spec: Json) -> bool:
-        """True when the pass ends here. Not so when the server made nothing of the patch: no watch will tell of it. Nor
-        when it does not allow it: what is not stored is worked out again, and the job need not wait."""
+        """Store defaults in the spec. True when the reconcile ends here: a watch event will follow, or the job is gone.
+        False when the patch changed nothing (no event will come) or was rejected: the job goes on without stored
+        defaults, which are computed again each time."""
         body = {"metadata": {"resourceVersion": revision_of(this.job)}, "spec": spec}
         try:
             answer = await self._api.patch(this.gvk, this.namespace, this.name, body)
@@ -164,7 +171,7 @@ class Shell:
         return revision_of(answer) != revision_of(this.job)
 
     async def _patch_status(self, this: Pass) -> bool:
-        """The fence. False when the job has gone; Conflict when it is not as it was when we decided."""
+        """Patch the status at the plan's resourceVersion. False when the job is gone; Conflict when it has changed."""
         body: Json = {"metadata": {"resourceVersion": revision_of(this.job)}}
         old = this.job.get("status")
         if not isinstance(old, dict):
@@ -183,7 +190,7 @@ class Shell:
     async def _delete(self, this: Pass, delete: Delete) -> None:
         gvk = delete.gvk
         try:
-            with suppress(NotFound, Conflict):  # it has gone already, or what has its name now is not it
+            with suppress(NotFound, Conflict):  # already gone, or re-created with another uid
                 propagation = "Foreground" if delete.waits else "Background"
                 await self._api.delete(gvk, this.namespace, delete.name, delete.uid, propagation, delete.grace)
         except ApiError as error:
@@ -209,7 +216,7 @@ class Shell:
         """Make everything the plan wants."""
         if not this.plan.creates:
             return
-        # Children are made for what the status says now. The job is read once, however many there are.
+        # Children are rendered from the plan's status; the job is parsed once, not once per child.
         job = core.read(this.kind, {**this.job, "status": this.plan.status}, self.config)
         made: set[Ref] = set()
         for wave in _waves(this.plan.creates):
@@ -236,7 +243,7 @@ class Shell:
         self._note(this, create.gvk, made)
 
     async def _holder(self, this: Pass, create: Create) -> Json:
-        """What has the name already, by a list of one: who may list need not get. Conflict when it has gone."""
+        """Read the existing object of that name, by list: needs no RBAC verb get. Raises Conflict when it is gone."""
         listed = await self._api.list(create.gvk, this.namespace, field_selector=f"metadata.name={create.name}")
         for found in listed.get("items") or ():
             return {"apiVersion": create.gvk.api_version, "kind": create.gvk.kind, **found}
@@ -245,7 +252,7 @@ class Shell:
     def _refuse(
         self, this: Pass, write: Create | Patch | Delete, error: ApiError, message: str = "", sent: Json | None = None
     ) -> None:
-        """Remember that the server does not take it. Raises what is none: a conflict, and what passes by itself."""
+        """Remember a rejected write. Re-raises a Conflict, and a transient error unless it lasts (see `_lasts`)."""
         if _passes(error) and not _lasts(this.memory, write.ref, error):
             raise error
         verb, message = type(write).__name__.lower(), message or error.message
@@ -261,7 +268,7 @@ class Shell:
         self._writes.note(this.uid, Write(gvk, uid_of(answer), revision_of(answer)), time.monotonic())
 
     async def _together(self, calls: Iterable[Callable[[], Awaitable[None]]]) -> None:
-        """All of them, as many at once as the pace allows. After a failure what has not begun is left for later."""
+        """Run the calls, as many at once as `pace` allows. After a failure skip those not begun and raise it."""
         errors: list[Exception] = []
 
         async def one(call: Callable[[], Awaitable[None]]) -> None:
@@ -283,7 +290,8 @@ class Shell:
 
 
 def _waves(creates: Iterable[Create]) -> Iterator[list[Create]]:
-    """The plan's order, cut where something needs what stands before it, and between replicas and what is none."""
+    """Split the creates into waves, in order: a new one begins where an object needs one of this wave, and between
+    replicas (with a slot) and extras (Services, ConfigMaps)."""
     wave: list[Create] = []
     refs: set[Ref] = set()
     for create in creates:
@@ -297,13 +305,13 @@ def _waves(creates: Iterable[Create]) -> Iterator[list[Create]]:
 
 
 def _passes(error: ApiError) -> bool:
-    """True for what is no refusal: a conflict, and what goes away by itself."""
+    """True for an error to retry, which is no refusal: Conflict, an unavailable server, 401."""
     return isinstance(error, (Unavailable, Conflict)) or error.code == 401
 
 
 def _lasts(memory: Memory, ref: Ref, error: ApiError) -> bool:
-    """Count a failure of the server. True when it fails at this object again and again: the user has to hear of it, and
-    the other writes go on. (That the server itself is well is known: it has taken the status just before.)"""
+    """Count a 5xx answer to a write of this object. True from LASTING in a row on: it is then a refusal, which the user
+    sees and which does not abort the other writes. (The server itself works: it accepted the status patch before.)"""
     if error.code < 500:
         return False
     memory.failures[ref] = failures = memory.failures.get(ref, 0) + 1
@@ -311,11 +319,11 @@ def _lasts(memory: Memory, ref: Ref, error: ApiError) -> bool:
 
 
 class _LeftOut(Exception):
-    """An earlier write of the same pass has failed while this one stood in line."""
+    """Skip this write: another write of the same reconcile failed while this one waited for `pace`."""
 
 
 def _not_ours(this: Pass, found: Json) -> str:
-    """Why an object that holds a child's name is not that child, "" when it is."""
+    """Why an existing object with a child's name is not this job's child; "" when it is."""
     owner = controller_of(found)
     if owner is None or owner.get("uid") != this.uid:
         who = f"{owner.get('kind')} {owner.get('name')}" if owner else "nobody"
@@ -324,6 +332,6 @@ def _not_ours(this: Pass, found: Json) -> str:
         other = "RuntimeId" if this.kind.runtime_id else "name"
         return f"belongs to {who}, not to this job: delete or rename it, or give this job another {other}"
     if (found["metadata"].get("labels") or {}).get(OWNER) != this.uid:
-        # No watch of ours will ever show it: waiting for it would be waiting for ever.
+        # Our watches select by this label, so the store would never show the object.
         return f"has no label {OWNER} with this job's uid, so it is not looked at: delete it, or give it the label"
     return ""

@@ -1,9 +1,9 @@
-"""The last we saw of one resource. Only its watch writes; objects inside are never edited, only swapped.
+"""The cache of one resource, filled only by its watch. Cached objects are never edited: an update replaces the object.
 
 Rules for this file:
-- `apply` takes in what a watch says and returns what changed, as pairs (before, after); None is "not there".
-- A relist replaces everything. What vanished while we were away is a change; what is as it was is none.
-- The store knows the newest revision it has heard of: everything up to it is in here.
+- `apply` takes a list, a watch event or a bookmark and returns the changes: (old object, new object); None: no object.
+- A relist replaces everything. An object missing from the list is a change; one at the same resourceVersion is none.
+- `revision` is the newest resourceVersion received: every event up to it has been applied.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Store(Generic[T]):
         return self._by_uid.get(uid)
 
     def under(self, index: str) -> tuple[T, ...]:
-        """The objects indexed by this value, in the order in which they came."""
+        """The objects with this index value, in the order of their last change."""
         return tuple(self._by_index.get(index, {}).values())
 
     def has_reached(self, revision: str) -> bool:

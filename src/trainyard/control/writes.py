@@ -1,15 +1,15 @@
-"""Our own writes, until the watch has shown them to us.
+"""Our own writes, until the watches have delivered them to the stores: no reconcile from a stale cache.
 
-The status fence proves that the job was fresh when we wrote; it proves nothing about its children. So after a pass
-that wrote, the job is not looked at again before every write of that pass is in the stores: a created or patched
-object with its uid or a later revision, a deleted one gone or going, the job itself with the revision we made.
+The resourceVersion in the status patch proves that the job was fresh; it proves nothing about its children. So after a
+reconcile that wrote, the job is not reconciled again before the stores show every write: a created or patched object,
+or the job itself, at the answered resourceVersion or later; a deleted object absent or with a deletionTimestamp.
 
 Rules for this file:
-- No expectations and no counters: uids and revisions only, compared with the stores.
-- Nothing hangs for ever: what has not arrived after a while makes its resource list again, and a whole list that was
-  begun after the write answers every question.
-- Only what has been seen is deleted, so "not in the store" means that it has gone.
-- Losing this memory (a crash) is harmless: a new operator lists first.
+- No counted expectations (ControllerExpectations): only uids and resourceVersions are compared with the stores.
+- No wait is endless: a write that the store does not show within `timeout` makes its resource relist, and the complete
+  list that follows ends the wait.
+- Only objects that were in the store are deleted, so "not in the store" means that the object is gone.
+- Losing this state (a crash) is harmless: a new operator lists before it reconciles.
 """
 
 from __future__ import annotations
@@ -25,10 +25,11 @@ from trainyard.objects.values import replace
 R = TypeVar("R", bound=Hashable)
 
 TIMEOUT = 20.0
+SWEEP = 64  # objects with writes, from which on those are forgotten whose writes the stores show
 
 
 class Write(msgspec.Struct, Generic[R], frozen=True):
-    """One write that we know was done. `resource` names the store it must arrive in."""
+    """One write that the API server acknowledged. `resource` names the store that must show it."""
 
     resource: R
     uid: str
@@ -39,26 +40,31 @@ class Write(msgspec.Struct, Generic[R], frozen=True):
 class _Waiting(msgspec.Struct, Generic[R], frozen=True):
     write: Write[R]
     since: float
-    lists: int = -1  # after a time-out: how many lists the store had taken in when it was told to list again
+    lists: int = -1  # after a time-out: the store's number of complete lists when the relist was requested
 
 
 class Writes(Generic[R]):
-    """What has been written for each job and has not been seen yet."""
+    """The acknowledged writes of each job that the stores do not show yet."""
 
     def __init__(self, stores: Mapping[R, Store[Any]], timeout: float = TIMEOUT) -> None:
         self._stores = stores
         self.timeout = timeout
         self._waiting: dict[str, list[_Waiting[R]]] = {}
+        self._sweep_at = SWEEP
 
     def note(self, job: str, write: Write[R], now: float) -> None:
         """Remember a write for the job with that uid."""
         self._waiting.setdefault(job, []).append(_Waiting(write, now))
+        if len(self._waiting) >= self._sweep_at:  # nobody asks for objects that are gone
+            for each in list(self._waiting):
+                self.waits(each)
+            self._sweep_at = 2 * len(self._waiting) + SWEEP
 
     def forget(self, job: str) -> None:
         self._waiting.pop(job, None)
 
     def waits(self, job: str) -> bool:
-        """True while a write of this job has not arrived."""
+        """True while a store does not show a write of this job."""
         waiting = [one for one in self._waiting.get(job, ()) if not self._arrived(one)]
         if waiting:
             self._waiting[job] = waiting
@@ -72,7 +78,7 @@ class Writes(Generic[R]):
         return min(since) + self.timeout if since else None
 
     def overdue(self, job: str, now: float) -> set[R]:
-        """The resources that must be listed again, because a write has not shown up. The wait then starts anew."""
+        """The resources to relist, whose stores do not show a write in time. Restarts the timeout of those writes."""
         late: set[R] = set()
         for at, one in enumerate(self._waiting.get(job, ())):
             if now >= one.since + self.timeout:

@@ -30,8 +30,8 @@ class Backoff:
 
 
 class StreamBackoff(Backoff):
-    """When a watch may be opened again. A stream was of use if it advanced the resourceVersion by an event, or was open
-    for LASTING_SECONDS; every other one counts as a failure, also if its server sent bookmarks or repeated events."""
+    """The back-off of one watch. A watch was successful if an event advanced its resourceVersion, or if it was open for
+    LASTING_SECONDS; any other counts as a failure, even if the server sent bookmarks or repeated events."""
 
     def closed(self, seconds: float, advanced: bool) -> float | None:
         """The server has ended a stream that was open for `seconds`. Returns the pause, None when it was a failure:

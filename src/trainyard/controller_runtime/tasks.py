@@ -1,14 +1,14 @@
-"""Every long-lived task of a component has one owner, which sees it end.
+"""A supervisor of the long-lived asyncio tasks of a component: it restarts each task that ends.
 
     tasks = TaskSupervisor("node", say)
     tasks.start("watch pods", feed.run); ...; await tasks.stop()
 
 Rules for this file:
-- A long-lived task never returns. If it returns, raises, or is cancelled by anybody but its owner, the owner logs the
-  traceback, reports one sentence, and starts it again after a back-off. That is never given up, as with containers.
-- While a task waits for its restart `failing` has its sentence, and from UNHEALTHY_DEATHS deaths in a row until it has
-  run for HEALTHY_SECONDS: a Node is not ready then, and an operator fails /readyz (from UNHEALTHY_DEATHS on, /healthz).
-- Background work that ends by itself (`spawn`) has the same owner: its exception is reported and ends nothing else.
+- A long-lived task must not return. If it returns, raises, or is cancelled by anybody but the supervisor, that logs the
+  traceback, reports one message, and restarts it after a back-off, without limit, as restartPolicy Always does.
+- `failing` has the message of a task while it waits for its restart, and after UNHEALTHY_DEATHS consecutive deaths
+  until it has run for HEALTHY_SECONDS. A Node is NotReady then; an operator fails /readyz, and /healthz if unhealthy.
+- `spawn` runs background work that ends by itself: its exception is logged and reported and affects no other task.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""How a watch and a store look at an object, whatever it was decoded into.
+"""Views: how a watch and a store decode objects of any type and read their metadata.
 
 Rules for this file:
-- Decoding has two steps. The envelope (list, watch line) is cut first and the objects stay bytes; only objects reach a
-  view's decoder, never a BOOKMARK or an ERROR.
-- One object that cannot be decoded is left out and said; it never stops the others.
+- Decoding has two steps: first the envelope (list page, watch event), with its objects left as bytes, then each object
+  by the view's decoder. The object of a BOOKMARK or an ERROR event never reaches that decoder.
+- An object that cannot be decoded is logged and skipped; it never stops the others.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class View(msgspec.Struct, Generic[T], frozen=True):
-    """What must be known of an object: its key, uid, revision, what it is indexed by, and whether it is going."""
+    """Decodes an object; reads its key, uid, resourceVersion and index value, and whether it is being deleted."""
 
     decode: Callable[[bytes], T]
     key: Callable[[T], Key]

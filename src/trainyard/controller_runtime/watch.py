@@ -1,15 +1,16 @@
-"""A watch is a small machine that can be stepped by hand; `Feed` drives it against an API server.
+"""A reflector: `step` is the pure state machine of list and watch, `Feed` runs it against an API server.
 
     Empty --page, more to come--> Paging --last page--> Watching --410--> Empty
       |                             |  `--410 on any page--> Empty
       `--the only page--> Watching  `--lost--> the same page again
 
 Rules for this file:
-- `step` is pure: (state, what we got) -> (what the store should hear, next state).
-- A relist replaces, it never merges, and a partial list is never told to anyone.
-- A lost connection resumes exactly where it was. Only 410, or being refused again and again at one revision, lists
-  again. A revision never goes backwards: a line we have had already is dropped.
-- Nothing polls: the driver waits for bytes, or pauses after a failure, longer each time and never in step with others.
+- `step` is pure: (state, input from the server) -> (update for the store, next state).
+- A relist replaces the store's content, it never merges, and only a complete list reaches the store.
+- After a lost connection the watch resumes at its resourceVersion, a list at its continue token. A relist follows only
+  410, 404 of an optional resource, or PATIENCE error answers at one resourceVersion. An event that is not newer than
+  the known resourceVersion is dropped.
+- Nothing polls: `Feed` waits for watch events, or pauses after a failure (exponential back-off with jitter).
 """
 
 from __future__ import annotations
@@ -34,11 +35,11 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 PAGE = 500
-BREATH = 200  # events between two looks at what else the loop has to do
-PATIENCE = 3  # refusals at one revision before it is given up and listed again
+BREATH = 200  # watch events handled before yielding to the event loop
+PATIENCE = 3  # error answers at one resourceVersion before a relist
 FIRST_PAUSE = 0.25  # seconds until a watch that failed is tried again; doubling
-LONGEST_PAUSE = 8.0  # so that all is well ten seconds after the API server is back
-PARKED_PAUSE = 30.0  # for a resource that is not there
+LONGEST_PAUSE = 8.0  # watches are retried within ten seconds after the API server is back
+PARKED_PAUSE = 30.0  # the longest pause while the resource is not served (404)
 
 
 # What a watch can be.
@@ -49,7 +50,7 @@ class Empty(msgspec.Struct, frozen=True):
 
 
 class Paging(msgspec.Struct, Generic[T], frozen=True):
-    """Some pages are here, and `cont` asks for the next. `revision` is the first page's."""
+    """A paginated list in progress; `cont` is the continue token of the next page. `revision` is the first page's."""
 
     pages: tuple[tuple[T, ...], ...]
     revision: str
@@ -58,7 +59,7 @@ class Paging(msgspec.Struct, Generic[T], frozen=True):
 
 
 class Watching(msgspec.Struct, frozen=True):
-    """Everything up to `revision` has been told."""
+    """The store has received everything up to the resourceVersion `revision`."""
 
     revision: str
     refused: int = 0
@@ -87,7 +88,7 @@ class Bookmark(msgspec.Struct, frozen=True):
 
 
 class Expired(msgspec.Struct, frozen=True):
-    """410, as an answer or as a line: the server has forgotten that revision or that page."""
+    """410 Gone, as an answer or an ERROR event: the resourceVersion or the continue token has expired."""
 
 
 class Missing(msgspec.Struct, frozen=True):
@@ -95,11 +96,11 @@ class Missing(msgspec.Struct, frozen=True):
 
 
 class Refused(msgspec.Struct, frozen=True):
-    """Any other error that the server said in words."""
+    """Any other error answer or ERROR event; answers of 429 and 503 are `Lost`."""
 
 
 class Lost(msgspec.Struct, frozen=True):
-    """The connection ended or broke; nothing was said."""
+    """The connection ended or broke, no answer came, or the server answered 429 or 503."""
 
 
 Got: TypeAlias = Page[T] | Line[T] | Bookmark | Expired | Missing | Refused | Lost
@@ -109,7 +110,7 @@ Got: TypeAlias = Page[T] | Line[T] | Bookmark | Expired | Missing | Refused | Lo
 
 
 class Replaced(msgspec.Struct, Generic[T], frozen=True):
-    """This is all there is."""
+    """A complete list: it replaces the content of the store."""
 
     objs: tuple[T, ...]
     revision: str
@@ -122,7 +123,7 @@ class Changed(msgspec.Struct, Generic[T], frozen=True):
 
 
 class Moved(msgspec.Struct, frozen=True):
-    """Nothing happened up to this revision."""
+    """A bookmark: no further change up to this resourceVersion."""
 
     revision: str
 
@@ -131,7 +132,7 @@ Said: TypeAlias = Replaced[T] | Changed[T] | Moved
 
 
 def step(state: State[T], got: Got[T]) -> tuple[Said[T] | None, State[T]]:
-    """One move of a watch. The caller does the talking."""
+    """One transition, without I/O: the update for the store, if there is one, and the next state."""
     match state, got:
         case Empty(), Page(objs, revision, ""):
             return Replaced(objs, revision), Watching(revision)
@@ -161,7 +162,7 @@ def step(state: State[T], got: Got[T]) -> tuple[Said[T] | None, State[T]]:
 
 
 def newer(revision: str, known: str) -> bool:
-    """True unless we can tell that `revision` is not after `known`. Revisions are numbers on every server we know."""
+    """True unless `revision` is known not to be newer. Two decimal resourceVersions are compared as numbers."""
     if revision.isdecimal() and known.isdecimal():
         return int(revision) > int(known)
     return revision != known
@@ -182,7 +183,7 @@ class Source(msgspec.Struct, frozen=True):
 
 
 class Feed(Generic[T]):
-    """Drives one watch for ever: lists, watches, resumes, and tells `apply` what the machine says."""
+    """A reflector of one resource: lists, watches, resumes, and calls `apply` with each update for the store."""
 
     def __init__(
         self,
@@ -193,12 +194,12 @@ class Feed(Generic[T]):
         unanswered: Callable[[Unavailable], None] = lambda error: None,
         refused: Callable[[str], None] = lambda why: None,
     ) -> None:
-        """`unanswered` hears of each time that nobody answered, `refused` of each refusal that the server put in words;
-        the feed tries again all the same."""
+        """`unanswered` is called when a request gets no answer, `refused` with the message of a 4xx answer (not of 408,
+        410, 429, nor 404 of an optional resource). The request is retried in any case."""
         self.source = source
         self.state: State[T] = Empty()
-        self.why = ""  # what the last of them said, "" once a list or a watch is answered
-        self.parked = False  # the resource is not there; it is asked for again
+        self.why = ""  # the last error, "" once a list or a watch request is accepted
+        self.parked = False  # the resource is not served (404); the list is retried
         self._api = api
         self._view = view
         self._apply = apply
@@ -209,13 +210,13 @@ class Feed(Generic[T]):
 
     @property
     def failures(self) -> int:
-        """In a row, with no watch in between that advanced or lasted."""
+        """The number of consecutive failures, with no successful watch in between (see StreamBackoff)."""
         return self._backoff.failures
 
     @property
     def failing(self) -> bool:
-        """More than once, and neither a list nor a watch has been let in since. (That shortens no pause: the watch may
-        break again.)"""
+        """True after two or more consecutive failures, while no list or watch request has been accepted since. (An
+        accepted watch request alone does not reset the back-off: the watch may break again.)"""
         return self.failures > 1 and self.why != ""
 
     async def run(self) -> None:
@@ -231,14 +232,14 @@ class Feed(Generic[T]):
             await asyncio.sleep(pause)
 
     def relist(self) -> None:
-        """Forget where we were and list again, now. Whatever list was on its way does not count."""
+        """Cancel the list or watch in progress, forget its resourceVersion, and list again now."""
         log.warning("listing again resource=%s", self.source.gvk.plural)
         self.state = Empty()
         if self._exchange is not None:
             self._exchange.cancel()
 
     async def _once(self) -> float:
-        """One exchange with the server: a page, or a watch until it ends. Returns the pause before the next."""
+        """One request: a page of a list, or a watch until it ends. Returns the seconds to wait before the next."""
         try:
             if isinstance(self.state, Watching):
                 return await self._watch(self.state.revision)
@@ -258,7 +259,7 @@ class Feed(Generic[T]):
         except ApiError as error:
             self._refused(str(error))
             return self._failed(Refused(), error)
-        except Exception:  # of whoever hears the changes: its task ends, and its supervisor runs it from a fresh list
+        except Exception:  # raised by `apply`: this task ends, and its supervisor restarts it with a list
             self.state = Empty()
             raise
 
@@ -294,7 +295,7 @@ class Feed(Generic[T]):
         return pause
 
     def _line(self, line: bytes) -> Got[T] | None:
-        """Take in one line. Returns what broke the watch, if it did."""
+        """Handle one watch event. Returns Expired or Refused for an ERROR event, else None."""
         verb, raw = cut_line(line)
         if verb == "ERROR":
             code, _ = read_error(raw)
@@ -313,7 +314,7 @@ class Feed(Generic[T]):
         self.parked = isinstance(got, Missing) or (self.parked and not isinstance(got, Page))
         if said is not None:
             self._apply(said)
-        if isinstance(said, Changed):  # a bookmark is no use of a stream: a server could send one and hang up, for ever
+        if isinstance(said, Changed):  # not on a bookmark: a server could send one and close, again and again
             self._advanced = True
             self._alive()
 

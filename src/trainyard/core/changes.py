@@ -1,4 +1,4 @@
-"""What must be made, deleted or patched so that the children are those the job wants: none of it judges anything."""
+"""The creates, deletes and patches that bring the children to the wanted state. Nothing here judges the job."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ W = TypeVar("W", Create, Patch, Delete)
 
 
 def missing(job: Job, family: Family) -> list[Create]:
-    """Slots and extras that no child fills, in the order in which they are made.
+    """Creates for the slots and extras that have no object, in creation order.
 
-    A spec that is not understood asks for nothing that its replicas can do without.
+    With an invalid spec late extras are not created: the replicas can do without them.
     """
     early: list[Create] = []
     late: list[Create] = []
@@ -42,7 +42,7 @@ def _lacking(needs: tuple[Ref, ...], family: Family) -> tuple[Ref, ...]:
 
 
 def _in_order(creates: list[Create]) -> list[Create]:
-    """What is needed stands before what needs it."""
+    """Sort the creates so that each comes after those it needs."""
     ordered: list[Create] = []
     rest = creates
     while rest:
@@ -54,10 +54,10 @@ def _in_order(creates: list[Create]) -> list[Create]:
 
 
 def startable(job: Job, family: Family, creates: list[Create], seen: Seen) -> list[Create]:
-    """What may be made now: not what needs something that is refused, and no replica beside an older pod of its own.
+    """The creates that may be sent now: none that needs a refused object, none while an older pod of its slot may run.
 
-    A pod of an older attempt may run until it has gone. Two pods of one slot would be two writers of one checkpoint; of
-    a gang the same holds for all its slots (S33). A pod whose node is lost goes by --node-lost-timeout.
+    Two pods of one slot would write the same checkpoint. In a gang, an older pod of any slot holds back every slot
+    (S33). A pod on a lost node is deleted only with --node-lost-timeout.
     """
     older, held = older_pods(job, family), {ref for ref, refusal in seen.refused.items() if refusal.verb == "create"}
     if not (older or held):
@@ -74,7 +74,7 @@ def startable(job: Job, family: Family, creates: list[Create], seen: Seen) -> li
 
 
 def older_pods(job: Job, family: Family) -> list[Child]:
-    """What may still run of a slot that nothing fills: pods whose Job has gone. Of a gang also its older attempts."""
+    """What may still run: unfinished pods whose Job is gone and, in a gang, the children of older attempts."""
     older = [pod for pod in family.orphans if pod.index >= 0 and pod.phase not in ("Succeeded", "Failed")]
     if job.whole_again():
         children = _slot_children(job, family)
@@ -83,7 +83,7 @@ def older_pods(job: Job, family: Family) -> list[Child]:
 
 
 def unwanted(job: Job, family: Family) -> list[Delete]:
-    """Children of an older attempt and of slots that the job does not have any more. What ended well stays."""
+    """Deletes for children of an older attempt, unless they succeeded, and of slots that the job no longer has."""
     deletes = []
     slots = set(job.slots())
     for child in _slot_children(job, family):
@@ -100,17 +100,17 @@ def unwanted(job: Job, family: Family) -> list[Delete]:
 
 
 def ended(job: Job, replicas: list[Replica]) -> list[Delete]:
-    """Slots that are made again alone: each is counted already, so what held it may go."""
+    """Deletes for slots that restart alone. The status, which is written first, counts their failures."""
     children = (replica.child for replica in replicas)
     return [_delete(job, one, "another takes its place") for one in children if one and not one.deleting]
 
 
 def edited(job: Job, family: Family, seen: Seen) -> tuple[list[Delete], list[Patch]]:
-    """Extras after an edit of the spec: those it has no more, and those made from an older one.
+    """Deletes for extras that the spec no longer has, patches for extras rendered from an older spec.
 
-    Nothing is deleted while part of the spec is not followed: it does not say then what the job has. Nothing follows a
-    spec that is not understood; what no edit shapes is known all the same. What names other children follows when these
-    are there, or are somebody else's.
+    Nothing is deleted while part of the spec is ignored: the spec then does not describe the running job. With an
+    invalid spec nothing is patched, unless no role of the kind follows edits. An extra that needs other children is
+    patched once each of these exists or was refused.
     """
     known = not job.wanted.problems
     followed = known and all(role.template is not None for role in job.roles)
@@ -133,13 +133,13 @@ def edited(job: Job, family: Family, seen: Seen) -> tuple[list[Delete], list[Pat
 
 
 def sweep(job: Job, family: Family, clean: str, reason: str, resumes: bool = False) -> tuple[list[Delete], list[Patch]]:
-    """What goes after the end (cleanPodPolicy), or while the job is suspended or stopped (S3, S4, S5). `resumes`: the
-    slots may be filled again.
+    """Deletes and patches that stop or remove children after the end (cleanPodPolicy) or while the job is suspended
+    (S3, S4, S5). `resumes`: the slots may be filled again, so deletes use propagation Foreground.
 
-    What the spec had given up before does not run on, whatever the policy says.
+    Children of slots that the spec had removed before are stopped under every policy.
     """
     if clean == "All":
-        every = sorted(family.by_ref.values(), key=lambda child: child.index < 0)  # what runs goes first
+        every = sorted(family.by_ref.values(), key=lambda child: child.index < 0)  # slots first, then extras
         return [_delete(job, child, reason) for child in every if not child.deleting], []
     deletes, patches = [], []
     for child in _slot_children(job, family):
@@ -160,12 +160,12 @@ def _slot_children(job: Job, family: Family) -> list[Child]:
 
 
 def _given_up(job: Job, child: Child) -> bool:
-    """The job had no such slot when it was looked at last."""
+    """True when the remembered roles have no such slot."""
     return bool(job.memory.roles) and child.index >= job.memory.role(child.role).replicas
 
 
 def not_while_suspended(job: Job, family: Family, reason: str) -> list[Delete]:
-    """Extras that keep pods running do not stay while the job is suspended."""
+    """Deletes for the extras that run pods, while the job is suspended."""
     found = (family.by_ref.get(ref) for ref, extra in job.extras.items() if extra.runs)
     return [_delete(job, child, reason) for child in found if child and not child.deleting]
 
@@ -175,9 +175,9 @@ def _delete(job: Job, child: Child, reason: str) -> Delete:
 
 
 def lost(job: Job, family: Family, now: float) -> tuple[list[Delete], float | None]:
-    """Pods that are still there long after they should have ended: their node is lost, and nobody else says so (S27).
+    """Force deletes for pods in Terminating longer than --node-lost-timeout past their grace period (S27).
 
-    And when the next one will be. Only with --node-lost-timeout: two pods may run as the same replica for a while.
+    Also returns when the next pod is due. Without the flag nothing: two pods may then run as one replica for a while.
     """
     timeout = job.config.node_lost
     if timeout is None:
@@ -190,12 +190,12 @@ def lost(job: Job, family: Family, now: float) -> tuple[list[Delete], float | No
 
 
 def cleaning(job: Job, reason: str) -> str:
-    """What cleanPodPolicy means for a job that ended for that reason: one that was stopped does not run on (S4)."""
+    """The effective cleanPodPolicy of a job that ended for `reason`: at least Running for a reason in STOPS (S4)."""
     return "Running" if reason in STOPS and job.policy.clean != "All" else job.policy.clean
 
 
 def sent_now(writes: list[W], seen: Seen, now: float) -> tuple[list[W], float | None]:
-    """Those that are due, and when the first of the others is."""
+    """The writes that are due now, and when the next of the refused ones is due."""
     if not seen.refused:
         return writes, None
     times = [sent_again_at(seen.refused.get(one.ref), verb(one), now) for one in writes]

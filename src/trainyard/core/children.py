@@ -18,7 +18,7 @@ from trainyard.objects import parse_time
 from trainyard.objects.labels import ATTEMPT, DIGEST, INDEX, OWNER, ROLE
 
 DISRUPTIONS = frozenset({"Evicted", "Preempted", "Preempting", "Shutdown", "NodeShutdown", "NodeLost"})
-"""Pod reasons that mean: the machine's affairs, not the program's (settled.md S27)."""
+"""Pod reasons that mean: the machine's affairs, not the program's (docs/rules.md S27)."""
 
 
 _LONGEST = 512  # characters of what somebody else has said

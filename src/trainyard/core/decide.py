@@ -1,12 +1,12 @@
-"""The decision. Given a job and the children we see: what is true, and what should be written.
+"""Decide the new status and the writes of one job, from its object and its observed children.
 
 Pure: no clock, no I/O, no logging; the same input gives the same answer. The rules, in the order in which they act:
-1. Somebody else's job, and one that is being deleted, are left alone.
-2. What has ended stays ended; then only cleanPodPolicy and the TTL act.
-3. A job whose spec cannot be understood ends before anything of it is made.
-4. Failed attempts are counted in the status that is written before anything is deleted; so is a new attempt. If we
-   die in between, the next pass sees children of an older attempt, deletes them, and goes on.
-5. A name is free when no child holds it. A dying child still holds its name.
+1. A job that another controller manages (managedBy), or that is being deleted, is left alone.
+2. A finished job stays finished; only cleanPodPolicy, --node-lost-timeout and the TTL still act.
+3. A job whose spec is invalid at its start ends before any child is created.
+4. The status patch that counts failed attempts and starts a new attempt is sent before any delete. If the operator
+   crashes in between, the next pass finds children of an older attempt and deletes them.
+5. A name is free when no child has it. A child in Terminating still has its name.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def decide(job: Job, seen: Seen, now: float) -> Plan:
 
 
 class _Pass:
-    """One look at a job that has not ended. Each step below answers one question."""
+    """One reconcile pass over a job that has not ended. Each method decides one thing."""
 
     def __init__(self, job: Job, seen: Seen, family: Family, now: float) -> None:
         self.job, self.seen, self.family, self.now = replace(job, owned=frozenset(family.by_ref)), seen, family, now
@@ -46,8 +46,8 @@ class _Pass:
         observed = [job.carrier(slot.role).observe(job, slot, family) for slot in job.slots()]
         self.replicas = [self._believed(replica) for replica in observed]
         self.conditions = status.Conditions(job, self.replicas, now)
-        self.failed: list[Replica] = []  # counted for the first time
-        self.due: list[Replica] = []  # to be made again alone
+        self.failed: list[Replica] = []  # replicas with a newly counted failure
+        self.due: list[Replica] = []  # ended replicas to restart alone
 
     def plan(self) -> Plan:
         job = self.job
@@ -66,9 +66,10 @@ class _Pass:
         return self._write(verdict, memory)
 
     def _believed(self, replica: Replica) -> Replica:
-        """An end whose evidence may still be on its way is not looked at before its time: a moment, unless a clock is
-        wrong."""
-        if replica.end is None or not self.now < replica.end.believed <= self.now + policy.FIRST_PAUSE:
+        """Ignore a replica's end before `end.believed`: the watch event of its pod may still arrive. A time further
+        away than FIRST_PAUSE was written by a wrong clock. An end that the status has counted is never ignored."""
+        counted = any(restarts.attempt_of(self.job, replica, uid) in self.job.memory.counted for uid in replica.failed)
+        if replica.end is None or counted or not self.now < replica.end.believed <= self.now + policy.FIRST_PAUSE:
             return replica
         self.whens.append(replica.end.believed)
         return replica._replace(end=None, failed=(), state="Starting")
@@ -92,7 +93,7 @@ class _Pass:
         return replace(memory, roles=roles, started=True, suspended=False, ran=False, resumes=resumes, start=self.now)
 
     def _followed(self) -> dict[str, RoleMemory]:
-        """What is remembered of the roles, with the edits that are followed (S11)."""
+        """The remembered roles, updated with the spec edits that take effect on a started job (S11)."""
         job, old = self.job, self.job.memory.roles
         if job.wanted.problems:
             return dict(old)
@@ -104,20 +105,20 @@ class _Pass:
                 again = how == "again" and then is not None and not same
                 attempt = then.attempt + again if then else 0
                 failures = then.failures if then else 0
-                digest = then.digest if then and same else role.digest  # a status is not rewritten for a spelling
+                digest = then.digest if then and same else role.digest  # keep the stored form (same_digest)
                 roles[role.name] = RoleMemory(attempt, failures, role.replicas, role.port, digest)
         return roles
 
     def _given_up(self) -> dict[str, RoleMemory]:
-        """Roles that the spec has no more. Their attempts stay known: what is left of one must not be taken for another
-        of that name."""
+        """Roles that the spec no longer has. Their attempts are kept, so that a leftover child is not taken for one of
+        a new role of the same name."""
         job = self.job
         gone = {name: role for name, role in job.memory.roles.items() if job.kind.follows(name) and not job.role(name)}
         return {name: replace(role, replicas=0, digest="") for name, role in gone.items()}
 
     def _count(self, memory: Memory) -> Memory:
-        """Every failed attempt is counted once, whatever crashes: by uid, in the status. All ends of one attempt of a
-        gang are one (S4)."""
+        """Count each failed attempt once, by uid in the status, even if the operator crashes. All ends of one attempt
+        of a gang count once (S4)."""
         counted, roles = list(memory.counted), dict(memory.roles)
         visible: set[str] = set()
         for replica in self.replicas:
@@ -133,7 +134,7 @@ class _Pass:
         return replace(memory, roles=roles, counted=tuple(uid for uid in counted if uid in visible or uid in unseen))
 
     def _again(self, memory: Memory, verdict: Verdict) -> Memory:
-        """The memory with a new attempt for every role whose ended slot is due to be made again."""
+        """The memory with a new attempt for each role with an ended replica whose retry is due."""
         roles, texts = dict(memory.roles), []
         failed = any(replica.end and not replica.end.disrupted for replica in self.replicas)
         for replica in self.replicas:
@@ -144,7 +145,7 @@ class _Pass:
                 f"{verdicts.end_text(replica, end)}; {'disrupted' if end.disrupted else 'retryable'}, tried again"
             )
             if verdict.stage == "Suspended" or (self.job.whole_again() and failed and end.disrupted):
-                continue  # a gang waits as long as its failure does
+                continue  # in a gang that has a failure, only the failure's back-off counts
             if (due := self._retry_at(end, role, memory)) > self.now:
                 self.whens.append(due)
             elif self.job.kind.restarts == "slot":
@@ -159,8 +160,8 @@ class _Pass:
         return replace(memory, roles=roles)
 
     def _lost(self, memory: Memory) -> str:
-        """The replica of a gang whose Job somebody has deleted, "" when there is none. Its pod tells that it was there;
-        when that has gone, too, before anybody has looked, the Job is made again alone (S19)."""
+        """The replica of a gang whose Job somebody else has deleted, "" when there is none. Its orphaned pod shows
+        that; if the pod is gone before the next pass, too, only that Job is created again (S19)."""
         if not self.job.whole_again():
             return ""
         empty = {replica.slot for replica in self.replicas if replica.child is None}
@@ -176,10 +177,10 @@ class _Pass:
         return policy.retry_at(self.job, end, failures, role.attempt - memory.resumes, self.now)
 
     def _refused(self, verdict: Verdict, memory: Memory) -> Verdict | None:
-        """What the API server did not take: an invalid child ends the job, all else is said and tried again.
+        """Writes that the API server refused: an invalid child ends the job, others are reported and retried.
 
-        Where edits are followed, one that no child can be made from does not end what runs. While the job is suspended
-        no child is asked for, so what was refused before says nothing.
+        In a role that follows edits, an invalid child does not end a job that has run. While the job is suspended no
+        child is created, so earlier refused creates are not reported.
         """
         asks = verdict.stage != "Suspended"
         creates = changes.missing(replace(self.job, memory=memory), self.family) if asks else []
@@ -235,7 +236,7 @@ class _Pass:
         )
 
     def _events(self, writes: list[Create | Delete]) -> tuple[Event, ...]:
-        """What people are told: the job's own affairs first, then what failed, then what is written."""
+        """The events of this pass: for conditions first, then for new failures, then for creates and deletes."""
         speech = self.job.kind.speech
         announce = speech.announce or (lambda job, said: status.event_of(said))
         told = [event for said in self.conditions.said if (event := announce(self.job, said))]
@@ -243,7 +244,7 @@ class _Pass:
         return (*told, *(event for fact in facts for event in speech.tell(self.job, fact)))
 
     def _changes(self, verdict: Verdict, after: Job) -> tuple[list[Delete], list[Patch], list[Create]]:
-        """What is to be written now: what was refused a moment ago waits."""
+        """The writes that are due now; a refused write waits for its back-off."""
         deletes, patches, creates = self._all_changes(verdict, after)
         return self._due(deletes), self._due(patches), self._due(creates)
 
@@ -299,10 +300,10 @@ class _Pass:
             conditions.set(end, True, verdict.reason, verdict.message)
 
     def _podless(self, memory: Memory) -> str:
-        """Kubernetes is to make pods for a child and has made none for long: only the child's events say why.
+        """The text when the controller of a child has created no pod for PODLESS_SECONDS; its events say why.
 
-        Long is counted from the newest pod, so a job whose thousand pods come one after the other is not spoken of, and
-        not from before the job was resumed.
+        The time counts from the newest pod, so that a job whose thousand pods come one after another is not reported,
+        and never from before the job was resumed.
         """
         waits = [r for r in self.replicas if r.why == NO_POD and r.child is not None]
         if not waits or memory.start is None:
@@ -317,7 +318,7 @@ class _Pass:
         return f"{slot.role} {slot.index} waits: {name} has no pod, and its events say why"
 
     def _overdue(self, job: Job, creates: list[Create]) -> str:
-        """A replica waits for a pod of an older attempt, and that should have gone long ago."""
+        """The text when a new attempt waits for an older pod that is in Terminating long past its grace period."""
         owners = {child.uid for child in changes.older_pods(job, self.family)} if creates else set()
         every = (*self.family.orphans, *(pod for pods in self.family.pods.values() for pod in pods)) if owners else ()
         late = [pod for pod in every if pod.doomed and {pod.uid, pod.owner} & owners]
@@ -334,7 +335,7 @@ class _Pass:
 
 
 PODLESS_SECONDS = 30.0
-"""How long Kubernetes may take to make a pod before that is worth a word."""
+"""Seconds that a missing pod, or a pod past its grace period, may take before condition Blocked reports it."""
 
 STUCK = frozenset(
     {
@@ -349,17 +350,17 @@ STUCK = frozenset(
         "CrashLoopBackOff",
     }
 )
-"""Why a replica waits, when that is more than a moment's matter."""
+"""Pod and container reasons that seldom pass by themselves; conditions report them."""
 
 
 def _stuck(replicas: list[Replica]) -> list[str]:
-    """What a person should know of replicas that do not run; three are enough for a message."""
+    """One text for each stuck replica, at most three, for the message of condition Running."""
     waits = [f"{r.slot.role} {r.slot.index} waits: {r.why}" for r in replicas if r.why in STUCK and r.end is None]
     return waits[:3]
 
 
 def _beside(job: Job, family: Family) -> list[str]:
-    """Why the Deployments of a job, which run beside its replicas, do not run."""
+    """Why a Deployment of the job is not available; at most one text."""
     if DEPLOYMENT not in job.kind.owns:
         return []
     names = {ref.name: child for ref, child in family.by_ref.items() if ref.kind == DEPLOYMENT.kind}
@@ -372,7 +373,7 @@ def _beside(job: Job, family: Family) -> list[str]:
 
 
 def _after_the_end(job: Job, family: Family, seen: Seen, now: float) -> Plan:
-    """A finished job never changes again; what its policies still ask for is done, then it may be deleted."""
+    """The plan of a finished job: its status never changes; its children are cleaned up, and the TTL deletes it."""
     old = job.memory
     expires = policy.expires_at(job, old.completion)
     if expires is not None and now >= expires:
@@ -400,12 +401,12 @@ def _spec_patch(job: Job) -> Json | None:
 
 
 def _tally(job: Job, replicas: list[Replica], verdict: Verdict, gone: frozenset[str]) -> dict[str, dict[str, int]]:
-    """How many replicas of each role are in which state. The last one stands for ever, so it is of what stays."""
+    """Count the replicas of each role by state. The final tally is never updated: what is deleted now is Unknown."""
     tally: dict[str, dict[str, int]] = {role.name: {} for role in job.roles}
     for replica in replicas:
         states, state = tally[replica.slot.role], replica.state
         if verdict.over and replica.end is not None and not replica.end.disrupted and state != "Succeeded":
-            state = "Failed"  # what was to be tried again is not any more
+            state = "Failed"  # it is not retried any more
         elif state in ("Starting", "Running") and replica.child and replica.child.uid in gone:
             state = "Unknown"
         states[state] = states.get(state, 0) + (replica.running if state == "Running" else 1)
@@ -417,7 +418,7 @@ def _said(refused: dict[Ref, Refusal]) -> str:
 
 
 def _edited(job: Job, memory: Memory) -> tuple[str, str]:
-    """Reason and text of an edit that is not followed, the text "" when there is none (S1, S11)."""
+    """Reason and message of condition SpecChangeIgnored; the message is "" when no edit is ignored (S1, S11)."""
     if memory.suspended and memory.started and not job.policy.suspend:
         return "InvalidSpec", f"{job.wanted.problems[0]}: the job stays suspended until that is mended"
     edits = changed(job.kind, job.wanted, job.memory) if is_fixed(job.wanted, job.memory) else []

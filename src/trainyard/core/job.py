@@ -1,8 +1,8 @@
-"""A job, read, and the values that a kind is made of.
+"""A parsed job, and the values that a kind is made of.
 
 Rules for this file:
 - Everything is frozen. A kind is data and a few pure functions; nothing in here looks at a clock.
-- What differs between kinds is a field of `Kind`, `Role` or `Carrier`, never a question "which kind is it?".
+- What differs between kinds is a field of `Kind`, `Role` or `Carrier`, never an `if` on the kind.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Role(msgspec.Struct, frozen=True):
     port: int
     template: Json | None  # None: the user's template is not what the job was started with, so nothing is made from it
     digest: str = ""  # of everything that shapes the role, defaults filled in
-    container: str = ""  # whose exit code speaks for a replica; "" is the kind's own
+    container: str = ""  # its exit code decides for a replica; "": the kind's default container
 
     def resized(self, replicas: int) -> Role:
         return replace(self, replicas=replicas)
@@ -47,7 +47,7 @@ class Policy(msgspec.Struct, frozen=True):
 
 
 class Wanted(msgspec.Struct, frozen=True):
-    """A spec, understood: what a kind's `read` makes of it."""
+    """A parsed and defaulted spec: the result of a kind's `read`."""
 
     roles: tuple[Role, ...]
     policy: Policy
@@ -57,7 +57,7 @@ class Wanted(msgspec.Struct, frozen=True):
 
 
 class RoleMemory(msgspec.Struct, frozen=True):
-    """What status remembers of one role: how often its slots were made again, and what the job was started with."""
+    """One role in `status.roles`: its attempt, its counted failures, and what the job was started with."""
 
     attempt: int = 0
     failures: int = 0  # failed attempts counted so far, durable
@@ -67,11 +67,11 @@ class RoleMemory(msgspec.Struct, frozen=True):
 
 
 class Memory(msgspec.Struct, frozen=True):
-    """What the stored status says. All the operator remembers of a job is in here (and in the children)."""
+    """The parsed status. It and the children are the operator's only durable state of a job."""
 
     wire: Json
     conditions: tuple[Json, ...] = ()
-    end: str = ""  # Succeeded, Failed: an ending is never taken back
+    end: str = ""  # Succeeded or Failed once the job has ended; never reset
     started: bool = False  # children may exist
     suspended: bool = False
     ran: bool = False  # a replica has run since the job was started or resumed
@@ -88,7 +88,7 @@ class Memory(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One job, read: the wire object, what its spec wants and what its status remembers."""
+    """One parsed job: the API object (`wire`), its spec (`wanted`) and its status (`memory`)."""
 
     kind: Kind
     wire: Json
@@ -99,11 +99,11 @@ class Job:
     memory: Memory
     roles: tuple[Role, ...]  # what holds now: the spec's, or what the job was started with
     config: Config
-    owned: frozenset[Ref] | None = None  # the children seen with our owner uid; None where nobody asks: all of them
+    owned: frozenset[Ref] | None = None  # the observed children that this job owns; None: not known, assume all
     known: dict[str, Any] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     def once(self, name: str, work: Callable[[], Any]) -> Any:
-        """What was worked out for this value before: it never changes, and a job may have ten thousand slots."""
+        """The result of `work`, computed once: a Job is immutable and may have ten thousand slots."""
         if name not in self.known:
             self.known[name] = work()
         return self.known[name]
@@ -119,7 +119,7 @@ class Job:
         return self.wanted.policy
 
     def early(self) -> tuple[Ref, ...]:
-        """The extras that pods mount or run as, by name. A Service that is somebody else's stops nobody (S8)."""
+        """The extras that replicas need, except Services: one that somebody else owns blocks no replica (S8)."""
         refs: tuple[Ref, ...] = self.once(
             "early", lambda: tuple(ref for ref, extra in self.extras.items() if not extra.late and extra.gvk != SERVICE)
         )
@@ -140,7 +140,7 @@ class Job:
         ]
 
     def whole_again(self) -> bool:
-        """A lost replica is not taken back by the others: all are made again, those that ended well too (S33)."""
+        """True for a gang: a retry of one replica restarts all of them, succeeded ones too (S33)."""
         return self.kind.restarts == "gang"
 
 
@@ -155,30 +155,30 @@ class End(msgspec.Struct, frozen=True):
     container: str
     disrupted: bool  # the machine's affairs: replaced, never counted
     permanent: bool  # never tried again
-    believed: float = 0.0  # not before this time: the evidence may still be on its way
-    verdict: str = "PermanentFailure"  # the reason of the job's end, where this is permanent
+    believed: float = 0.0  # ignored before this time: the watch event of its pod may still arrive
+    verdict: str = "PermanentFailure"  # the reason of the job's failure, if permanent
     message: str = ""  # what the container, or its own controller, said last
-    pod_is_gone: bool = False  # nothing tells a container and its code, and there are no logs
+    pod_is_gone: bool = False  # so container and exit code are not known, and there are no logs
 
 
 NO_POD = "has no pod yet"
-"""Why a replica does not run whose pod Kubernetes is to make."""
+"""Why a replica does not run: the controller of its object has not created the pod yet."""
 
 
 class Replica(NamedTuple):
     """One slot, observed."""
 
     slot: Slot
-    child: Child | None  # what carries it; it may be of an older attempt or on its way out, it still holds the name
+    child: Child | None  # the object that has its name, even of an older attempt or in Terminating
     state: str  # Unknown, Starting, Running, Succeeded, Failed
     end: End | None = None
     failed: tuple[str, ...] = ()  # uids of failed attempts that are visible
     restarts: int = 0  # in place, by the node
     why: str = ""  # why it does not run
-    ended: bool = False  # nothing of it runs and nothing will, whether or not its own controller has said so yet
+    ended: bool = False  # none of its pods runs or will run, even if its controller's status lags
     crash: str = ""  # what the last restart in place was for
     running: int = 1  # pods that run, where one object carries a whole role
-    failed_pods: int = 0  # that its own controller has counted, where it tries again by itself
+    failed_pods: int = 0  # status.failed of a Job that retries by itself
 
 
 class Verdict(msgspec.Struct, frozen=True):
@@ -194,12 +194,13 @@ class Verdict(msgspec.Struct, frozen=True):
 
 
 class Carrier(msgspec.Struct, frozen=True):
-    """What fills a slot, as six functions. Nothing outside a carrier asks which one it is.
+    """The object that runs a slot (batch Job, Pod or StatefulSet), as six functions. No other code asks which it is.
 
-    observe(job, slot, family): the slot as it is. render(job, slot, attempt): the whole object but for name and owner.
-    stop(replica): the write after which nothing of it runs, None when nothing does. resume(job, replica): the write
-    that brings an object to the size the job wants, None when it has it. ended(replica): nothing of it runs, its logs
-    stay. failures(replica): uids of failed attempts, each counted once. `whole`: one object carries a whole role.
+    observe(job, slot, family): the observed state of the slot. render(job, slot, attempt): the object without name,
+    owner and common labels. stop(replica, reason): the write that stops its pods, None when none is needed.
+    resume(job, replica): the patch that scales it to the wanted size, None when none is needed. ended(replica): none of
+    its pods runs; their logs stay. failures(replica): uids of failed attempts, each counted once. `whole`: one object
+    runs a whole role.
     """
 
     gvk: GVK
@@ -234,16 +235,16 @@ class Family(msgspec.Struct, frozen=True):
 
 
 class Extra(msgspec.Struct, frozen=True):
-    """An object beside the replicas. `body` renders it whole but for what every child gets (name, owner, labels).
+    """An object beside the replicas. `body` renders it without what every child gets (name, owner, common labels).
 
-    With a `digest` it follows the spec: an object that was made from another one is patched. `needs` are the children
-    that it names: it is made, and follows, when these are there as ours.
+    With a `digest` it is patched when the spec that it is rendered from changes. `needs`: the children that it refers
+    to by name; it is created after these exist as the job's own, and not patched while one is still to be created.
     """
 
     gvk: GVK
     name: str
     body: Callable[[], Json]
-    runs: bool = False  # it keeps pods running: not while suspended
+    runs: bool = False  # it runs pods: deleted while the job is suspended
     late: bool = False  # made after the replicas
     digest: str = ""
     needs: tuple[Ref, ...] = ()
@@ -262,10 +263,10 @@ class Said(NamedTuple):
 
 
 class Speech(msgspec.Struct, frozen=True):
-    """How a kind words what every kind has to say: the old operators' exact texts come first (S7).
+    """A kind's texts for conditions and events; the old operators' exact texts come first (S7).
 
-    `word(job, said, replicas)` gives a condition's reason and message. `announce(job, said)` is the event when a
-    condition has become True. `tell(job, fact)` are events about one write, or about a replica that failed.
+    `word(job, said, replicas)` returns a condition with the kind's reason and message. `announce(job, said)` returns
+    the event for a condition that became True, `tell(job, fact)` the events for one write or one failed replica.
     """
 
     source: str = "trainyard-operator"  # the component that events come from
@@ -281,18 +282,18 @@ class Speech(msgspec.Struct, frozen=True):
 class Kind(msgspec.Struct, frozen=True):
     """A kind of job, as a value. See kinds/tfjob.py for the first one.
 
-    read(spec, name) understands a spec; carrier(role) is what fills the role's slots; child_name and child_labels name
-    a slot's object; dress(template, job, slot) adds what the framework needs to a pod template and returns a new one
-    (the only place that names a framework); decides(job) are the slots whose success ends the job; judges(job) are
-    those whose every end is judged here, none: those that decide; permanent(job, code, reason) says whether an exit is
-    never tried again; extras(job) lists what else the job has; report(job, verdict, tally) gives the status fields of
-    the kind's own shape, where tally is {role: {replica state: count}} in the order of the spec. old_end(status) is
-    the end, Succeeded or Failed, that a status without conditions tells: an operator before us has written it.
+    read(spec, name) parses, defaults and validates a spec. carrier(role) runs the role's slots. child_name and
+    child_labels are those of a slot's object. dress(template, job, slot) returns the pod template with what the
+    framework needs (the only place that names a framework). decides(job): the slots that must succeed for the job to
+    succeed. judges(job): the slots whose ends the operator judges itself; unset: those of decides. permanent(job, code,
+    reason): whether an exit is not retryable. extras(job): the objects beside the replicas. report(job, verdict,
+    tally): the status fields in the kind's own shape; tally is {role: {replica state: count}} in spec order.
+    old_end(status): Succeeded or Failed, read from a status without conditions that an older operator wrote.
 
-    follows(role) says what an edit of a started role does: "" is ignored (S11), "later" holds for replicas made from
-    now on, "again" makes its replicas again. needs(job, slot) are the children that must be there as ours before the
-    slot is filled, because its pods use them by name. `restarts` is what is made again after a retryable end: its
-    "role", the whole "gang", or the "slot" alone, which then waits from its start and not from its end.
+    follows(role): what an edit of a started role does: "" is ignored (S11), "later" applies to replicas created
+    afterwards, "again" restarts its replicas. needs(job, slot): the children that must exist as the job's own before
+    the slot's object is created, because its pods refer to them by name. `restarts`: the restart scope after a
+    retryable end: the "role", the whole "gang", or the "slot" alone, whose pause counts from its start, not its end.
     """
 
     gvk: GVK

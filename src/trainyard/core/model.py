@@ -1,4 +1,4 @@
-"""The values that cross the decision's door: what is seen (`Child`, `Seen`) and what is answered (`Plan`).
+"""Input and output of `decide`: the observed state (`Child`, `Seen`) and the writes (`Plan`).
 
 Rules for this file:
 - Everything is frozen. Wire objects inside (templates, specs, statuses) are dicts that nobody edits in place.
@@ -28,7 +28,7 @@ ROLE_BINDING = GVK("rbac.authorization.k8s.io", "v1", "RoleBinding", "rolebindin
 
 @dataclass(frozen=True, slots=True, order=True)
 class Slot:
-    """A place that a child can fill."""
+    """One replica by role and index, or a whole role (index 0) that one object runs. One child fills it."""
 
     role: str
     index: int
@@ -42,10 +42,10 @@ class Ref(NamedTuple):
 
 
 class Child(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """What we remember of one observed child. Flat on purpose: about 0.3 KiB each, invisible to the garbage collector.
+    """One observed child as cached. Flat on purpose: about 0.3 KiB each, not tracked by Python's garbage collector.
 
-    `job` is the OWNER label (the job's uid), `owner` the uid of the controller owner: the job itself, or for a pod of
-    a batch Job that Job. Fields below a comment with kinds mean something only for these.
+    `job` is the OWNER label (the job's uid). `owner` is the uid in the controller ownerReference: the job's, or for a
+    pod that of its batch Job, StatefulSet or ReplicaSet. A comment with kinds says which kinds set the fields below it.
     """
 
     kind: str
@@ -59,7 +59,7 @@ class Child(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     index: int = -1
     attempt: int = 0
     deleting: bool = False
-    doomed: float = 0.0  # when what is being deleted should have been gone, its grace included
+    doomed: float = 0.0  # metadata.deletionTimestamp: when the grace period ends
     created: float = 0.0
     # batch Job, Pod; of a Deployment its trouble: reason and message
     phase: str = ""  # Pod: status.phase. Job: "", "Complete", "Failed"
@@ -73,7 +73,7 @@ class Child(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     disrupted: bool = False  # condition DisruptionTarget, or a reason that names one
     containers: str = ""  # one line a container, see children.py: "name|state|code|reason|restarts|init"
     # batch Job
-    failed_pods: int = 0  # that its controller has counted, those that have gone included
+    failed_pods: int = 0  # status.failed, which includes deleted pods
     # StatefulSet
     replicas: int = 0  # of its spec
     # extras that follow the spec
@@ -85,9 +85,9 @@ class Child(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """What the API server answered to one of our writes: a foreign object, a quota, an invalid template, no right.
+    """A refused write: the name is taken, a quota is exceeded, the object is invalid, RBAC forbids it.
 
-    Kept by the shell in memory; losing it costs one more try. `tries` counts the refusals in a row, for the back-off.
+    Kept by the shell in memory; losing it costs one more request. `tries` counts refusals in a row, for the back-off.
     `verb` is what was refused: create, patch or delete.
     """
 
@@ -97,11 +97,11 @@ class Refusal(msgspec.Struct, frozen=True):
     at: float
     tries: int = 1
     verb: str = "create"
-    policy: str = ""  # what of the cluster refuses it now: AdmissionPolicy, LimitRange, QuotaExceeded and the like
+    policy: str = ""  # the cluster policy that refused it: AdmissionPolicy, LimitRange, QuotaExceeded and so on
 
     @property
     def invalid(self) -> bool:
-        """The object itself is wrong, or no object of its type at all: the answer stays the same."""
+        """The object is invalid (422) or cannot be decoded (400): a retry gets the same answer."""
         return not self.policy and (self.code == 422 or (self.code == 400 and self.reason == "BadRequest"))
 
 
@@ -111,11 +111,11 @@ class Config(msgspec.Struct, frozen=True):
     accelerators: Mapping[str, Json] = msgspec.field(default_factory=dict)
     files: Mapping[str, str] = msgspec.field(default_factory=dict)  # shipped program texts, by file name
     cluster_domain: str = "cluster.local"
-    node_lost: float | None = None  # seconds after its time that a pod may stay in Terminating; None: for ever
+    node_lost: float | None = None  # seconds a pod may stay in Terminating past its grace period; None: no limit
 
 
 class Seen(msgspec.Struct, frozen=True):
-    """What the shell sees of one job when it asks."""
+    """What the shell knows about one job when it calls `decide`."""
 
     children: tuple[Child, ...] = ()
     ids_in_use: frozenset[str] = frozenset()  # RuntimeIds of the other jobs of the namespace
@@ -126,14 +126,14 @@ class Seen(msgspec.Struct, frozen=True):
 class Delete(NamedTuple):
     """Delete this child, and only this one: the uid is a precondition.
 
-    With `waits` the object itself stays until its pods have gone (propagation Foreground), and holds its name so long.
+    With `waits` (propagation Foreground) the object exists, and keeps its name, until its pods are gone.
     """
 
     gvk: GVK
     name: str
     uid: str
     reason: str
-    grace: int | None = None  # 0: without its node, which is lost
+    grace: int | None = None  # gracePeriodSeconds; 0: force deletion, as the node is lost
     waits: bool = False
 
     @property
@@ -142,7 +142,7 @@ class Delete(NamedTuple):
 
 
 class Patch(NamedTuple):
-    """A merge patch of an existing object, which its body names by uid: a namesake is never changed.
+    """A merge patch. Its body has metadata.uid, so that another object of the same name is never changed.
 
     `subresource` "" is the object itself.
     """
@@ -158,13 +158,13 @@ class Patch(NamedTuple):
 
 
 class Create(NamedTuple):
-    """A child to make. What it looks like is worked out by `render` when it is sent, so a plan stays cheap."""
+    """A child to create. `render` builds the object only when it is sent, so that a plan stays cheap."""
 
     gvk: GVK
     name: str
     slot: Slot | None  # None: an extra (Service, ConfigMap, TensorBoard), found by its name
     attempt: int = 0
-    needs: tuple[Ref, ...] = ()  # what is not there yet, and has to be made as ours before
+    needs: tuple[Ref, ...] = ()  # missing children of this job that must be created first
 
     @property
     def ref(self) -> Ref:
@@ -172,19 +172,20 @@ class Create(NamedTuple):
 
 
 class Event(NamedTuple):
-    """Something for people, said after the writes succeeded. `type` is Normal or Warning."""
+    """A Kubernetes Event, recorded after the writes. `type` is Normal or Warning."""
 
     type: str
     reason: str
     message: str
-    about: Ref | None = None  # said only if this child could be made
+    about: Ref | None = None  # not recorded when a write of this child was refused
 
 
 class Plan(msgspec.Struct, frozen=True):
     """What should be written, in the order in which it is written.
 
-    A `spec_patch` goes alone: the shell sends it, ends the pass, and the next pass decides the rest again.
-    Then the status (if anything at all is to be written: it is the fence), deletes, patches, creates, events.
+    A `spec_patch` is sent alone; if it changes the spec, the pass ends, and the next pass decides again. Otherwise the
+    status patch is first, before any other write: its resourceVersion stops a pass that decided on a stale job. Then
+    deletes, patches, creates, events.
     """
 
     status: Json
@@ -194,8 +195,8 @@ class Plan(msgspec.Struct, frozen=True):
     patches: tuple[Patch, ...] = ()
     creates: tuple[Create, ...] = ()
     events: tuple[Event, ...] = ()
-    after: float | None = None  # look again then, even if nothing happens
-    urgent: bool = False  # more than counts changed
+    after: float | None = None  # time of the next pass, even without a watch event
+    urgent: bool = False  # the status changes in more than counts: do not delay its patch
 
     @property
     def writes_world(self) -> bool:

@@ -24,11 +24,11 @@ def pause(failures: int) -> float:
 
 
 def retry_at(job: Job, end: End, failures: int, again: int, now: float) -> float:
-    """When a slot that ended is made again. `again`: how often it has been made again already.
+    """When an ended slot is retried. `again`: how many retries its role has had already.
 
-    A failure waits from its end. A disruption is no failure: what ran for a while is replaced at once, what is thrown
-    out again and again waits as long, counted from its start, so that it cannot spin. So does a slot that is made
-    again alone: the others wait for it.
+    A failure backs off from its end. A disruption is no failure: the first one is replaced at once; later ones back off
+    from the start of the attempt, so that a pod that ran long is replaced at once and repeated evictions cannot spin.
+    A slot that restarts alone waits FIRST_PAUSE from its start, because the others wait for it.
     """
     if job.kind.restarts == "slot":
         due = (end.began or end.at) + FIRST_PAUSE

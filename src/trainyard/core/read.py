@@ -1,4 +1,4 @@
-"""From a stored object to a `Job`: what is asked, what is remembered, and what holds of the two."""
+"""Parse a stored object into a `Job`: its spec, its status, and the roles in effect."""
 
 from __future__ import annotations
 
@@ -89,8 +89,8 @@ def changed(kind: Kind, wanted: Wanted, memory: Memory) -> list[str]:
 
 
 def effective_roles(kind: Kind, wanted: Wanted, memory: Memory) -> tuple[Role, ...]:
-    """The spec's roles before the start and while suspended; after it, what the job was started with, and of the
-    roles that follow an edit what the spec says now, as long as the spec can be understood.
+    """The spec's roles before the start, while suspended and after the end; in between, those that the job was started
+    with. Roles that follow edits are the spec's while the spec is valid.
 
     In the order of the spec: an API server gives the keys of a status back in an order of its own.
     """

@@ -1,8 +1,8 @@
-"""Who refuses a write: the API server, because the object cannot be, or a policy of the cluster, which may change.
+"""Who refused a write: the API server's validation, for an invalid object, or a cluster policy, which may change.
 
-A Status of the API server's own validation names fields in its causes; a policy's does not. But a policy can also
-change an object on its way, so that the validation refuses what nobody has sent: a LimitRange puts a limit beside a
-request, a webhook adds a container. What the causes name is therefore looked up in what was sent.
+The Status of the API server's validation names fields in its causes; that of a policy does not. But admission can also
+mutate the object, so that validation refuses a field that nobody sent: a LimitRange adds a limit to a request, a
+webhook adds a container. So each field in the causes is looked up in the body that was sent.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def policy_of(code: int, message: str, causes: object, sent: Json | None) -> str
 
 
 def _foreign(cause: Json, sent: Json) -> str:
-    """Who has put there what this cause is about, "" when it was sent so."""
+    """The policy that added the field of this cause, "" when the field was sent."""
     path, text = str(cause.get("field") or ""), str(cause.get("message") or "")
     if not path:
         return "AdmissionPolicy"

@@ -66,7 +66,7 @@ def _set_working_directory(job: Job, meta: Json) -> None:
 
 
 def _speak(job: Job, slot: Slot, template: Json) -> None:
-    """A container that fails without a word leaves the end of its log in the pod's status, for our messages."""
+    """Default the deciding container's terminationMessagePolicy, so that its last log lines are in the pod's status."""
     role = job.role(slot.role)
     name = (role.container if role else "") or job.kind.container
     spec = template.get("spec") or {}

@@ -4,6 +4,9 @@ A restart is a container that its node has started again in place, or a new atte
 that is still the last one of its slot was not restarted. All ends of one attempt of a gang are one failure, and what
 follows is one restart. What a drain or a suspension has taken away did not fail, so its replacement is no restart.
 `backoffLimit` counts failures, which `status.roles` remembers.
+
+The number never falls, although the restarts in place of a deleted pod are no longer seen, and although a new leader's
+cache may have the newest status but still hold a failed pod that was deleted.
 """
 
 from __future__ import annotations
@@ -18,11 +21,13 @@ from trainyard.core.policy import in_place
 def count(job: Job, replicas: list[Replica], family: Family) -> int:
     """The restarts of the job, whose memory has counted every failure that these replicas show."""
     failures = sum(role.failures for role in job.memory.roles.values())
-    return max(0, failures - len(set(_not_restarted(job, replicas, family)))) + in_place(replicas)
+    now = failures - len(set(_not_restarted(job, replicas, family))) + in_place(replicas)
+    before = job.memory.wire.get("restarts")
+    return max(now, before if isinstance(before, int) else 0, 0)
 
 
 def attempt_of(job: Job, replica: Replica, uid: str) -> str:
-    """What a failed attempt is counted by: its uid, or the attempt of the whole gang (S4)."""
+    """The key under which a failed attempt is counted: its uid, or in a gang the attempt number (S4)."""
     return f"attempt-{replica.child.attempt}" if replica.child and job.whole_again() else uid
 
 

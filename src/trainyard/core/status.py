@@ -16,7 +16,7 @@ from trainyard.objects import Json, condition, format_time, is_true, parse_time,
 from trainyard.objects.values import replace
 
 REMEMBERED = 20
-"""How many counted uids are kept that are not visible any more: a view that lags must not make us count twice."""
+"""How many counted uids of deleted objects are kept: with a stale cache a failure must not count twice."""
 
 MOST_REPLICAS = 10000
 """What a role may have; the schemas say the same, so a status that says more is forged."""
@@ -91,7 +91,7 @@ def _count(value: object) -> int:
 
 
 class Conditions:
-    """The conditions being worked out for one pass; `said` collects those that have just become True."""
+    """The conditions of one pass; `said` collects those that became True or changed their reason."""
 
     def __init__(self, job: Job, replicas: list[Replica], now: float) -> None:
         self.all: list[Json] = list(job.memory.conditions)
@@ -159,8 +159,8 @@ def written(
 
 
 def _with_failed_pods(memory: Memory, replicas: Sequence[Replica]) -> Memory:
-    """For the report only: a Job that tries again by itself has counted pods that went before we saw them fail. They
-    are not remembered, because a pod that is seen after its Job would be counted once more."""
+    """For the report only: status.failed of a Job that retries by itself includes pods that were deleted before the
+    operator saw them fail. It is not stored: a pod whose watch event comes after its Job's would be counted twice."""
     roles = dict(memory.roles)
     for replica in replicas:
         role = roles.get(replica.slot.role)

@@ -1,4 +1,4 @@
-"""Accelerators: what the administrator's configuration adds to containers that ask for a resource (contract I.9).
+"""Accelerators: what the administrator's configuration adds to containers that ask for a resource (docs/rules.md I.9).
 
 Injected into generated pods only, never into the user's object. Unlike the old operator, a volume name that the pod
 has already is not added twice, and the order is the configuration's, not chance.

@@ -142,7 +142,7 @@ def job_labels(job: Job) -> dict[str, str]:
 
 
 def child_meta(job: Job, slot: Slot) -> Json:
-    """The Job and the StatefulSets, but not their pods, get the labels of the ChainerJob (contract 1.5)."""
+    """The Job and the StatefulSets, but not their pods, get the labels of the ChainerJob (docs/rules.md 1.5)."""
     return with_labels_of(job)
 
 
@@ -186,7 +186,7 @@ def needs(job: Job, slot: Slot) -> tuple[Ref, ...]:
 
 
 def report(job: Job, verdict: Verdict, tally: Mapping[str, Mapping[str, int]]) -> Json:
-    """A batch JobStatus: the counts are of the master's pods (contract 1.4)."""
+    """A batch JobStatus: the counts are of the master's pods (docs/rules.md 1.4)."""
     states = tally.get(MASTER, {})
     lives = not verdict.over and verdict.stage != "Suspended" and (states.get("Running") or states.get("Starting"))
     counts = {
@@ -199,7 +199,7 @@ def report(job: Job, verdict: Verdict, tally: Mapping[str, Mapping[str, int]]) -
 
 
 def word(job: Job, said: Said, replicas: Sequence[Replica]) -> Said:
-    """The old operator's texts first (contract 1.9, S7)."""
+    """The old operator's texts first (docs/rules.md 1.9, S7)."""
     if said.type != "NameConflict":
         return said
     name = said.message.partition(":")[0].rpartition(" ")[2]

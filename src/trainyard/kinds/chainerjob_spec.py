@@ -1,4 +1,4 @@
-"""What a ChainerJob may look like: its structs and rules (contract 1.2, 1.3, settled.md S2, S21)."""
+"""What a ChainerJob may look like: its structs and rules (docs/rules.md 1.2, 1.3, S2, S21)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The default parameter server: a standard TensorFlow server, shipped by us, mounted from a ConfigMap (contract I.7).
+"""The default parameter server: a standard TensorFlow server, shipped by us, mounted from a ConfigMap (rules.md I.7).
 
 It serves a PS without a template, a PS marked `IsDefaultPS`, and a PS whose template has no container named
-`tensorflow`: then one is added beside the user's containers (README; settled.md S16).
+`tensorflow`: then one is added beside the user's containers (README; docs/rules.md S16).
 """
 
 from __future__ import annotations

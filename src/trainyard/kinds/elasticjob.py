@@ -52,7 +52,7 @@ from trainyard.schema import Schema, from_struct
 
 GROUP = "elastic.pytorch.org"
 RETRYABLE = frozenset({130, 137, 138, 143})
-"""SIGINT, SIGKILL, SIGUSR1 and SIGTERM; everything else is permanent (contract 2.4)."""
+"""SIGINT, SIGKILL, SIGUSR1 and SIGTERM; everything else is permanent (docs/rules.md 2.4)."""
 C10D_PORT = 29400
 """torchrun's own default for the c10d store."""
 STORE_TIMEOUT = 900
@@ -115,7 +115,7 @@ def job_labels(job: Job) -> dict[str, str]:
 
 def dress(template: Json, job: Job, slot: Slot) -> Json:
     """The template with the arguments that tell a launcher where and how many to meet, before the user's own: what
-    stands after the name of the script belongs to the script (contract 3.1)."""
+    stands after the name of the script belongs to the script (docs/rules.md 3.1)."""
     fresh = copied(template)
     role = job.role(slot.role)
     arguments = rendezvous(job, slot)
@@ -175,7 +175,7 @@ def decides(job: Job) -> frozenset[Slot]:
 
 
 def permanent(job: Job, code: int, reason: str) -> bool:
-    """Under ExitCode the code says; under any other policy a Pod that failed has failed (S23, contract 2.8).
+    """Under ExitCode the code says; under any other policy a Pod that failed has failed (S23, docs/rules.md 2.8).
 
     A spec that is not understood does not say which policy it was: it ends nothing that may be tried again (S11).
     """
@@ -184,7 +184,7 @@ def permanent(job: Job, code: int, reason: str) -> bool:
 
 
 def report(job: Job, verdict: Verdict, tally: Mapping[str, Mapping[str, int]]) -> Json:
-    """`replicaStatuses` as the old operator wrote them: what is zero is left out (contract 2.2)."""
+    """`replicaStatuses` as the old operator wrote them: what is zero is left out (docs/rules.md 2.2)."""
     words = {"active": "Running", "succeeded": "Succeeded", "failed": "Failed"}
     selector = ",".join(f"{key}={value}" for key, value in {**job_labels(job), "replica-type": "worker"}.items())
     return {
@@ -216,7 +216,7 @@ def hint(job: Job, text: str) -> str:
 
 
 def word(job: Job, said: Said, replicas: Sequence[Replica]) -> Said:
-    """The old operator's reasons and texts, exactly and first; what we know more follows (contract 2.2, S7)."""
+    """The old operator's reasons and texts, exactly and first; what we know more follows (docs/rules.md 2.2, S7)."""
     name, plain_name = f"ElasticJob {job.key.name}", f"Job {job.key.name}"
     failed = sum(replica.end is not None and not replica.end.disrupted for replica in replicas)
     count = f"because {failed} {WORKER} replica(s) failed."
@@ -243,7 +243,7 @@ def word(job: Job, said: Said, replicas: Sequence[Replica]) -> Said:
 
 
 def announce(job: Job, said: Said) -> Event | None:
-    """As printed: nothing about Created and Running, one reason for both limits (contract 2.9)."""
+    """As printed: nothing about Created and Running, one reason for both limits (docs/rules.md 2.9)."""
     if said.type in ("Created", "Running"):
         return None
     event = event_of(said)
@@ -253,7 +253,7 @@ def announce(job: Job, said: Said) -> Event | None:
 
 
 def tell(job: Job, fact: Create | Delete | Replica) -> tuple[Event, ...]:
-    """One event for each Pod and Service that is made or deleted, and for each Pod that failed (contract 2.9)."""
+    """One event for each Pod and Service that is made or deleted, and for each Pod that failed (docs/rules.md 2.9)."""
     if isinstance(fact, Replica):
         end, pod = fact.end, fact.child
         text = f"Pod: {job.key.namespace}.{pod.name if pod else '?'} exited with code {end.code if end else -1}"

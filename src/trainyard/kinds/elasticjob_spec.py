@@ -1,4 +1,4 @@
-"""What an ElasticJob may look like: its structs and rules (contract 2.2, settled.md S2, S24)."""
+"""What an ElasticJob may look like: its structs and rules (docs/rules.md 2.2, S2, S24)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CONTAINER = "elasticjob-worker"
 EXIT_CODE = "ExitCode"
 IN_PLACE = ("OnFailure", "Always")
 RUN_POLICIES = ("runPolicy", "RunPolicy")
-"""Where the policies may also stand: the old operator read them under the name of a Go field (contract 2.2)."""
+"""Where the policies may also stand: the old operator read them under the name of a Go field (docs/rules.md 2.2)."""
 C10D, NO_RENDEZVOUS = "c10d", "none"
 LONGEST_NAME = LABEL_MAX - len("-worker-") - len(str(MAX_REPLICAS - 1))
 

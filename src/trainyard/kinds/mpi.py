@@ -1,6 +1,6 @@
 """What an MPI job has beside its replicas: a hostfile, a way to start processes in its workers, and the right to.
 
-The names are those that scripts of users may know (contract 1.5, 1.6; settled.md S20): the two folders, the hostfile,
+The names are those that scripts of users may know (docs/rules.md 1.5, 1.6, S20): the two folders, the hostfile,
 the variables of Open MPI, and `kubexeb.sh`, whose spelling is the interface.
 """
 

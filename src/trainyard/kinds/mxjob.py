@@ -1,7 +1,7 @@
 """MxJob, `mlkube.io/v1beta1` and `mxnet.mlkube.io/v1beta1`: SCHEDULER, SERVER, WORKER as batch Jobs, DMLC variables.
 
 Prior art: the MxJob README and the behaviour of deepinsight/mxnet-operator in October 2017, without its defects. In
-dist mode the job is a gang (settled.md S33): MXNet does not take a lost replica back, the others wait for it for ever.
+dist mode the job is a gang (rules.md S33): MXNet does not take a lost replica back, the others wait for it for ever.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def child_labels(job: Job, slot: Slot) -> dict[str, str]:
 
 
 def dress(template: Json, job: Job, slot: Slot) -> Json:
-    """The template with accelerators and, in dist mode, where the scheduler is and who takes part (contract II.6)."""
+    """The template with accelerators and, in dist mode, where the scheduler is and who takes part (rules.md II.6)."""
     fresh = copied(template)
     for container in containers_of(fresh):
         if container.get("name") != CONTAINER:
@@ -137,12 +137,12 @@ def judges(job: Job) -> frozenset[Slot]:
 
 
 def permanent(job: Job, code: int, reason: str) -> bool:
-    """1 to 127, and out of memory whatever the code, are never tried again (contract II.8, without its defect)."""
+    """1 to 127, and out of memory whatever the code, are never tried again (docs/rules.md II.8, without its defect)."""
     return reason == "OOMKilled" or 1 <= code <= 127
 
 
 def report(job: Job, verdict: Verdict, tally: Mapping[str, Mapping[str, int]]) -> Json:
-    """The fields of contract II.4: `reason` and `state` are left out when they are empty."""
+    """The fields of docs/rules.md II.4: `reason` and `state` are left out when they are empty."""
     phase, state = replica_list.PHASES[verdict.stage]
     return {
         "phase": phase,

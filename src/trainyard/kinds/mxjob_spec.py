@@ -1,4 +1,4 @@
-"""What an MxJob may look like: its structs, and the rules across fields with the old operator's texts (contract II.3).
+"""What an MxJob may look like: its structs, and the rules across fields with the old operator's texts (rules.md II.3).
 
 The rules stand in the order in which the old operator looked.
 """

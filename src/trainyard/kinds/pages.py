@@ -24,7 +24,7 @@ POLICIES = {
     "suspend": "while true, no replica runs; when it is taken back, replicas are made anew from the spec of then",
     "managedBy": "with any other value than `trainyard.dev/operator` the job is left alone",
 }
-"""What each policy does (settled.md S2 to S6)."""
+"""What each policy does (docs/rules.md S2 to S6)."""
 
 CONDITIONS = {
     "Created": "the job is accepted",

@@ -1,4 +1,4 @@
-"""The optional policies that every kind takes, as they stand in a spec (settled.md S2)."""
+"""The optional policies that every kind takes, as they stand in a spec (docs/rules.md S2)."""
 
 from __future__ import annotations
 

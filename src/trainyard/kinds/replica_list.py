@@ -1,6 +1,6 @@
 """`spec.replicaSpecs`, a list of typed replica sets: what the two kinds of 2017 share.
 
-Defaults, roles, replica statuses, and the rules that both have. The old texts are each kind's own (contract I.4, II.3).
+Defaults, roles, replica statuses, and the rules that both have. The old texts are each kind's own (rules.md I.4, II.3).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ PHASES = {
     "Failed": ("Done", "Failed"),
     "Invalid": ("Failed", "Failed"),
 }
-"""The phase and the state of each stage (contract I.5, II.4)."""
+"""The phase and the state of each stage (docs/rules.md I.5, II.4)."""
 
 FIELD = "replicaSpecs"
 OTHER_FIELD = "replica_specs"
@@ -97,7 +97,7 @@ def roles_of(spec: Json, type_field: str, port_field: str) -> tuple[Role, ...]:
 
 
 def role_state(states: Mapping[str, int]) -> str:
-    """One state for a set of replicas, first match (contract I.11.4); Starting is what the old code never wrote."""
+    """One state for a set of replicas, first match (rules.md I.11.4); Starting is what the old code never wrote."""
     if states.get("Failed"):
         return "Failed"
     if states.get("Running"):
@@ -120,7 +120,7 @@ def replica_statuses(tally: Mapping[str, Mapping[str, int]], type_field: str) ->
 
 
 def old_end(status: Json) -> str:
-    """A job that an older operator finished: `state` says how, and `conditions` is null (contract I.5)."""
+    """A job that an older operator finished: `state` says how, and `conditions` is null (docs/rules.md I.5)."""
     state = status.get("state")
     return str(state) if state in ("Succeeded", "Failed") else ""
 
@@ -191,7 +191,7 @@ def one_spelling(name: str, other: str, nullable: bool = False) -> Rule:
 
 
 NIL = "there was a problem setting defaults for job spec: ReplicaSpecs contain nil"
-"""The old text for a set that is null (contract II.3)."""
+"""The old text for a set that is null (docs/rules.md II.3)."""
 
 
 def has_null(listed: str) -> str:

@@ -1,4 +1,4 @@
-"""The headless Service that gives the replicas of a job their names (settled.md S17)."""
+"""The headless Service that gives the replicas of a job their names (docs/rules.md S17)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TensorBoard beside a job: one Deployment and one Service, as the README says (contract I.8)."""
+"""TensorBoard beside a job: one Deployment and one Service, as the README says (docs/rules.md I.8)."""
 
 from __future__ import annotations
 

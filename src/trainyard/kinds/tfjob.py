@@ -136,7 +136,7 @@ def extras(job: Job) -> tuple[Extra, ...]:
 
 
 def permanent(job: Job, code: int, reason: str) -> bool:
-    """1 to 127, and out of memory whatever the code, are never tried again (contract I.11.3)."""
+    """1 to 127, and out of memory whatever the code, are never tried again (docs/rules.md I.11.3)."""
     return reason == "OOMKilled" or 1 <= code <= 127
 
 

@@ -1,4 +1,4 @@
-"""What a TfJob may look like: its structs, and the rules across fields with the old operator's texts (contract I.4).
+"""What a TfJob may look like: its structs, and the rules across fields with the old operator's texts (rules.md I.4).
 
 The rules stand in the order in which the old operator looked: defaults first, then each replica set by itself.
 """

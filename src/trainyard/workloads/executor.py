@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable, Mapping
 
 from trainyard.client import AlreadyExists, Api, Forbidden, Invalid, NotFound, Unavailable
@@ -27,7 +28,7 @@ class Executor:
     """`sent` knows which of our own writes have not come back through the watches yet."""
 
     def __init__(self, api: Api, stores: Mapping[GVK, Store[Json]], now: Callable[[], float]) -> None:
-        self._api, self._stores, self._now = api, stores, now
+        self._api, self._stores = api, stores
         self.recorder = Recorder(api, now)
         self.sent: Writes[GVK] = Writes(stores)
         self.bound: set[str] = set()  # uids of pods that were bound and not yet seen bound
@@ -48,7 +49,7 @@ class Executor:
             case Delete(gvk, namespace, name, uid, propagation):
                 with contextlib.suppress(NotFound):
                     await api.delete(gvk, namespace, name, uid, propagation)
-                self.sent.note(uid_of(about), Sent(gvk, uid, gone=True), self._now())
+                self.sent.note(uid_of(about), Sent(gvk, uid, gone=True), time.monotonic())
             case Bind(namespace, name, uid, node):
                 target = {"apiVersion": "v1", "kind": "Node", "name": node}
                 body = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name, "uid": uid}, "target": target}
@@ -62,7 +63,7 @@ class Executor:
 
     def _note(self, about: Json, gvk: GVK, answer: Json) -> None:
         if gvk in self._stores:
-            self.sent.note(uid_of(about), Sent(gvk, uid_of(answer), revision_of(answer)), self._now())
+            self.sent.note(uid_of(about), Sent(gvk, uid_of(answer), revision_of(answer)), time.monotonic())
 
     async def _create(self, gvk: GVK, obj: Json, about: Json) -> None:
         try:

@@ -92,7 +92,7 @@ class Workloads:
         self._graph = Graph()
         self._catalog = Catalog()
         self._feeds: dict[GVK, Feed[Json]] = {}
-        self._loop: Loop[Look] = Loop(api, self._look, now, LOOKS_AT_ONCE, report, "workloads")
+        self._loop: Loop[Look] = Loop(api, self._look, LOOKS_AT_ONCE, report, "workloads")
         self._executor = Executor(api, self._graph.stores, now)
         self._parked: set[Look] = set()
         self._after_writes: dict[str, set[Look]] = {}  # by uid: looks until our own writes for that object have arrived
@@ -116,6 +116,12 @@ class Workloads:
         """Stop where we are. A new start goes on from what is there."""
         await self._loop.stop()
 
+    def trust(self, root_ca: str) -> None:
+        """From now on pods trust this CA (PEM). Those of a namespace without its ConfigMap wait for it."""
+        self._root_ca = root_ca
+        for namespace in self._graph.all(namespaces.NAMESPACE):
+            self._loop.queue.add(Look("furnish", namespaces.NAMESPACE, key_of(namespace)))
+
     def look(self) -> None:
         """Look at every Job, Deployment, ReplicaSet and StatefulSet now: for whoever has moved the clock."""
         for gvk in CONTROLLERS:
@@ -125,7 +131,7 @@ class Workloads:
     # --- seeing
 
     async def _discover(self) -> float | None:
-        """Watch what is new, stop watching what is gone. Returns when to ask again, if a CRD is not served yet."""
+        """Watch what is new, stop watching what is gone. Returns the seconds until the next try, if one is due."""
         self._catalog = await discover(self._api)
         fresh = self._catalog.namespaced.keys() - self._feeds.keys()
         if fresh:
@@ -140,7 +146,7 @@ class Workloads:
             self._forget(gvk)
         wanted = {spec_of(crd).get("names", {}).get("plural") for crd in self._graph.all(CRD)}
         served = {gvk.plural for gvk in self._catalog.namespaced}
-        return None if wanted <= served else self._now() + 1.0
+        return None if wanted <= served else 1.0
 
     def _forget(self, gvk: GVK) -> None:
         self.tasks.cancel(f"watch {self._feeds.pop(gvk).source.name}")
@@ -239,7 +245,7 @@ class Workloads:
         try:
             return await self._look_once(look)
         except NotFound:
-            return self._now() + SOON  # it went while we looked; the watch will say so
+            return SOON  # it went while we looked; the watch will say so
 
     async def _look_once(self, look: Look) -> float | None:
         if look.by == "discover":
@@ -254,14 +260,15 @@ class Workloads:
         if self._executor.sent.waits(uid):
             self._after_writes.setdefault(uid, set()).add(look)
             return self._wait_for_writes(uid)
+        now = self._now()
         if look.by == "owner":
-            decision = self._of_owner(look.gvk, obj)
+            decision = self._of_owner(look.gvk, obj, now)
         elif look.by == "endpoints":
             decision = self._endpoints(obj)
         elif look.by == "furnish":
             decision = self._furnish(obj)
         elif look.by == "place":
-            decision = self._place(obj)
+            decision = self._place(obj, now)
         else:
             decision = await self._collected(look.gvk, obj)
         taken: CannotCreate | None = None
@@ -275,22 +282,23 @@ class Workloads:
         if taken:
             raise taken
         self._executor.record(obj, *decision.events)
-        return decision.after
+        return None if decision.after is None else decision.after - now
 
-    def _of_owner(self, gvk: GVK, obj: Json) -> Decision:
+    def _of_owner(self, gvk: GVK, obj: Json, now: float) -> Decision:
         pods = self._graph.controlled_by(jobs.POD, uid_of(obj))
         if gvk in OF_PODS:
-            return OF_PODS[gvk](obj, pods, self._now())
+            return OF_PODS[gvk](obj, pods, now)
         sets = self._graph.controlled_by(replicasets.REPLICA_SET, uid_of(obj))
         pods += [pod for one in sets for pod in self._graph.controlled_by(jobs.POD, uid_of(one))]
-        return deployments.decide(obj, sets, pods, self._now())
+        return deployments.decide(obj, sets, pods, now)
 
     def _wait_for_writes(self, uid: str) -> float | None:
         """Their arrival brings us back (see `_heard`). What never arrives is listed again."""
-        for gvk in self._executor.sent.overdue(uid, self._now()):
+        for gvk in self._executor.sent.overdue(uid, time.monotonic()):
             if gvk in self._feeds:
                 self._feeds[gvk].relist()
-        return self._executor.sent.deadline(uid)
+        deadline = self._executor.sent.deadline(uid)
+        return None if deadline is None else deadline - time.monotonic()
 
     def _furnish(self, namespace: Json) -> Decision:
         where = name_of(namespace)
@@ -306,7 +314,7 @@ class Workloads:
         ]
         return endpoints.decide(service, behind, slices)
 
-    def _place(self, pod: Json) -> Decision:
+    def _place(self, pod: Json, now: float) -> Decision:
         if uid_of(pod) in self._executor.bound:
             return Decision()
         nodes = list(self._graph.all(placement.NODE))
@@ -318,7 +326,7 @@ class Workloads:
             for name in placement.claims_of(pod)
             if name not in self._mounted
         }
-        return placement.decide(pod, nodes, load, self._now(), claims)
+        return placement.decide(pod, nodes, load, now, claims)
 
     async def _collected(self, gvk: GVK, obj: Json) -> Decision:
         owners = {}

@@ -34,8 +34,8 @@ def disrupted_end(pod: Child, uid: str) -> End:
 
 
 def speaker(job: Job, slot: Slot, pod: Child) -> Container | None:
-    """The container that speaks for the replica. A pod of an older template may not have the one that the spec names
-    now: then the kind's own speaks, or the only one that there is.
+    """The container whose exit code decides for the replica. A pod of an older template may lack the one that the spec
+    names now: then it is the kind's default container, or the pod's only one.
     """
     role = job.role(slot.role)
     present = {one.name: one for one in containers(pod) if not one.init}

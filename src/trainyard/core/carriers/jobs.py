@@ -1,6 +1,6 @@
 """A batch/v1 Job for each slot.
 
-How JOB_CARRIER uses it (settled.md S13, S14, S31):
+How JOB_CARRIER uses it (docs/rules.md S13, S14, S31):
 - A slot that is judged gets `restartPolicy: Never` and `backoffLimit: 0`: one Job object is one attempt, and we judge
   its ended pod. So a failed attempt is counted by the uid of the Job object, whatever shows the failure.
 - Any other slot keeps the user's restartPolicy and a limit without end: its node restarts it, or its Job does.
@@ -89,7 +89,7 @@ def _end(job: Job, slot: Slot, child: Child, pod: Child) -> End | None:
 
 
 def _disrupted(pod: Child) -> bool:
-    """We never delete a pod of a Job by itself, so one that is going was not our doing."""
+    """The operator starts no delete of a single Job pod, so a pod in Terminating was disrupted."""
     return pod.disrupted or pod.deleting
 
 
@@ -114,8 +114,8 @@ def observe_retrying_job(job: Job, slot: Slot, family: Family) -> Replica:
 
 
 def _last_end(job: Job, slot: Slot, child: Child, pod: Child | None) -> End:
-    """The Job's reason is the end's, its last pod says which container and code: a pod that its Job takes away says
-    what the container's end before was."""
+    """The end of a failed Job: its reason is the Job's, container and exit code are those of the last pod. Of a pod
+    that has not ended, the exit code is that of the container's last termination."""
     seen = end_of(job, slot, pod, child.uid) if pod else None
     code, container = (seen.code, seen.container) if seen else (-1, "")
     more = seen.message if seen else ""

@@ -146,6 +146,17 @@ def test_a_bit_that_flipped_in_the_log_is_seen_or_changes_no_object(state: Path)
             assert objects(state) == kept, at
 
 
+def test_the_last_writes_of_a_cluster_that_was_killed_are_missed(state: Path, tmp_path: Path) -> None:
+    log = DiskLog(state / "log")
+    log.append(STORE, Key("default", "last"), Record(21, b"{}", {}, {}), 0)
+    killed = shutil.copytree(state, tmp_path / "killed")  # as it lies while the cluster runs
+    log.close()
+    assert len(objects(shutil.copytree(killed, tmp_path / "again"))) == 21
+    (killed / "log" / "log.db-wal").unlink()
+    assert "log.db-wal: it is missing, and the last writes" in refusal(killed)
+    assert len(objects(state)) == 21  # closed, it needs none
+
+
 def test_a_newer_format_is_left_to_the_newer_program(state: Path) -> None:
     facts = json.loads((state / KEYS).read_text())
     (state / KEYS).write_text(json.dumps(facts | {"format": 2}))

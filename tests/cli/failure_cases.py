@@ -169,11 +169,12 @@ images:
 - match: example.invalid/*
   ways: [{requirements: [nothing==1.0]}]
 """
+FILLS = "import os\n\nfile = os.open('/dev/full', os.O_WRONLY)\nos.write(file, b'checkpoint')\n"
 CLOSED = "http://127.0.0.1:9/simple"  # the discard port: nobody listens
 BOTH = ("shared", "namespace")
 
 CASES = (
-    Failure("A Python module is missing", lambda folder: [job(python("import nothing_here"))], networks=BOTH),
+    Failure("A Python module is missing", lambda folder: [job(script(folder, "import nothing_here\n"))], networks=BOTH),
     Failure("The script is missing", lambda folder: [job(program(["python", "train.py"], workingDir=str(folder)))]),
     Failure("A script in /tmp (no failure)", _in_tmp, ("it succeeded",), networks=BOTH),
     Failure("There is no such program", lambda folder: [job(program(["train-mnist", "--epochs=3"]))], networks=BOTH),
@@ -221,6 +222,6 @@ CASES = (
     ),
     Failure(
         "The disk is full",
-        lambda folder: [job(script(folder, "file = open('/dev/full', 'w')\nfile.write('checkpoint')\nfile.flush()\n"))],
+        lambda folder: [job(script(folder, FILLS))],
     ),
 )

@@ -207,6 +207,29 @@ async def test_pods_run_on_while_the_api_server_is_away_and_their_ends_are_writt
         await here.phase(f"stays-{fault}", "Succeeded")
 
 
+async def test_whichever_task_of_a_node_is_killed_it_is_said_and_the_node_goes_on(
+    plane: ControlPlane, shown: tuple[Path, Path]
+) -> None:
+    async with joined(plane, "faults", shown=shown) as here:
+        assert here.node is not None
+        assert here.node._node is not None
+        owners = (here.node.tasks, here.node._node.tasks)
+        killed = set()
+        for tasks in owners:
+            for name in tasks.names:
+                if (task := tasks.task(name)) is not None:
+                    task.cancel()
+                    killed.add(name)
+        assert killed == {"renew the lease", "watch pods", "watch services", "watch its Node", "heartbeat"}
+        await here.pod("later", "echo fine")
+        assert await here.result("later") == "fine\n"
+        async with asyncio.timeout(PATIENCE):
+            while any(tasks.failing for tasks in owners):  # noqa: ASYNC110  (a condition of two owners)
+                await asyncio.sleep(0.02)
+        await here.until(here.name, lambda node: said(node, "Ready") == "True", NODE)
+        assert all(any(f"the task {name!r} was cancelled" in line for line in here.said) for name in killed), here.said
+
+
 async def test_rights_that_are_taken_away_are_waited_for(
     plane: ControlPlane, tmp_path: Path, shown: tuple[Path, Path]
 ) -> None:

@@ -1,4 +1,4 @@
-"""What a job costs a real API server, read from its audit log (settled.md S17).
+"""What a job costs a real API server, read from its audit log (docs/rules.md S17).
 
 A request is counted whoever answered it and however. Apart from the figure are events, the lease, and status writes
 in which only counts change: of these the log knows no body, so the client tells them from the others.

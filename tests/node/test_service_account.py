@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime
-import ipaddress
 import json
-import ssl
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,10 +12,6 @@ from typing import Any
 
 import pytest
 from aiohttp import web
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 from yards import TOKEN, CurrentInterpreter, Yard, waiting
 
 from trainyard.client import Api, ApiError
@@ -25,7 +19,7 @@ from trainyard.client.errors import error_for
 from trainyard.node import Node
 from trainyard.node.cluster import SERVICE_ACCOUNT
 from trainyard.objects import GVK, Json, format_time
-from trainyard.server import Server
+from trainyard.server import Authority, Server
 
 pytestmark = pytest.mark.slow
 
@@ -106,31 +100,6 @@ class WithTokens(Api):
         return await super().create(gvk, namespace, obj, subresource, **more)
 
 
-def certificates(folder: Path) -> tuple[str, ssl.SSLContext]:
-    """An authority of its own and a server that it vouches for."""
-    now = datetime.datetime.now(datetime.UTC)
-    names = [x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)]) for text in ("test authority", "test server")]
-    keys = [ec.generate_private_key(ec.SECP256R1()) for _ in names]
-    made = []
-    for name, key, authority in zip(names, keys, (True, False), strict=True):
-        builder = x509.CertificateBuilder().subject_name(name).issuer_name(names[0]).public_key(key.public_key())
-        builder = builder.serial_number(x509.random_serial_number())
-        builder = builder.not_valid_before(now).not_valid_after(now + datetime.timedelta(days=1))
-        builder = builder.add_extension(x509.BasicConstraints(authority, None), critical=True)
-        if not authority:
-            hosts = [x509.DNSName("kubernetes.default.svc"), x509.DNSName("kubernetes.default")]
-            addresses = [x509.IPAddress(ipaddress.ip_address(one)) for one in ("127.0.0.1", "10.96.0.1")]
-            builder = builder.add_extension(x509.SubjectAlternativeName([*hosts, *addresses]), critical=False)
-        made.append(builder.sign(keys[0], hashes.SHA256()).public_bytes(serialization.Encoding.PEM))
-    private = keys[1].private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-    (folder / "server.pem").write_bytes(made[1] + private)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(folder / "server.pem")
-    return made[0].decode(), context
-
-
 @dataclass
 class World:
     yard: Yard
@@ -145,8 +114,9 @@ class World:
 
 @pytest.fixture(params=["namespace", "shared"])
 async def world(request: pytest.FixtureRequest, state: Path, tmp_path: Path) -> AsyncIterator[World]:
-    ca, context = certificates(tmp_path)
-    tls, issuer, lines = Tls(ca), Issuer(), list[str]()
+    authority = Authority.new(datetime.datetime.now(datetime.UTC).timestamp())
+    context = authority.context(tmp_path, ("kubernetes.default.svc", "kubernetes.default"), ("127.0.0.1", "10.96.0.1"))
+    tls, issuer, lines = Tls(authority.pem), Issuer(), list[str]()
     app = web.Application()
     app.router.add_get("/{any:.*}", tls.answer)
     runner = web.AppRunner(app)

@@ -76,7 +76,7 @@ async def test_out_of_memory_is_permanent_where_not_the_code_alone_decides(stage
     await says(stage, await begun(stage, name), "Failed", {"terminated": {"exitCode": 137, "reason": "OOMKilled"}})
     failed = await stage.condition("Failed")
     assert "137 (OOMKilled)" in failed["message"]
-    if name == "ElasticJob":  # its codes alone decide (settled.md S23), and this one counts
+    if name == "ElasticJob":  # its codes alone decide (docs/rules.md S23), and this one counts
         assert "reached the specified backoff limit" in failed["message"]
     else:
         assert failed["reason"] == "PermanentFailure" and "memory limit" in failed["message"]

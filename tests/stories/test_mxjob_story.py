@@ -1,4 +1,4 @@
-"""An MxJob: in dist mode whoever dies takes the gang along (settled.md S33), in local mode there is one worker."""
+"""An MxJob: in dist mode whoever dies takes the gang along (docs/rules.md S33), in local mode there is one worker."""
 
 from __future__ import annotations
 

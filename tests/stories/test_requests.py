@@ -1,4 +1,4 @@
-"""What a job costs the API server (settled.md S17).
+"""What a job costs the API server (docs/rules.md S17).
 
 Counted at the server's own table of verbs. The operator is the only one who patches TfJobs and their status and who
 makes Jobs, Services and ConfigMaps here; that nothing else of it is missed is shown by what its connection has sent.

@@ -45,6 +45,7 @@ log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 5.0  # between two looks at the config file
 RELEASE_SECONDS = 0.5
+ELECTION = "hold the lease"
 LEASE_NAMESPACE = "default"  # every cluster has it, and every operator looks for the others there
 LEASE_SECONDS = 4
 DOMAIN = Config().cluster_domain
@@ -199,17 +200,21 @@ class Operating:
 
     def alive(self) -> str:
         """Why a new start is needed, "" when it is not."""
+        if why := self.tasks.unhealthy:  # of a standby, too: its election
+            return why
         if (operator := self._operator) is None:
             return ""
-        if why := operator.unhealthy or self.tasks.unhealthy:
+        if why := operator.unhealthy:
             return why
         return self._watchdog.hangs(operator.queue.held, (operator.counts.get("passes"), self._answers))
 
     def ready(self) -> str:
         """Why this process cannot do its part yet, "" when it can. To stand by is a part."""
+        if why := self.tasks.failing:
+            return why
         if self._operator is None:
             return "" if self._election is not None and self._election.heard else "the lease is not known yet"
-        if why := self._operator.tasks.failing or self.tasks.failing:
+        if why := self._operator.tasks.failing:
             return why
         if self._operator.synced:
             return ""
@@ -227,21 +232,20 @@ class Operating:
 
     async def _stand(self, election: Election, stop: asyncio.Event) -> None:
         """Work whenever the lease is ours. Let it go in the end."""
-        electing = asyncio.create_task(election.run())
+        self.tasks.start(ELECTION, election.run)
         try:
             while not stop.is_set():
-                await _first(electing, stop, election.won)
+                await _first(stop, election.won)
                 if not stop.is_set():
-                    await self._work(stop, election.lost, electing)
+                    await self._work(stop, election.lost)
         finally:
-            electing.cancel()
-            await asyncio.gather(electing, return_exceptions=True)
+            self.tasks.cancel(ELECTION)
             with contextlib.suppress(ApiError, TimeoutError):
                 async with asyncio.timeout(RELEASE_SECONDS):
                     await election.release()
             await election.close()
 
-    async def _work(self, stop: asyncio.Event, *ends: asyncio.Event | asyncio.Task[None]) -> None:
+    async def _work(self, stop: asyncio.Event, *ends: asyncio.Event) -> None:
         """One operator, until one of these. Nothing of it is left when this returns."""
         async with self._api() as api:
             if self._election is not None:
@@ -278,15 +282,11 @@ def _guard(election: Election, request: Request) -> None:
         election.check()
 
 
-async def _first(*ends: asyncio.Event | asyncio.Task[None]) -> None:
-    """Wait for the first of these. A task that ends has failed: its exception is raised."""
-    tasks = [end for end in ends if isinstance(end, asyncio.Task)]
-    waits = [asyncio.create_task(end.wait()) for end in ends if isinstance(end, asyncio.Event)]
+async def _first(*ends: asyncio.Event) -> None:
+    """Wait for the first of these."""
+    waits = [asyncio.create_task(end.wait()) for end in ends]
     try:
-        await asyncio.wait([*tasks, *waits], return_when=asyncio.FIRST_COMPLETED)
-        for task in tasks:
-            if task.done():
-                task.result()
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
     finally:
         for wait in waits:
             wait.cancel()

@@ -20,6 +20,7 @@ import click
 
 from trainyard import kinds
 from trainyard.app.background import BackgroundError, in_words
+from trainyard.app.certificate_process import CertificateProcess
 from trainyard.app.config import ConfigError
 from trainyard.app.config import read as read_config
 from trainyard.cli import manifests, options, submission
@@ -148,6 +149,13 @@ def _objects(submitted: submission.Submission) -> list[Json]:
 
 async def _run(submitted: submission.Submission, words: dict[str, Any], claims: dict[str, Path]) -> int:
     """Everything heavy is loaded here: the manifest has been found good."""
+    with CertificateProcess() as certificates:
+        return await _run_with(certificates, submitted, words, claims)
+
+
+async def _run_with(
+    certificates: CertificateProcess, submitted: submission.Submission, words: dict[str, Any], claims: dict[str, Path]
+) -> int:
     from trainyard.app.history import history_folder
     from trainyard.app.local import Options
     from trainyard.app.recorder import HistoryOptions
@@ -170,6 +178,11 @@ async def _run(submitted: submission.Submission, words: dict[str, Any], claims: 
             progress=screen.activity,
             working_directory=options.path(current()),
             history=HistoryOptions(history_folder(), "run", logs_dir, limits),
+            # What stands beside the jobs may have pods of its own that make jobs of any kind at once.
+            kinds_first=None
+            if submitted.others or words["keep"]
+            else frozenset(kind.gvk for kind, _ in submitted.jobs),
+            certified=certificates.certified,
         )
         settings = session.Settings(words["timeout"], words["keep"], words["output"] or "")
         code = await session.run(submitted, made, settings, screen, stop)

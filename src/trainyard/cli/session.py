@@ -11,15 +11,14 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from trainyard.app.history import shortened
 from trainyard.app.kubeconfig import Access
 from trainyard.app.local import LocalCluster, Options
-from trainyard.cli import diagnosis
 from trainyard.cli.codes import CANNOT, FAILED, INTERRUPTED, READER_GONE, SUCCEEDED, TIMEOUT
-from trainyard.cli.evidence import gather
 from trainyard.cli.follow import Logs
 from trainyard.cli.interrupts import Interrupts
 from trainyard.cli.jobs import Found
@@ -39,6 +38,9 @@ from trainyard.objects.labels import OWNER
 from trainyard.objects.manifest import ManifestError
 from trainyard.objects.values import replace
 from trainyard.objects.yaml_text import as_yaml
+
+if TYPE_CHECKING:  # loaded for a job that is in trouble
+    from trainyard.cli import diagnosis
 
 Seen = Callable[[Json | None, Json | None], None]
 POD = GVK("", "v1", "Pod", "pods")
@@ -72,9 +74,7 @@ async def run(submission: Submission, options: Options, settings: Settings, scre
     cluster = LocalCluster(options)
     session = Session(cluster, submission, screen)
     try:
-        if not await stop.unless(stop.once, cluster.start()):
-            return _interrupted(stop, screen)
-        if not await stop.unless(stop.once, session.submit()):
+        if not await stop.unless(stop.once, cluster.start(session.submit)):
             return _interrupted(stop, screen)
         return await _to_the_end(session, settings, screen, stop)
     finally:
@@ -283,19 +283,23 @@ class Session:
         """What holds a job up is said, once, when it has done so for a while; not what will pass by itself."""
         while True:
             await asyncio.sleep(QUIET)
-            await self.explain(diagnosis.BLOCK)
+            await self._explain_blocks()
 
-    async def explain(self, level: int) -> None:
-        """Say what holds the jobs up: findings that matter so much. Each is said once."""
+    async def _explain_blocks(self) -> None:
+        """Say what holds the jobs up, each finding once."""
+        from trainyard.cli import diagnosis
+
         for job in list(self.board.jobs.values()):
             if result(job) or (facts := await self._facts(job)) is None:
                 continue
-            fresh = self._fresh(job, [finding for finding in diagnosis.why(facts) if finding.level <= level])
+            fresh = self._fresh(job, [finding for finding in diagnosis.why(facts) if finding.level <= diagnosis.BLOCK])
             for line in diagnosis.told(facts, fresh, MOST_LINES, terminal_width()) if fresh else ():
                 self.screen.note(line)
 
     async def explain_end(self, code: int) -> None:
         """Why the jobs failed, cannot run or have not ended. A failure is told whole, in one place: at the end."""
+        from trainyard.cli import diagnosis
+
         for job in list(self.board.jobs.values()):
             if result(job) == "Succeeded" or (facts := await self._facts(job)) is None:
                 continue
@@ -310,6 +314,8 @@ class Session:
             self.explanation.append(f"cannot run here: {self.board.blocked(time.time())}")
 
     async def _facts(self, job: Json) -> diagnosis.Facts | None:
+        from trainyard.cli.evidence import gather
+
         kind = kind_of(job)
         if kind is None:
             return None

@@ -5,6 +5,7 @@ which he has as the owner."""
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 from pathlib import Path
@@ -15,10 +16,11 @@ def remove(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     if not os.path.lexists(folder):
         return
-    if not folder.is_symlink():
-        folder.chmod(0o700)
-        for path, names, _ in os.walk(folder):  # looks into a folder after this has made it readable
-            for name in names:
-                if not os.path.islink(inner := os.path.join(path, name)):
-                    os.chmod(inner, 0o700)
+    if folder.is_symlink():
+        raise OSError(errno.ELOOP, "it is a symbolic link", str(folder))
+    folder.chmod(0o700)
+    for path, names, _ in os.walk(folder):  # looks into a folder after this has made it readable
+        for name in names:
+            if not os.path.islink(inner := os.path.join(path, name)):
+                os.chmod(inner, 0o700)
     shutil.rmtree(folder)

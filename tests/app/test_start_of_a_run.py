@@ -1,0 +1,89 @@
+"""What `run` does to start fast: certificates by another process, and kinds that nobody has submitted later."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from trainyard.app import certificate_process
+from trainyard.app.certificate_process import CertificateProcess
+from trainyard.app.local import LocalCluster, Options
+from trainyard.client import Api, NotFound
+from trainyard.kinds import ELASTICJOB, TFJOB
+from trainyard.testing.builders import replicas, tfjob
+
+
+def options(folder: Path, **more: object) -> Options:
+    return Options(network="shared", cache=folder / "cache", say=lambda text: None, state=folder, **more)  # type: ignore[arg-type]
+
+
+async def test_a_client_that_trusts_the_authority_reaches_the_cluster(tmp_path: Path) -> None:
+    with CertificateProcess() as certificates:
+        async with LocalCluster(options(tmp_path, certified=certificates.certified)) as cluster:
+            trusted = certificate_process.ssl.create_default_context(cadata=cluster.root_ca)
+            async with Api(cluster.server.tls_url, cluster.token, trusted) as api:
+                assert (await api.list(TFJOB.gvk))["items"] == []
+            for secret in cluster.folder.glob("apiserver.*"):
+                assert secret.stat().st_mode & 0o777 == 0o600
+
+
+def test_certificates_that_nobody_asked_for_leave_no_process() -> None:
+    with CertificateProcess() as certificates:
+        pid = certificates._process.pid
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+def test_an_end_while_a_thread_waits_for_the_certificates_raises_nothing(tmp_path: Path) -> None:
+    """Found by Ctrl-C a third of a second after the start of `run`: a traceback instead of exit code 130."""
+    with ThreadPoolExecutor(1) as threads:
+        for _ in range(10):
+            with CertificateProcess() as certificates:
+                waiting = threads.submit(certificates.certified, tmp_path)
+                while not (waiting.running() or waiting.done()):
+                    pass
+            with suppress(OSError):  # it was killed, or was done before
+                waiting.result(timeout=20)
+
+
+def test_a_certificate_that_cannot_be_made_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "broken.py"
+    program.write_text("raise SystemExit('no random numbers')")
+    monkeypatch.setattr(certificate_process, "PROGRAM", program)
+    with CertificateProcess() as certificates, pytest.raises(OSError, match="can be made: no random numbers"):
+        certificates.certified(tmp_path)
+
+
+async def test_a_kind_that_was_not_submitted_is_served_a_moment_later(tmp_path: Path) -> None:
+    """By the operator, too: a program of a job may make jobs of another kind."""
+    submitted = asyncio.Event()
+
+    async def submit() -> None:
+        assert (await cluster.api.list(ELASTICJOB.gvk))["items"] == []
+        submitted.set()
+
+    cluster = LocalCluster(options(tmp_path, kinds_first=frozenset({ELASTICJOB.gvk})))
+    try:
+        await cluster.start(submit)
+        assert submitted.is_set()
+        with pytest.raises(NotFound):
+            await cluster.api.list(TFJOB.gvk)
+        job = tfjob(replicas("MASTER")) | {"metadata": {"name": "made-by-a-program"}}
+        async with asyncio.timeout(30):
+            while True:
+                with suppress(NotFound):
+                    made = await cluster.api.create(TFJOB.gvk, "default", job)
+                    break
+                await asyncio.sleep(0.05)
+            revision = made["metadata"]["resourceVersion"]
+            async for line in cluster.api.watch(TFJOB.gvk, "default", revision):
+                if json.loads(line)["object"].get("status"):
+                    break
+    finally:
+        await cluster.stop(kill=True)

@@ -25,7 +25,7 @@ from pathlib import Path
 from trainyard import kinds
 from trainyard.app.installation import Install, access
 from trainyard.client import Api
-from trainyard.control.lease import LEASE, Terms
+from trainyard.control.lease import LEASE, LeaseTimings
 from trainyard.objects import GVK, Json, encode, name_of
 from trainyard.testing.builders import replicas, tfjob
 from trainyard.testing.control_plane import ControlPlane
@@ -122,7 +122,7 @@ async def measure(plane: ControlPlane, kills: int) -> None:
                     print(f"kill {number + 1}: lease after {taken[-1]:.1f} s, first status after {written[-1]:.1f} s")
         finally:
             operators.end()
-    ceiling = Terms().duration + Terms().retry
+    ceiling = LeaseTimings().duration + LeaseTimings().retry
     for what, seconds in (("lease", taken), ("first status", written)):
         worst, median = max(seconds), sorted(seconds)[len(seconds) // 2]
         ratio = f"{worst / ceiling:.2f} of {ceiling:g} s"

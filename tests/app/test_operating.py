@@ -42,13 +42,13 @@ from trainyard.app.operating import (
 )
 from trainyard.client import Api, Unavailable
 from trainyard.client.credentials import Fixed
-from trainyard.control.lease import Terms
+from trainyard.control.lease import LeaseTimings
 from trainyard.core import Config
 from trainyard.objects.manifest import ManifestError
 from trainyard.objects.values import replace
 from trainyard.testing.operators import operating
 
-QUICK = Terms(duration=2, deadline=1.5, retry=0.1, renew=0.5)
+QUICK = LeaseTimings(duration=2, deadline=1.5, retry=0.1, renew=0.5)
 LEASE_NAME = "trainyard-tfjob"
 
 
@@ -177,7 +177,7 @@ async def test_one_namespace_or_all(site: Site) -> None:
 async def test_a_kind_without_its_crd_is_parked_and_served_when_it_comes(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("trainyard.controller_runtime.watch.PARKED_PAUSE", 0.3)
+    monkeypatch.setattr("trainyard.controller_runtime.watch.NOT_SERVED_PAUSE", 0.3)
     await site.api.delete(CRD, "", kinds.crd(kinds.TFJOB)["metadata"]["name"])
     await site.account(NARROW)
     async with operating(options(site)) as one:
@@ -207,7 +207,7 @@ async def test_two_operators_and_one_works_until_it_goes(site: Site) -> None:
 
 async def test_a_leader_that_stops_lets_the_next_one_in_at_once(site: Site) -> None:
     await site.account(NARROW)
-    slow = Terms(duration=600, deadline=300, retry=0.1, renew=200)
+    slow = LeaseTimings(duration=600, deadline=300, retry=0.1, renew=200)
     both = [options(site, seat=seat({}, options(site).kinds), terms=slow) for _ in range(2)]
     async with operating(both[0]):
         await site.api.create(TFJOB, "default", tf_job("a"))
@@ -268,7 +268,7 @@ async def test_a_write_decided_before_the_lease_was_over_is_not_sent(site: Site)
 
 
 def metric(one: Operating, name: str) -> float | None:
-    for line in one.metrics.text().decode().splitlines():
+    for line in one.metrics.render().decode().splitlines():
         if line.startswith((f"{name} ", f"{name}{{")) and not line.startswith("#"):
             return float(line.rsplit(" ", 1)[1])
     return None
@@ -413,13 +413,13 @@ def test_the_lease_is_where_all_operators_have_theirs_under_a_name_of_this_life(
     env = {"MY_POD_NAME": "pod-1", "MY_POD_NAMESPACE": "system"}
     one, other = (seat(env, chosen("tfjob")) for _ in range(2))
     assert (one.namespace, one.name) == ("default", LEASE_NAME)
-    assert one.me.startswith("pod-1_") and one.me != other.me
+    assert one.identity.startswith("pod-1_") and one.identity != other.identity
     assert seat({}, chosen("tfjob"), "team", "leases").name == f"{LEASE_NAME}.team"
 
 
 def test_by_default_a_dead_leader_is_followed_within_five_seconds_and_has_stopped_before() -> None:
     default = terms()
-    assert default == Terms() and default.duration + default.retry < 5
+    assert default == LeaseTimings() and default.duration + default.retry < 5
     assert default.deadline + default.retry < default.duration  # an answer under way does not bridge it
     assert default.renew + 2 * default.retry < default.deadline  # one renewal that fails is no loss
 
@@ -437,14 +437,14 @@ async def test_who_stands_by_says_for_whom(site: Site) -> None:
         await eventually(lambda: one.ready() == "" and metric(one, "trainyard_leader") == 1)
         async with operating(other) as two:
             await eventually(lambda: f"default/{LEASE_NAME} held by" in dict(_states(two))["lease"])
-            assert "trainyard_standby_info{" in two.metrics.text().decode()
+            assert "trainyard_standby_info{" in two.metrics.render().decode()
             url = f"http://127.0.0.1:{two.health.port}/readyz?verbose"
             async with aiohttp.ClientSession() as session, session.get(url) as answer:
                 text = await answer.text()
             assert answer.status == 200 and text.endswith("readyz check passed\n")
             assert text.startswith(f"[+]lease ok: standing by for default/{LEASE_NAME} held by ")
             assert dict(_states(one))["lease"] == f"leading default/{LEASE_NAME}"
-            assert "trainyard_standby_info{" not in one.metrics.text().decode()
+            assert "trainyard_standby_info{" not in one.metrics.render().decode()
 
 
 def _states(one: Operating) -> list[tuple[str, str]]:

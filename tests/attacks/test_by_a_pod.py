@@ -119,7 +119,7 @@ async def test_a_pod_whose_lifecycle_breaks_is_killed_and_fails(yard: Yard, monk
     await yard.pod("unlucky", WAITS)
     await yard.phase("unlucky", "Running")
     monkeypatch.setattr(lifecycle, "step", broken)
-    yard.node.look()
+    yard.node.resync()
     status = (await yard.phase("unlucky", "Failed"))["status"]
     assert status["reason"] == UNEXPECTED and "no such move" in status["message"]
     await yard.api.delete(POD, "default", "unlucky")

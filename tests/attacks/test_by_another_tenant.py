@@ -15,7 +15,7 @@ import pytest
 from trainyard import kinds
 from trainyard.client import Invalid
 from trainyard.core import Kind, Refusal, child_of
-from trainyard.core.job import Family
+from trainyard.core.job import OwnedObjects
 from trainyard.core.model import (
     CONFIG_MAP,
     JOB,
@@ -115,7 +115,7 @@ def test_labels_of_a_job_that_name_another_job_change_nothing(kind: Kind) -> Non
 )
 def test_what_only_bears_our_label_is_no_child(owners: list[Json]) -> None:
     meta = {"name": "a", "uid": "a", "labels": {OWNER: "job"}, "ownerReferences": owners}
-    family = Family.of("job", (child_of({"kind": "Job", "metadata": meta}),))
+    family = OwnedObjects.of("job", (child_of({"kind": "Job", "metadata": meta}),))
     assert not family.by_ref
 
 

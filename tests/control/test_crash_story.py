@@ -77,7 +77,7 @@ async def live(yard: Yard, clock: Clock, line: Line) -> Json:
         clock.shift += seconds
         waiting = asyncio.create_task(yard.until(true))
         while not waiting.done():
-            line.operator.look()
+            line.operator.resync()
             await asyncio.wait((waiting,), timeout=0.1)
         await waiting
 
@@ -91,14 +91,14 @@ async def live(yard: Yard, clock: Clock, line: Line) -> Json:
     await later(1, lambda job: is_true(job["status"]["conditions"], "Running"))
     yard.end("MASTER", 0)
     await later(5, lambda job: is_true(job["status"]["conditions"], "Succeeded"))
-    for gvk in kinds.TFJOB.owns:
+    for gvk in kinds.TFJOB.child_resources:
         for obj in (await yard.api.list(gvk, "default", OWNER))["items"]:
             await yard.gone(gvk, name_of(obj))
     left = await remains(yard)
     clock.shift += 2000
     gone = asyncio.create_task(yard.gone(TFJOB, "mnist"))
     while not gone.done():
-        line.operator.look()
+        line.operator.resync()
         await asyncio.wait((gone,), timeout=0.1)
     await gone
     return left
@@ -106,7 +106,7 @@ async def live(yard: Yard, clock: Clock, line: Line) -> Json:
 
 async def remains(yard: Yard) -> Json:
     found: Json = {}
-    for gvk in kinds.TFJOB.owns:
+    for gvk in kinds.TFJOB.child_resources:
         listed = await yard.api.list(gvk, "default", OWNER)
         found[gvk.kind] = len(listed["items"])
     found["status"] = timeless((await yard.job())["status"])

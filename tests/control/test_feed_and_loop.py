@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from trainyard.client import Api, Conflict, Gone, NotFound, Request, Unavailable
-from trainyard.control import Feed, Loop, Source, Store, itself, plain
+from trainyard.control import Controller, Reflector, Store, WatchTarget, dict_adapter, enqueue_object
 from trainyard.control import loop as loops
 from trainyard.controller_runtime import watch
-from trainyard.controller_runtime.watch import Said
+from trainyard.controller_runtime.watch import StoreEvent
 from trainyard.objects import GVK, Json, Key, encode
 from trainyard.server import Server
 
@@ -80,14 +80,14 @@ class Scripted(Api):
         return [f"{one['verb']} {one.get('resourceVersion', one.get('continue', ''))}".strip() for one in self.asked]
 
 
-async def fed(api: Scripted, optional: bool = False) -> tuple[Store[Json], Feed[Json]]:
+async def fed(api: Scripted, optional: bool = False) -> tuple[Store[Json], Reflector[Json]]:
     """What the store holds when the script is used up."""
-    store: Store[Json] = Store(plain())
+    store: Store[Json] = Store(dict_adapter())
 
-    def apply(said: Said[Json]) -> None:
+    def apply(said: StoreEvent[Json]) -> None:
         store.apply(said)
 
-    feed = Feed(api, Source(POD, optional=optional), store.view, apply)
+    feed = Reflector(api, WatchTarget(POD, optional=optional), store.adapter, apply)
     running = asyncio.create_task(feed.run())
     await asyncio.wait_for(api.used_up.wait(), 20)
     running.cancel()
@@ -216,8 +216,8 @@ class Passes:
         self.keys: list[Key] = []
         self.begun, self.enough = asyncio.Event(), asyncio.Event()
         self.api = Scripted([page(pod("a", 1))], [])
-        self.loop: Loop[Key] = Loop(self.api, self.reconcile, workers=2)
-        self.loop.watch(Source(POD), itself)
+        self.loop: Controller[Key] = Controller(self.api, self.reconcile, workers=2)
+        self.loop.watch(WatchTarget(POD), enqueue_object)
 
     async def reconcile(self, key: Key) -> float | None:
         self.begun.set()
@@ -282,8 +282,8 @@ async def test_a_pass_comes_back_after_the_longest_delay_at_the_latest(
 async def test_no_pass_before_everything_is_known() -> None:
     passes = Passes(None)
     second = Scripted([], [])
-    passes.loop.feeds.append(Feed(second, Source(POD), plain(), lambda said: None))
-    unsynced: Store[Json] = passes.loop.watch(Source(GVK("", "v1", "Node", "nodes")), itself)
+    passes.loop.reflectors.append(Reflector(second, WatchTarget(POD), dict_adapter(), lambda said: None))
+    unsynced: Store[Json] = passes.loop.watch(WatchTarget(GVK("", "v1", "Node", "nodes")), enqueue_object)
     await passes.loop.start()
     await asyncio.wait_for(second.used_up.wait(), 10)
     await asyncio.wait_for(passes.api.used_up.wait(), 10)
@@ -292,15 +292,15 @@ async def test_no_pass_before_everything_is_known() -> None:
 
 
 async def test_pages_of_our_real_server_are_one_list(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watch, "PAGE", 2)
+    monkeypatch.setattr(watch, "PAGE_SIZE", 2)
     server = Server()
     await server.start()
     maps = GVK("", "v1", "ConfigMap", "configmaps")
     kind = {"apiVersion": "v1", "kind": "ConfigMap"}
     heard = asyncio.Event()
-    store: Store[Json] = Store(plain())
+    store: Store[Json] = Store(dict_adapter())
 
-    def apply(said: Said[Json]) -> None:
+    def apply(said: StoreEvent[Json]) -> None:
         store.apply(said)
         if len(store) == 6:
             heard.set()
@@ -308,7 +308,7 @@ async def test_pages_of_our_real_server_are_one_list(monkeypatch: pytest.MonkeyP
     async with Api(server.url) as api:
         for at in range(5):
             await api.create(maps, "default", {**kind, "metadata": {"name": f"m{at}"}})
-        running = asyncio.create_task(Feed(api, Source(maps, "default"), store.view, apply).run())
+        running = asyncio.create_task(Reflector(api, WatchTarget(maps, "default"), store.adapter, apply).run())
         await api.create(maps, "default", {**kind, "metadata": {"name": "later"}})
         await asyncio.wait_for(heard.wait(), 10)
         running.cancel()
@@ -321,9 +321,9 @@ async def test_a_quiet_resource_that_is_back_does_not_count_as_failing_and_one_t
     """Its watch says nothing for a minute, so the list that came must do, or that the watch was let in."""
     gone = NotFound(404, "NotFound", "no such resource")
     _, feed = await fed(Scripted([gone, gone, gone, page(revision=10)], []), optional=True)
-    assert (feed.failing, feed.parked, feed.failures) == (False, False, 3)
+    assert (feed.failing, feed.not_served, feed.failures) == (False, False, 3)
     cut = [Unavailable(0, "ConnectionLost", "cut")]
     _, feed = await fed(Scripted([page(revision=10)], [cut, cut]))
-    assert feed.failing and "cut" in feed.why
+    assert feed.failing and "cut" in feed.last_error
     _, feed = await fed(Scripted([page(revision=10)], [cut, cut, [QUIET]]))
     assert (feed.failing, feed.failures) == (False, 2)  # the next pause is as long as if it had not been let in

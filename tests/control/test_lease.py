@@ -11,94 +11,94 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trainyard.control.lease import (
-    Act,
-    Known,
-    Move,
-    Record,
-    Terms,
+    LeaseAction,
+    LeaseMove,
+    LeaseRecord,
+    LeaseTimings,
+    ObservedLease,
     Wait,
-    contradicted,
-    decide,
-    leads,
-    read,
-    saw,
-    since_boot,
-    unanswered,
-    wrote,
+    boottime,
+    invalidate,
+    is_leading,
+    next_move,
+    observe,
+    parse_lease,
+    record_failure,
+    record_write,
 )
 from trainyard.objects.values import replace
 
-TERMS = Terms(duration=15, deadline=10, retry=2)
-MINE = Record("me", 15, 0, "1")
-THEIRS = Record("you", 15, 0, "1")
-FREE = Record("", 1, 3, "1")
+TERMS = LeaseTimings(duration=15, deadline=10, retry=2)
+MINE = LeaseRecord("me", 15, 0, "1")
+THEIRS = LeaseRecord("you", 15, 0, "1")
+FREE = LeaseRecord("", 1, 3, "1")
 
 
-def known(record: Record | None, since: float = 100, looked: float = 100) -> Known:
-    return Known(record, True, since, looked)
+def known(record: LeaseRecord | None, since: float = 100, looked: float = 100) -> ObservedLease:
+    return ObservedLease(record, True, since, looked)
 
 
 @pytest.mark.parametrize(
     ("what", "now", "move"),
     [
-        (Known(), 100, Act.LOOK),
-        (contradicted(known(MINE)), 101, Act.LOOK),
-        (known(None), 100, Act.MAKE),
-        (known(FREE), 100, Act.TAKE),
+        (ObservedLease(), 100, LeaseAction.READ),
+        (invalidate(known(MINE)), 101, LeaseAction.READ),
+        (known(None), 100, LeaseAction.CREATE),
+        (known(FREE), 100, LeaseAction.ACQUIRE),
         (known(MINE), 101, Wait(1)),
-        (known(MINE), 102, Act.RENEW),
-        (known(MINE), 500, Act.RENEW),
+        (known(MINE), 102, LeaseAction.RENEW),
+        (known(MINE), 500, LeaseAction.RENEW),
         (known(THEIRS), 101, Wait(1)),
-        (known(THEIRS), 102, Act.LOOK),
+        (known(THEIRS), 102, LeaseAction.READ),
         (known(THEIRS, since=100, looked=114), 114.5, Wait(0.5)),
-        (known(THEIRS, since=100, looked=114), 115, Act.TAKE),
+        (known(THEIRS, since=100, looked=114), 115, LeaseAction.ACQUIRE),
         (known(replace(THEIRS, duration=30), since=100, looked=114), 115, Wait(1)),
     ],
 )
-def test_the_table(what: Known, now: float, move: Move) -> None:
-    assert decide("me", what, now, TERMS) == move
+def test_the_table(what: ObservedLease, now: float, move: LeaseMove) -> None:
+    assert next_move("me", what, now, TERMS) == move
 
 
 def test_we_lead_from_the_sending_of_an_accepted_write_until_the_deadline() -> None:
-    ours = wrote(known(FREE), MINE, 100)
-    assert [leads(ours, now, TERMS) for now in (100, 109.9, 110, 115)] == [True, True, False, False]
-    assert not leads(known(MINE), 100, TERMS)  # to see it is not enough: it may be about to end
+    ours = record_write(known(FREE), MINE, 100)
+    assert [is_leading(ours, now, TERMS) for now in (100, 109.9, 110, 115)] == [True, True, False, False]
+    assert not is_leading(known(MINE), 100, TERMS)  # to see it is not enough: it may be about to end
 
 
 def test_an_answer_that_is_lost_does_not_lengthen_the_term() -> None:
-    ours = unanswered(wrote(known(FREE), MINE, 100), 108)
-    assert leads(ours, 109, TERMS) and not leads(ours, 110, TERMS)
-    assert decide("me", ours, 109, TERMS) == Wait(1)
+    ours = record_failure(record_write(known(FREE), MINE, 100), 108)
+    assert is_leading(ours, 109, TERMS) and not is_leading(ours, 110, TERMS)
+    assert next_move("me", ours, 109, TERMS) == Wait(1)
 
 
 def test_who_finds_after_a_lost_answer_that_it_is_his_renews_it_before_his_term_ends() -> None:
     """The answer to a renewal took five seconds and was lost, the next try contradicted us: a second is left."""
-    ours = contradicted(unanswered(wrote(known(FREE), MINE, 100), 107))
-    found = saw("me", ours, replace(MINE, revision="2"), 109)
-    assert leads(found, 109, TERMS) and decide("me", found, 109, TERMS) is Act.RENEW
+    ours = invalidate(record_failure(record_write(known(FREE), MINE, 100), 107))
+    found = observe("me", ours, replace(MINE, revision="2"), 109)
+    assert is_leading(found, 109, TERMS) and next_move("me", found, 109, TERMS) is LeaseAction.RENEW
 
 
 def test_seeing_another_holder_ends_the_term_at_once() -> None:
-    assert not leads(saw("me", wrote(known(FREE), MINE, 100), THEIRS, 101), 101, TERMS)
-    assert not leads(saw("me", wrote(known(FREE), MINE, 100), None, 101), 101, TERMS)
+    assert not is_leading(observe("me", record_write(known(FREE), MINE, 100), THEIRS, 101), 101, TERMS)
+    assert not is_leading(observe("me", record_write(known(FREE), MINE, 100), None, 101), 101, TERMS)
 
 
 def test_only_a_change_sets_the_wait_back() -> None:
-    first = saw("me", Known(), THEIRS, 100)
-    same = saw("me", first, THEIRS, 110)
-    assert decide("me", same, 115, TERMS) is Act.TAKE
-    renewed = saw("me", same, replace(THEIRS, revision="2"), 112)
-    assert decide("me", renewed, 115, TERMS) is Act.LOOK
-    assert decide("me", renewed, 127, TERMS) is Act.TAKE
+    first = observe("me", ObservedLease(), THEIRS, 100)
+    same = observe("me", first, THEIRS, 110)
+    assert next_move("me", same, 115, TERMS) is LeaseAction.ACQUIRE
+    renewed = observe("me", same, replace(THEIRS, revision="2"), 112)
+    assert next_move("me", renewed, 115, TERMS) is LeaseAction.READ
+    assert next_move("me", renewed, 127, TERMS) is LeaseAction.ACQUIRE
 
 
 @pytest.mark.parametrize("spec", [None, {}, {"holderIdentity": None, "leaseDurationSeconds": "x"}, []])
 def test_a_lease_that_says_nothing_is_nobodys(spec: object) -> None:
-    assert read({"metadata": {"resourceVersion": "7"}, "spec": spec}) == Record("", 15, 0, "7")
+    assert parse_lease({"metadata": {"resourceVersion": "7"}, "spec": spec}) == LeaseRecord("", 15, 0, "7")
 
 
 def test_the_clock_counts_suspend_where_the_system_has_one() -> None:
-    assert abs(since_boot() - time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))) < 1
+    assert abs(boottime() - time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))) < 1
 
 
 # Several candidates, each with a clock of its own, that may be paused at any point between deciding, sending,
@@ -108,15 +108,15 @@ def test_the_clock_counts_suspend_where_the_system_has_one() -> None:
 @dataclass
 class World:
     now: float = 0.0
-    lease: Record | None = None
+    lease: LeaseRecord | None = None
     revision: int = 0
 
-    def write(self, seen: Record | None, holder: str, duration: float) -> Record | None:
+    def write(self, seen: LeaseRecord | None, holder: str, duration: float) -> LeaseRecord | None:
         """Compare and swap: None is a conflict."""
         if (self.lease.revision if self.lease else "") != (seen.revision if seen else ""):
             return None
         self.revision += 1
-        self.lease = Record(holder, duration, 0, str(self.revision))
+        self.lease = LeaseRecord(holder, duration, 0, str(self.revision))
         return self.lease
 
 
@@ -124,7 +124,7 @@ class World:
 class Candidate:
     me: str
     skew: float
-    known: Known = field(default_factory=Known)
+    known: ObservedLease = field(default_factory=ObservedLease)
     next: Callable[[World], None] | None = None
 
     def clock(self, world: World) -> float:
@@ -137,22 +137,22 @@ class Candidate:
             act(world)
             return
         sent = self.clock(world)
-        move = decide(self.me, self.known, sent, TERMS)
+        move = next_move(self.me, self.known, sent, TERMS)
         if not isinstance(move, Wait):
             seen = self.known.record
             self.next = lambda world: self.serve(world, move, seen, sent)
 
-    def serve(self, world: World, move: Act, seen: Record | None, sent: float) -> None:
-        if move is Act.LOOK:
+    def serve(self, world: World, move: LeaseAction, seen: LeaseRecord | None, sent: float) -> None:
+        if move is LeaseAction.READ:
             found = world.lease
-            self.next = lambda world: self.hear(saw(self.me, self.known, found, self.clock(world)))
+            self.next = lambda world: self.hear(observe(self.me, self.known, found, self.clock(world)))
         elif (made := world.write(seen, self.me, TERMS.duration)) is None:
-            self.next = lambda world: self.hear(contradicted(self.known))
+            self.next = lambda world: self.hear(invalidate(self.known))
         else:
             accepted = made
-            self.next = lambda world: self.hear(wrote(self.known, accepted, sent))
+            self.next = lambda world: self.hear(record_write(self.known, accepted, sent))
 
-    def hear(self, known: Known) -> None:
+    def hear(self, known: ObservedLease) -> None:
         self.known = known
 
 
@@ -167,7 +167,7 @@ def test_never_do_two_lead_at_once(skews: list[float], moves: list[tuple[int, fl
     for who, passed in moves:
         world.now += passed
         everybody[who % len(everybody)].advance(world)
-        leading = [one.me for one in everybody if leads(one.known, one.clock(world), TERMS)]
+        leading = [one.me for one in everybody if is_leading(one.known, one.clock(world), TERMS)]
         assert len(leading) <= 1
 
 
@@ -175,8 +175,8 @@ def test_a_candidate_who_keeps_trying_leads_in_the_end() -> None:
     world, dead, alive = World(), Candidate("dead", 0), Candidate("alive", 300)
     for _ in range(9):
         dead.advance(world)
-    assert leads(dead.known, dead.clock(world), TERMS)
+    assert is_leading(dead.known, dead.clock(world), TERMS)
     for _ in range(60):
         world.now += 1
         alive.advance(world)
-    assert leads(alive.known, alive.clock(world), TERMS)
+    assert is_leading(alive.known, alive.clock(world), TERMS)

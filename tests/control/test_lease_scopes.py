@@ -10,11 +10,11 @@ import pytest
 from yard import Troubled
 
 from trainyard.client import Api
-from trainyard.control.lease import LEASE, Claim, Election, Seat, Terms, claim_of
+from trainyard.control.lease import LEASE, Claim, Election, LeaseIdentity, LeaseTimings, claim_of
 from trainyard.objects import Json
 from trainyard.server import Server
 
-TERMS = Terms(duration=4, deadline=3, retry=0.5, renew=1)
+TERMS = LeaseTimings(duration=4, deadline=3, retry=0.5, renew=1)
 ALL, TF = Claim(frozenset({"TfJob", "MxJob"})), Claim(frozenset({"TfJob"}))
 MX, TEAM = Claim(frozenset({"MxJob"})), Claim(frozenset({"TfJob"}), "team-a")
 OTHER = Claim(frozenset({"TfJob"}), "team-b")
@@ -30,7 +30,7 @@ class Candidates:
 
     def add(self, claim: Claim) -> Election:
         self._apis.append(api := Troubled(self.server.url))
-        seat = Seat("default", claim.lease_name, f"operator-{len(self.elections)}", claim)
+        seat = LeaseIdentity("default", claim.lease_name, f"operator-{len(self.elections)}", claim)
         self.elections.append(election := Election(api, seat, TERMS, lambda: self.now))
         return election
 
@@ -50,7 +50,7 @@ class Candidates:
         return [
             (one.lease, other.lease)
             for one, other in itertools.combinations(leaders, 2)
-            if one.seat.claim and other.seat.claim and one.seat.claim.overlaps(other.seat.claim)
+            if one.lease_id.claim and other.lease_id.claim and one.lease_id.claim.overlaps(other.lease_id.claim)
         ]
 
     async def close(self) -> None:

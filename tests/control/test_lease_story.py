@@ -8,11 +8,11 @@ import pytest
 from yard import Troubled
 
 from trainyard.client import Api, Request, Unavailable
-from trainyard.control.lease import LEASE, Election, NotLeading, Seat, Terms
+from trainyard.control.lease import LEASE, Election, LeaseIdentity, LeaseTimings, NotLeading
 from trainyard.objects import Json
 from trainyard.server import Server
 
-TERMS = Terms(duration=15, deadline=10, retry=2)
+TERMS = LeaseTimings(duration=15, deadline=10, retry=2)
 
 
 class Room:
@@ -26,7 +26,7 @@ class Room:
     def candidate(self, me: str) -> tuple[Election, Troubled]:
         api = Troubled(self.server.url)
         self.apis.append(api)
-        return Election(api, Seat("default", "operator", me), TERMS, lambda: self.now), api
+        return Election(api, LeaseIdentity("default", "operator", me), TERMS, lambda: self.now), api
 
     async def lease(self) -> Json:
         async with Api(self.server.url) as api:
@@ -69,7 +69,7 @@ async def test_of_two_who_take_it_at_once_one_wins(room: Room) -> None:
     await one.step(), await two.step()  # both make it
     assert [one.leads, two.leads] == [True, False]
     await settle(two)
-    assert not two.leads and two.known.record is not None and two.known.record.holder == "one"
+    assert not two.leads and two.observed.record is not None and two.observed.record.holder == "one"
 
 
 async def test_it_is_renewed_and_nobody_else_gets_it(room: Room) -> None:

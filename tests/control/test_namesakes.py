@@ -7,7 +7,7 @@ import time
 
 from yard import JOB, NAMESPACE, POD, SERVICE, running_yard, tf_job
 
-from trainyard.control.reconcile import Memory
+from trainyard.control.reconcile import JobState
 from trainyard.objects import Json, Key, condition
 
 
@@ -46,5 +46,5 @@ async def test_what_bears_the_jobs_uid_in_another_namespace_is_nothing_of_the_jo
         async with asyncio.timeout(20):
             while (there := store.get(Key("evil", "forged"))) is None or there.phase != "Failed":  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
-        seen = operator._seen(job, Memory())  # what the next plan is made from
+        seen = operator._observed(job, JobState())  # what the next plan is made from
         assert {one.namespace for one in seen.children} == {"default"}

@@ -181,7 +181,7 @@ async def test_a_foreign_object_with_a_childs_name_is_left_alone_and_said(yard: 
         assert uid_of(still) == uid_of(foreign) and still["metadata"] == foreign["metadata"]
         await yard.api.delete(SERVICE, "default", "tfjob-mnis")
         clock.shift += 3600
-        operator.look()
+        operator.resync()
         await yard.until(lambda job: not is_true(job["status"]["conditions"], "NameConflict"))
         assert await names(yard, SERVICE) == ["tfjob-mnis"]
 
@@ -212,7 +212,7 @@ async def test_a_child_that_has_lost_our_label_is_said_and_not_waited_for(yard: 
         await yard.condition("Running")
         await yard.api.delete(SERVICE, "default", "tfjob-mnis")
         clock.shift += 3600
-        operator.look()
+        operator.resync()
         await yard.until(lambda job: not is_true(job["status"]["conditions"], "NameConflict"))
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainyard.client import Unavailable
-from trainyard.control.pace import LEAST, MOST, START, Pace
+from trainyard.control.pace import LEAST, MOST, START, ConcurrencyLimiter
 from trainyard.control.patches import merge_patch
 
 SCALARS = st.none() | st.booleans() | st.integers(0, 2) | st.sampled_from(["", "a"])
@@ -64,8 +64,8 @@ class Clock:
         return self.now
 
 
-async def call(pace: Pace, clock: Clock, seconds: float, fails: bool = False) -> None:
-    async with pace.turn():
+async def call(pace: ConcurrencyLimiter, clock: Clock, seconds: float, fails: bool = False) -> None:
+    async with pace.slot():
         clock.now += seconds
         if fails:
             raise Unavailable(429, "TooManyRequests", "not now")
@@ -73,7 +73,7 @@ async def call(pace: Pace, clock: Clock, seconds: float, fails: bool = False) ->
 
 async def test_a_groan_halves_the_pace_and_answers_bring_it_back() -> None:
     clock = Clock()
-    pace = Pace(clock)
+    pace = ConcurrencyLimiter(clock)
     for _ in range(10):
         with pytest.raises(Unavailable):
             await call(pace, clock, 0.01, fails=True)
@@ -85,11 +85,11 @@ async def test_a_groan_halves_the_pace_and_answers_bring_it_back() -> None:
 
 async def test_a_burst_of_refusals_to_what_was_under_way_cuts_once() -> None:
     clock = Clock()
-    pace = Pace(clock)
+    pace = ConcurrencyLimiter(clock)
     everyone_in = asyncio.Barrier(10)
 
     async def refused() -> None:
-        async with pace.turn():
+        async with pace.slot():
             await everyone_in.wait()
             clock.now += 0.001
             raise Unavailable(429, "TooManyRequests", "not now")
@@ -100,7 +100,7 @@ async def test_a_burst_of_refusals_to_what_was_under_way_cuts_once() -> None:
 
 async def test_a_server_that_turns_slow_is_given_air_but_one_that_is_slow_for_good_is_not_strangled() -> None:
     clock = Clock()
-    pace = Pace(clock)
+    pace = ConcurrencyLimiter(clock)
     for _ in range(50):
         await call(pace, clock, 0.01)
     before = pace.limit
@@ -112,13 +112,13 @@ async def test_a_server_that_turns_slow_is_given_air_but_one_that_is_slow_for_go
 
 
 async def test_never_more_at_once_than_the_limit_and_in_order() -> None:
-    pace = Pace()
+    pace = ConcurrencyLimiter()
     running = most = 0
     order: list[int] = []
 
     async def one(number: int) -> None:
         nonlocal running, most
-        async with pace.turn():
+        async with pace.slot():
             order.append(number)
             running += 1
             most = max(most, running)
@@ -132,12 +132,12 @@ async def test_never_more_at_once_than_the_limit_and_in_order() -> None:
 
 
 async def test_a_turn_that_is_given_up_goes_to_the_next_in_line() -> None:
-    pace = Pace()
+    pace = ConcurrencyLimiter()
     pace.limit = 1.0
     leave = asyncio.Event()
 
     async def hold() -> None:
-        async with pace.turn():
+        async with pace.slot():
             await leave.wait()
 
     holder = asyncio.create_task(hold())

@@ -10,7 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from trainyard.control import Queue
+from trainyard.control import WorkQueue
 
 pytestmark = pytest.mark.slow
 
@@ -27,7 +27,7 @@ class Queued(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.now = 100.0
-        self.queue: Queue[K] = Queue(clock=lambda: self.now)
+        self.queue: WorkQueue[K] = WorkQueue(clock=lambda: self.now)
         self.due: dict[K, float] = {}
         self.held: list[K] = []
         self.served_while_waiting: dict[K, list[K]] = {}  # for each ready key: who was served since it was ready
@@ -103,7 +103,7 @@ TestQueued.settings = settings(max_examples=60, stateful_step_count=50, deadline
 
 def test_an_old_entry_of_the_same_time_does_not_give_a_held_key_away() -> None:
     now = 100.0
-    queue: Queue[K] = Queue(clock=lambda: now)
+    queue: WorkQueue[K] = WorkQueue(clock=lambda: now)
     queue.add(K("x", "a"), 3)
     queue.add(K("x", "a"), 0)
     assert queue.pop() == K("x", "a")
@@ -115,7 +115,7 @@ def test_an_old_entry_of_the_same_time_does_not_give_a_held_key_away() -> None:
 
 
 def test_a_thousand_keys_of_one_namespace_do_not_hold_up_the_one_of_another() -> None:
-    queue: Queue[K] = Queue(clock=lambda: 0.0)
+    queue: WorkQueue[K] = WorkQueue(clock=lambda: 0.0)
     for at in range(1000):
         queue.add(K("big", str(at)))
     queue.add(K("small", "only"))
@@ -123,38 +123,38 @@ def test_a_thousand_keys_of_one_namespace_do_not_hold_up_the_one_of_another() ->
 
 
 async def test_take_waits_for_an_add() -> None:
-    queue: Queue[K] = Queue()
-    taking = asyncio.create_task(queue.take())
+    queue: WorkQueue[K] = WorkQueue()
+    taking = asyncio.create_task(queue.get())
     await asyncio.sleep(0)
     queue.add(K("x", "a"))
     assert await asyncio.wait_for(taking, 5) == K("x", "a")
 
 
 async def test_take_waits_for_the_time() -> None:
-    queue: Queue[K] = Queue()
+    queue: WorkQueue[K] = WorkQueue()
     clock = asyncio.get_running_loop().time
     began = clock()
     queue.add(K("x", "late"), 30)
     queue.add(K("x", "soon"), 0.05)
-    assert await asyncio.wait_for(queue.take(), 5) == K("x", "soon")
+    assert await asyncio.wait_for(queue.get(), 5) == K("x", "soon")
     assert clock() - began >= 0.045
 
 
 async def test_an_earlier_time_shortens_a_wait_that_has_begun() -> None:
-    queue: Queue[K] = Queue()
+    queue: WorkQueue[K] = WorkQueue()
     queue.add(K("x", "a"), 3600)
-    taking = asyncio.create_task(queue.take())
+    taking = asyncio.create_task(queue.get())
     await asyncio.sleep(0)
     queue.add(K("x", "a"), 0.01)
     assert await asyncio.wait_for(taking, 5) == K("x", "a")
 
 
 async def test_a_key_in_somebodys_hand_is_not_given_to_another() -> None:
-    queue: Queue[K] = Queue()
+    queue: WorkQueue[K] = WorkQueue()
     queue.add(K("x", "a"))
-    key = await queue.take()
+    key = await queue.get()
     queue.add(key)
-    taking = asyncio.create_task(queue.take())
+    taking = asyncio.create_task(queue.get())
     await asyncio.sleep(0.01)
     assert not taking.done()
     queue.done(key)
@@ -162,8 +162,8 @@ async def test_a_key_in_somebodys_hand_is_not_given_to_another() -> None:
 
 
 async def test_a_taker_that_is_cancelled_takes_nothing_along() -> None:
-    queue: Queue[K] = Queue()
-    takers = [asyncio.create_task(queue.take()) for _ in range(3)]
+    queue: WorkQueue[K] = WorkQueue()
+    takers = [asyncio.create_task(queue.get()) for _ in range(3)]
     await asyncio.sleep(0)
     queue.add(K("x", "a"))
     queue.add(K("x", "b"))

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 from trainyard.client import Api, Forbidden, Request
-from trainyard.control.events import LINE, SILENCE, Recorder
+from trainyard.control.events import BUFFER_SIZE, REPEAT_SECONDS, EventRecorder
 from trainyard.core import Event
 from trainyard.objects import Json, decode
 
@@ -44,7 +44,7 @@ class Clock:
         return self.now
 
 
-async def said(recorder: Recorder, api: Listening) -> list[Json]:
+async def said(recorder: EventRecorder, api: Listening) -> list[Json]:
     running = asyncio.create_task(recorder.run())
     await asyncio.wait_for(api.done.wait(), 10)
     running.cancel()
@@ -54,18 +54,18 @@ async def said(recorder: Recorder, api: Listening) -> list[Json]:
 
 async def test_the_same_words_are_said_again_only_after_a_while() -> None:
     clock, api = Clock(), Listening([None, None])
-    recorder = Recorder(api, lambda: 0.0, clock)
+    recorder = EventRecorder(api, lambda: 0.0, clock)
     for _ in range(5):
-        recorder.say(JOB, (RUNNING,), SOURCE)
-    clock.now += SILENCE + 1
-    recorder.say(JOB, (RUNNING, RUNNING), SOURCE)
+        recorder.record(JOB, (RUNNING,), SOURCE)
+    clock.now += REPEAT_SECONDS + 1
+    recorder.record(JOB, (RUNNING, RUNNING), SOURCE)
     assert [event["reason"] for event in await said(recorder, api)] == ["JobRunning", "JobRunning"]
 
 
 async def test_an_event_names_the_job_and_fits_the_api() -> None:
     api = Listening([None])
-    recorder = Recorder(api, lambda: 0.0)
-    recorder.say(JOB, (FAILED,), SOURCE)
+    recorder = EventRecorder(api, lambda: 0.0)
+    recorder.record(JOB, (FAILED,), SOURCE)
     (event,) = await said(recorder, api)
     assert event["involvedObject"] == {
         "apiVersion": "tensorflow.org/v1alpha1",
@@ -81,15 +81,15 @@ async def test_an_event_names_the_job_and_fits_the_api() -> None:
 
 async def test_a_refused_event_does_not_silence_the_next() -> None:
     api = Listening([Forbidden(403, "Forbidden", "no"), RuntimeError("a bug"), None])
-    recorder = Recorder(api, lambda: 0.0)
+    recorder = EventRecorder(api, lambda: 0.0)
     for number in range(3):
-        recorder.say(JOB, (Event("Normal", f"Reason{number}", ""),), SOURCE)
+        recorder.record(JOB, (Event("Normal", f"Reason{number}", ""),), SOURCE)
     assert [event["reason"] for event in await said(recorder, api)] == ["Reason0", "Reason1", "Reason2"]
 
 
 async def test_a_thousand_and_one_events_forget_the_oldest_and_block_nobody() -> None:
-    api = Listening([None] * LINE)
-    recorder = Recorder(api, lambda: 0.0)
-    recorder.say(JOB, tuple(Event("Normal", f"Reason{number}", "") for number in range(LINE + 1)), SOURCE)
+    api = Listening([None] * BUFFER_SIZE)
+    recorder = EventRecorder(api, lambda: 0.0)
+    recorder.record(JOB, tuple(Event("Normal", f"Reason{number}", "") for number in range(BUFFER_SIZE + 1)), SOURCE)
     heard = await said(recorder, api)
-    assert len(heard) == LINE and heard[0]["reason"] == "Reason1"
+    assert len(heard) == BUFFER_SIZE and heard[0]["reason"] == "Reason1"

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from trainyard.control.reconcile import Memory
+from trainyard.control.reconcile import JobState
 from trainyard.core import Ref, Refusal
-from trainyard.core.policy import sent_again_at
+from trainyard.core.policy import write_due_at
 
 NOW = 1_700_000_000.0
 INVALID, QUOTA = Ref("Pod", "worker-1"), Ref("Pod", "worker-2")
 
 
-def remembered() -> Memory:
-    memory = Memory()
-    memory.read(1)
+def remembered() -> JobState:
+    memory = JobState()
+    memory.observe_generation(1)
     memory.refused[INVALID] = Refusal(422, "Invalid", "image: Required value", NOW, 6)
     memory.refused[QUOTA] = Refusal(403, "Forbidden", "exceeded quota", NOW, 6)
     return memory
@@ -20,13 +20,13 @@ def remembered() -> Memory:
 
 def test_as_long_as_the_spec_is_the_same_refusals_stand_and_wait() -> None:
     memory = remembered()
-    memory.read(1)
+    memory.observe_generation(1)
     assert set(memory.refused) == {INVALID, QUOTA}
-    assert sent_again_at(memory.refused[QUOTA], "create", NOW) == NOW + 300
+    assert write_due_at(memory.refused[QUOTA], "create", NOW) == NOW + 300
 
 
 def test_after_an_edit_what_was_wrong_is_forgotten_and_the_rest_is_tried_now() -> None:
     memory = remembered()
-    memory.read(2)
+    memory.observe_generation(2)
     assert set(memory.refused) == {QUOTA} and memory.refused[QUOTA].message == "exceeded quota"
-    assert sent_again_at(memory.refused[QUOTA], "create", NOW) <= NOW
+    assert write_due_at(memory.refused[QUOTA], "create", NOW) <= NOW

@@ -10,16 +10,16 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from trainyard.control.store import Store
-from trainyard.controller_runtime.view import View
+from trainyard.controller_runtime.view import ObjectAdapter
 from trainyard.controller_runtime.watch import (
     Bookmark,
-    Empty,
+    Disconnected,
+    ErrorAnswer,
     Expired,
-    Line,
-    Lost,
-    Page,
-    Paging,
-    Refused,
+    Listing,
+    ListPage,
+    NotListed,
+    ObjectEvent,
     State,
     Watching,
     step,
@@ -36,7 +36,7 @@ class Thing(NamedTuple):
     revision: int
 
 
-THINGS: View[Thing] = View(
+THINGS: ObjectAdapter[Thing] = ObjectAdapter(
     decode=lambda raw: Thing(raw.decode(), "", "", 0),
     key=lambda thing: Key("n", thing.name),
     uid=lambda thing: thing.uid,
@@ -59,7 +59,7 @@ class Watched(RuleBasedStateMachine):
         self.world: dict[str, Thing] = {}
         self.history: dict[int, dict[str, Thing]] = {10: {}}
         self.log: list[tuple[int, str, Thing]] = []
-        self.state: State[Thing] = Empty()
+        self.state: State[Thing] = NotListed()
         self.store: Store[Thing] = Store(THINGS)
         self.listing: tuple[int, list[Thing]] = (0, [])
         self.touched: set[str] = set()
@@ -101,14 +101,14 @@ class Watched(RuleBasedStateMachine):
                     if thing is not None:
                         self.touched.add(thing.name)
 
-    @precondition(lambda self: isinstance(self.state, Empty))
+    @precondition(lambda self: isinstance(self.state, NotListed))
     @rule(size=st.integers(1, 6))
     def first_page(self, size: int) -> None:
         things = sorted(self.world.values())
         self.listing = (self.revision, things[size:])
-        self.got(Page(tuple(things[:size]), str(self.revision), "more" if things[size:] else ""))
+        self.got(ListPage(tuple(things[:size]), str(self.revision), "more" if things[size:] else ""))
 
-    @precondition(lambda self: isinstance(self.state, Paging))
+    @precondition(lambda self: isinstance(self.state, Listing))
     @rule(size=st.integers(1, 3))
     def next_page(self, size: int) -> None:
         revision, rest = self.listing
@@ -116,7 +116,7 @@ class Watched(RuleBasedStateMachine):
             self.got(Expired())
             return
         self.listing = (revision, rest[size:])
-        self.got(Page(tuple(rest[:size]), str(revision), "more" if rest[size:] else ""))
+        self.got(ListPage(tuple(rest[:size]), str(revision), "more" if rest[size:] else ""))
 
     @precondition(lambda self: isinstance(self.state, Watching))
     @rule(count=st.integers(0, 4), again=st.integers(0, 6))
@@ -129,7 +129,7 @@ class Watched(RuleBasedStateMachine):
             return
         late = [entry for entry in self.log if self.floor <= entry[0] <= known][-again:][:1] if again else []
         for revision, verb, thing in late + [entry for entry in self.log if entry[0] > known][:count]:
-            self.got(Line(verb, thing, str(revision)))
+            self.got(ObjectEvent(verb, thing, str(revision)))
 
     @precondition(lambda self: isinstance(self.state, Watching))
     @rule()
@@ -140,7 +140,7 @@ class Watched(RuleBasedStateMachine):
         quiet = min((entry[0] - 1 for entry in self.log if entry[0] > known), default=self.revision)
         self.got(Bookmark(str(quiet)))
 
-    @rule(trouble=st.sampled_from([Lost(), Refused(), Expired()]))
+    @rule(trouble=st.sampled_from([Disconnected(), ErrorAnswer(), Expired()]))
     def break_down(self, trouble: Any) -> None:
         self.got(trouble)
 
@@ -155,12 +155,12 @@ class Watched(RuleBasedStateMachine):
         expected = self.history[at]
         assert {thing.name: thing for thing in self.store} == expected
         for owner in ("x", "y"):
-            under = {thing.name for thing in self.store.under(owner)}
+            under = {thing.name for thing in self.store.by_index(owner)}
             assert under == {thing.name for thing in expected.values() if thing.owner == owner}
         for thing in expected.values():
-            assert self.store.with_uid(thing.uid) == thing
+            assert self.store.by_uid(thing.uid) == thing
         gone = {entry[2].uid for entry in self.log} - {thing.uid for thing in expected.values()}
-        assert all(self.store.with_uid(uid) is None for uid in gone)
+        assert all(self.store.by_uid(uid) is None for uid in gone)
 
     @invariant()
     def everything_that_differs_was_told(self) -> None:
@@ -178,10 +178,10 @@ TestWatched.settings = settings(max_examples=100, stateful_step_count=50, deadli
 def test_a_relist_tells_only_what_is_different() -> None:
     store: Store[Thing] = Store(THINGS)
     one, two, three = (Thing(name, f"u{name}", "x", 1) for name in "abc")
-    everything, _ = step(Empty(), Page((one, two), "5"))
+    everything, _ = step(NotListed(), ListPage((one, two), "5"))
     assert everything is not None
     store.apply(everything)
-    relist, _ = step(Empty(), Page((one, three), "9"))
+    relist, _ = step(NotListed(), ListPage((one, three), "9"))
     assert relist is not None
     assert store.lists == 1
     changes = store.apply(relist)

@@ -8,66 +8,66 @@ import pytest
 
 from trainyard.controller_runtime import pause_after
 from trainyard.controller_runtime.watch import (
-    PATIENCE,
+    MOST_ERRORS,
     Bookmark,
     Changed,
-    Empty,
+    Disconnected,
+    ErrorAnswer,
     Expired,
-    Line,
-    Lost,
-    Missing,
+    Listing,
+    ListPage,
     Moved,
-    Page,
-    Paging,
-    Refused,
+    NotListed,
+    NotServed,
+    ObjectEvent,
     Replaced,
     Watching,
-    newer,
+    is_newer,
     step,
 )
 
 ONE, TWO = "one", "two"
-HALF = Paging((("one",),), "7", "next")
+HALF = Listing((("one",),), "7", "next")
 
 STEPS: list[tuple[str, Any, Any, Any, Any]] = [
-    ("a list in one page", Empty(), Page((ONE,), "7"), Replaced((ONE,), "7"), Watching("7")),
-    ("an empty list", Empty(), Page((), "7"), Replaced((), "7"), Watching("7")),
-    ("a first page tells nobody", Empty(), Page((ONE,), "7", "next"), None, HALF),
+    ("a list in one page", NotListed(), ListPage((ONE,), "7"), Replaced((ONE,), "7"), Watching("7")),
+    ("an empty list", NotListed(), ListPage((), "7"), Replaced((), "7"), Watching("7")),
+    ("a first page tells nobody", NotListed(), ListPage((ONE,), "7", "next"), None, HALF),
     (
         "a page in the middle neither",
         HALF,
-        Page((TWO,), "7", "more"),
+        ListPage((TWO,), "7", "more"),
         None,
-        Paging(((ONE,), (TWO,)), "7", "more"),
+        Listing(((ONE,), (TWO,)), "7", "more"),
     ),
-    ("the last page tells all", HALF, Page((TWO,), "7"), Replaced((ONE, TWO), "7"), Watching("7")),
+    ("the last page tells all", HALF, ListPage((TWO,), "7"), Replaced((ONE, TWO), "7"), Watching("7")),
     (
         "three pages are three pages",
-        Paging(((ONE,), (TWO,)), "7", "more"),
-        Page(("three",), "7"),
+        Listing(((ONE,), (TWO,)), "7", "more"),
+        ListPage(("three",), "7"),
         Replaced((ONE, TWO, "three"), "7"),
         Watching("7"),
     ),
-    ("the first page's revision counts", HALF, Page((TWO,), "9"), Replaced((ONE, TWO), "7"), Watching("7")),
-    ("410 on page two starts over", HALF, Expired(), None, Empty()),
-    ("a page that is lost is asked for again", HALF, Lost(), None, HALF),
-    ("a new object", Watching("7"), Line("ADDED", ONE, "8"), Changed("ADDED", ONE, "8"), Watching("8")),
-    ("a change", Watching("7"), Line("MODIFIED", ONE, "9"), Changed("MODIFIED", ONE, "9"), Watching("9")),
-    ("an end", Watching("9"), Line("DELETED", ONE, "10"), Changed("DELETED", ONE, "10"), Watching("10")),
-    ("a line we have had", Watching("9"), Line("ADDED", ONE, "9"), None, Watching("9")),
-    ("a line from before", Watching("10"), Line("ADDED", ONE, "9"), None, Watching("10")),
+    ("the first page's revision counts", HALF, ListPage((TWO,), "9"), Replaced((ONE, TWO), "7"), Watching("7")),
+    ("410 on page two starts over", HALF, Expired(), None, NotListed()),
+    ("a page that is lost is asked for again", HALF, Disconnected(), None, HALF),
+    ("a new object", Watching("7"), ObjectEvent("ADDED", ONE, "8"), Changed("ADDED", ONE, "8"), Watching("8")),
+    ("a change", Watching("7"), ObjectEvent("MODIFIED", ONE, "9"), Changed("MODIFIED", ONE, "9"), Watching("9")),
+    ("an end", Watching("9"), ObjectEvent("DELETED", ONE, "10"), Changed("DELETED", ONE, "10"), Watching("10")),
+    ("a line we have had", Watching("9"), ObjectEvent("ADDED", ONE, "9"), None, Watching("9")),
+    ("a line from before", Watching("10"), ObjectEvent("ADDED", ONE, "9"), None, Watching("10")),
     ("a bookmark", Watching("7"), Bookmark("9"), Moved("9"), Watching("9")),
     ("a bookmark of the past", Watching("10"), Bookmark("9"), None, Watching("10")),
-    ("an unknown verb", Watching("7"), Line("SHOUTED", ONE, "8"), None, Watching("7")),
-    ("410 while watching", Watching("7"), Expired(), None, Empty()),
-    ("a lost connection resumes where it was", Watching("7"), Lost(), None, Watching("7")),
-    ("a refusal is borne", Watching("7"), Refused(), None, Watching("7", 1)),
-    ("but not for ever", Watching("7", PATIENCE - 1), Refused(), None, Empty()),
+    ("an unknown verb", Watching("7"), ObjectEvent("SHOUTED", ONE, "8"), None, Watching("7")),
+    ("410 while watching", Watching("7"), Expired(), None, NotListed()),
+    ("a lost connection resumes where it was", Watching("7"), Disconnected(), None, Watching("7")),
+    ("a refusal is borne", Watching("7"), ErrorAnswer(), None, Watching("7", 1)),
+    ("but not for ever", Watching("7", MOST_ERRORS - 1), ErrorAnswer(), None, NotListed()),
     ("a sign of life forgives", Watching("7", 2), Bookmark("8"), Moved("8"), Watching("8")),
-    ("a page may be refused too", HALF, Refused(), None, Paging(HALF.pages, "7", "next", 1)),
-    ("a list that is refused is asked for again", Empty(), Refused(), None, Empty()),
-    ("no such resource means no objects", Empty(), Missing(), Replaced((), ""), Empty()),
-    ("a resource that goes is listed again", Watching("7"), Missing(), None, Empty()),
+    ("a page may be refused too", HALF, ErrorAnswer(), None, Listing(HALF.pages, "7", "next", 1)),
+    ("a list that is refused is asked for again", NotListed(), ErrorAnswer(), None, NotListed()),
+    ("no such resource means no objects", NotListed(), NotServed(), Replaced((), ""), NotListed()),
+    ("a resource that goes is listed again", Watching("7"), NotServed(), None, NotListed()),
 ]
 
 
@@ -91,7 +91,7 @@ def test_one_step(state: Any, got: Any, said: Any, following: Any) -> None:
     ],
 )
 def test_a_revision_is_newer_unless_we_can_tell_that_it_is_not(revision: str, known: str, expected: bool) -> None:
-    assert newer(revision, known) is expected
+    assert is_newer(revision, known) is expected
 
 
 def test_pauses_double_never_agree_and_never_grow_past_their_limit() -> None:

@@ -14,7 +14,7 @@ from typing import Any
 from trainyard import kinds
 from trainyard.client import Api, NotFound, Request
 from trainyard.client.request import create
-from trainyard.control import Loop, Operator, Source, itself
+from trainyard.control import Controller, Operator, WatchTarget, enqueue_object
 from trainyard.core import Config
 from trainyard.objects import GVK, Json, Key, format_time, is_true, labels_of, name_of, uid_of
 from trainyard.server import Server
@@ -54,8 +54,8 @@ class ScriptedNode:
         self.holds = False  # starts nothing while true
         self._api = api
         self._now = now
-        self.loop: Loop[Key] = Loop(api, self._reconcile, workers=4)
-        self.pods = self.loop.watch(Source(POD), itself)
+        self.loop: Controller[Key] = Controller(api, self._reconcile, workers=4)
+        self.pods = self.loop.watch(WatchTarget(POD), enqueue_object)
 
     def look(self) -> None:
         for pod in self.pods:

@@ -29,7 +29,7 @@ from trainyard.app.installation import Install, Names, access
 from trainyard.app.kubeconfig import read
 from trainyard.app.operating import Operating, Options, chosen
 from trainyard.client import Api, ApiError, NotFound, Unavailable
-from trainyard.control import Loop, Source, itself
+from trainyard.control import Controller, WatchTarget, enqueue_object
 from trainyard.core import Config
 from trainyard.core.model import JOB, POD
 from trainyard.kinds import ELASTICJOB, TFJOB
@@ -154,8 +154,8 @@ class Kubelet:
     def __init__(self, api: Api, namespace: str) -> None:
         self.ends: dict[tuple[str, str], int] = {}  # uid of a job ("": all), role -> exit code of its pods from now on
         self._api = api
-        self.loop: Loop[Key] = Loop(api, self._reconcile, workers=4)
-        self.pods = self.loop.watch(Source(POD, namespace), itself)
+        self.loop: Controller[Key] = Controller(api, self._reconcile, workers=4)
+        self.pods = self.loop.watch(WatchTarget(POD, namespace), enqueue_object)
 
     def end(self, role: str, code: int = 0, job: str = "") -> None:
         self.ends[job, role] = code
@@ -356,7 +356,7 @@ async def well(one: Operating, told: Story) -> None:
         async with asyncio.timeout(PATIENCE):
             while True:
                 there = len((await told.api.list(gvk, told.namespace, label))["items"])
-                text = one.metrics.text().decode()
+                text = one.metrics.render().decode()
                 known = value(text, "trainyard_watch_objects", group=gvk.group, resource=gvk.plural)
                 if known == there:
                     break

@@ -82,7 +82,10 @@ def children(plane: ControlPlane, namespace: str, job: Json) -> list[str]:
     for path in ("api/v1", "apis/batch/v1", "apis/apps/v1", "apis/rbac.authorization.k8s.io/v1"):
         _, listed = plane.ask("GET", f"/{path}")
         for one in listed["resources"]:
-            if one["kind"] not in {gvk.kind for kind in kinds.EACH for gvk in kind.owns} or "/" in one["name"]:
+            if (
+                one["kind"] not in {gvk.kind for kind in kinds.EACH for gvk in kind.child_resources}
+                or "/" in one["name"]
+            ):
                 continue
             items = plane.ask("GET", f"/{path}/namespaces/{namespace}/{one['name']}")[1].get("items") or []
             owned = [each for each in items if _owned(each, job)]

@@ -84,11 +84,11 @@ class Served:
         self.metrics = Metrics(kinds.ALL, lambda: True)
         api.observe = self._observed
         self.operator = Operator(api, kinds.ALL, Config(files=shipped()), namespace, self.clock)
-        self.metrics.watch(self.operator)
+        self.metrics.observe_operator(self.operator)
 
     def _observed(self, request: Request, code: int, seconds: float) -> None:
         self.sent.append(request)
-        self.metrics.asked(request, code, seconds)
+        self.metrics.observe_request(request, code, seconds)
 
     async def mark(self) -> int:
         return await asyncio.to_thread(self.plane.audit.mark)
@@ -105,7 +105,7 @@ class Served:
         jobs = sum(len(self.operator.jobs(kind.gvk)) for kind in kinds.ALL)
         for _ in range(2):
             before = self.passes()
-            self.operator.look()
+            self.operator.resync()
             await happens(lambda before=before: self.passes() >= before + jobs and idle(self.operator))
 
     async def quiet(self) -> None:
@@ -143,13 +143,13 @@ async def again(plane: ControlPlane, namespace: str, user: str, token: str) -> A
 
 def passes(metrics: Metrics) -> float:
     """The sum of trainyard_reconcile_total."""
-    found = [line for line in metrics.text().decode().splitlines() if line.startswith("trainyard_reconcile_total{")]
+    found = [line for line in metrics.render().decode().splitlines() if line.startswith("trainyard_reconcile_total{")]
     return sum(float(line.rpartition(" ")[2]) for line in found)
 
 
 def idle(operator: Operator) -> bool:
     """No job is due or looked at."""
-    return not operator.queue.ready and not operator.queue.held
+    return not operator.queue.ready and not operator.queue.processing
 
 
 async def happens(true: Callable[[], object]) -> None:
@@ -199,7 +199,7 @@ def has(condition: str) -> Callable[[Json], object]:
 async def children(api: Api, kind: Kind, namespace: str, uid: str) -> list[Json]:
     """What the operator has made for the job."""
     found = []
-    for gvk in kind.owns:
+    for gvk in kind.child_resources:
         for one in (await api.list(gvk, namespace, f"{OWNER}={uid}"))["items"]:
             owners = one["metadata"].get("ownerReferences") or [{}]
             found += [one] if owners[0].get("uid") == uid else []

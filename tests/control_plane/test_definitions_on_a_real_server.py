@@ -17,7 +17,7 @@ import test_bad_input
 from broken_jobs import BROKEN
 
 from trainyard import kinds
-from trainyard.core import Kind, broken, spelled
+from trainyard.core import Kind, violations, with_aliases
 from trainyard.kinds.crds import schema
 from trainyard.objects import Json, Problem
 from trainyard.schema import Schema
@@ -150,8 +150,8 @@ def refused(kind: Kind, answer: tuple[int, Json], new: Json, old: Json | None = 
     full = kinds.admit(kind, new)[0]
     wanted = [Problem(problem.path, "") for problem in Schema(schema(kind)).validate(full)]
     if not any(NOT_CHECKED in message for _, message in causes):
-        for rule in spelled(kind.rules, kind.spellings):
-            wanted += [Problem(problem.path, rule.text) for problem in broken((rule,), full, old)]
+        for rule in with_aliases(kind.rules, kind.field_aliases):
+            wanted += [Problem(problem.path, rule.default_message) for problem in violations((rule,), full, old)]
     assert wanted, f"we find nothing wrong with it, and the server does: {causes}"
     for problem in wanted:
         assert any(field == problem.path and problem.text in message for field, message in causes), (problem, causes)

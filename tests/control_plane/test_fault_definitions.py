@@ -26,7 +26,7 @@ def own() -> Iterator[ControlPlane]:
 
 
 def watched(one: Operating, state: str) -> bool:
-    text = one.metrics.text().decode()
+    text = one.metrics.render().decode()
     return value(text, "trainyard_watch_state", resource="elasticjobs", state=state) == 1
 
 
@@ -45,7 +45,7 @@ async def test_a_kind_whose_definition_is_deleted_is_parked_and_served_again_and
         before = len(told.asked(mark))
         await still(lambda: 0, 5)
         assert len(told.asked(mark)) - before <= 6  # it is asked for again, ever more slowly
-        text = one.metrics.text().decode()
+        text = one.metrics.render().decode()
         assert value(text, "trainyard_watch_objects", resource="elasticjobs") == 0
         assert value(text, "trainyard_watch_objects", resource="tfjobs") == 1
         await asyncio.to_thread(install, own)

@@ -45,7 +45,7 @@ async def full(plane: ControlPlane) -> AsyncIterator[None]:
 
 
 def refused(one: Operating) -> int:
-    return int(value(one.metrics.text().decode(), "trainyard_api_requests_total", code="429", verb="patch"))
+    return int(value(one.metrics.render().decode(), "trainyard_api_requests_total", code="429", verb="patch"))
 
 
 async def test_too_many_requests_are_waited_out_as_long_as_the_server_asks_and_nothing_is_lost(

@@ -81,16 +81,16 @@ async def test_a_job_whose_children_are_being_made_when_it_is_killed_gets_each_o
 
 def one_by_one(one: Operating) -> int:
     """How many children it has been told that it has made."""
-    text = one.metrics.text().decode()
+    text = one.metrics.render().decode()
     return int(value(text, "trainyard_api_requests_total", verb="create", resource="jobs", code="201"))
 
 
 def unanswered(one: Operating) -> int:
-    return int(value(one.metrics.text().decode(), "trainyard_api_requests_total", code="none"))
+    return int(value(one.metrics.render().decode(), "trainyard_api_requests_total", code="none"))
 
 
 def watches(one: Operating) -> int:
-    return one.metrics.text().count(b"\ntrainyard_watch_objects{")
+    return one.metrics.render().count(b"\ntrainyard_watch_objects{")
 
 
 def most_tries(seconds: float) -> int:
@@ -131,7 +131,7 @@ async def test_while_the_api_server_is_away_nobody_hurries_and_ten_seconds_after
         for one_job in (job, next_job, last_job):
             await ends_well(told, one_job)
         await well(one, told)
-        assert value(one.metrics.text().decode(), "trainyard_leader") == 1
+        assert value(one.metrics.render().decode(), "trainyard_leader") == 1
     nothing_twice(told.asked())
     with capsys.disabled():
         print(f"\nAPI server away, {'with' if leased else 'without'} a lease: served {back} s after its return")

@@ -45,7 +45,7 @@ async def told(installed: ControlPlane, namespace: str, tmp_path: Path) -> Async
 
 
 def passes(one: Operating) -> int:
-    return int(value(one.metrics.text().decode(), "trainyard_reconcile_total"))
+    return int(value(one.metrics.render().decode(), "trainyard_reconcile_total"))
 
 
 async def quota(told: Story, **hard: str) -> None:
@@ -266,7 +266,7 @@ async def test_a_namespace_that_is_deleted_while_its_job_is_being_made_leaves_no
             asked = doomed.asked(mark)
             assert len(writes(asked)) < 3 * 42, len(writes(asked))
             assert max(made(asked).values(), default=1) == 1
-            assert value(two.metrics.text().decode(), "trainyard_reconcile_total", outcome="fault") == 0
+            assert value(two.metrics.render().decode(), "trainyard_reconcile_total", outcome="fault") == 0
             told.kubelet.end("MASTER")
             await told.condition("Succeeded", tf_job("well", 1))
             await well(one, told)

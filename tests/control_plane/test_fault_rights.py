@@ -42,7 +42,7 @@ async def told(installed: ControlPlane, namespace: str, tmp_path: Path) -> Async
 
 
 def forbidden(one: Operating, **labels: str) -> float:
-    return value(one.metrics.text().decode(), "trainyard_api_requests_total", code="403", **labels)
+    return value(one.metrics.render().decode(), "trainyard_api_requests_total", code="403", **labels)
 
 
 async def held(told: Story, resource: str, verb: str) -> None:
@@ -76,7 +76,7 @@ async def test_all_rights_withdrawn_and_given_back(told: Story) -> None:
         assert one.alive() == ""  # a new start would not help
         assert await still(lambda: int(forbidden(one)), 8) < 60
         assert (
-            value(one.metrics.text().decode(), "trainyard_watch_objects", resource="jobs") == 3
+            value(one.metrics.render().decode(), "trainyard_watch_objects", resource="jobs") == 3
         )  # what it saw, it keeps
         told.kubelet.end("MASTER", 0)
         for binding in bindings:
@@ -92,7 +92,7 @@ async def test_all_rights_withdrawn_and_given_back(told: Story) -> None:
 
 
 def failing(one: Operating) -> float:
-    return value(one.metrics.text().decode(), "trainyard_watch_state", state="failing")
+    return value(one.metrics.render().decode(), "trainyard_watch_state", state="failing")
 
 
 async def test_who_starts_without_the_right_to_list_says_which_and_is_ready_when_it_has_it(told: Story) -> None:
@@ -144,7 +144,8 @@ async def test_a_role_that_may_not_be_patched_is_said_by_the_job_and_patched_whe
         told.kubelet.end("MASTER")
         await told.condition("Succeeded", job)
         assert (
-            one.alive() == "" and value(one.metrics.text().decode(), "trainyard_reconcile_total", outcome="fault") == 0
+            one.alive() == ""
+            and value(one.metrics.render().decode(), "trainyard_reconcile_total", outcome="fault") == 0
         )
 
 

@@ -102,12 +102,12 @@ async def test_two_operators_share_one_lease_and_no_request_of_theirs_is_refused
         spec = (await api.get(LEASE, "default", lease_name(namespace)))["spec"]
         assert spec["leaseTransitions"] == 1
     for each in (one, two, three):
-        said = each.metrics.text().decode()
+        said = each.metrics.render().decode()
         assert 'code="403"' not in said and 'code="401"' not in said and 'code="422"' not in said
 
 
 def leads(one: Operating) -> bool:
-    return "\ntrainyard_leader 1.0\n" in one.metrics.text().decode()
+    return "\ntrainyard_leader 1.0\n" in one.metrics.render().decode()
 
 
 async def test_a_deleted_lease_is_made_again(installed: ControlPlane, namespace: str, account: Path) -> None:

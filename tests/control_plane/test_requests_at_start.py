@@ -12,7 +12,7 @@ from real_operator import Served, account, again, bare, ending, happens, has, id
 
 from trainyard import kinds
 from trainyard.client import Api
-from trainyard.controller_runtime.watch import PAGE
+from trainyard.controller_runtime.watch import PAGE_SIZE
 from trainyard.core import Kind
 from trainyard.objects import GVK, Json, name_of, uid_of
 from trainyard.testing.control_plane import ControlPlane
@@ -42,11 +42,15 @@ async def test_a_thousand_finished_jobs_cost_a_new_operator_their_list(peopled: 
 
 def watched() -> list[GVK]:
     """Every kind of job, under each of its groups, and every kind of child."""
-    return list(dict.fromkeys([*(kind.gvk for kind in kinds.ALL), *(gvk for kind in kinds.EACH for gvk in kind.owns)]))
+    return list(
+        dict.fromkeys(
+            [*(kind.gvk for kind in kinds.ALL), *(gvk for kind in kinds.EACH for gvk in kind.child_resources)]
+        )
+    )
 
 
 def pages(objects: int) -> int:
-    return max(1, math.ceil(objects / PAGE))
+    return max(1, math.ceil(objects / PAGE_SIZE))
 
 
 async def nothing_more(one: Served) -> None:

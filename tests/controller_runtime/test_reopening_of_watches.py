@@ -13,8 +13,8 @@ from fake_clock import run
 from trainyard.cli.feeds import Feeds
 from trainyard.client import Api, Gone, Request
 from trainyard.control import Operator
-from trainyard.controller_runtime import Feed, Source, StreamBackoff, TaskSupervisor
-from trainyard.controller_runtime.view import plain
+from trainyard.controller_runtime import Reflector, StreamBackoff, TaskSupervisor, WatchTarget
+from trainyard.controller_runtime.view import dict_adapter
 from trainyard.core import Config
 from trainyard.node.cluster import Cluster
 from trainyard.objects import GVK, encode
@@ -62,7 +62,7 @@ class HangingUp(Api):
 
 
 async def _feed(api: Api) -> None:
-    await Feed(api, Source(POD), plain(), lambda said: None).run()
+    await Reflector(api, WatchTarget(POD), dict_adapter(), lambda said: None).run()
 
 
 async def _node_pods(api: Api) -> None:
@@ -75,7 +75,7 @@ async def _node_config_map(api: Api) -> None:
 
 async def _cli(api: Api) -> None:
     feeds = Feeds(api)
-    feeds.watch(Source(POD))
+    feeds.watch(WatchTarget(POD))
     try:
         await asyncio.Event().wait()
     finally:
@@ -124,7 +124,7 @@ def test_a_handler_that_raises_is_reported_and_hears_a_fresh_list_ever_less_ofte
 
     async def for_a_while() -> None:
         tasks = TaskSupervisor("node", said.append)
-        tasks.start("watch pods", Feed(api, Source(POD), plain(), apply).run)
+        tasks.start("watch pods", Reflector(api, WatchTarget(POD), dict_adapter(), apply).run)
         await asyncio.sleep(SECONDS)
         assert "File name too long" in tasks.unhealthy
         await tasks.stop()

@@ -20,8 +20,8 @@ from trainyard.cli.screen import Places, Screen
 from trainyard.cli.session import EVENT, POD, Session
 from trainyard.cli.submission import Submission
 from trainyard.client import Api
-from trainyard.control.lease import LEASE, Seat
-from trainyard.controller_runtime import Source, TaskSupervisor
+from trainyard.control.lease import LEASE, LeaseIdentity
+from trainyard.controller_runtime import TaskSupervisor, WatchTarget
 from trainyard.controller_runtime.tasks import HEALTHY_SECONDS, LONGEST_PAUSE
 from trainyard.core import Config
 from trainyard.kinds import ALL, TFJOB
@@ -141,7 +141,7 @@ async def test_an_operator_whose_lease_nobody_renews_renews_it_again() -> None:
     server = Server()
     await server.start()
     stop = asyncio.Event()
-    seat = Seat("default", "trainyard-operator", "me")
+    seat = LeaseIdentity("default", "trainyard-operator", "me")
     operating = Operating(OperatorOptions(Access(server.url), tuple(ALL), Config(), seat=seat, bind=None))
     running = asyncio.create_task(operating.run(stop))
     async with Api(server.url) as api, asyncio.timeout(20):
@@ -163,8 +163,8 @@ def is_leading(operating: Operating) -> bool:
 
 # Everything that runs in `up` and `run`.
 
-KINDS = {f"watch {Source(kind.gvk).name}" for kind in ALL}
-CHILDREN = {f"watch {Source(gvk).name}" for kind in ALL for gvk in kind.owns}
+KINDS = {f"watch {WatchTarget(kind.gvk).name}" for kind in ALL}
+CHILDREN = {f"watch {WatchTarget(gvk).name}" for kind in ALL for gvk in kind.child_resources}
 TABLE = {
     "API server": {"send bookmarks and expire events"},
     "node": {"watch services", "watch pods"},
@@ -227,7 +227,7 @@ async def test_whichever_task_of_a_run_is_killed_its_job_is_shown_to_its_end(tmp
             session.close()
             await session.tasks.stop()
         await screen.close()
-    watches = {f"watch {Source(gvk).name}" for gvk in (TFJOB.gvk, POD, EVENT)}
+    watches = {f"watch {WatchTarget(gvk).name}" for gvk in (TFJOB.gvk, POD, EVENT)}
     assert killed == {"show progress", "explain what blocks", *watches}
     text = (tmp_path / "output").read_text()
     assert "it has gone on" in text and all(f"run: the task {name!r} was cancelled" in text for name in killed), text

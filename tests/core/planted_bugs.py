@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from trainyard.core import Plan, Replica, Seen, Slot
-from trainyard.core.job import Memory, Verdict
+from trainyard.core import Observed, Plan, Replica, Slot
+from trainyard.core.job import JobStatus, Outcome
 from trainyard.objects.values import replace
 from trainyard.testing import scenes
 from trainyard.testing.obeying import Shell
@@ -42,11 +42,11 @@ def setting(module: ModuleType, name: str, value: object) -> Callable[[pytest.Mo
 
 
 def judged_again(job: Any, family: Any, seen: Any, now: float) -> Plan:
-    return DECIDE._Pass(job, Seen(), family, now).plan()  # type: ignore[no-any-return]  # a module as a value
+    return DECIDE._Pass(job, Observed(), family, now).plan()  # type: ignore[no-any-return]  # a module as a value
 
 
 def made_after_the_end(job: Any, family: Any, seen: Any, now: float) -> Plan:
-    return Plan(job.memory.wire, creates=tuple(CHANGES.missing(job, family)))
+    return Plan(job.status.wire, creates=tuple(CHANGES.missing_creates(job, family)))
 
 
 COUNT = DECIDE._Pass._count
@@ -54,38 +54,38 @@ AGAIN = DECIDE._Pass._again
 BEGIN = DECIDE._Pass._begin
 
 
-END = CARRIERS._end
+END = CARRIERS._termination
 
 
 def drain_is_permanent(job: Any, slot: Any, child: Any, pod: Any) -> Any:
     found = END(job, slot, child, pod)
-    return replace(found, permanent=True) if found and found.disrupted else found
+    return replace(found, fails_job=True) if found and found.disrupted else found
 
 
-def counted_again(self: Any, memory: Memory) -> Memory:
-    return COUNT(self, replace(memory, counted=()))  # type: ignore[no-any-return]  # a module as a value
+def counted_again(self: Any, memory: JobStatus) -> JobStatus:
+    return COUNT(self, replace(memory, counted_failures=()))  # type: ignore[no-any-return]  # a module as a value
 
 
-def forgotten(self: Any, memory: Memory) -> Memory:
-    visible = {uid for replica in self.replicas for uid in replica.failed}
+def forgotten(self: Any, memory: JobStatus) -> JobStatus:
+    visible = {uid for replica in self.replicas for uid in replica.failed_attempts}
     found = COUNT(self, memory)
-    return replace(found, counted=tuple(uid for uid in found.counted if uid in visible))
+    return replace(found, counted_failures=tuple(uid for uid in found.counted_failures if uid in visible))
 
 
-def unscheduled(self: Any, memory: Memory, verdict: Verdict) -> Memory:
+def unscheduled(self: Any, memory: JobStatus, verdict: Outcome) -> JobStatus:
     kept = list(self.whens)
     found = AGAIN(self, memory, verdict)
     self.whens = kept
     return found  # type: ignore[no-any-return]  # a module as a value
 
 
-def resumed_as_before(self: Any) -> Memory:
-    found, before = BEGIN(self), self.job.memory
+def resumed_as_before(self: Any) -> JobStatus:
+    found, before = BEGIN(self), self.job.status
     roles = {name: replace(role, attempt=before.role(name).attempt) for name, role in found.roles.items()}
     return replace(found, roles=roles)
 
 
-def suspended_and_forgotten(self: Any) -> Memory:
+def suspended_and_forgotten(self: Any) -> JobStatus:
     return replace(BEGIN(self), roles={}) if self.job.policy.suspend else BEGIN(self)  # type: ignore[no-any-return]
 
 
@@ -113,7 +113,10 @@ MUTANTS = [
     ),
     Mutant("create over AlreadyExists", "a live child was overwritten", WITH_VIEWS, shell=Shell(keeps=False)),
     Mutant(
-        "older attempts are not deleted", "a replica", (*ALWAYS, "fail"), setting(CHANGES, "unwanted", lambda *a: [])
+        "older attempts are not deleted",
+        "a replica",
+        (*ALWAYS, "fail"),
+        setting(CHANGES, "stale_deletes", lambda *a: []),
     ),
     Mutant("a finished job is judged again", "the job left", ALWAYS, setting(DECIDE, "_after_the_end", judged_again)),
     Mutant(
@@ -148,7 +151,7 @@ MUTANTS = [
         "a drain judged permanent",
         "nothing permanent happened",
         (*ALWAYS, "drain"),
-        setting(CARRIERS, "_end", drain_is_permanent),
+        setting(CARRIERS, "_termination", drain_is_permanent),
     ),
     Mutant("a fresh job with stale children", "made again", WITH_VIEWS, shell=Shell(waits=False)),
     # more
@@ -178,31 +181,34 @@ MUTANTS = [
         "the time to live is not scheduled",
         "outlives its time to live",
         ALWAYS,
-        setting(POLICY, "expires_at", lambda job, end: None),
+        setting(POLICY, "ttl_expires_at", lambda job, end: None),
         policies={"ttlSecondsAfterFinished": 5},
     ),
     Mutant(
         "the limit is one too high",
         "beyond backoffLimit",
         (*ALWAYS, "fail"),
-        setting(JUDGE, "over_limit", lambda *a: ""),
+        setting(JUDGE, "backoff_limit_exceeded", lambda *a: ""),
         policies={"backoffLimit": 0},
     ),
     Mutant(
         "a stopped job runs on",
         "runs on after the end",
         (*ALWAYS, "fail"),
-        setting(CHANGES, "cleaning", lambda job, reason: job.policy.clean),
+        setting(CHANGES, "effective_clean_policy", lambda job, reason: job.policy.clean),
         policies={"backoffLimit": 0},
     ),
     Mutant(
         "nothing is swept",
         "a pod runs in a suspended job",
         (*ALWAYS, "suspend"),
-        setting(CHANGES, "sweep", lambda *a: ([], [])),
+        setting(CHANGES, "clean_pods", lambda *a: ([], [])),
     ),
     Mutant(
-        "what has ended well is swept", "ended well", (*ALWAYS, "suspend"), setting(CHANGES, "sweep", swept_blindly)
+        "what has ended well is swept",
+        "ended well",
+        (*ALWAYS, "suspend"),
+        setting(CHANGES, "clean_pods", swept_blindly),
     ),
     Mutant(
         "a resume goes on with the old attempt",

@@ -11,7 +11,7 @@ import pytest
 from planted_bugs import AGAIN, CARRIERS, CHANGES, COUNT, DECIDE, JUDGE, POLICY, Mutant, setting
 
 from trainyard.core import RETRYING_JOB_CARRIER, SET_CARRIER, Replica, Slot
-from trainyard.core.job import Job, Memory, Verdict
+from trainyard.core.job import Job, JobStatus, Outcome
 from trainyard.objects.values import replace
 from trainyard.testing.casts import Cast, chainer, elastic, gang
 from trainyard.testing.moves import Bounds
@@ -29,16 +29,16 @@ def played_by(cast: Cast, trouble: int = 1, policies: dict[str, object] | None =
 
 
 def not_a_gang(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Job, "whole_again", lambda self: False)
+    patch.setattr(Job, "restarts_gang", lambda self: False)
 
 
-def counted_one_by_one(self: Any, memory: Memory) -> Memory:
+def counted_one_by_one(self: Any, memory: JobStatus) -> JobStatus:
     with pytest.MonkeyPatch.context() as patch:
         not_a_gang(patch)
         return COUNT(self, memory)  # type: ignore[no-any-return]  # a module as a value
 
 
-def counted_for_the_next(self: Any, memory: Memory) -> Memory:
+def counted_for_the_next(self: Any, memory: JobStatus) -> JobStatus:
     """A failure of a gang, counted for the attempt that begins."""
     kept = self.replicas
     self.replicas = [
@@ -53,16 +53,16 @@ def counted_for_the_next(self: Any, memory: Memory) -> Memory:
 
 
 OBSERVED = CARRIERS._observed
-UNWANTED = CHANGES.unwanted
-EDITED = CHANGES.edited
-JUDGED = JUDGE.judge
+UNWANTED = CHANGES.stale_deletes
+EDITED = CHANGES.auxiliary_changes
+JUDGED = JUDGE.compute_phase
 
 
-def again_after_a_drain(self: Any, memory: Memory, verdict: Verdict) -> Memory:
+def again_after_a_drain(self: Any, memory: JobStatus, verdict: Outcome) -> JobStatus:
     """Where one was drained, nobody looks at who failed."""
     kept = self.replicas
-    if any(one.end and one.end.disrupted for one in kept):
-        self.replicas = [one for one in kept if one.end is None or one.end.disrupted]
+    if any(one.termination and one.termination.disrupted for one in kept):
+        self.replicas = [one for one in kept if one.termination is None or one.termination.disrupted]
     found = AGAIN(self, memory, verdict)
     self.replicas = kept
     return found  # type: ignore[no-any-return]  # a module as a value
@@ -73,12 +73,12 @@ def kept_when_it_ended_well(job: Any, slot: Any, child: Any, pods: Any, pod: Any
     return Replica(slot, child, "Succeeded") if well else OBSERVED(job, slot, child, pods, pod)
 
 
-def failure_first(job: Any, replicas: Any, *rest: Any) -> Verdict:
-    bad = any(one.end and one.end.permanent for one in replicas)
-    return Verdict("Failed", "PermanentFailure", "") if bad else JUDGED(job, replicas, *rest)  # type: ignore[no-any-return]  # a module as a value
+def failure_first(job: Any, replicas: Any, *rest: Any) -> Outcome:
+    bad = any(one.termination and one.termination.fails_job for one in replicas)
+    return Outcome("Failed", "PermanentFailure", "") if bad else JUDGED(job, replicas, *rest)  # type: ignore[no-any-return]  # a module as a value
 
 
-def counted_beyond(self: Any, memory: Memory) -> Memory:
+def counted_beyond(self: Any, memory: JobStatus) -> JobStatus:
     """Pods count that the spec does not have any more."""
     job, kept = self.job, self.replicas
     pods = [one for one in self.family.by_ref.values() if one.kind == "Pod"]
@@ -90,7 +90,7 @@ def counted_beyond(self: Any, memory: Memory) -> Memory:
 
 
 def drained_as_failed(job: Any, slot: Any, pod: Any) -> Any:
-    return PODS.end_of(job, slot, pod, pod.uid)
+    return PODS.termination_of(job, slot, pod, pod.uid)
 
 
 def carried(**fields: Any) -> Callable[[str], Any]:
@@ -101,7 +101,7 @@ def carried(**fields: Any) -> Callable[[str], Any]:
 
 BY_THE_JOB_ALONE = replace(
     RETRYING_JOB_CARRIER,
-    observe=lambda job, slot, family: RETRYING_JOB_CARRIER.observe(job, slot, replace(family, pods={})),
+    observe=lambda job, slot, family: RETRYING_JOB_CARRIER.observe(job, slot, replace(family, pods_by_owner={})),
 )
 """What its pods say is not listened to."""
 
@@ -176,7 +176,7 @@ MORE = [
         "a failure beats the scheduler's success",
         "although what decides has succeeded",
         ("pass", "unasked", "fail", "succeed"),
-        setting(JUDGE, "judge", failure_first),
+        setting(JUDGE, "compute_phase", failure_first),
         scene=played_by(gang()),
     ),
     Mutant(
@@ -187,7 +187,10 @@ MORE = [
         scene=played_by(elastic(), trouble=2),
     ),
     Mutant(
-        "a scale is not followed", "a replica is missing", SCALING, scene=played_by(elastic(), follows=lambda role: "")
+        "a scale is not followed",
+        "a replica is missing",
+        SCALING,
+        scene=played_by(elastic(), on_template_change=lambda role: ""),
     ),
     Mutant(
         "a failed pod is not counted",
@@ -214,21 +217,21 @@ MORE = [
         "a drained worker has failed",
         "one that was none",
         ("pass", "unasked", "drain"),
-        setting(PODS, "_end", drained_as_failed),
+        setting(PODS, "_termination", drained_as_failed),
         scene=played_by(elastic()),
     ),
     Mutant(
         "the Services of workers that were taken out stay",
         "the Service stays",
         SCALING,
-        setting(CHANGES, "edited", lambda *a: ([], [])),
+        setting(CHANGES, "auxiliary_changes", lambda *a: ([], [])),
         scene=played_by(elastic()),
     ),
     Mutant(
         "only the first worker has a Service",
         "the Services are not those of the workers",
         SCALING,
-        scene=played_by(elastic(), extras=lambda job: ELASTIC.extras(job)[:1]),
+        scene=played_by(elastic(), auxiliary_objects=lambda job: ELASTIC.extras(job)[:1]),
     ),
     Mutant(
         "the sets run on at the end",
@@ -240,21 +243,21 @@ MORE = [
         "the sets are stopped whatever cleanPodPolicy says",
         "although cleanPodPolicy is None",
         ("pass", "unasked", "succeed"),
-        setting(CHANGES, "cleaning", lambda job, reason: "Running"),
+        setting(CHANGES, "effective_clean_policy", lambda job, reason: "Running"),
         scene=played_by(chainer(1), policies={"cleanPodPolicy": "None"}),
     ),
     Mutant(
         "a resume keeps the old set",
         "a StatefulSet is of an older attempt",
         ("pass", "unasked", "suspend"),
-        setting(CHANGES, "unwanted", without_sets),
+        setting(CHANGES, "stale_deletes", without_sets),
         scene=played_by(chainer(1)),
     ),
     Mutant(
         "a set that was taken out stays",
         "a replica stays",
         SCALING,
-        setting(CHANGES, "unwanted", without_removed),
+        setting(CHANGES, "stale_deletes", without_removed),
         scene=played_by(chainer(1)),
     ),
     Mutant(
@@ -267,20 +270,20 @@ MORE = [
         "an edit of a set holds for later ones",
         "a StatefulSet is not what the spec says",
         SCALING,
-        scene=played_by(chainer(1), follows=lambda role: "" if role == "master" else "later"),
+        scene=played_by(chainer(1), on_template_change=lambda role: "" if role == "master" else "later"),
     ),
     Mutant(
         "the extras are not repaired",
         "is not what the spec says",
         SCALING,
-        setting(CHANGES, "edited", lambda *a: (EDITED(*a)[0], [])),
+        setting(CHANGES, "auxiliary_changes", lambda *a: (EDITED(*a)[0], [])),
         scene=played_by(chainer(1)),
     ),
     Mutant(
         "who was taken out runs on after the end",
         "what the job had given up runs on",
         (*SCALING, "succeed"),
-        setting(CHANGES, "_given_up", lambda job, child: False),
+        setting(CHANGES, "_is_removed", lambda job, child: False),
         scene=played_by(elastic()),
     ),
     Mutant(
@@ -301,7 +304,7 @@ MORE = [
         "an edit of the master is followed",
         "what tries again by itself was made again",
         SCALING,
-        scene=played_by(chainer(1), follows=lambda role: "again"),
+        scene=played_by(chainer(1), on_template_change=lambda role: "again"),
     ),
     Mutant(
         "a suspend deletes a master that has ended well",

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trainyard.core import Child, child_of
-from trainyard.core.children import Container, containers, pod_lines
+from trainyard.core.children import Container, containers, encode_containers
 from trainyard.objects import Json, decode, encode
 from trainyard.testing.builders import NOW, UID, batch_job, pod_of, service
 
@@ -98,7 +98,7 @@ WORD = st.from_regex(r"[A-Za-z]{0,20}", fullmatch=True)
     )
 )  # fmt: skip
 def test_lines_of_containers_are_read_back(given_containers: list[Container]) -> None:
-    pod = Child(kind="Pod", namespace="", name="", uid="", containers=pod_lines(*given_containers))
+    pod = Child(kind="Pod", namespace="", name="", uid="", containers=encode_containers(*given_containers))
     assert containers(pod) == given_containers
 
 

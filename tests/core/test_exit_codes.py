@@ -37,7 +37,7 @@ def test_a_retryable_end_of_the_master_is_counted_and_waits(code: int, reason: s
     found = look(started(), *master_ended(code, reason))
     assert found.status["state"] == "Running"  # the worker runs
     assert found.status["roles"]["MASTER"]["failures"] == 1
-    assert found.after == NOW - 1 + 10
+    assert found.requeue_at == NOW - 1 + 10
     assert not found.deletes
 
 
@@ -83,9 +83,9 @@ def test_a_disruption_condition_that_is_false_means_nothing() -> None:
 def test_a_failed_job_without_a_pod_is_believed_after_five_seconds_and_counts_as_retryable() -> None:
     master, worker = batch_job("MASTER", failed="BackoffLimitExceeded"), batch_job("WORKER")
     early = look(started(), master, worker, pod_of(worker), now=NOW + 1)
-    assert early.status["roles"]["MASTER"]["failures"] == 0 and early.after == NOW + 5
+    assert early.status["roles"]["MASTER"]["failures"] == 0 and early.requeue_at == NOW + 5
     late = look(started(), master, worker, pod_of(worker), now=NOW + 5)
-    assert late.status["roles"]["MASTER"]["failures"] == 1 and late.after == NOW + 10
+    assert late.status["roles"]["MASTER"]["failures"] == 1 and late.requeue_at == NOW + 10
 
 
 def test_only_the_container_tensorflow_decides() -> None:
@@ -130,7 +130,7 @@ def test_the_back_off_doubles_from_ten_seconds_to_six_minutes(failures: int, sec
     job["status"]["roles"]["MASTER"] |= {"failures": failures - 1, "attempt": failures - 1}
     master = batch_job("MASTER", attempt=failures - 1, failed="BackoffLimitExceeded")
     found = look(job, master, pod_of(master, "Failed", code=137))
-    assert found.after == NOW - 1 + seconds
+    assert found.requeue_at == NOW - 1 + seconds
     due = look({**job, "status": found.status}, master, pod_of(master, "Failed", code=137), now=NOW - 1 + seconds)
     assert due.status["roles"]["MASTER"]["attempt"] == failures and len(due.deletes) == 1
 
@@ -166,9 +166,9 @@ def test_a_clock_that_jumps_never_stops_a_retry_for_ever(hours: int) -> None:
     now = NOW + hours * 3600
     children = master_ended(137)
     found = look(started(), *children, now=now)
-    again = look({**started(), "status": found.status}, *children, now=found.after or now)
+    again = look({**started(), "status": found.status}, *children, now=found.requeue_at or now)
     assert again.status["roles"]["MASTER"]["attempt"] == 1
-    assert found.after is None or now <= found.after <= now + 10
+    assert found.requeue_at is None or now <= found.requeue_at <= now + 10
 
 
 @pytest.mark.parametrize("hours", [-24, 24])
@@ -176,7 +176,7 @@ def test_a_clock_that_jumps_moves_the_deadline_and_never_plans_the_past(hours: i
     job = started(activeDeadlineSeconds=600)
     found = look(job, now=NOW + hours * 3600)
     assert (found.status["state"] == "Failed") == (hours > 0)
-    assert found.after is None or found.after >= NOW + hours * 3600
+    assert found.requeue_at is None or found.requeue_at >= NOW + hours * 3600
 
 
 def test_completion_in_the_future_keeps_the_time_to_live_finite() -> None:
@@ -184,7 +184,7 @@ def test_completion_in_the_future_keeps_the_time_to_live_finite() -> None:
     job["status"]["conditions"].append({"type": "Succeeded", "status": "True", "reason": "JobSucceeded"})
     job["status"]["completionTime"] = format_time(NOW + 3600)
     found = look(job)
-    assert found.after == NOW + 3660 and not found.deletes
+    assert found.requeue_at == NOW + 3660 and not found.deletes
     assert [one.name for one in look(job, now=NOW + 3660).deletes] == ["example-job"]
 
 
@@ -199,7 +199,7 @@ def test_what_is_disrupted_again_and_again_waits_from_its_start(attempt: int, re
     pod["status"] |= {"reason": "Evicted", "startTime": format_time(NOW)}
     found = look(job, master, pod)
     assert found.status["roles"]["MASTER"]["attempt"] == (attempt if wait else attempt + 1)
-    assert found.after == (NOW + wait if wait else None)
+    assert found.requeue_at == (NOW + wait if wait else None)
     assert found.status["roles"]["MASTER"]["failures"] == 0
 
 
@@ -242,7 +242,7 @@ def test_a_master_that_failed_is_not_tried_again_while_the_job_is_suspended() ->
     job["spec"]["suspend"] = True
     found = look(job, master, pod_of(master, "Failed", code=137), now=NOW + 3600)
     assert found.status["roles"]["MASTER"] | {"attempt": 0, "failures": 1} == found.status["roles"]["MASTER"]
-    assert not found.deletes and found.after is None
+    assert not found.deletes and found.requeue_at is None
 
 
 def test_only_more_than_counts_is_urgent() -> None:

@@ -63,7 +63,7 @@ def test_nobody_is_made_who_would_run_as_the_account_of_somebody_else(sets: Json
     life.objects.clear()
     found = life.look()
     rights = {"Role"} if sets is not None else set()  # without a worker there is nothing that it could name
-    assert {one.gvk.kind for one in found.creates} - {"ConfigMap"} == rights and found.after == NOW + 10
+    assert {one.gvk.kind for one in found.creates} - {"ConfigMap"} == rights and found.requeue_at == NOW + 10
     assert "example-launcher" in (condition(found.status["conditions"], "NameConflict") or {})["message"]
     del life.refused[account]
     assert any(one.slot for one in life.look().creates)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from trainyard.core import Kind, Plan, Seen, child_of, plan, render
+from trainyard.core import Kind, Observed, Plan, child_of, plan, render_object
 from trainyard.kinds import CHAINERJOB, ELASTICJOB, MXJOB
 from trainyard.objects import Json, format_time
 from trainyard.testing.builders import NOW, UID
@@ -15,19 +15,19 @@ def begun(kind: Kind, spec: Json) -> tuple[Json, dict[str, Json]]:
     """A job after its first passes, and everything that was made for it, by name."""
     meta = {"name": "small", "namespace": "d", "uid": UID}
     job: Json = {"apiVersion": kind.gvk.api_version, "kind": kind.gvk.kind, "metadata": meta, "spec": spec}
-    first = plan(kind, job, Seen(), NOW - 60)
+    first = plan(kind, job, Observed(), NOW - 60)
     job = {**job, "spec": {**spec, **(first.spec_patch or {})}}
-    after = plan(kind, job, Seen(), NOW - 60)
+    after = plan(kind, job, Observed(), NOW - 60)
     job = {**job, "status": after.status}
-    config = Seen().config
-    made = {f"{one.gvk.kind} {one.name}": render(kind, job, one, config) for one in after.creates}
+    config = Observed().config
+    made = {f"{one.gvk.kind} {one.name}": render_object(kind, job, one, config) for one in after.creates}
     for name, obj in made.items():
         obj["metadata"] |= {"uid": f"uid of {name}", "creationTimestamp": format_time(NOW - 60)}
     return job, made
 
 
 def look(kind: Kind, job: Json, *children: Json, now: float = NOW) -> Plan:
-    return plan(kind, job, Seen(tuple(map(child_of, children))), now)
+    return plan(kind, job, Observed(tuple(map(child_of, children))), now)
 
 
 def with_status(job: Json, found: Plan, **spec: Any) -> Json:
@@ -85,7 +85,7 @@ def test_a_drain_does_not_shorten_the_back_off_of_a_gang() -> None:
     pods = [pod_of(jobs[0], 137, "mxnet"), pod_of(jobs[1], 143, "mxnet", **drained)]
     found = look(MXJOB, job, *jobs, *rest, *pods)
     assert attempts(found) == {0}
-    assert found.after == NOW - 1 + 10
+    assert found.requeue_at == NOW - 1 + 10
     assert attempts(look(MXJOB, with_status(job, found), *jobs, *rest, *pods, now=NOW + 9)) == {1}
 
 

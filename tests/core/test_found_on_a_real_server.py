@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from trainyard import kinds
-from trainyard.core import Kind, Ref, Refusal, Seen, plan
+from trainyard.core import Kind, Observed, Ref, Refusal, plan
 from trainyard.objects import Json, condition
 from trainyard.objects.labels import ATTEMPT
 from trainyard.testing.builders import NOW, replicas, tfjob
@@ -28,7 +28,7 @@ def failed(status: Json) -> Json:
 @pytest.mark.parametrize("spec", [None, [], "text", 5, True])
 def test_a_job_whose_spec_is_no_object_is_told_what_an_api_server_says(kind: Kind, spec: Any) -> None:
     job = {**sample(kind.gvk.kind), "spec": spec}
-    found = plan(kind, job, Seen(), NOW)
+    found = plan(kind, job, Observed(), NOW)
     (problem,) = kinds.admit(kind, job)[1]
     assert failed(found.status)["message"] == f"{problem.text} (spec)" and not found.creates
 
@@ -51,7 +51,7 @@ def test_a_child_that_the_server_cannot_even_read_ends_the_job_in_its_words(kind
     life = Life(kind, sample(kind.gvk.kind))
     child = next(create for create in life.look().creates if create.slot is not None)
     refusal = Refusal(400, "BadRequest", UNREADABLE, NOW)
-    found = plan(kind, life.job, Seen(refused={Ref(child.gvk.kind, child.name): refusal}), NOW)
+    found = plan(kind, life.job, Observed(refused={Ref(child.gvk.kind, child.name): refusal}), NOW)
     said = failed(found.status)
     assert said["reason"] == "InvalidChild" and UNREADABLE in said["message"]
 

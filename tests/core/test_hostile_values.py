@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from trainyard import kinds
-from trainyard.core import Child, Seen, child_of, plan, render
+from trainyard.core import Child, Observed, child_of, plan, render_object
 from trainyard.core.model import Config
 from trainyard.kinds import TFJOB
 from trainyard.objects import Json, encode, format_time
@@ -74,11 +74,11 @@ def children() -> tuple[Child, ...]:
     return tuple(child_of(one) for one in objects)
 
 
-def settled(job: Json, seen: Seen) -> None:
+def settled(job: Json, seen: Observed) -> None:
     """The plan is made, its children can be rendered, and the status it writes is not written again."""
     first = plan(TFJOB, job, seen, NOW)
     for create in first.creates:
-        encode(render(TFJOB, {**job, "status": first.status}, create, Config()))
+        encode(render_object(TFJOB, {**job, "status": first.status}, create, Config()))
     encode(first.status)
     again = plan(TFJOB, {**job, "status": first.status}, seen, NOW)
     if not first.spec_patch and not again.urgent:
@@ -91,19 +91,19 @@ def settled(job: Json, seen: Seen) -> None:
 @example(spec={"replicaSpecs": [{"replicas": float("inf")}]}, seen=False)
 def test_any_json_as_spec_gives_a_plan(spec: Any, seen: bool) -> None:
     job = {**tfjob(), "spec": spec}
-    settled(job, Seen(children() if seen else ()))
+    settled(job, Observed(children() if seen else ()))
 
 
 @settings(max_examples=80, deadline=None)
 @given(status=STATUSES | ANY, seen=st.booleans())
 def test_any_json_as_status_gives_a_plan(status: Any, seen: bool) -> None:
-    settled({**tfjob(), "status": status}, Seen(children() if seen else ()))
+    settled({**tfjob(), "status": status}, Observed(children() if seen else ()))
 
 
 @settings(max_examples=60, deadline=None)
 @given(spec=SPECS, status=STATUSES)
 def test_any_json_as_both_gives_a_plan(spec: Json, status: Json) -> None:
-    settled({**tfjob(), "spec": spec, "status": status}, Seen(children()))
+    settled({**tfjob(), "spec": spec, "status": status}, Observed(children()))
 
 
 @settings(max_examples=60, deadline=None)
@@ -123,16 +123,16 @@ def test_any_two_specs_can_be_compared(new: Json, old: Json, status: Json) -> No
 
 @pytest.mark.parametrize("status", [None, [], "x", {"conditions": None, "roles": None}, {"roles": {"MASTER": None}}])
 def test_a_status_that_was_wiped_counts_as_never_written(status: Any) -> None:
-    found = plan(TFJOB, {**tfjob(), "status": status}, Seen(), NOW)
+    found = plan(TFJOB, {**tfjob(), "status": status}, Observed(), NOW)
     assert found.status["phase"] == "Creating"
 
 
 def test_a_forged_count_is_no_reason_to_fail_and_a_forged_end_is_kept() -> None:
     forged: Json = {"restarts": 10**6, "roles": {"MASTER": {"failures": -5, "attempt": True, "replicas": 1}}}
     job = tfjob(replicas("MASTER"), status=forged, backoffLimit=3)
-    assert plan(TFJOB, job, Seen(), NOW).status["state"] != "Failed"
+    assert plan(TFJOB, job, Observed(), NOW).status["state"] != "Failed"
     ended = tfjob(status={"conditions": [{"type": "Succeeded", "status": "True"}]})
-    assert plan(TFJOB, ended, Seen(), NOW).idle
+    assert plan(TFJOB, ended, Observed(), NOW).idle
 
 
 TIMES = ["0001-01-01T00:00:00Z", "0001-01-01T00:00:00+23:59", "9999-12-31T23:59:59Z", "9999-12-31T23:59:59-23:59"]
@@ -143,8 +143,8 @@ TIMES = ["0001-01-01T00:00:00Z", "0001-01-01T00:00:00+23:59", "9999-12-31T23:59:
 def test_times_at_the_end_of_the_calendar_are_only_times(time: str, end: list[Json]) -> None:
     status = {"startTime": time, "completionTime": time, "conditions": end, "roles": {"MASTER": {"replicas": 1}}}
     job = tfjob(replicas("MASTER"), status=status, activeDeadlineSeconds=2**31 - 1, ttlSecondsAfterFinished=2**31 - 1)
-    found = plan(TFJOB, job, Seen(), NOW)
-    format_time(found.after or 0.0)
+    found = plan(TFJOB, job, Observed(), NOW)
+    format_time(found.requeue_at or 0.0)
 
 
 @pytest.mark.parametrize("time", TIMES)
@@ -155,7 +155,7 @@ def test_pods_from_the_end_of_the_calendar_are_only_pods(time: str) -> None:
     pod["metadata"]["creationTimestamp"] = pod["status"]["startTime"] = time
     pod["status"]["containerStatuses"][0]["state"]["terminated"]["finishedAt"] = time
     found = look(job, master, pod)
-    format_time(found.after or 0.0)
+    format_time(found.requeue_at or 0.0)
     assert found.status["roles"]["MASTER"]["failures"] == 1
 
 
@@ -168,5 +168,5 @@ def test_a_forged_number_of_replicas_does_not_cost_more_than_the_most_there_may_
         "startTime": "2020-01-01T00:00:00Z",
     }
     job = tfjob(replicas("MASTER", 2**31 - 1), status=forged)
-    found = plan(TFJOB, job, Seen(), NOW)
+    found = plan(TFJOB, job, Observed(), NOW)
     assert found.status["replicaStatuses"][0]["ReplicasStates"] == {"Unknown": 10000}

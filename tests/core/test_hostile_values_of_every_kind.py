@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from test_hostile_values import ANY, SCALARS, STATUSES
 
 from trainyard import kinds
-from trainyard.core import Child, Kind, Seen, child_of, plan, render, render_for
+from trainyard.core import Child, Kind, Observed, child_of, plan, render_child, render_object
 from trainyard.core.decide import decide
 from trainyard.core.model import Config
-from trainyard.core.read import read_with
+from trainyard.core.read import parse_job_with
 from trainyard.objects import Json, decode, encode
 from trainyard.objects.values import replace
 from trainyard.testing.life import NOW, begun
@@ -106,10 +106,10 @@ def children(kind: Kind) -> tuple[Child, ...]:
     return tuple(child_of(one) for one in life.objects.values())
 
 
-def settled(kind: Kind, job: Json, seen: Seen) -> None:
+def settled(kind: Kind, job: Json, seen: Observed) -> None:
     first = plan(kind, job, seen, NOW)
     for create in first.creates:
-        encode(render(kind, {**job, "status": first.status}, create, Config()))
+        encode(render_object(kind, {**job, "status": first.status}, create, Config()))
     encode(first.status)
     again = plan(kind, {**job, "status": first.status}, seen, NOW)
     if not first.spec_patch and not again.urgent:
@@ -123,7 +123,7 @@ def test_any_json_as_spec_and_status_gives_a_plan_that_comes_to_rest(kind: Kind)
     @settings(max_examples=50, deadline=None)
     @given(spec=specs(kind), status=st.none() | STATUSES | ANY, known=st.booleans())
     def rests(spec: Any, status: Any, known: bool) -> None:
-        settled(kind, {**job, "spec": spec, "status": status}, Seen(seen if known else ()))
+        settled(kind, {**job, "spec": spec, "status": status}, Observed(seen if known else ()))
 
     rests()
 
@@ -192,7 +192,7 @@ def test_an_odd_pod_template_is_refused_in_words_or_passed_on_and_never_a_crash(
     wanted = kind.read(job["spec"], "example")
     assert all(problem.path and problem.text for problem in wanted.problems)
     taken = replace(wanted, problems=())
-    found = decide(read_with(kind, job, taken, Config()), Seen(), NOW)
+    found = decide(parse_job_with(kind, job, taken, Config()), Observed(), NOW)
     assert found.creates
     for create in found.creates:
-        render_for(read_with(kind, {**job, "status": found.status}, taken, Config()), create)
+        render_child(parse_job_with(kind, {**job, "status": found.status}, taken, Config()), create)

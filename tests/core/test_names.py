@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainyard.core import names, read, runtime_id_of
+from trainyard.core import names, parse_job, runtime_id_of
 from trainyard.core.model import Config
 from trainyard.kinds import TFJOB
 from trainyard.objects.words import is_always_text
@@ -75,7 +75,7 @@ def test_what_status_remembers_wins_over_an_edit_and_over_nothing() -> None:
     """S29: kubectl apply of the user's file takes RuntimeId away again; it is write-once."""
     job = tfjob(status={"runtimeId": "76no", "roles": {"MASTER": {"replicas": 1}}})
     for spec in ({**job["spec"], "RuntimeId": "zzzz"}, {"replicaSpecs": job["spec"]["replicaSpecs"]}):
-        assert read(TFJOB, {**job, "spec": spec}, Config()).runtime_id == "76no"
+        assert parse_job(TFJOB, {**job, "spec": spec}, Config()).runtime_id == "76no"
 
 
 @pytest.mark.parametrize("spec", [None, {}, {"RuntimeId": 5}, {"RuntimeId": ""}, []])

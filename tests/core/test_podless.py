@@ -17,7 +17,7 @@ def said(life: Life) -> str:
 
 def test_it_is_said_after_half_a_minute_once_and_taken_back_when_there_is_a_pod() -> None:
     life = begun(TFJOB, tfjob())
-    assert life.look().after == life.now + 30 and "waits" not in said(life)
+    assert life.look().requeue_at == life.now + 30 and "waits" not in said(life)
     life.now += 30
     found = life.step()
     assert found.status_changed and said(life) == WAITS

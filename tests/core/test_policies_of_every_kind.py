@@ -114,7 +114,7 @@ def test_a_finished_job_goes_when_its_time_to_live_is_over_and_not_before(name: 
     life.edit(ttlSecondsAfterFinished=60)
     life.now += 59
     found = life.look()
-    assert not found.deletes and found.after == life.now + 1
+    assert not found.deletes and found.requeue_at == life.now + 1
     life.now += 1
     (gone,) = life.look().deletes
     assert (gone.gvk, gone.name) == (PLAYERS[name].kind.gvk, life.job["metadata"]["name"])

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import pytest
 
 from trainyard import kinds
-from trainyard.core import Seen, child_of, plan
+from trainyard.core import Observed, child_of, plan
 from trainyard.objects import Json, format_time
 from trainyard.testing.builders import NOW, batch_job, look, pod_of, replicas, service, started, template
 
@@ -101,8 +101,8 @@ def test_a_finished_job_is_left_alone_by_every_policy_once_it_is_swept() -> None
         gone = {delete.uid for delete in first.deletes}
         rest = [*job_and("MASTER", "Succeeded", 0, complete=True), *job_and("WORKER", "Running")]
         kept = [one for one in rest if one["metadata"]["uid"] not in gone and owner(one) not in gone]
-        again = plan(kinds.TFJOB, {**job, "status": first.status}, Seen(tuple(map(child_of, kept))), NOW + 10**6)
-        assert again.idle and again.after is None, clean
+        again = plan(kinds.TFJOB, {**job, "status": first.status}, Observed(tuple(map(child_of, kept))), NOW + 10**6)
+        assert again.idle and again.requeue_at is None, clean
 
 
 def owner(one: Json) -> str:
@@ -115,12 +115,12 @@ def test_the_job_is_deleted_when_its_time_to_live_is_over(ttl: int, after: int, 
     ended_job = {**job, "status": look(job, *job_and("MASTER", "Succeeded", 0, complete=True)).status}
     found = look(ended_job, *job_and("MASTER", "Succeeded", 0, complete=True), now=NOW + after)
     assert [(d.gvk.kind, d.name) for d in found.deletes] == ([("TfJob", "example-job")] if gone else [])
-    assert found.after == (None if gone else NOW + ttl)
+    assert found.requeue_at == (None if gone else NOW + ttl)
 
 
 def test_the_deadline_counts_from_the_start_and_is_scheduled() -> None:
     job = started(at=NOW, activeDeadlineSeconds=30)
-    assert look(job, now=NOW + 10).after == NOW + 30
+    assert look(job, now=NOW + 10).requeue_at == NOW + 30
     found = look(job, *job_and("MASTER", "Running"), now=NOW + 30)
     assert found.status["conditions"][-1]["reason"] == "DeadlineExceeded"
     assert found.status["phase"] == "Done" and found.status["state"] == "Failed"
@@ -131,10 +131,10 @@ def test_a_resume_starts_the_clock_of_the_deadline_anew() -> None:
     job["status"] = started(at=NOW, activeDeadlineSeconds=30)["status"]
     paused = {**job, "status": look(job, now=NOW + 20).status}
     assert "startTime" not in paused["status"]
-    assert look(paused, now=NOW + 1000).after is None
+    assert look(paused, now=NOW + 1000).requeue_at is None
     resumed = {**paused, "spec": {**paused["spec"], "suspend": False}}
     found = look(resumed, now=NOW + 1000)
-    assert found.status["startTime"] == format_time(NOW + 1000) and found.after == NOW + 1030
+    assert found.status["startTime"] == format_time(NOW + 1000) and found.requeue_at == NOW + 1030
     assert {create.attempt for create in found.creates} == {1} and found.status["resumes"] == 1
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trainyard.core import Plan, Ref, Refusal, Seen, child_of, plan
+from trainyard.core import Observed, Plan, Ref, Refusal, child_of, plan
 from trainyard.kinds import TFJOB
 from trainyard.objects import Json
 from trainyard.testing.builders import NOW, batch_job, pod_of, service, started
@@ -13,7 +13,7 @@ WORKER = Ref("Job", "worker-76no-0")
 
 
 def refused(refusal: Refusal, *children: Json, ref: Ref = WORKER, now: float = NOW) -> Plan:
-    seen = Seen(tuple(map(child_of, (service(), *children))), refused={ref: refusal})
+    seen = Observed(tuple(map(child_of, (service(), *children))), refused={ref: refusal})
     return plan(TFJOB, started(), seen, now)
 
 
@@ -62,7 +62,7 @@ def test_any_other_refusal_blocks_and_says_why(refusal: Refusal, reason: str) ->
 def test_it_is_tried_again_after_ten_seconds_doubling_to_five_minutes(tries: int, seconds: int) -> None:
     refusal = Refusal(403, "Forbidden", "exceeded quota", NOW, tries)
     waiting = refused(refusal, now=NOW + seconds - 1)
-    assert WORKER not in {one.ref for one in waiting.creates} and waiting.after == NOW + seconds
+    assert WORKER not in {one.ref for one in waiting.creates} and waiting.requeue_at == NOW + seconds
     assert WORKER in {one.ref for one in refused(refusal, now=NOW + seconds).creates}
 
 
@@ -86,5 +86,5 @@ def test_a_refusal_of_what_is_there_meanwhile_or_not_wanted_any_more_means_nothi
 def test_the_condition_is_taken_back_when_the_child_is_made() -> None:
     blocked = refused(Refusal(403, "Forbidden", "exceeded quota", NOW))
     job = {**started(), "status": blocked.status}
-    found = plan(TFJOB, job, Seen(tuple(map(child_of, (service(), batch_job("MASTER"), batch_job("WORKER"))))), NOW)
+    found = plan(TFJOB, job, Observed(tuple(map(child_of, (service(), batch_job("MASTER"), batch_job("WORKER"))))), NOW)
     assert condition(found, "Blocked")["status"] == "False"

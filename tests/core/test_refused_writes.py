@@ -46,7 +46,7 @@ def test_a_refused_patch_is_said_and_the_others_are_sent() -> None:
     said = blocked(found)
     assert (said["status"], said["reason"]) == ("True", "Forbidden") and WORDS in said["message"]
     assert others and {one.ref for one in found.patches} == others
-    assert found.after == life.now + 10 and found.events[0].type == "Warning"
+    assert found.requeue_at == life.now + 10 and found.events[0].type == "Warning"
 
 
 def test_it_is_sent_again_after_its_pause_and_the_condition_goes_with_the_refusal() -> None:
@@ -102,7 +102,7 @@ def test_a_refused_delete_waits_its_pause_and_is_sent_again(start: Callable[[], 
     ref = life.look().deletes[0].ref
     life.refused[ref] = Refusal(403, "Forbidden", "cannot delete", life.now, 2, verb="delete")
     found = life.look()
-    assert ref not in {one.ref for one in found.deletes} and found.after == life.now + 20
+    assert ref not in {one.ref for one in found.deletes} and found.requeue_at == life.now + 20
     assert start is not scaled_down or "cannot delete" in blocked(found)["message"]
     life.now += 20
     assert ref in {one.ref for one in life.look().deletes}
@@ -120,7 +120,7 @@ def going(seconds: float) -> Life:
 
 def test_a_pod_on_a_lost_node_is_deleted_without_it_when_its_time_is_up() -> None:
     waiting, due = going(29).look(), going(30).look()
-    assert not waiting.deletes and waiting.after == NOW + 1
+    assert not waiting.deletes and waiting.requeue_at == NOW + 1
     (gone,) = due.deletes
     assert gone.grace == 0 and "--node-lost-timeout" in gone.reason
     assert not due.creates and not due.status["restarts"]  # its name is not free yet, and nobody's fault is counted

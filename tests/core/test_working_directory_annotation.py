@@ -7,7 +7,7 @@ import copy
 import pytest
 
 from trainyard import kinds
-from trainyard.core import Config, Kind, Seen, plan, render
+from trainyard.core import Config, Kind, Observed, plan, render_object
 from trainyard.objects import Json
 from trainyard.objects.labels import WORKING_DIRECTORY
 from trainyard.testing.samples import sample
@@ -17,9 +17,9 @@ BY_NAME = {kind.gvk.kind: kind for kind in kinds.ALL}
 
 def children(kind: Kind, job: Json) -> list[Json]:
     """What the first pass makes."""
-    first = plan(kind, job, Seen(), 0.0)
+    first = plan(kind, job, Observed(), 0.0)
     stored = {**job, "spec": {**job["spec"], **(first.spec_patch or {})}, "status": first.status}
-    return [render(kind, stored, create, Config()) for create in first.creates]
+    return [render_object(kind, stored, create, Config()) for create in first.creates]
 
 
 def annotated(job: Json, value: object) -> Json:

@@ -6,7 +6,7 @@ import pytest
 
 from trainyard import kinds
 from trainyard.core import Kind
-from trainyard.core.status import ALARMS
+from trainyard.core.status import WARNING_CONDITIONS
 from trainyard.kinds.pages import CONDITIONS, POLICIES, page
 from trainyard.kinds.policies import Policies
 from trainyard.testing.pages import FOLDER, write, written
@@ -21,14 +21,14 @@ def test_the_pages_are_those_of_the_kinds(request: pytest.FixtureRequest) -> Non
 @pytest.mark.parametrize("kind", kinds.EACH, ids=lambda kind: kind.gvk.kind)
 def test_a_page_tells_all_that_the_value_says(kind: Kind) -> None:
     text = page(kind)
-    for word in (kind.gvk.api_version, *kind.groups, *kind.short_names, kind.container, kind.speech.source):
+    for word in (kind.gvk.api_version, *kind.groups, *kind.short_names, kind.container, kind.messages.source):
         assert word in text
-    assert all(rule.text.replace("|", "\\|") in text for rule in kind.rules)
+    assert all(rule.default_message.replace("|", "\\|") in text for rule in kind.rules)
     assert all(column["name"] in text for column in kind.columns)
-    assert all(f"`{one.api_version}`" in text for one in kind.owns)
+    assert all(f"`{one.api_version}`" in text for one in kind.child_resources)
     assert all(line.count("|") - line.count("\\|") in (3, 5) for line in text.splitlines() if line.startswith("|"))
 
 
 def test_the_tables_name_every_policy_and_every_alarm() -> None:
     assert set(POLICIES) == set(Policies.__struct_fields__)
-    assert set(CONDITIONS) >= ALARMS
+    assert set(CONDITIONS) >= WARNING_CONDITIONS

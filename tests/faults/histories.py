@@ -33,7 +33,7 @@ from proxy import Journal, Proxy, Rates, Write
 from trainyard import kinds
 from trainyard.client import Api, ApiError, NotFound
 from trainyard.client.request import create
-from trainyard.control import Loop, Source, itself
+from trainyard.control import Controller, WatchTarget, enqueue_object
 from trainyard.objects import GVK, Json, Key, format_time, is_true, labels_of, name_of, uid_of
 from trainyard.objects.labels import INDEX, OWNER
 from trainyard.server import Server
@@ -83,8 +83,8 @@ class Kubelet:
         self._api = api
         self._failed: dict[str, int] = {}  # uid of the job -> how many of its pods have failed
         self._due: dict[tuple[str, str], float] = {}  # (uid, step): when, on the loop's clock
-        self.loop: Loop[Key] = Loop(api, self._reconcile, workers=4)
-        self.pods = self.loop.watch(Source(POD), itself)
+        self.loop: Controller[Key] = Controller(api, self._reconcile, workers=4)
+        self.pods = self.loop.watch(WatchTarget(POD), enqueue_object)
 
     async def _reconcile(self, key: Key) -> float | None:
         pod = self.pods.get(key)

@@ -44,26 +44,26 @@ def mutant(*caught_by: str) -> Callable[[Callable[[], None]], Callable[[], None]
 def writes_without_the_lease() -> None:
     """Writes are not checked against the lease when they are sent, nor does losing it stop the operator."""
     operating._guard = lambda election, request: None  # type: ignore[assignment]
-    lease.leads = lambda known, now, terms: known.sent > float("-inf")
+    lease.is_leading = lambda known, now, terms: known.last_renewal > float("-inf")
 
 
 @mutant("one writer")
 def takes_a_lease_that_is_held() -> None:
     """A lease that another holds is taken without a wait."""
-    original = lease.decide
+    original = lease.next_move
 
-    def decide(me: str, known: lease.Known, now: float, terms: lease.Terms) -> lease.Move:
-        if known.sure and known.record is not None and known.record.holder != me:
-            return lease.Act.TAKE
+    def decide(me: str, known: lease.ObservedLease, now: float, terms: lease.LeaseTimings) -> lease.LeaseMove:
+        if known.current and known.record is not None and known.record.holder != me:
+            return lease.LeaseAction.ACQUIRE
         return original(me, known, now, terms)
 
-    lease.decide = decide
+    lease.next_move = decide
 
 
 @mutant("one writer")
 def leads_until_it_hears_otherwise() -> None:
     """Leadership has no deadline: it ends when the lease is seen in other hands."""
-    lease.leads = lambda known, now, terms: known.sent > float("-inf")
+    lease.is_leading = lambda known, now, terms: known.last_renewal > float("-inf")
 
 
 @mutant("one writer")
@@ -72,8 +72,8 @@ def replicas_share_an_identity() -> None:
     operating.token_hex = lambda length: "0"
     original = lease.Election.__init__
 
-    def init(self: lease.Election, api: Api, seat: lease.Seat, *more: Any, **fields: Any) -> None:
-        original(self, api, replace(seat, me="operator"), *more, **fields)
+    def init(self: lease.Election, api: Api, seat: lease.LeaseIdentity, *more: Any, **fields: Any) -> None:
+        original(self, api, replace(seat, identity="operator"), *more, **fields)
 
     lease.Election.__init__ = init  # type: ignore[method-assign]
 
@@ -92,45 +92,45 @@ def deletes_by_name() -> None:
 @mutant("ends reached")
 def a_broken_watch_stays_broken() -> None:
     """A watch that has failed is not opened again."""
-    original = watch.Feed._failed
+    original = watch.Reflector._failed
 
     def failed(self: Any, got: Any, *why: Any) -> float:
         original(self, got, *why)
-        return math.inf if isinstance(got, watch.Lost) else 0.1
+        return math.inf if isinstance(got, watch.Disconnected) else 0.1
 
-    watch.Feed._failed = failed  # type: ignore[method-assign]
+    watch.Reflector._failed = failed  # type: ignore[method-assign]
 
 
 @mutant("not doubled", "ends reached")
 def names_are_random() -> None:
     """Children have random names, so that a create of unknown outcome is made twice."""
-    original = core.render_for
+    original = core.render_child
 
     def render(*arguments: Any) -> Any:
         made = original(*arguments)
         made["metadata"]["name"] += f"-{secrets.token_hex(2)}"
         return made
 
-    core.render_for = render  # type: ignore[assignment]
+    core.render_child = render  # type: ignore[assignment]
 
 
 @mutant("owned")
 def children_have_no_owner() -> None:
     """Children have no owner reference, so that nothing collects them."""
-    original = core.render_for
+    original = core.render_child
 
     def render(*arguments: Any) -> Any:
         made = original(*arguments)
         made["metadata"].pop("ownerReferences", None)
         return made
 
-    core.render_for = render  # type: ignore[assignment]
+    core.render_child = render  # type: ignore[assignment]
 
 
 @mutant("ends reached")
 def an_unknown_outcome_is_a_success() -> None:
     """A create without an answer counts as done: it is noted and never repeated."""
-    original = reconcile.Shell._create
+    original = reconcile.PlanExecutor._create
     lost: set[tuple[str, str]] = set()
 
     async def send(self: Any, this: Any, job: Any, create: Any) -> None:
@@ -141,7 +141,7 @@ def an_unknown_outcome_is_a_success() -> None:
         except Unavailable:
             lost.add((this.uid, create.name))
 
-    reconcile.Shell._create = send  # type: ignore[method-assign]
+    reconcile.PlanExecutor._create = send  # type: ignore[method-assign]
 
 
 @mutant("ends reached")
@@ -150,7 +150,7 @@ def deletions_are_not_seen() -> None:
     original = watch.step
 
     def step(state: Any, got: Any) -> Any:
-        if isinstance(got, watch.Line) and got.verb == "DELETED":
+        if isinstance(got, watch.ObjectEvent) and got.type == "DELETED":
             return None, state
         return original(state, got)
 
@@ -160,14 +160,14 @@ def deletions_are_not_seen() -> None:
 @mutant("ends reached")
 def only_the_first_page_is_read() -> None:
     """A list that has more pages counts as whole after the first."""
-    watch.PAGE = 1
-    original = watch.cut_list
+    watch.PAGE_SIZE = 1
+    original = watch.split_list
 
     def cut(body: bytes) -> Any:
         raws, revision, _ = original(body)
         return raws, revision, ""
 
-    watch.cut_list = cut
+    watch.split_list = cut
 
 
 @mutant("ends reached")
@@ -179,5 +179,5 @@ def pods_do_not_wake_their_job() -> None:
 @mutant("one writer")
 def overlapping_leases_are_not_looked_at() -> None:
     """An operator leads as soon as it holds its own lease, whoever holds one that overlaps."""
-    original = lease.listed
-    lease.listed = lambda known, rivals, now, led: original(known, {}, now, led)
+    original = lease.record_list
+    lease.record_list = lambda known, rivals, now, led: original(known, {}, now, led)

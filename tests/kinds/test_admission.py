@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from trainyard import kinds
-from trainyard.core import Seen, plan
+from trainyard.core import Observed, plan
 from trainyard.kinds import TFJOB
 from trainyard.objects import Json, Problem
 from trainyard.testing.builders import NOW, replicas, template, tfjob
@@ -216,7 +216,7 @@ OF_THE_SPEC = [pytest.param(row[1], id=row[0]) for row in BAD if not {"metadata"
 
 @pytest.mark.parametrize("spec", OF_THE_SPEC)
 def test_what_is_stored_all_the_same_fails_before_anything_is_made(spec: Json) -> None:
-    found = plan(TFJOB, {**tfjob(), "spec": spec}, Seen(), NOW)
+    found = plan(TFJOB, {**tfjob(), "spec": spec}, Observed(), NOW)
     assert (found.status["phase"], found.status["state"]) == ("Failed", "Failed")
     assert found.status["reason"] and not found.creates and found.spec_patch is None
 
@@ -226,11 +226,11 @@ def test_what_is_stored_all_the_same_fails_before_anything_is_made(spec: Json) -
 def test_a_bad_edit_of_a_started_job_stops_nothing_and_is_said(spec: Json, suspended: bool) -> None:
     """S1: once started, an invalid edit is S11's SpecChangeIgnored."""
     job = tfjob(MASTER, WORKER)
-    job["status"] = plan(TFJOB, job, Seen(), NOW - 60).status
+    job["status"] = plan(TFJOB, job, Observed(), NOW - 60).status
     if suspended:
-        job["status"] = plan(TFJOB, {**job, "spec": {**job["spec"], "suspend": True}}, Seen(), NOW - 50).status
+        job["status"] = plan(TFJOB, {**job, "spec": {**job["spec"], "suspend": True}}, Observed(), NOW - 50).status
     edited = {**{key: value for key, value in job["spec"].items() if key != "replicaSpecs"}, **spec}
-    found = plan(TFJOB, {**job, "spec": edited}, Seen(), NOW)
+    found = plan(TFJOB, {**job, "spec": edited}, Observed(), NOW)
     assert found.status["state"] != "Failed" and not found.deletes
     said = {one["type"] for one in found.status["conditions"] if one["status"] == "True"}
     assert suspended or "SpecChangeIgnored" in said
@@ -277,7 +277,7 @@ def test_good_input_is_taken_here_and_by_the_operator(spec: Json) -> None:
     full, found = kinds.admit(TFJOB, job(spec))
     assert found == []
     for given in (full["spec"], spec):  # an older definition stores what it was given
-        assert plan(TFJOB, {**tfjob(), "spec": given}, Seen(), NOW).status["state"] != "Failed"
+        assert plan(TFJOB, {**tfjob(), "spec": given}, Observed(), NOW).status["state"] != "Failed"
 
 
 def test_what_is_probably_not_meant_is_a_warning() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from trainyard import kinds
-from trainyard.core import Config, Kind, Plan, Seen, plan, render
+from trainyard.core import Config, Kind, Observed, Plan, plan, render_object
 from trainyard.kinds import CHAINERJOB, ELASTICJOB, MXJOB, TFJOB
 from trainyard.objects import Json
 from trainyard.testing.builders import NOW, replicas, tfjob
@@ -16,9 +16,9 @@ from trainyard.testing.samples import chainerjob, elasticjob, mx_set, mxjob, pod
 
 def first(kind: Kind, job: Json) -> tuple[Plan, list[Json]]:
     """The first plan of a job and everything it makes."""
-    found = plan(kind, job, Seen(), NOW)
+    found = plan(kind, job, Observed(), NOW)
     stored = {**job, "spec": {**job["spec"], **(found.spec_patch or {})}, "status": found.status}
-    return found, [render(kind, stored, create, Config()) for create in found.creates]
+    return found, [render_object(kind, stored, create, Config()) for create in found.creates]
 
 
 def with_meta(template: Json, meta: Any) -> Json:
@@ -55,7 +55,7 @@ def started_with(kind: Kind, good: Json, odd: Json) -> Plan:
     """What is planned when the template of a job that runs becomes another one, past every definition."""
     found, made = first(kind, good)
     assert made
-    return plan(kind, {**odd, "status": found.status}, Seen(), NOW)
+    return plan(kind, {**odd, "status": found.status}, Observed(), NOW)
 
 
 @pytest.mark.parametrize("mounts", [5, ["x"], [None], {}], ids=str)
@@ -73,7 +73,7 @@ def test_a_list_that_is_none_in_a_job_that_runs_gives_a_plan() -> None:
     job = tfjob(replicas("MASTER"), replicas("PS"))
     found, _ = first(TFJOB, job)
     broken = {**job, "spec": {**job["spec"], "replicaSpecs": 5}, "status": found.status}
-    said = {one["type"] for one in plan(TFJOB, broken, Seen(), NOW).status["conditions"]}
+    said = {one["type"] for one in plan(TFJOB, broken, Observed(), NOW).status["conditions"]}
     assert "SpecChangeIgnored" in said
 
 

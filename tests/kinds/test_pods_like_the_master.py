@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from trainyard.core import Config, Seen, child_of, plan, render
+from trainyard.core import Config, Observed, child_of, plan, render_object
 from trainyard.kinds import TFJOB
 from trainyard.objects import Json, condition
 from trainyard.objects.labels import OWNER
@@ -32,8 +32,8 @@ def master(**container: Any) -> Json:
 def pods(*items: Json, **spec: Any) -> dict[str, Json]:
     """The pod specs of all that the first pass makes, by name."""
     job = tfjob(*items, **spec)
-    first = plan(TFJOB, job, Seen(), NOW)
-    made = (render(TFJOB, {**job, "status": first.status}, one, Config()) for one in first.creates)
+    first = plan(TFJOB, job, Observed(), NOW)
+    made = (render_object(TFJOB, {**job, "status": first.status}, one, Config()) for one in first.creates)
     return {
         one["metadata"]["name"]: one["spec"]["template"]["spec"] for one in made if "template" in one.get("spec", {})
     }

@@ -23,7 +23,7 @@ import yaml
 
 from trainyard import core, kinds
 from trainyard.app.config import read
-from trainyard.core import Config, Seen
+from trainyard.core import Config, Observed
 from trainyard.objects import Json
 
 REPOSITORY = Path(__file__).parents[2]
@@ -43,9 +43,9 @@ def children(job: Json, config: Config | None = None) -> list[Json]:
     kind = kinds.kind_of(job)
     assert kind is not None
     config = config or Config()
-    plan = core.plan(kind, job, Seen(config=config), 0.0)
+    plan = core.plan(kind, job, Observed(config=config), 0.0)
     stored = {**job, "spec": {**job["spec"], **(plan.spec_patch or {})}, "status": plan.status}
-    return [core.render(kind, stored, create, config) for create in plan.creates]
+    return [core.render_object(kind, stored, create, config) for create in plan.creates]
 
 
 def test_the_example_is_the_readmes_chainer_job() -> None:

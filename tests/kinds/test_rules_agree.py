@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from trainyard import kinds
-from trainyard.core import Kind, Rule, broken, spelled
+from trainyard.core import Kind, Rule, violations, with_aliases
 from trainyard.core.rules import _holds, _values
 from trainyard.kinds.crds import schema
 from trainyard.kinds.replica_list import items_of
@@ -28,7 +28,7 @@ from trainyard.testing.samples import pods, sample
 
 ENV = cel.NewEnv(variables={"self": cel.Type.DYN, "oldSelf": cel.Type.DYN})
 PROGRAMS: dict[str, Any] = {}
-CASES = [(kind, rule) for kind in kinds.EACH for rule in spelled(kind.rules, kind.spellings)]
+CASES = [(kind, rule) for kind in kinds.EACH for rule in with_aliases(kind.rules, kind.field_aliases)]
 SCHEMAS = {kind.gvk.kind: Schema(schema(kind)) for kind in kinds.EACH}
 
 
@@ -165,7 +165,7 @@ def compare(kind: Kind, new: Json, old: Json | None) -> None:
     full, full_old = compiled.default(new), old and compiled.default(old)
     assume(not compiled.validate(full) and (old is None or not compiled.validate(full_old)))
     assume(old is None or has_started(kind, old["spec"]))
-    for rule in spelled(kind.rules, kind.spellings):
+    for rule in with_aliases(kind.rules, kind.field_aliases):
         if rule.transition and (old is None or not has_started(kind, new["spec"])):
             continue  # what lists a type twice is refused by a rule of its own
         told = [(path, in_cluster(rule, value, before)) for path, value, before in places(rule, full, full_old)]
@@ -214,7 +214,7 @@ def test_the_good_job_of_each_kind_breaks_no_rule() -> None:
         job = sample(kind.gvk.kind)
         full = SCHEMAS[kind.gvk.kind].default(job)
         assert kinds.admit(kind, job)[1] == []
-        for rule in spelled(kind.rules, kind.spellings):
+        for rule in with_aliases(kind.rules, kind.field_aliases):
             for _, value, before in places(rule, full, full):
                 assert in_cluster(rule, value, before), rule.cel
 
@@ -230,6 +230,6 @@ def test_every_rule_compiles_and_can_be_broken(kind: Kind, rule: Rule) -> None:
         for _, value, before in places(rule, new, old):
             if (old is not None or not rule.transition) and not _holds(rule, value, before):
                 assert not in_cluster(rule, value, before)
-                assert all(problem.text for problem in broken((rule,), new, old))
+                assert all(problem.text for problem in violations((rule,), new, old))
                 return
     pytest.fail(f"no job breaks {rule.path}: {rule.cel}")

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainyard.core import Config, Plan, Seen, plan, render
+from trainyard.core import Config, Observed, Plan, plan, render_object
 from trainyard.kinds import TFJOB
 from trainyard.kinds.accelerators import accelerate
 from trainyard.objects import Json, decode, encode, labels
@@ -21,9 +21,9 @@ PROGRAM = {"grpc_tensorflow_server.py": "# the server\n"}
 def made(job: Json, config: Config | None = None) -> dict[str, Json]:
     """Everything that the first pass makes, by name."""
     config = config or Config(files=PROGRAM)
-    first: Plan = plan(TFJOB, job, Seen(config=config), NOW)
+    first: Plan = plan(TFJOB, job, Observed(config=config), NOW)
     stored = {**job, "status": first.status}
-    return {f"{one.gvk.kind}/{one.name}": render(TFJOB, stored, one, config) for one in first.creates}
+    return {f"{one.gvk.kind}/{one.name}": render_object(TFJOB, stored, one, config) for one in first.creates}
 
 
 def container(obj: Json, name: str = "tensorflow") -> Json:
@@ -206,13 +206,13 @@ def test_defaults_are_stored_once_in_the_spelling_the_user_wrote() -> None:
     for spelling in ("replicaSpecs", "replica_specs"):
         job = tfjob()
         job["spec"] = {spelling: [replicas("MASTER"), {"tfReplicaType": "PS"}]}
-        found = plan(TFJOB, job, Seen(), NOW)
+        found = plan(TFJOB, job, Observed(), NOW)
         patch: Any = found.spec_patch
         assert patch.keys() == {spelling, "RuntimeId", "tfImage"}
         server = patch[spelling][1]
         assert (server["replicas"], server["tfPort"], server["IsDefaultPS"]) == (1, 2222, True)
         # kubectl apply takes it away again: it is not stored a second time (S29)
-        assert plan(TFJOB, {**job, "status": found.status}, Seen(), NOW).spec_patch is None
+        assert plan(TFJOB, {**job, "status": found.status}, Observed(), NOW).spec_patch is None
 
 
 # --- accelerators
@@ -302,18 +302,18 @@ def test_objects_are_json_and_always_the_same() -> None:
 
 def test_a_child_of_another_spec_is_never_made() -> None:
     """A create of a plan that was made from another spec is refused, not guessed."""
-    first = plan(TFJOB, tfjob(*README), Seen(), NOW)
+    first = plan(TFJOB, tfjob(*README), Observed(), NOW)
     other = tfjob(replicas("MASTER"), status=first.status)
     gone = [create for create in first.creates if create.name.startswith("ps-")]
     assert len(gone) == 2
     for create in gone:
         with pytest.raises(ValueError, match="default/example-job"):
-            render(TFJOB, other, create, Config())
+            render_object(TFJOB, other, create, Config())
 
 
 def test_where_both_spellings_are_stored_all_the_same_the_job_fails() -> None:
     job = tfjob()
     job["spec"]["replica_specs"] = [replicas("MASTER"), replicas("WORKER", 5)]
-    found = plan(TFJOB, job, Seen(), NOW)
+    found = plan(TFJOB, job, Observed(), NOW)
     assert found.status["state"] == "Failed" and "write one of the two" in found.status["reason"]
     assert sum(len(one["ReplicasStates"]) for one in found.status["replicaStatuses"]) == 2

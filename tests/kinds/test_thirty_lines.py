@@ -17,7 +17,7 @@ from trainyard import kinds
 from trainyard.app.local import LocalCluster, Options
 from trainyard.cli.lint import lint
 from trainyard.cli.plan import plan
-from trainyard.core import POD_CARRIER, Kind, Role, Rule, Slot, Wanted, broken
+from trainyard.core import POD_CARRIER, Kind, ParsedSpec, Role, Rule, Slot, violations
 from trainyard.core.model import POD
 from trainyard.core.names import digest
 from trainyard.kinds.policies import Policies, policy_of
@@ -46,21 +46,23 @@ RULES = (Rule("spec", "has(self.template)", lambda spec, old: bool(spec.get("tem
 SCHEMA = Schema({**from_struct(SparkleSpec), **KEEP})
 
 
-def read(spec: Json, name: str) -> Wanted:
+def read(spec: Json, name: str) -> ParsedSpec:
     full = SCHEMA.default(spec)
-    problems = [*SCHEMA.validate(full, "spec"), *broken(RULES, {"spec": full}, None)]
+    problems = [*SCHEMA.validate(full, "spec"), *violations(RULES, {"spec": full}, None)]
     roles = () if problems else (Role("Worker", full["workers"], 0, full["template"], digest(full["template"])),)
-    return Wanted(roles, policy_of(spec), spec, tuple(problems), tuple(SCHEMA.unknown(spec)))
+    return ParsedSpec(roles, policy_of(spec), spec, tuple(problems), tuple(SCHEMA.unknown(spec)))
 
 
 SPARKLE = Kind(
     GVK("example.com", "v1", "SparkleJob", "sparklejobs"), "sparklejob", ("spk",), SparkleSpec, "sparkle",
-    carrier=lambda role: POD_CARRIER, owns=(POD,), read=read, rules=RULES, restarts="slot",
+    carrier=lambda role: POD_CARRIER, child_resources=(POD,), read=read, rules=RULES, restart_scope="slot",
     child_name=lambda job, slot: f"{job.key.name}-{slot.index}",
     child_labels=lambda job, slot: {"sparkle": job.key.name},
-    dress=lambda template, job, slot: copied(template),
-    decides=lambda job: frozenset(job.slots()), permanent=lambda job, code, reason: code == 1,
-    report=lambda job, verdict, tally: {"state": verdict.stage, "sparkling": tally.get("Worker", {}).get("Running", 0)},
+    mutate_pod_template=lambda template, job, slot: copied(template),
+    success_slots=lambda job: frozenset(job.slots()), exit_fails_job=lambda job, code, reason: code == 1,
+    render_status=lambda job, outcome, counts: {
+        "state": outcome.phase, "sparkling": counts.get("Worker", {}).get("Running", 0)
+    },
     columns=({"name": "Sparkling", "type": "integer", "jsonPath": ".status.sparkling"},),
 )  # fmt: skip
 

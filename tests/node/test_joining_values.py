@@ -10,7 +10,7 @@ import pytest
 
 from trainyard.app.joining import JoinedNode, JoinOptions, Life, host_name
 from trainyard.app.kubeconfig import Access
-from trainyard.control.lease import Known, Record
+from trainyard.control.lease import LeaseRecord, ObservedLease
 from trainyard.node import lifecycle
 from trainyard.node.doors import API_SERVERS, stranger
 from trainyard.node.lifecycle import At, Container, Ended, Pod, Start, Stop, Tick
@@ -26,16 +26,16 @@ AT = 1795262400.0  # THEN
 class Election:
     """It fails in a way that nobody has foreseen, and then somebody else has the lease."""
 
-    known, leads = Known(), False
+    known, leads = ObservedLease(), False
 
     def __init__(self) -> None:
-        self.moves = iter([ValueError("what is this"), Record("somebody", 1.0, 1, "1")])
+        self.moves = iter([ValueError("what is this"), LeaseRecord("somebody", 1.0, 1, "1")])
 
     async def step(self) -> float:
         move = next(self.moves)
         if isinstance(move, Exception):
             raise move
-        self.known = Known(move)
+        self.known = ObservedLease(move)
         return 0.0
 
 

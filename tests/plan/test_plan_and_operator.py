@@ -20,9 +20,9 @@ from trainyard.cli.offline import World
 from trainyard.cli.plan import read_world
 from trainyard.cli.printing import as_yaml
 from trainyard.client import Api
-from trainyard.control.events import Recorder
-from trainyard.control.reconcile import Memory, Pass, Shell
-from trainyard.control.writes import Writes
+from trainyard.control.events import EventRecorder
+from trainyard.control.reconcile import JobState, PlanExecutor, Reconcile
+from trainyard.control.writes import InFlightWrites
 from trainyard.core import Kind
 from trainyard.objects import GVK, Json, parse_time
 from trainyard.objects.values import replace
@@ -64,18 +64,18 @@ class RecordingApi(Api):
 
 async def _operate(world: World, job: Json, kind: Kind) -> tuple[RecordingApi, Json]:
     """Passes of the operator until one has done more than to store the defaults; and the job with its last status."""
-    api, memory = RecordingApi(), Memory()
-    shell = Shell(api, world.config, Writes({}), Recorder(api), now=lambda: world.now)
+    api, memory = RecordingApi(), JobState()
+    shell = PlanExecutor(api, world.config, InFlightWrites({}), EventRecorder(api), now=lambda: world.now)
     plan = world.plan(job, kind)
     if plan.spec_patch:
-        await shell.obey(Pass(kind, job, plan, memory, world.now))
+        await shell.apply(Reconcile(kind, job, plan, memory, world.now))
         ((_, _, subresource, body),) = api.patches
         assert not subresource and not api.creates
         api.patches.clear()
         job = {**job, "spec": merge(job["spec"], body["spec"])}
         plan = world.plan(job, kind)
         assert not plan.spec_patch
-    await shell.obey(Pass(kind, job, plan, memory, world.now))
+    await shell.apply(Reconcile(kind, job, plan, memory, world.now))
     for _, _, subresource, body in api.patches:
         if subresource == "status" and "status" in body:
             job = {**job, "status": merge(job.get("status") or {}, body["status"])}

@@ -189,7 +189,7 @@ class RealCluster:
     def look(self) -> None:
         self._nodes.look()
         if self._operator is not None:
-            self._operator.look()
+            self._operator.resync()
 
     def write_kubeconfig(self) -> Path:
         return self._plane.kubeconfig

@@ -225,7 +225,7 @@ class Stage:
 
     async def nothing_left(self) -> None:
         """Wait until no child of any job is there."""
-        for gvk in self.kind.owns:
+        for gvk in self.kind.child_resources:
             for obj in (await self.api.list(gvk, self.namespace, OWNER))["items"]:
                 await self.gone(gvk, name_of(obj))
 
@@ -259,7 +259,7 @@ class Stage:
     async def _told(self) -> str:
         """What there is, for the message of a story that got stuck."""
         lines = []
-        for gvk in (self.kind.gvk, *self.kind.owns):
+        for gvk in (self.kind.gvk, *self.kind.child_resources):
             for one in (await self.api.list(gvk, self.namespace))["items"]:
                 lines.append(f"{gvk.kind} {name_of(one)}: {json.dumps(one.get('status', {}))}")
         return "\n".join(lines)
@@ -295,7 +295,7 @@ async def looked(operator: Operator, jobs: int = 1) -> None:
     """
     for _ in range(3):
         before = operator.counts.get("passes", 0)
-        operator.look()
+        operator.resync()
         async with asyncio.timeout(LOOK_SECONDS):
             while operator.counts.get("passes", 0) < before + jobs:  # noqa: ASYNC110  (counts have no event)
                 await asyncio.sleep(0)

@@ -195,7 +195,7 @@ async def test_a_job_deleted_in_the_middle_goes_with_all_processes_and_nothing_i
     await stage.gone(TFJOB, "story")
     await stage.nothing_left()
     await stage.happens(lambda: not stage.running())
-    operator.look()
+    operator.resync()
     assert [one.method for one in api.writes[written:] if one.method == "POST"] == []
     assert Counter(one.place for one in stage.entered).most_common(1)[0][1] == 1
 

@@ -48,6 +48,6 @@ async def test_a_hundred_looks_at_a_running_job_cost_nothing(stage: Stage) -> No
     await looked(operator)
     sent = len(api.sent)
     for _ in range(100):
-        operator.look()
+        operator.resync()
     await looked(operator)
     assert api.sent[sent:] == []

@@ -94,7 +94,7 @@ async def ends(stage: Stage, made: Operator, name: str) -> None:
     await PLAYS[name].succeed(stage)
     await stage.nothing_left()
     stage.later(120)  # less than the life of a token
-    made.look()
+    made.resync()
     await stage.gone(stage.kind.gvk, "story")
 
 

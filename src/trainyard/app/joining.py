@@ -35,7 +35,7 @@ from trainyard.app.catalogues import cache_folder, catalogues
 from trainyard.app.kubeconfig import Access
 from trainyard.app.watchdog import Watchdog
 from trainyard.client import AlreadyExists, Api, ApiError, Forbidden, NotFound, Unavailable
-from trainyard.control.lease import LEASE, Election, Seat, Terms, read
+from trainyard.control.lease import LEASE, Election, LeaseIdentity, LeaseTimings, parse_lease
 from trainyard.controller_runtime import TaskSupervisor
 from trainyard.node import Images, Node, NodeError
 from trainyard.node.cluster import SERVICE
@@ -91,8 +91,8 @@ class JoinedNode:
         self._life = Life.new(options.name)
         self._election = Election(
             self._lease,
-            Seat(LEASES, options.name, self._life.text),
-            Terms(duration, duration * 2 / 3, duration / 4, duration / 4),
+            LeaseIdentity(LEASES, options.name, self._life.text),
+            LeaseTimings(duration, duration * 2 / 3, duration / 4, duration / 4),
         )
         self._images: Images | None = None
         self._watchdog = Watchdog()
@@ -113,7 +113,7 @@ class JoinedNode:
     def look(self) -> None:
         """Look at every pod now: for whoever has moved the clock."""
         if self._node is not None:
-            self._node.look()
+            self._node.resync()
 
     async def start(self) -> None:
         """The Node is ready when this returns. Raises NodeError, ApiError."""
@@ -170,7 +170,9 @@ class JoinedNode:
         if holder and Life.read(holder).dead():
             self._options.say(f"node: the one before, {holder}, was killed; its pods are looked after")
             await self._election.step()
-            self._election.known = replace(self._election.known, since=-math.inf)  # nobody needs to be waited for
+            self._election.observed = replace(
+                self._election.observed, unchanged_since=-math.inf
+            )  # nobody needs to be waited for
         elif holder:
             self._options.say(f"node: {self._options.name} is held by {holder}; watching whether that one lives")
         clock, patience = asyncio.get_running_loop().time, ANSWER_SECONDS + 2 * max(self._options.lease, LEASE_SECONDS)
@@ -180,7 +182,7 @@ class JoinedNode:
                 text = f"the lease {LEASES}/{self._options.name} cannot be written"
                 raise NodeError(f"{text}; let this user create and update leases there")
             pause = await self._election.step()
-            record = self._election.known.record
+            record = self._election.observed.record
             if first and record and record.holder == holder and record.revision != first.revision:
                 text = f"a node of the name {self._options.name} is alive: {holder} renews its lease in {LEASES}"
                 raise NodeError(f"{text}; choose another name with --name, or stop that one")
@@ -190,7 +192,7 @@ class JoinedNode:
     async def _held(self) -> _Held | None:
         """Who has the lease now. Makes the namespace of leases where it is missing. Raises what says why it cannot."""
         try:
-            found = read(await self._lease.get(LEASE, LEASES, self._options.name))
+            found = parse_lease(await self._lease.get(LEASE, LEASES, self._options.name))
             return _Held(found.holder, found.revision)
         except NotFound:
             with contextlib.suppress(AlreadyExists, Forbidden):
@@ -206,7 +208,7 @@ class JoinedNode:
             except Exception as error:  # a lease that is not renewed in silence would be another's soon
                 self._options.say(f"node: the lease {LEASES}/{self._options.name} could not be renewed: {error!r}")
                 pause = self._options.lease / 4
-            record = self._election.known.record
+            record = self._election.observed.record
             if not self._election.leads and record and record.holder not in ("", self._life.text):
                 break
             await asyncio.sleep(pause)

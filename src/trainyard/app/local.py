@@ -267,11 +267,11 @@ class LocalCluster:
         workloads, self._workloads = self._workloads, None
         await asyncio.gather(self.stop_operator(), *([workloads.stop()] if workloads else []))
 
-    def look(self) -> None:
+    def resync(self) -> None:
         """Let everybody look at everything now: for whoever has moved the clock."""
         for one in (self._node, self._workloads, self._operator):
             if one is not None:
-                one.look()
+                one.resync()
 
     async def stop(self, kill: bool = False, keep: bool = False) -> None:
         """End every pod within its grace period (or at once), then everything else. May be called again to kill."""

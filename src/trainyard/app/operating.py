@@ -32,7 +32,7 @@ from trainyard.app.kubeconfig import SERVICE_ACCOUNT, Access, KubeconfigError, i
 from trainyard.app.watchdog import Watchdog
 from trainyard.client import Api, ApiError, Request
 from trainyard.control import Operator
-from trainyard.control.lease import Claim, Election, Seat, Terms
+from trainyard.control.lease import Claim, Election, LeaseIdentity, LeaseTimings
 from trainyard.control.metrics import Metrics
 from trainyard.controller_runtime import TaskSupervisor
 from trainyard.core import Config, Kind
@@ -60,8 +60,8 @@ class Options(msgspec.Struct, frozen=True):
     config: Config
     namespace: str = ""
     config_file: Path | None = None
-    seat: Seat | None = None  # the lease to hold while we work, None to work at once
-    terms: Terms = msgspec.field(default_factory=Terms)
+    seat: LeaseIdentity | None = None  # the lease to hold while we work, None to work at once
+    terms: LeaseTimings = msgspec.field(default_factory=LeaseTimings)
     bind: tuple[str, int] | None = None  # where health and metrics are served
     node_lost: float | None = None  # seconds after which pods that should have ended are deleted without their node
     domain: str = DOMAIN  # of the cluster's DNS, below which the Services have their names
@@ -104,17 +104,17 @@ def chosen(words: str) -> tuple[Kind, ...]:
 
 def seat(
     env: Mapping[str, str], served: Iterable[Kind], namespace: str = "", lease_namespace: str = LEASE_NAMESPACE
-) -> Seat:
+) -> LeaseIdentity:
     """The lease to hold for these kinds in this namespace ("": all), and our name in it: never that of a former life of
     this pod."""
     who = env.get("MY_POD_NAME") or platform.node() or "operator"
     claim = Claim(frozenset(kind.gvk.kind for kind in served), namespace)
-    return Seat(lease_namespace, claim.lease_name, f"{who}_{token_hex(8)}", claim)
+    return LeaseIdentity(lease_namespace, claim.lease_name, f"{who}_{token_hex(8)}", claim)
 
 
-def terms(duration: float = LEASE_SECONDS) -> Terms:
+def terms(duration: float = LEASE_SECONDS) -> LeaseTimings:
     """For 4 seconds until another takes over: 3 until we stop, a look each 0.5, a renewal each second."""
-    return Terms(duration, duration * 3 / 4, duration / 8, duration / 4)
+    return LeaseTimings(duration, duration * 3 / 4, duration / 8, duration / 4)
 
 
 def cluster_domain(named: str, in_cluster: bool, resolver: Path = RESOLVER) -> str:
@@ -166,7 +166,7 @@ class Operating:
         self.metrics = Metrics(options.kinds, self._leads, self._standby)
         self.tasks = TaskSupervisor("operator")
         self._watchdog, self._answers = Watchdog(), 0
-        self.health = Health(self.alive, self.ready, self.metrics.text, self.checks)
+        self.health = Health(self.alive, self.ready, self.metrics.render, self.checks)
 
     async def run(self, stop: asyncio.Event) -> None:
         served = ",".join(dict.fromkeys(kind.gvk.kind for kind in self._options.kinds))
@@ -196,7 +196,7 @@ class Operating:
         if config is not None:
             self._config = self._options.configured(config)
             if self._operator is not None:
-                self._operator.configure(self._config)
+                self._operator.set_config(self._config)
 
     def alive(self) -> str:
         """Why a new start is needed, "" when it is not."""
@@ -206,14 +206,14 @@ class Operating:
             return ""
         if why := operator.unhealthy:
             return why
-        return self._watchdog.hangs(operator.queue.held, (operator.counts.get("passes"), self._answers))
+        return self._watchdog.hangs(operator.queue.processing, (operator.counts.get("passes"), self._answers))
 
     def ready(self) -> str:
         """Why this process cannot do its part yet, "" when it can. To stand by is a part."""
         if why := self.tasks.failing:
             return why
         if self._operator is None:
-            return "" if self._election is not None and self._election.heard else "the lease is not known yet"
+            return "" if self._election is not None and self._election.contacted else "the lease is not known yet"
         if why := self._operator.tasks.failing:
             return why
         if self._operator.synced:
@@ -227,7 +227,7 @@ class Operating:
         if self._election is None:
             return [("watches", wrong, "no leader election")]
         state = f"standing by for {standby}" if (standby := self._standby()) else f"leading {self._election.lease}"
-        unknown = "" if self._election.heard else "the lease is not known yet"
+        unknown = "" if self._election.contacted else "the lease is not known yet"
         return [("lease", unknown, state), ("watches", "" if unknown else wrong, "")]
 
     async def _stand(self, election: Election, stop: asyncio.Event) -> None:
@@ -252,23 +252,23 @@ class Operating:
                 api.guard = partial(_guard, self._election)
             api.observe = self._answered
             self._operator = operator = Operator(api, self._options.kinds, self._config, self._options.namespace)
-            self.metrics.watch(operator)
+            self.metrics.observe_operator(operator)
             await operator.start()
             try:
                 await _first(stop, *ends)
             finally:
-                self.metrics.watch(None)
+                self.metrics.observe_operator(None)
                 self._operator = None
                 await operator.stop()
 
     def _api(self) -> Api:
         api = self._options.access.api("trainyard-operator", self._credentials)
-        api.observe = lambda request, code, seconds: self.metrics.asked(request, code, seconds)
+        api.observe = lambda request, code, seconds: self.metrics.observe_request(request, code, seconds)
         return api
 
     def _answered(self, request: Request, code: int, seconds: float) -> None:
         self._answers += 1
-        self.metrics.asked(request, code, seconds)
+        self.metrics.observe_request(request, code, seconds)
 
     def _standby(self) -> str:
         return "" if self._election is None or self._election.leads else self._election.standby or "nobody yet"

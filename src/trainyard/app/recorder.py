@@ -35,9 +35,9 @@ from trainyard.app.history import (
 from trainyard.app.job_record import JobRecord, result_of
 from trainyard.app.retention import Limits, mark_interrupted, prune
 from trainyard.client import Api, ApiError, Selection
-from trainyard.control import Feed, Source, Store, plain
+from trainyard.control import Reflector, Store, WatchTarget, dict_adapter
 from trainyard.controller_runtime import TaskSupervisor
-from trainyard.controller_runtime.watch import Said
+from trainyard.controller_runtime.watch import StoreEvent
 from trainyard.objects import (
     GVK,
     Json,
@@ -138,9 +138,9 @@ class HistoryRecorder:
         if self._lock:
             await self._in_thread(mark_interrupted, self._root)
         for kind in kinds.ALL:
-            self._watch(Source(kind.gvk, optional=True), self._job_seen)
-        self._watch(Source(POD, which=Selection(OWNER)), self._pod_seen)
-        self._watch(Source(EVENT, optional=True), self._event_seen)
+            self._watch(WatchTarget(kind.gvk, optional=True), self._job_seen)
+        self._watch(WatchTarget(POD, selection=Selection(OWNER)), self._pod_seen)
+        self._watch(WatchTarget(EVENT, optional=True), self._event_seen)
         self.tasks.start("write records", self._keep_writing)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_SYNC):
@@ -153,11 +153,11 @@ class HistoryRecorder:
             self._told.clear()
             await self._told.wait()
 
-    def _watch(self, source: Source, seen: Callable[[Json | None, Json | None], None]) -> None:
-        store: Store[Json] = Store(plain(api_version=source.gvk.api_version, kind=source.gvk.kind))
+    def _watch(self, source: WatchTarget, seen: Callable[[Json | None, Json | None], None]) -> None:
+        store: Store[Json] = Store(dict_adapter(api_version=source.gvk.api_version, kind=source.gvk.kind))
         self._stores[source.gvk] = store
 
-        def apply(said: Said[Json]) -> None:
+        def apply(said: StoreEvent[Json]) -> None:
             for change in store.apply(said):
                 try:
                     seen(change.before, change.after)
@@ -166,7 +166,7 @@ class HistoryRecorder:
             self._told.set()
 
         if self._api is not None:
-            self.tasks.start(f"watch {source.name}", Feed(self._api, source, store.view, apply).run)
+            self.tasks.start(f"watch {source.name}", Reflector(self._api, source, store.adapter, apply).run)
 
     async def close(self, kill: bool = False, message: str = "") -> None:
         """Write what there is. `message` says why jobs that have not ended will not."""

@@ -60,16 +60,16 @@ def _job(kind: Kind, subresource: str = "") -> list[tuple[str, str]]:
 
 def _stored(kind: Kind) -> list[tuple[str, str]]:
     """Kinds that keep something in the spec."""
-    return _job(kind) if kind.runtime_id else []
+    return _job(kind) if kind.has_runtime_id else []
 
 
 def _children(kind: Kind) -> list[tuple[str, str]]:
-    return [(gvk.group, gvk.plural) for gvk in kind.owns]
+    return [(gvk.group, gvk.plural) for gvk in kind.child_resources]
 
 
 def _made(kind: Kind) -> list[tuple[str, str]]:
     """Children that we make. Pods of batch Jobs and StatefulSets are made by Kubernetes: we only look at them."""
-    ours = [gvk for gvk in kind.owns if gvk != POD or JOB not in kind.owns]
+    ours = [gvk for gvk in kind.child_resources if gvk != POD or JOB not in kind.child_resources]
     return [(gvk.group, gvk.plural) for gvk in ours]
 
 

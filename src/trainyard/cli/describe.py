@@ -69,9 +69,9 @@ def described(found: Found, family: Family, now: float, width: int = UNKNOWN_WID
 
 def _head(found: Found, now: float) -> list[tuple[str, str]]:
     from trainyard.cli.view import word
-    from trainyard.core import Config, read
+    from trainyard.core import Config, parse_job
 
-    job, read_job = found.job, read(found.kind, found.job, Config())
+    job, read_job = found.job, parse_job(found.kind, found.job, Config())
     status = job.get("status") or {}
     policy = read_job.policy
     policies = {
@@ -113,10 +113,10 @@ def _time(stamp: object, now: float) -> str:
 
 
 def _roles(found: Found) -> list[list[str]]:
-    from trainyard.core import Config, read
+    from trainyard.core import Config, parse_job
 
     rows = [["ROLE", "REPLICAS", "CONTAINER", "IMAGE", "COMMAND"]]
-    for role in read(found.kind, found.job, Config()).wanted.roles:
+    for role in parse_job(found.kind, found.job, Config()).parsed.roles:
         spec = (role.template or {}).get("spec") or {}
         for at, one in enumerate(spec.get("containers") or [{}]):
             first = [role.name, str(role.replicas)] if at == 0 else ["", ""]

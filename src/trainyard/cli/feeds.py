@@ -10,9 +10,9 @@ import asyncio
 from collections.abc import Callable
 
 from trainyard.client import Api, Selection, Unavailable
-from trainyard.control import Feed, Source, Store, plain
+from trainyard.control import Reflector, Store, WatchTarget, dict_adapter
 from trainyard.controller_runtime import TaskSupervisor
-from trainyard.controller_runtime.watch import Said
+from trainyard.controller_runtime.watch import StoreEvent
 from trainyard.objects import GVK, Json
 
 PATIENCE = 20.0
@@ -36,11 +36,11 @@ class Feeds:
         """True when every watch has told all there is."""
         return all(store.synced for store in self._stores)
 
-    def watch(self, source: Source, seen: Seen = lambda before, after: None) -> Store[Json]:
+    def watch(self, source: WatchTarget, seen: Seen = lambda before, after: None) -> Store[Json]:
         """Follow a resource; `seen` hears of each change."""
-        store: Store[Json] = Store(plain(api_version=source.gvk.api_version, kind=source.gvk.kind))
+        store: Store[Json] = Store(dict_adapter(api_version=source.gvk.api_version, kind=source.gvk.kind))
 
-        def apply(said: Said[Json]) -> None:
+        def apply(said: StoreEvent[Json]) -> None:
             for change in store.apply(said):
                 seen(change.before, change.after)
             self.changed.set()
@@ -52,12 +52,15 @@ class Feeds:
             """Counts the time since the first of several failures in a row."""
             nonlocal first, last
             now = asyncio.get_running_loop().time()
-            first, last = now if now - last > APART or not feed.why else first, now  # no why: answered in between
+            first, last = (
+                now if now - last > APART or not feed.last_error else first,
+                now,
+            )  # no why: answered in between
             if now - first >= self._patience:
                 self._lost = error
                 self.changed.set()
 
-        feed = Feed(self._api, source, store.view, apply, unanswered)
+        feed = Reflector(self._api, source, store.adapter, apply, unanswered)
         self.tasks.start(f"watch {source.name}", feed.run)
         return store
 
@@ -72,6 +75,6 @@ class Feeds:
         await self.tasks.stop()
 
 
-def source(gvk: GVK, namespace: str, labels: str = "") -> Source:
+def source(gvk: GVK, namespace: str, labels: str = "") -> WatchTarget:
     """A resource of a namespace ("" for all), which a cluster may not have."""
-    return Source(gvk, namespace=namespace, which=Selection(labels), optional=True)
+    return WatchTarget(gvk, namespace=namespace, selection=Selection(labels), optional=True)

@@ -145,7 +145,7 @@ async def _pods(here: Here, found: list[Found]) -> list[Json]:
 
 def _rows(found: list[Found], pods: list[Json], everywhere: bool, wide: bool) -> list[list[str]]:
     from trainyard.cli.view import Board, since, tally, why, word
-    from trainyard.core import Config, read
+    from trainyard.core import Config, parse_job
     from trainyard.objects import name_of, namespace_of, uid_of
 
     now = time.time()
@@ -157,7 +157,7 @@ def _rows(found: list[Found], pods: list[Json], everywhere: bool, wide: bool) ->
     for one in found:
         job = one.job
         slots = board.slots(uid_of(job))
-        roles = read(one.kind, job, Config()).roles
+        roles = parse_job(one.kind, job, Config()).roles
         names = {role.name.lower() for role in roles}
         running = sum(slot.state == "Running" and slot.role in names for slot in slots)
         restarts = (job.get("status") or {}).get("restarts") or 0

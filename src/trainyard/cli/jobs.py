@@ -178,7 +178,7 @@ async def pods_of(here: Here, job: Json) -> list[Json]:
 async def family(here: Here, found: Found) -> Family:
     """Pods, children and events of a job. What we may not see is left out."""
     within = Here(here.api, found.namespace, here.access)
-    places = [gvk for gvk in found.kind.owns if gvk != POD]
+    places = [gvk for gvk in found.kind.child_resources if gvk != POD]
     labels = f"{OWNER}={uid_of(found.job)}"
     pods, said, *rest = await asyncio.gather(
         _seen(within, POD, labels), _seen(within, EVENT, ""), *(_seen(within, gvk, labels) for gvk in places)

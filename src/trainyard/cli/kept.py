@@ -21,7 +21,7 @@ from trainyard.cli.diagnosis.facts import key
 from trainyard.cli.diagnosis.output import printable_lines
 from trainyard.cli.diagnosis.replicas import containers, failures
 from trainyard.cli.view import age, replica
-from trainyard.core import Config, Kind, read
+from trainyard.core import Config, Kind, parse_job
 from trainyard.kinds import kind_of, notes
 from trainyard.objects import Json, parse_time
 from trainyard.objects.labels import ATTEMPT, INDEX, OWNER, ROLE
@@ -57,7 +57,7 @@ def job_object(record: Record) -> Json | None:
 def last_pods(record: Record, kind: Kind, job: Json) -> list[Json]:
     """The newest pod of each replica, as it was last seen, in the shape of the API."""
     newest = {str(entry.get("replica")): entry for entry in record.pods}
-    templates = {role.name: role.template or {} for role in read(kind, job, Config()).roles}
+    templates = {role.name: role.template or {} for role in parse_job(kind, job, Config()).roles}
     return [_pod(entry, record, templates.get(str(entry.get("role")), {})) for entry in newest.values()]
 
 

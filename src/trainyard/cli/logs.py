@@ -103,9 +103,9 @@ async def _logs(here: Here, job: str, wanted: Wanted) -> None:
 
 def _check_role(found: Found, wanted: Wanted, pods: Sequence[Json]) -> None:
     from trainyard.cli.view import replica
-    from trainyard.core import Config, read
+    from trainyard.core import Config, parse_job
 
-    roles = [role.name.lower() for role in read(found.kind, found.job, Config()).roles]
+    roles = [role.name.lower() for role in parse_job(found.kind, found.job, Config()).roles]
     roles = list(dict.fromkeys([*roles, *(replica(pod).role for pod in pods)]))
     if wanted.role.lower() not in roles:
         raise Said(f"{found.word} has no role {wanted.role}; it has: {', '.join(roles) or 'none'}", BAD)

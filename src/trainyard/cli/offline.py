@@ -12,7 +12,7 @@ from itertools import count
 from msgspec.structs import replace
 
 from trainyard import core
-from trainyard.core import Child, Config, Job, Kind, Plan, Ref, Refusal, Seen
+from trainyard.core import Child, Config, Job, Kind, Observed, Plan, Ref, Refusal
 from trainyard.objects import (
     Json,
     controller_of,
@@ -54,11 +54,11 @@ class World:
         own = core.runtime_id_of(job)
         used = self.ids.setdefault(namespace_of(job), set())
         in_use = frozenset(used - {own})
-        read = core.read(kind, job, self.config, in_use)
+        read = core.parse_job(kind, job, self.config, in_use)
         used.add(read.runtime_id)
         return core.plan(kind, job, self._seen(job, read, in_use), self.now)
 
-    def _seen(self, job: Json, read: Job, in_use: frozenset[str]) -> Seen:
+    def _seen(self, job: Json, read: Job, in_use: frozenset[str]) -> Observed:
         children, refused = [], {}
         family = self._family(job)
         slots = {Ref(read.carrier(slot.role).gvk.kind, read.kind.child_name(read, slot)): slot for slot in read.slots()}
@@ -73,7 +73,7 @@ class World:
             else:
                 ref = Ref(str(obj.get("kind")), name_of(obj))
                 refused[ref] = Refusal(409, "AlreadyExists", _whose(obj), self.now)
-        return Seen(tuple(children), in_use, refused, self.config)
+        return Observed(tuple(children), in_use, refused, self.config)
 
     def _family(self, job: Json) -> set[str]:
         """The uids of the job's children and of their children."""
@@ -86,7 +86,7 @@ class World:
     def spec(self, job: Json, kind: Kind) -> Json:
         own = core.runtime_id_of(job)
         in_use = self.ids.get(namespace_of(job), set()) - {own}
-        return core.read(kind, job, self.config, in_use).wanted.spec
+        return core.parse_job(kind, job, self.config, in_use).parsed.spec
 
 
 def observed(obj: Json) -> Child:
@@ -120,10 +120,10 @@ def shown(world: World, job: Json, kind: Kind) -> Json:
     spec = world.spec(job, kind)
     plan = world.plan(job, kind)
     # As the operator does it: children are made for what the status says once it is written.
-    written = core.read(kind, {**job, "spec": spec, "status": plan.status}, world.config)
+    written = core.parse_job(kind, {**job, "spec": spec, "status": plan.status}, world.config)
     key = key_of(job)
     writes = len(plan.deletes) + len(plan.patches) + len(plan.creates) + bool(plan.spec_patch)
-    writes += bool(plan.status_changed or plan.writes_world)
+    writes += bool(plan.status_changed or plan.writes_objects)
     return {
         "job": {
             "apiVersion": kind.gvk.api_version,
@@ -134,14 +134,14 @@ def shown(world: World, job: Json, kind: Kind) -> Json:
         },
         "spec": spec,
         "status": plan.status,
-        "creates": [core.render_for(written, create) for create in plan.creates],
+        "creates": [core.render_child(written, create) for create in plan.creates],
         "deletes": [
             {"apiVersion": d.gvk.api_version, "kind": d.gvk.kind, "name": d.name, "uid": d.uid, "reason": d.reason}
             for d in plan.deletes
         ],
         "patches": _patches(job, kind, plan),
         "events": [{"type": e.type, "reason": e.reason, "message": e.message} for e in plan.events],
-        "after": None if plan.after is None else format_time(plan.after),
+        "after": None if plan.requeue_at is None else format_time(plan.requeue_at),
         "writes": writes,
     }
 

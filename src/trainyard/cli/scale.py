@@ -43,9 +43,9 @@ async def _scale(here: Here, job: str, size: str) -> None:
 
 def _check(found: Any, role: str) -> None:
     """Raises Said where this kind, or this role, cannot be scaled while it runs."""
-    from trainyard.core import Config, read
+    from trainyard.core import Config, parse_job
 
-    roles = [one.name for one in read(found.kind, found.job, Config()).wanted.roles]
+    roles = [one.name for one in parse_job(found.kind, found.job, Config()).parsed.roles]
     if role and role.lower() not in (one.lower() for one in roles):
         raise Said(f"{found.word} has no role {role}; it has: {', '.join(roles) or 'none'}", BAD)
     if found.kind.scale:

@@ -28,9 +28,9 @@ from trainyard.cli.speaking import Here
 from trainyard.cli.submission import NAMESPACE, Submission
 from trainyard.cli.view import PATIENCE, Board, progress, replica, result, table
 from trainyard.client import AlreadyExists, ApiError, Selection
-from trainyard.control import Feed, Source, Store, plain
+from trainyard.control import Reflector, Store, WatchTarget, dict_adapter
 from trainyard.controller_runtime import TaskSupervisor
-from trainyard.controller_runtime.watch import Said
+from trainyard.controller_runtime.watch import StoreEvent
 from trainyard.kinds import kind_of
 from trainyard.node import NodeError
 from trainyard.objects import GVK, Json, Problem, encode, name_of, namespace_of, uid_of
@@ -170,7 +170,7 @@ class Session:
         self.board = Board()
         self.logs: Logs
         self._submission = submission
-        self._pods: Store[Json] = Store(plain(api_version="v1", kind="Pod"))
+        self._pods: Store[Json] = Store(dict_adapter(api_version="v1", kind="Pod"))
         self._deleted: dict[str, Json] = {}  # pods as they were last seen, by uid
         self.tasks = TaskSupervisor("run", lambda text: self.screen.note(text))
         self._changed = asyncio.Event()
@@ -214,21 +214,23 @@ class Session:
     def _look(self) -> None:
         kinds = {kind.gvk for kind, _ in self._submission.jobs}
         for gvk in kinds:
-            store = Store(plain(api_version=gvk.api_version, kind=gvk.kind))
-            self._follow(Source(gvk), store, self._job_seen)
-        self._follow(Source(POD, which=Selection(OWNER)), self._pods, self._pod_seen)
-        self._follow(Source(EVENT, optional=True), Store(plain(api_version="v1", kind="Event")), self._event_seen)
+            store = Store(dict_adapter(api_version=gvk.api_version, kind=gvk.kind))
+            self._follow(WatchTarget(gvk), store, self._job_seen)
+        self._follow(WatchTarget(POD, selection=Selection(OWNER)), self._pods, self._pod_seen)
+        self._follow(
+            WatchTarget(EVENT, optional=True), Store(dict_adapter(api_version="v1", kind="Event")), self._event_seen
+        )
         self.tasks.start("show progress", self._show_progress)
         self.tasks.start("explain what blocks", self._watch_over)
 
-    def _follow(self, source: Source, store: Store[Json], seen: Seen) -> None:
-        def apply(said: Said[Json]) -> None:
+    def _follow(self, source: WatchTarget, store: Store[Json], seen: Seen) -> None:
+        def apply(said: StoreEvent[Json]) -> None:
             for change in store.apply(said):
                 seen(change.before, change.after)
             self._changed.set()
             self._news.set()
 
-        self.tasks.start(f"watch {source.name}", Feed(self.cluster.api, source, store.view, apply).run)
+        self.tasks.start(f"watch {source.name}", Reflector(self.cluster.api, source, store.adapter, apply).run)
 
     # --- what is seen
 

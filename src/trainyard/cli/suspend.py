@@ -26,14 +26,14 @@ async def set_suspend(here: Here, jobs: tuple[str, ...], wanted: bool) -> None:
     """Write `spec.suspend`. It stands before any other place that a kind reads it from (S2)."""
     from trainyard.cli.jobs import find
     from trainyard.cli.view import ended
-    from trainyard.core import Config, read
+    from trainyard.core import Config, parse_job
 
     found = [await find(here, job) for job in jobs]
     for one in found:
         if end := ended(one.kind, one.job):
             raise Said(f"{one.word} has ended ({end}): there is nothing to {'suspend' if wanted else 'resume'}")
     for one in found:
-        if read(one.kind, one.job, Config()).policy.suspend == wanted:
+        if parse_job(one.kind, one.job, Config()).policy.suspend == wanted:
             out(f"{one.word} is {'suspended already' if wanted else 'not suspended'}")
             continue
         await here.api.patch(one.gvk, one.namespace, one.name, {"spec": {"suspend": wanted}})

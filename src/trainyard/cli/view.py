@@ -189,7 +189,7 @@ def result(job: Json) -> str:
 
 def ended(kind: Kind, job: Json) -> str:
     """As `result`, for a status that an operator before us has written, too."""
-    return result(job) or kind.old_end(_dict(job.get("status")))
+    return result(job) or kind.legacy_outcome(_dict(job.get("status")))
 
 
 def word(job: Json) -> str:
@@ -303,7 +303,7 @@ def _newest(pods: list[Replica], job: Json) -> Replica:
 
 def _is_gang(job: Json) -> bool:
     kind = kind_of(job)
-    return kind is not None and kind.restarts == "gang"
+    return kind is not None and kind.restart_scope == "gang"
 
 
 def _count(value: Any) -> int:

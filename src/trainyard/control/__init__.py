@@ -5,25 +5,25 @@ Rules for this room:
 - One event loop, no threads, no polling. The process may be killed after any request without harm.
 """
 
-from trainyard.control.loop import Loop, Once, itself, owned_by
+from trainyard.control.loop import Controller, Latch, enqueue_object, enqueue_owner
 from trainyard.control.operator import Operator
-from trainyard.control.queue import Queue
+from trainyard.control.queue import WorkQueue
 from trainyard.control.store import Change, Store
-from trainyard.controller_runtime.view import View, plain
-from trainyard.controller_runtime.watch import Feed, Source, step
+from trainyard.controller_runtime.view import ObjectAdapter, dict_adapter
+from trainyard.controller_runtime.watch import Reflector, WatchTarget, step
 
 __all__ = [
     "Change",
-    "Feed",
-    "Loop",
-    "Once",
+    "Controller",
+    "Latch",
+    "ObjectAdapter",
     "Operator",
-    "Queue",
-    "Source",
+    "Reflector",
     "Store",
-    "View",
-    "itself",
-    "owned_by",
-    "plain",
+    "WatchTarget",
+    "WorkQueue",
+    "dict_adapter",
+    "enqueue_object",
+    "enqueue_owner",
     "step",
 ]

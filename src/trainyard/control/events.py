@@ -22,12 +22,12 @@ from trainyard.objects import GVK, Json, format_time, name_of, namespace_of, uid
 log = logging.getLogger(__name__)
 
 EVENT = GVK("", "v1", "Event", "events")
-SILENCE = 600.0
-LINE = 1000
+REPEAT_SECONDS = 600.0
+BUFFER_SIZE = 1000
 LONGEST_MESSAGE = 1024  # what the API allows
 
 
-class Recorder:
+class EventRecorder:
     """`say` puts events in line; `run` sends them, one after the other."""
 
     def __init__(
@@ -36,15 +36,15 @@ class Recorder:
         self._api = api
         self._now = now
         self._clock = clock
-        self._line: deque[Json] = deque(maxlen=LINE)
+        self._buffer: deque[Json] = deque(maxlen=BUFFER_SIZE)
         self._wake = asyncio.Event()
-        self._said: dict[tuple[str, Event], float] = {}  # oldest first
+        self._recent: dict[tuple[str, Event], float] = {}  # oldest first
 
-    def say(self, job: Json, events: tuple[Event, ...], source: str) -> None:
+    def record(self, job: Json, events: tuple[Event, ...], source: str) -> None:
         """Say these about the job, unless they were said a moment ago."""
         for event in events:
             if self._is_new(uid_of(job), event):
-                self._line.append(self._object(job, event, source))
+                self._buffer.append(self._event_object(job, event, source))
                 self._wake.set()
 
     async def run(self) -> None:
@@ -52,8 +52,8 @@ class Recorder:
         while True:
             await self._wake.wait()
             self._wake.clear()
-            while self._line:
-                obj = self._line.popleft()
+            while self._buffer:
+                obj = self._buffer.popleft()
                 try:
                     await self._api.create(EVENT, namespace_of(obj), obj)
                 except ApiError as error:
@@ -63,14 +63,14 @@ class Recorder:
 
     def _is_new(self, uid: str, event: Event) -> bool:
         now = self._clock()
-        while self._said and now - next(iter(self._said.values())) > SILENCE:
-            del self._said[next(iter(self._said))]
-        if (uid, event) in self._said:
+        while self._recent and now - next(iter(self._recent.values())) > REPEAT_SECONDS:
+            del self._recent[next(iter(self._recent))]
+        if (uid, event) in self._recent:
             return False
-        self._said[uid, event] = now
+        self._recent[uid, event] = now
         return True
 
-    def _object(self, job: Json, event: Event, source: str) -> Json:
+    def _event_object(self, job: Json, event: Event, source: str) -> Json:
         at = format_time(self._now())
         return {
             "apiVersion": "v1",

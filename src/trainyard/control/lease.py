@@ -90,7 +90,7 @@ def claim_of(lease: Json) -> Claim | None:
     return Claim(frozenset(filter(None, kinds.split(","))), str(annotations.get(NAMESPACE) or ""))
 
 
-class Seat(msgspec.Struct, frozen=True):
+class LeaseIdentity(msgspec.Struct, frozen=True):
     """The Lease to compete for, and our holderIdentity (`me`): unique among all processes, our own restarts included.
 
     Without a claim no other Lease is read.
@@ -98,11 +98,11 @@ class Seat(msgspec.Struct, frozen=True):
 
     namespace: str
     name: str
-    me: str
+    identity: str
     claim: Claim | None = None
 
 
-class Terms(msgspec.Struct, frozen=True):
+class LeaseTimings(msgspec.Struct, frozen=True):
     """Seconds, as client-go's LeaseDuration, RenewDeadline and RetryPeriod; `renew` is the time between two renewals.
 
     A standby reads the Lease every `retry` seconds, so a killed leader is replaced after `duration` + `retry` at most.
@@ -115,7 +115,7 @@ class Terms(msgspec.Struct, frozen=True):
     renew: float = 1.0
 
 
-class Record(msgspec.Struct, frozen=True):
+class LeaseRecord(msgspec.Struct, frozen=True):
     """A lease as the server holds it."""
 
     holder: str
@@ -124,29 +124,31 @@ class Record(msgspec.Struct, frozen=True):
     revision: str
 
 
-class Rival(msgspec.Struct, frozen=True):
+class OverlappingLease(msgspec.Struct, frozen=True):
     """An overlapping Lease held by another, and since when we have seen it unchanged, on our clock."""
 
-    record: Record
-    since: float
+    record: LeaseRecord
+    unchanged_since: float
 
 
-class Known(msgspec.Struct, frozen=True):
+class ObservedLease(msgspec.Struct, frozen=True):
     """What we know of the lease. All times are of our own clock."""
 
-    record: Record | None = None
-    sure: bool = False  # False: look before anything else
-    since: float = float("-inf")  # when we first saw `record` as it is
-    looked: float = float("-inf")  # last read that found it not ours, or last write attempt
-    sent: float = float("-inf")  # when we sent the last accepted acquire or renewal; -inf: not the holder
+    record: LeaseRecord | None = None
+    current: bool = False  # False: look before anything else
+    unchanged_since: float = float("-inf")  # when we first saw `record` as it is
+    last_request: float = float("-inf")  # last read that found it not ours, or last write attempt
+    last_renewal: float = float("-inf")  # when we sent the last accepted acquire or renewal; -inf: not the holder
     confirmed: bool = True  # since we took it, a list has shown that no overlapping lease is held
-    rivals: Mapping[str, Rival] = msgspec.field(default_factory=dict)  # overlapping leases that others hold, by name
+    overlapping: Mapping[str, OverlappingLease] = msgspec.field(
+        default_factory=dict
+    )  # overlapping leases that others hold, by name
 
 
-class Act(Enum):
-    LOOK = "look"
-    MAKE = "make"
-    TAKE = "take"
+class LeaseAction(Enum):
+    READ = "look"
+    CREATE = "make"
+    ACQUIRE = "take"
     RENEW = "renew"
     CONFIRM = "confirm"
     YIELD = "yield"
@@ -157,82 +159,100 @@ class Wait(msgspec.Struct, frozen=True):
     seconds: float
 
 
-Move: TypeAlias = Act | Wait
+LeaseMove: TypeAlias = LeaseAction | Wait
 
 
-def decide(me: str, known: Known, now: float, terms: Terms) -> Move:
+def next_move(identity: str, observed: ObservedLease, now: float, timings: LeaseTimings) -> LeaseMove:
     """The table."""
-    record = known.record
-    rest = known.looked + terms.retry - now
-    if not known.sure:
-        return Act.LOOK
-    if known.rivals and not leads(known, now, terms):
-        over = min(rival.since + rival.record.duration for rival in known.rivals.values()) - now
-        if record is not None and record.holder == me:
-            return Act.YIELD
+    record = observed.record
+    rest = observed.last_request + timings.retry - now
+    if not observed.current:
+        return LeaseAction.READ
+    if observed.overlapping and not is_leading(observed, now, timings):
+        over = min(rival.unchanged_since + rival.record.duration for rival in observed.overlapping.values()) - now
+        if record is not None and record.holder == identity:
+            return LeaseAction.YIELD
         if over <= 0:
-            return Act.CLEAR
-        return Wait(min(rest, over)) if rest > 0 else Act.LOOK
+            return LeaseAction.CLEAR
+        return Wait(min(rest, over)) if rest > 0 else LeaseAction.READ
     if record is None:
-        return Act.MAKE
+        return LeaseAction.CREATE
     if record.holder == "":
-        return Act.TAKE
-    if record.holder == me:
-        if not known.confirmed:
-            return Act.CONFIRM
-        due = known.looked + (terms.renew if known.looked == known.sent else terms.retry) - now
-        return Wait(due) if due > 0 else Act.RENEW
-    over = known.since + record.duration - now
+        return LeaseAction.ACQUIRE
+    if record.holder == identity:
+        if not observed.confirmed:
+            return LeaseAction.CONFIRM
+        due = (
+            observed.last_request
+            + (timings.renew if observed.last_request == observed.last_renewal else timings.retry)
+            - now
+        )
+        return Wait(due) if due > 0 else LeaseAction.RENEW
+    over = observed.unchanged_since + record.duration - now
     if over <= 0:
-        return Act.TAKE
-    return Wait(min(rest, over)) if rest > 0 else Act.LOOK
+        return LeaseAction.ACQUIRE
+    return Wait(min(rest, over)) if rest > 0 else LeaseAction.READ
 
 
-def leads(known: Known, now: float, terms: Terms) -> bool:
+def is_leading(observed: ObservedLease, now: float, timings: LeaseTimings) -> bool:
     """True while nobody else can have taken it."""
-    return known.confirmed and now - known.sent < terms.deadline
+    return observed.confirmed and now - observed.last_renewal < timings.deadline
 
 
-def saw(me: str, known: Known, record: Record | None, now: float) -> Known:
+def observe(identity: str, observed: ObservedLease, record: LeaseRecord | None, now: float) -> ObservedLease:
     """The state after a read of the Lease, answered at `now`; the Lease may have changed since the read was sent.
 
     A read that finds us as the holder follows a failed write, so a renewal is due at once.
     """
     looked = float("-inf")
-    if record is None or record.holder != me:
-        known, looked = replace(known, sent=float("-inf")), now
-    if known.record == record and known.since > float("-inf"):
-        return replace(known, sure=True, looked=looked)
-    return replace(known, record=record, sure=True, since=now, looked=looked)
+    if record is None or record.holder != identity:
+        observed, looked = replace(observed, last_renewal=float("-inf")), now
+    if observed.record == record and observed.unchanged_since > float("-inf"):
+        return replace(observed, current=True, last_request=looked)
+    return replace(observed, record=record, current=True, unchanged_since=now, last_request=looked)
 
 
-def wrote(known: Known, record: Record, sent: float, confirmed: bool = True) -> Known:
+def record_write(observed: ObservedLease, record: LeaseRecord, sent: float, confirmed: bool = True) -> ObservedLease:
     """The state after an accepted write, dated from when it was sent. `confirmed`: there is no claim, or we led when it
     was sent, so that nobody can have cleared the Lease in between."""
-    return replace(known, record=record, sure=True, since=sent, looked=sent, sent=sent, confirmed=confirmed)
+    return replace(
+        observed,
+        record=record,
+        current=True,
+        unchanged_since=sent,
+        last_request=sent,
+        last_renewal=sent,
+        confirmed=confirmed,
+    )
 
 
-def listed(known: Known, rivals: Mapping[str, Record], now: float, led: bool) -> Known:
+def record_list(
+    observed: ObservedLease, overlapping: Mapping[str, LeaseRecord], now: float, led: bool
+) -> ObservedLease:
     """The state after a list, answered at `now`, of the overlapping Leases held by others. An unchanged one keeps its
     `since`. `led`: we led when the list was sent; then the others must yield."""
     seen = {
-        name: before if (before := known.rivals.get(name)) and before.record == record else Rival(record, now)
-        for name, record in rivals.items()
+        name: before
+        if (before := observed.overlapping.get(name)) and before.record == record
+        else OverlappingLease(record, now)
+        for name, record in overlapping.items()
     }
-    return replace(known, rivals=seen, confirmed=led or not seen, looked=now if seen else known.looked)
+    return replace(
+        observed, overlapping=seen, confirmed=led or not seen, last_request=now if seen else observed.last_request
+    )
 
 
-def contradicted(known: Known) -> Known:
+def invalidate(observed: ObservedLease) -> ObservedLease:
     """The state in which the Lease must be read again, e.g. after Conflict, AlreadyExists or NotFound."""
-    return replace(known, sure=False)
+    return replace(observed, current=False)
 
 
-def unanswered(known: Known, now: float) -> Known:
+def record_failure(observed: ObservedLease, now: float) -> ObservedLease:
     """The state after a request, sent at `now`, with unknown outcome (error or no answer)."""
-    return replace(known, looked=now)
+    return replace(observed, last_request=now)
 
 
-def since_boot() -> float:
+def boottime() -> float:
     """Seconds on a clock that never jumps and, where there is one, does not stop while the machine sleeps."""
     clock = getattr(time, "CLOCK_BOOTTIME", None)
     return time.monotonic() if clock is None else time.clock_gettime(clock)
@@ -241,8 +261,10 @@ def since_boot() -> float:
 class NotLeading(Unavailable):
     """A request that was not sent, because another operator may lead by now."""
 
-    def __init__(self, seat: Seat) -> None:
-        super().__init__(0, "NotLeading", f"the lease {seat.namespace}/{seat.name} is not held: nothing is sent")
+    def __init__(self, lease_id: LeaseIdentity) -> None:
+        super().__init__(
+            0, "NotLeading", f"the lease {lease_id.namespace}/{lease_id.name} is not held: nothing is sent"
+        )
 
 
 class Election:
@@ -251,36 +273,36 @@ class Election:
     def __init__(
         self,
         api: Api,
-        seat: Seat,
-        terms: Terms | None = None,
-        clock: Callable[[], float] = since_boot,
+        lease_id: LeaseIdentity,
+        timings: LeaseTimings | None = None,
+        clock: Callable[[], float] = boottime,
         now: Callable[[], float] = time.time,
     ) -> None:
         """`api` is for the lease alone: its requests wait for no others. `now` is what people read in the lease."""
-        self.seat = seat
-        self.terms = terms or Terms()
-        self.known = Known()
+        self.lease_id = lease_id
+        self.timings = timings or LeaseTimings()
+        self.observed = ObservedLease()
         self.won, self.lost = asyncio.Event(), asyncio.Event()
         self.lost.set()
         self._failures = 0  # in a row
-        self._told = ""
+        self._logged_standby = ""
         self._api = api
         self._clock = clock
         self._now = now
 
     @property
     def leads(self) -> bool:
-        return leads(self.known, self._clock(), self.terms)
+        return is_leading(self.observed, self._clock(), self.timings)
 
     @property
-    def heard(self) -> bool:
+    def contacted(self) -> bool:
         """The server has told us something of the lease, if only that there is none."""
-        return self.known.since > float("-inf")
+        return self.observed.unchanged_since > float("-inf")
 
     def check(self) -> None:
         """Raises NotLeading. To be asked before each send."""
         if not self.leads:
-            raise NotLeading(self.seat)
+            raise NotLeading(self.lease_id)
 
     async def run(self) -> None:
         """Until cancelled: take it, keep it, lose it, take it again."""
@@ -290,186 +312,201 @@ class Election:
 
     async def step(self) -> float:
         """One move. Returns the seconds until the next is due."""
-        move = decide(self.seat.me, self.known, self._clock(), self.terms)
+        move = next_move(self.lease_id.identity, self.observed, self._clock(), self.timings)
         if isinstance(move, Wait):
-            self._settle()
-            return self._soon(move.seconds)
+            self._update_events()
+            return self._until_deadline(move.seconds)
         began = self._clock()
         pause = 0.0
         led = self.leads
         try:
-            async with asyncio.timeout(self._patience()):
-                await self._do(move, began, led)
+            async with asyncio.timeout(self._timeout()):
+                await self._execute(move, began, led)
         except (Conflict, AlreadyExists, NotFound) as error:
             log.debug("the lease is not as we knew it why=%s", error)
-            self.known, pause = contradicted(self.known), random.uniform(0.0, 0.1)
+            self.observed, pause = invalidate(self.observed), random.uniform(0.0, 0.1)
         except (ApiError, TimeoutError) as error:
             self._failures += 1
             level = logging.WARNING if self._failures in (1, 10) else logging.DEBUG
             why = error if str(error) else "no answer"
             log.log(level, "no word about the lease lease=%s move=%s why=%s", self.lease, move.value, why)
-            self.known, pause = unanswered(self.known, began), self.terms.retry
+            self.observed, pause = record_failure(self.observed, began), self.timings.retry
         else:
             self._failures = 0
-        self._settle()
-        return self._soon(pause)
+        self._update_events()
+        return self._until_deadline(pause)
 
     async def release(self) -> None:
         """Release the Lease if we hold it, so that the next leader need not wait. We do not lead from here on."""
-        self.known = replace(self.known, sent=float("-inf"))
-        self._settle()
+        self.observed = replace(self.observed, last_renewal=float("-inf"))
+        self._update_events()
         for _ in range(2):
-            record = self.known.record
-            if record is None or record.holder != self.seat.me:
+            record = self.observed.record
+            if record is None or record.holder != self.lease_id.identity:
                 return
             try:
-                spec: Json = {"holderIdentity": None, "leaseDurationSeconds": 1, "renewTime": self._time()}
+                spec: Json = {"holderIdentity": None, "leaseDurationSeconds": 1, "renewTime": self._timestamp()}
                 await self._patch(record, spec)
             except (Conflict, NotFound):  # a renewal of ours was under way when we were told to stop
-                self.known = saw(self.seat.me, contradicted(self.known), await self._get(), self._clock())
+                self.observed = observe(
+                    self.lease_id.identity, invalidate(self.observed), await self._get(), self._clock()
+                )
             else:
                 log.info("lease released lease=%s", self.lease)
-                self.known = contradicted(self.known)
+                self.observed = invalidate(self.observed)
                 return
 
     async def close(self) -> None:
         await self._api.close()
 
-    async def _do(self, move: Act, began: float, led: bool) -> None:
-        record = self.known.record
-        confirmed = led or self.seat.claim is None
-        if move is Act.LOOK or move is Act.CONFIRM:
-            await self._look(led)
-        elif move is Act.YIELD and record is not None:
-            await self._let_go(record)
-            await self._look(led)
-        elif move is Act.CLEAR:
-            await self._clear(began)
-        elif move is Act.MAKE or record is None:
+    async def _execute(self, move: LeaseAction, began: float, led: bool) -> None:
+        record = self.observed.record
+        confirmed = led or self.lease_id.claim is None
+        if move is LeaseAction.READ or move is LeaseAction.CONFIRM:
+            await self._read_leases(led)
+        elif move is LeaseAction.YIELD and record is not None:
+            await self._yield_lease(record)
+            await self._read_leases(led)
+        elif move is LeaseAction.CLEAR:
+            await self._clear_expired(began)
+        elif move is LeaseAction.CREATE or record is None:
             body = {
                 "apiVersion": LEASE.api_version,
                 "kind": LEASE.kind,
-                "metadata": {"name": self.seat.name, "namespace": self.seat.namespace, **self._claimed()},
-                "spec": {**self._renewed(), "acquireTime": self._time(), "leaseTransitions": 0},
+                "metadata": {
+                    "name": self.lease_id.name,
+                    "namespace": self.lease_id.namespace,
+                    **self._claim_metadata(),
+                },
+                "spec": {**self._renewed_spec(), "acquireTime": self._timestamp(), "leaseTransitions": 0},
             }
-            made = await self._api.create(LEASE, self.seat.namespace, body)
-            self.known = wrote(self.known, read(made), began, confirmed)
+            made = await self._api.create(LEASE, self.lease_id.namespace, body)
+            self.observed = record_write(self.observed, parse_lease(made), began, confirmed)
         else:
-            spec = self._renewed()
-            if move is Act.TAKE:
-                spec |= {"acquireTime": self._time(), "leaseTransitions": record.transitions + 1}
-            self.known = wrote(self.known, await self._patch(record, spec), began, confirmed)
+            spec = self._renewed_spec()
+            if move is LeaseAction.ACQUIRE:
+                spec |= {"acquireTime": self._timestamp(), "leaseTransitions": record.transitions + 1}
+            self.observed = record_write(self.observed, await self._patch(record, spec), began, confirmed)
 
-    async def _get(self) -> Record | None:
-        if self.seat.claim is not None:
-            return next((read(lease) for lease in await self._leases() if name_of(lease) == self.seat.name), None)
+    async def _get(self) -> LeaseRecord | None:
+        if self.lease_id.claim is not None:
+            return next(
+                (parse_lease(lease) for lease in await self._leases() if name_of(lease) == self.lease_id.name), None
+            )
         with contextlib.suppress(NotFound):
-            return read(await self._api.get(LEASE, self.seat.namespace, self.seat.name))
+            return parse_lease(await self._api.get(LEASE, self.lease_id.namespace, self.lease_id.name))
         return None
 
     async def _leases(self) -> list[Json]:
         """List the Leases of all operators, without resourceVersion: a consistent read, no older than the request."""
-        return list((await self._api.list(LEASE, self.seat.namespace, SELECTOR)).get("items") or ())
+        return list((await self._api.list(LEASE, self.lease_id.namespace, SELECTOR)).get("items") or ())
 
-    async def _look(self, led: bool) -> None:
+    async def _read_leases(self, led: bool) -> None:
         """What our lease is, and with a claim which overlapping leases others hold."""
-        claim = self.seat.claim
+        claim = self.lease_id.claim
         if claim is None:
             found = await self._get()
-            self.known = saw(self.seat.me, self.known, found, self._clock())
-            self._tell()
+            self.observed = observe(self.lease_id.identity, self.observed, found, self._clock())
+            self._log_standby()
             return
         leases = await self._leases()
-        own = next((read(lease) for lease in leases if name_of(lease) == self.seat.name), None)
+        own = next((parse_lease(lease) for lease in leases if name_of(lease) == self.lease_id.name), None)
         rivals = {}
         for lease in leases:
-            other, record = claim_of(lease), read(lease)
-            if name_of(lease) != self.seat.name and record.holder and other is not None and claim.overlaps(other):
+            other, record = claim_of(lease), parse_lease(lease)
+            if name_of(lease) != self.lease_id.name and record.holder and other is not None and claim.overlaps(other):
                 rivals[name_of(lease)] = record
         now = self._clock()
-        self.known = listed(saw(self.seat.me, self.known, own, now), rivals, now, led)
-        self._tell()
+        self.observed = record_list(observe(self.lease_id.identity, self.observed, own, now), rivals, now, led)
+        self._log_standby()
 
-    async def _let_go(self, record: Record) -> None:
+    async def _yield_lease(self, record: LeaseRecord) -> None:
         """Give ours up: an overlapping lease is held."""
-        self.known = replace(contradicted(self.known), sent=float("-inf"))
-        await self._patch(record, {"holderIdentity": None, "leaseDurationSeconds": 1, "renewTime": self._time()})
+        self.observed = replace(invalidate(self.observed), last_renewal=float("-inf"))
+        await self._patch(record, {"holderIdentity": None, "leaseDurationSeconds": 1, "renewTime": self._timestamp()})
 
-    async def _clear(self, now: float) -> None:
+    async def _clear_expired(self, now: float) -> None:
         """End the overlapping leases that have expired: their holders' renewals are refused from here on."""
-        self.known = contradicted(self.known)
-        spec: Json = {"holderIdentity": None, "renewTime": self._time()}
-        for name, rival in self.known.rivals.items():
-            if rival.since + rival.record.duration <= now:
+        self.observed = invalidate(self.observed)
+        spec: Json = {"holderIdentity": None, "renewTime": self._timestamp()}
+        for name, rival in self.observed.overlapping.items():
+            if rival.unchanged_since + rival.record.duration <= now:
                 log.info(
-                    "overlapping lease expired lease=%s/%s holder=%s", self.seat.namespace, name, rival.record.holder
+                    "overlapping lease expired lease=%s/%s holder=%s",
+                    self.lease_id.namespace,
+                    name,
+                    rival.record.holder,
                 )
                 await self._patch(rival.record, spec, name)
 
-    def _tell(self) -> None:
+    def _log_standby(self) -> None:
         """Log for whom we stand by, when that changes."""
-        if self.standby != self._told:
-            self._told = self.standby
-            if self._told:
-                log.info("standing by for=%s lease=%s me=%s", self._told, self.lease, self.seat.me)
+        if self.standby != self._logged_standby:
+            self._logged_standby = self.standby
+            if self._logged_standby:
+                log.info("standing by for=%s lease=%s me=%s", self._logged_standby, self.lease, self.lease_id.identity)
 
     @property
     def standby(self) -> str:
         """For whom we stand by, "LEASE held by HOLDER"; "" when we lead or nobody is known to."""
-        record = self.known.record
-        for name, rival in self.known.rivals.items():
-            return f"{self.seat.namespace}/{name} held by {rival.record.holder}"
-        if record is not None and record.holder not in ("", self.seat.me):
+        record = self.observed.record
+        for name, rival in self.observed.overlapping.items():
+            return f"{self.lease_id.namespace}/{name} held by {rival.record.holder}"
+        if record is not None and record.holder not in ("", self.lease_id.identity):
             return f"{self.lease} held by {record.holder}"
         return ""
 
-    async def _patch(self, record: Record, spec: Json, name: str = "") -> Record:
-        own = self._claimed() if not name else {}
+    async def _patch(self, record: LeaseRecord, spec: Json, name: str = "") -> LeaseRecord:
+        own = self._claim_metadata() if not name else {}
         body = {"metadata": {"resourceVersion": record.revision, **own}, "spec": spec}
-        return read(await self._api.patch(LEASE, self.seat.namespace, name or self.seat.name, body))
+        return parse_lease(await self._api.patch(LEASE, self.lease_id.namespace, name or self.lease_id.name, body))
 
-    def _claimed(self) -> Json:
+    def _claim_metadata(self) -> Json:
         """What a lease of a claim has beside its spec."""
-        claim = self.seat.claim
+        claim = self.lease_id.claim
         return {} if claim is None else {"labels": LABELS, "annotations": claim.annotations()}
 
-    def _renewed(self) -> Json:
-        duration = max(1, round(self.terms.duration))
-        return {"holderIdentity": self.seat.me, "leaseDurationSeconds": duration, "renewTime": self._time()}
+    def _renewed_spec(self) -> Json:
+        duration = max(1, round(self.timings.duration))
+        return {
+            "holderIdentity": self.lease_id.identity,
+            "leaseDurationSeconds": duration,
+            "renewTime": self._timestamp(),
+        }
 
-    def _patience(self) -> float:
+    def _timeout(self) -> float:
         """How long an answer may take: not longer than we lead, if we do."""
-        rest = self.known.sent + self.terms.deadline - self._clock()
+        rest = self.observed.last_renewal + self.timings.deadline - self._clock()
         return min(ANSWER_SECONDS, rest) if rest > 0 else ANSWER_SECONDS
 
-    def _soon(self, pause: float) -> float:
+    def _until_deadline(self, pause: float) -> float:
         """Not later than the moment at which we must stop, if nothing renews it before."""
-        rest = self.known.sent + self.terms.deadline - self._clock()
+        rest = self.observed.last_renewal + self.timings.deadline - self._clock()
         return min(pause, rest) if rest > 0 else pause
 
-    def _settle(self) -> None:
+    def _update_events(self) -> None:
         leading = self.leads
         if leading != self.won.is_set():
             words = "leading lease=%s me=%s" if leading else "leading no more lease=%s me=%s"
-            log.log(logging.INFO if leading else logging.WARNING, words, self.lease, self.seat.me)
+            log.log(logging.INFO if leading else logging.WARNING, words, self.lease, self.lease_id.identity)
         for event, true in ((self.won, leading), (self.lost, not leading)):
             event.set() if true else event.clear()
 
     @property
     def lease(self) -> str:
         """NAMESPACE/NAME."""
-        return f"{self.seat.namespace}/{self.seat.name}"
+        return f"{self.lease_id.namespace}/{self.lease_id.name}"
 
-    def _time(self) -> str:
+    def _timestamp(self) -> str:
         """Microseconds, as leases have it."""
         return datetime.fromtimestamp(self._now(), UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
-def read(lease: Json) -> Record:
+def parse_lease(lease: Json) -> LeaseRecord:
     """What a lease says, whoever wrote it."""
     spec = lease.get("spec")
     spec = spec if isinstance(spec, dict) else {}
-    return Record(
+    return LeaseRecord(
         holder=str(spec.get("holderIdentity") or ""),
         duration=_number(spec.get("leaseDurationSeconds"), UNSTATED_SECONDS),
         transitions=int(_number(spec.get("leaseTransitions"), 0)),

@@ -21,7 +21,7 @@ from prometheus_client.registry import Collector
 
 from trainyard import __version__
 from trainyard.client import Request, named
-from trainyard.control.operator import Item, Operator
+from trainyard.control.operator import JobKey, Operator
 from trainyard.core import Kind
 from trainyard.objects import Json, is_true
 
@@ -75,35 +75,35 @@ class Metrics:
         self.config_reloads = Counted(
             "trainyard_config_reloads", "The controller config file was read again.", ["outcome"], registry=registry
         )
-        self._standing = _Standing(self._kinds, leads, standby)
-        registry.register(self._standing)
+        self._state = _StateCollector(self._kinds, leads, standby)
+        registry.register(self._state)
         ProcessCollector(registry=registry)
         for kind in self._kinds:  # a rate needs the zero before the first
             for outcome in OUTCOMES:
                 self._reconciles.labels(kind.gvk.kind, outcome)
 
-    def watch(self, operator: Operator | None) -> None:
+    def observe_operator(self, operator: Operator | None) -> None:
         """From now on this one is looked at and listened to."""
-        self._standing.operator = operator
+        self._state.operator = operator
         if operator is not None:
-            operator.observe(self._passed)
+            operator.on_reconciled(self._reconciled)
 
-    def asked(self, request: Request, code: int, seconds: float) -> None:
+    def observe_request(self, request: Request, code: int, seconds: float) -> None:
         """For an Api's `observe`."""
         verb, resource = named(request)
         self._calls.labels(verb, resource, str(code) if code else "none").inc()
         self._waits.labels(verb).observe(seconds)
 
-    def text(self) -> bytes:
+    def render(self) -> bytes:
         """What `/metrics` shows."""
         return generate_latest(self.registry)
 
-    def _passed(self, item: Item, outcome: str, seconds: float) -> None:
+    def _reconciled(self, item: JobKey, outcome: str, seconds: float) -> None:
         self._reconciles.labels(item.gvk.kind, outcome).inc()
         self._durations.labels(item.gvk.kind, outcome).observe(seconds)
 
 
-class _Standing(Collector):
+class _StateCollector(Collector):
     """What stands at the moment somebody asks."""
 
     def __init__(self, kinds: tuple[Kind, ...], leads: Callable[[], bool], standby: Callable[[], str]) -> None:
@@ -132,7 +132,7 @@ class _Standing(Collector):
             labels=["state"],
         )
         ready = queue.ready
-        for state, count in (("due", ready), ("later", len(queue) - ready), ("held", queue.held)):
+        for state, count in (("due", ready), ("later", len(queue) - ready), ("held", queue.processing)):
             depth.add_metric([state], count)
         return depth
 

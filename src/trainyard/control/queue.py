@@ -26,7 +26,7 @@ def _namespace(key: object) -> str:
     return str(getattr(key, "namespace", ""))
 
 
-class Queue(Generic[K]):
+class WorkQueue(Generic[K]):
     """`add` a key, `take` the next, call `done` after processing it (client-go: Add or AddAfter, Get, Done)."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, namespace: Callable[[K], str] = _namespace) -> None:
@@ -35,7 +35,7 @@ class Queue(Generic[K]):
         self._due: dict[K, float] = {}  # the due time of every queued key
         self._later: list[tuple[float, int, K]] = []  # a heap; an entry whose time differs from `_due` is stale
         self._ready: OrderedDict[str, OrderedDict[K, None]] = OrderedDict()  # due keys; the first namespace is next
-        self._held: set[K] = set()
+        self._processing: set[K] = set()
         self._order = count()
         self._wake = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
@@ -50,8 +50,8 @@ class Queue(Generic[K]):
         return sum(at <= now for at in self._due.values())
 
     @property
-    def held(self) -> int:
-        return len(self._held)
+    def processing(self) -> int:
+        return len(self._processing)
 
     def add(self, key: K, delay: float = 0.0) -> None:
         """Make the key due in `delay` seconds; an earlier due time that it already has is kept."""
@@ -59,12 +59,12 @@ class Queue(Generic[K]):
         if key in self._due and self._due[key] <= at:
             return
         self._due[key] = at
-        if key not in self._held:
-            self._line_up(key, at)
+        if key not in self._processing:
+            self._push(key, at)
 
     def pop(self) -> K | None:
         """Return the next due key and mark it as being processed; None when no key is due."""
-        self._ripen()
+        self._promote_due()
         if not self._ready:
             return None
         namespace, keys = next(iter(self._ready.items()))
@@ -74,10 +74,10 @@ class Queue(Generic[K]):
         else:
             del self._ready[namespace]
         del self._due[key]
-        self._held.add(key)
+        self._processing.add(key)
         return key
 
-    async def take(self) -> K:
+    async def get(self) -> K:
         """Wait for the next due key. The caller must call `done` with it."""
         while (key := self.pop()) is None:
             self._wake.clear()
@@ -87,33 +87,33 @@ class Queue(Generic[K]):
 
     def done(self, key: K) -> None:
         """The worker has processed this key; if it was added meanwhile, it is queued now."""
-        self._held.discard(key)
+        self._processing.discard(key)
         if key in self._due:
-            self._line_up(key, self._due[key])
+            self._push(key, self._due[key])
 
     def next_time(self) -> float | None:
         """The earliest due time of the keys that no worker processes; None when there are none."""
         if self._ready:
             return self._clock()
-        while self._later and not self._stands(*self._later[0]):
+        while self._later and not self._is_current(*self._later[0]):
             heapq.heappop(self._later)
         return self._later[0][0] if self._later else None
 
-    def _line_up(self, key: K, at: float) -> None:
+    def _push(self, key: K, at: float) -> None:
         heapq.heappush(self._later, (at, next(self._order), key))
         self._wake.set()
 
-    def _stands(self, at: float, order: int, key: K) -> bool:
+    def _is_current(self, at: float, order: int, key: K) -> bool:
         """False for a stale heap entry: the key has another due time, or is ready or being processed already."""
-        if self._due.get(key) != at or key in self._held:
+        if self._due.get(key) != at or key in self._processing:
             return False
         return key not in self._ready.get(self._namespace(key), ())
 
-    def _ripen(self) -> None:
+    def _promote_due(self) -> None:
         now = self._clock()
         while self._later and self._later[0][0] <= now:
             entry = heapq.heappop(self._later)
-            if self._stands(*entry):
+            if self._is_current(*entry):
                 key = entry[2]
                 self._ready.setdefault(self._namespace(key), OrderedDict())[key] = None
 

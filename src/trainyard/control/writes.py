@@ -25,10 +25,10 @@ from trainyard.objects.values import replace
 R = TypeVar("R", bound=Hashable)
 
 TIMEOUT = 20.0
-SWEEP = 64  # objects with writes, from which on those are forgotten whose writes the stores show
+SWEEP_AT = 64  # objects with writes, from which on those are forgotten whose writes the stores show
 
 
-class Write(msgspec.Struct, Generic[R], frozen=True):
+class AcknowledgedWrite(msgspec.Struct, Generic[R], frozen=True):
     """One write that the API server acknowledged. `resource` names the store that must show it."""
 
     resource: R
@@ -37,63 +37,63 @@ class Write(msgspec.Struct, Generic[R], frozen=True):
     gone: bool = False
 
 
-class _Waiting(msgspec.Struct, Generic[R], frozen=True):
-    write: Write[R]
+class _InFlight(msgspec.Struct, Generic[R], frozen=True):
+    write: AcknowledgedWrite[R]
     since: float
     lists: int = -1  # after a time-out: the store's number of complete lists when the relist was requested
 
 
-class Writes(Generic[R]):
+class InFlightWrites(Generic[R]):
     """The acknowledged writes of each job that the stores do not show yet."""
 
     def __init__(self, stores: Mapping[R, Store[Any]], timeout: float = TIMEOUT) -> None:
         self._stores = stores
         self.timeout = timeout
-        self._waiting: dict[str, list[_Waiting[R]]] = {}
-        self._sweep_at = SWEEP
+        self._in_flight: dict[str, list[_InFlight[R]]] = {}
+        self._sweep_at = SWEEP_AT
 
-    def note(self, job: str, write: Write[R], now: float) -> None:
+    def record(self, job: str, write: AcknowledgedWrite[R], now: float) -> None:
         """Remember a write for the job with that uid."""
-        self._waiting.setdefault(job, []).append(_Waiting(write, now))
-        if len(self._waiting) >= self._sweep_at:  # nobody asks for objects that are gone
-            for each in list(self._waiting):
-                self.waits(each)
-            self._sweep_at = 2 * len(self._waiting) + SWEEP
+        self._in_flight.setdefault(job, []).append(_InFlight(write, now))
+        if len(self._in_flight) >= self._sweep_at:  # nobody asks for objects that are gone
+            for each in list(self._in_flight):
+                self.has_pending(each)
+            self._sweep_at = 2 * len(self._in_flight) + SWEEP_AT
 
     def forget(self, job: str) -> None:
-        self._waiting.pop(job, None)
+        self._in_flight.pop(job, None)
 
-    def waits(self, job: str) -> bool:
+    def has_pending(self, job: str) -> bool:
         """True while a store does not show a write of this job."""
-        waiting = [one for one in self._waiting.get(job, ()) if not self._arrived(one)]
+        waiting = [one for one in self._in_flight.get(job, ()) if not self._is_visible(one)]
         if waiting:
-            self._waiting[job] = waiting
+            self._in_flight[job] = waiting
         else:
             self.forget(job)
         return bool(waiting)
 
     def deadline(self, job: str) -> float | None:
         """When the first of this job's writes is overdue."""
-        since = [one.since for one in self._waiting.get(job, ())]
+        since = [one.since for one in self._in_flight.get(job, ())]
         return min(since) + self.timeout if since else None
 
     def overdue(self, job: str, now: float) -> set[R]:
         """The resources to relist, whose stores do not show a write in time. Restarts the timeout of those writes."""
         late: set[R] = set()
-        for at, one in enumerate(self._waiting.get(job, ())):
+        for at, one in enumerate(self._in_flight.get(job, ())):
             if now >= one.since + self.timeout:
                 late.add(one.write.resource)
                 lists = self._stores[one.write.resource].lists
-                self._waiting[job][at] = replace(one, since=now, lists=lists)
+                self._in_flight[job][at] = replace(one, since=now, lists=lists)
         return late
 
-    def _arrived(self, one: _Waiting[R]) -> bool:
+    def _is_visible(self, one: _InFlight[R]) -> bool:
         write, store = one.write, self._stores[one.write.resource]
         if 0 <= one.lists < store.lists:
             return True
-        seen = store.with_uid(write.uid)
+        seen = store.by_uid(write.uid)
         if write.gone:
-            return seen is None or store.view.deleting(seen)
+            return seen is None or store.adapter.deleting(seen)
         if store.has_reached(write.revision):
             return True
-        return seen is not None and write.revision in ("", store.view.revision(seen))
+        return seen is not None and write.revision in ("", store.adapter.revision(seen))

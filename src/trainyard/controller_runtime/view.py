@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-class View(msgspec.Struct, Generic[T], frozen=True):
+class ObjectAdapter(msgspec.Struct, Generic[T], frozen=True):
     """Decodes an object; reads its key, uid, resourceVersion and index value, and whether it is being deleted."""
 
     decode: Callable[[bytes], T]
@@ -42,7 +42,9 @@ def is_deleting(obj: Json) -> bool:
     return bool((obj.get("metadata") or {}).get("deletionTimestamp"))
 
 
-def plain(index: Callable[[Json], str] = owner_uid, api_version: str = "", kind: str = "") -> View[Json]:
+def dict_adapter(
+    index: Callable[[Json], str] = owner_uid, api_version: str = "", kind: str = ""
+) -> ObjectAdapter[Json]:
     """Objects as dicts without `managedFields`. The items of a list do not always say what they are: we fill it in."""
 
     def read(raw: bytes) -> Json:
@@ -55,51 +57,51 @@ def plain(index: Callable[[Json], str] = owner_uid, api_version: str = "", kind:
             obj.setdefault("kind", kind)
         return obj
 
-    return View(read, key_of, uid_of, revision_of, index, is_deleting)
+    return ObjectAdapter(read, key_of, uid_of, revision_of, index, is_deleting)
 
 
-class _Meta(msgspec.Struct, rename="camel"):
+class _ListMeta(msgspec.Struct, rename="camel"):
     resource_version: str = ""
     continue_: str | None = msgspec.field(name="continue", default=None)
 
 
-class _Listed(msgspec.Struct):
-    metadata: _Meta = msgspec.field(default_factory=_Meta)
+class _ListPage(msgspec.Struct):
+    metadata: _ListMeta = msgspec.field(default_factory=_ListMeta)
     items: list[msgspec.Raw] | None = None
 
 
-class _Line(msgspec.Struct):
+class _WatchEvent(msgspec.Struct):
     type: str = ""
     object: msgspec.Raw = msgspec.field(default_factory=lambda: msgspec.Raw(b"{}"))
 
 
-class _Said(msgspec.Struct, rename="camel"):
+class _BookmarkOrStatus(msgspec.Struct, rename="camel"):
     """The little that is read from the object of a BOOKMARK or an ERROR."""
 
-    metadata: _Meta = msgspec.field(default_factory=_Meta)
+    metadata: _ListMeta = msgspec.field(default_factory=_ListMeta)
     code: int = 0
     reason: str = ""
     message: str = ""
 
 
-_listed = msgspec.json.Decoder(_Listed)
-_line = msgspec.json.Decoder(_Line)
-_said = msgspec.json.Decoder(_Said)
+_list_decoder = msgspec.json.Decoder(_ListPage)
+_event_decoder = msgspec.json.Decoder(_WatchEvent)
+_last_object_decoder = msgspec.json.Decoder(_BookmarkOrStatus)
 
 
-def cut_list(body: bytes) -> tuple[list[bytes], str, str]:
+def split_list(body: bytes) -> tuple[list[bytes], str, str]:
     """A list's objects (still bytes), its revision, and the token of the next page ("" on the last)."""
     try:
-        page = _listed.decode(body)
+        page = _list_decoder.decode(body)
     except msgspec.MsgspecError as error:
         raise Unavailable(0, "BadAnswer", f"a list could not be read: {error}") from None
     return [bytes(raw) for raw in page.items or []], page.metadata.resource_version, page.metadata.continue_ or ""
 
 
-def cut_line(line: bytes) -> tuple[str, bytes]:
+def split_watch_event(line: bytes) -> tuple[str, bytes]:
     """A watch line's type and its object, still bytes."""
     try:
-        cut = _line.decode(line)
+        cut = _event_decoder.decode(line)
     except msgspec.MsgspecError as error:
         raise Unavailable(0, "BadAnswer", f"a watch line could not be read: {error}") from None
     return cut.type, bytes(cut.object)
@@ -107,23 +109,23 @@ def cut_line(line: bytes) -> tuple[str, bytes]:
 
 def read_bookmark(raw: bytes) -> str:
     """The revision that a bookmark names."""
-    return _read_said(raw).metadata.resource_version
+    return _decode_bookmark_or_status(raw).metadata.resource_version
 
 
 def read_error(raw: bytes) -> tuple[int, str]:
     """The code and the text of an error line."""
-    said = _read_said(raw)
+    said = _decode_bookmark_or_status(raw)
     return said.code, said.message or said.reason
 
 
-def _read_said(raw: bytes) -> _Said:
+def _decode_bookmark_or_status(raw: bytes) -> _BookmarkOrStatus:
     try:
-        return _said.decode(raw)
+        return _last_object_decoder.decode(raw)
     except msgspec.MsgspecError as error:
         raise Unavailable(0, "BadAnswer", f"a watch line could not be read: {error}") from None
 
 
-def read_each(view: View[T], raws: list[bytes], resource: str) -> Iterator[T]:
+def decode_each(view: ObjectAdapter[T], raws: list[bytes], resource: str) -> Iterator[T]:
     """Every object that can be decoded. The others are said and left out."""
     for raw in raws:
         try:

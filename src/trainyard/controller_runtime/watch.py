@@ -26,7 +26,14 @@ import msgspec
 from trainyard.client import Api, ApiError, Gone, NotFound, Selection, Unavailable
 from trainyard.client.request import EVERYTHING
 from trainyard.controller_runtime.backoff import StreamBackoff
-from trainyard.controller_runtime.view import View, cut_line, cut_list, read_bookmark, read_each, read_error
+from trainyard.controller_runtime.view import (
+    ObjectAdapter,
+    decode_each,
+    read_bookmark,
+    read_error,
+    split_list,
+    split_watch_event,
+)
 from trainyard.objects import GVK
 from trainyard.objects.values import replace
 
@@ -34,51 +41,51 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-PAGE = 500
-BREATH = 200  # watch events handled before yielding to the event loop
-PATIENCE = 3  # error answers at one resourceVersion before a relist
+PAGE_SIZE = 500
+EVENTS_PER_YIELD = 200  # watch events handled before yielding to the event loop
+MOST_ERRORS = 3  # error answers at one resourceVersion before a relist
 FIRST_PAUSE = 0.25  # seconds until a watch that failed is tried again; doubling
 LONGEST_PAUSE = 8.0  # watches are retried within ten seconds after the API server is back
-PARKED_PAUSE = 30.0  # the longest pause while the resource is not served (404)
+NOT_SERVED_PAUSE = 30.0  # the longest pause while the resource is not served (404)
 
 
 # What a watch can be.
 
 
-class Empty(msgspec.Struct, frozen=True):
+class NotListed(msgspec.Struct, frozen=True):
     """Nothing is known: list from the first page."""
 
 
-class Paging(msgspec.Struct, Generic[T], frozen=True):
+class Listing(msgspec.Struct, Generic[T], frozen=True):
     """A paginated list in progress; `cont` is the continue token of the next page. `revision` is the first page's."""
 
     pages: tuple[tuple[T, ...], ...]
     revision: str
-    cont: str
-    refused: int = 0
+    continue_token: str
+    errors: int = 0
 
 
 class Watching(msgspec.Struct, frozen=True):
     """The store has received everything up to the resourceVersion `revision`."""
 
     revision: str
-    refused: int = 0
+    errors: int = 0
 
 
-State: TypeAlias = Empty | Paging[T] | Watching
+State: TypeAlias = NotListed | Listing[T] | Watching
 
 
 # What it can get.
 
 
-class Page(msgspec.Struct, Generic[T], frozen=True):
+class ListPage(msgspec.Struct, Generic[T], frozen=True):
     objs: tuple[T, ...]
     revision: str
-    cont: str = ""
+    continue_token: str = ""
 
 
-class Line(msgspec.Struct, Generic[T], frozen=True):
-    verb: str
+class ObjectEvent(msgspec.Struct, Generic[T], frozen=True):
+    type: str
     obj: T
     revision: str
 
@@ -91,19 +98,19 @@ class Expired(msgspec.Struct, frozen=True):
     """410 Gone, as an answer or an ERROR event: the resourceVersion or the continue token has expired."""
 
 
-class Missing(msgspec.Struct, frozen=True):
+class NotServed(msgspec.Struct, frozen=True):
     """404: the resource itself is not there, so it has no objects."""
 
 
-class Refused(msgspec.Struct, frozen=True):
+class ErrorAnswer(msgspec.Struct, frozen=True):
     """Any other error answer or ERROR event; answers of 429 and 503 are `Lost`."""
 
 
-class Lost(msgspec.Struct, frozen=True):
+class Disconnected(msgspec.Struct, frozen=True):
     """The connection ended or broke, no answer came, or the server answered 429 or 503."""
 
 
-Got: TypeAlias = Page[T] | Line[T] | Bookmark | Expired | Missing | Refused | Lost
+WatchInput: TypeAlias = ListPage[T] | ObjectEvent[T] | Bookmark | Expired | NotServed | ErrorAnswer | Disconnected
 
 
 # What a store hears.
@@ -128,52 +135,52 @@ class Moved(msgspec.Struct, frozen=True):
     revision: str
 
 
-Said: TypeAlias = Replaced[T] | Changed[T] | Moved
+StoreEvent: TypeAlias = Replaced[T] | Changed[T] | Moved
 
 
-def step(state: State[T], got: Got[T]) -> tuple[Said[T] | None, State[T]]:
+def step(state: State[T], got: WatchInput[T]) -> tuple[StoreEvent[T] | None, State[T]]:
     """One transition, without I/O: the update for the store, if there is one, and the next state."""
     match state, got:
-        case Empty(), Page(objs, revision, ""):
+        case NotListed(), ListPage(objs, revision, ""):
             return Replaced(objs, revision), Watching(revision)
-        case Empty(), Page(objs, revision, cont):
-            return None, Paging((objs,), revision, cont)
-        case Paging(pages, first), Page(objs, _, ""):
+        case NotListed(), ListPage(objs, revision, cont):
+            return None, Listing((objs,), revision, cont)
+        case Listing(pages, first), ListPage(objs, _, ""):
             return Replaced(tuple(obj for page in (*pages, objs) for obj in page), first), Watching(first)
-        case Paging(pages, first), Page(objs, _, cont):
-            return None, Paging((*pages, objs), first, cont)
-        case Watching(known), Line("ADDED" | "MODIFIED" | "DELETED" as verb, obj, revision):
-            if not newer(revision, known):
+        case Listing(pages, first), ListPage(objs, _, cont):
+            return None, Listing((*pages, objs), first, cont)
+        case Watching(known), ObjectEvent("ADDED" | "MODIFIED" | "DELETED" as verb, obj, revision):
+            if not is_newer(revision, known):
                 return None, state
             return Changed(verb, obj, revision), Watching(revision)
         case Watching(known), Bookmark(revision):
-            return (Moved(revision), Watching(revision)) if newer(revision, known) else (None, state)
+            return (Moved(revision), Watching(revision)) if is_newer(revision, known) else (None, state)
         case _, Expired():
-            return None, Empty()
-        case Watching(), Missing():
-            return None, Empty()
-        case _, Missing():
-            return Replaced((), ""), Empty()
-        case ((Watching() | Paging()), Refused()):
-            if state.refused + 1 >= PATIENCE:
-                return None, Empty()
-            return None, replace(state, refused=state.refused + 1)
+            return None, NotListed()
+        case Watching(), NotServed():
+            return None, NotListed()
+        case _, NotServed():
+            return Replaced((), ""), NotListed()
+        case ((Watching() | Listing()), ErrorAnswer()):
+            if state.errors + 1 >= MOST_ERRORS:
+                return None, NotListed()
+            return None, replace(state, errors=state.errors + 1)
     return None, state  # lost, an unknown verb: reconnect exactly where we were
 
 
-def newer(revision: str, known: str) -> bool:
+def is_newer(revision: str, known: str) -> bool:
     """True unless `revision` is known not to be newer. Two decimal resourceVersions are compared as numbers."""
     if revision.isdecimal() and known.isdecimal():
         return int(revision) > int(known)
     return revision != known
 
 
-class Source(msgspec.Struct, frozen=True):
+class WatchTarget(msgspec.Struct, frozen=True):
     """What to watch. `optional`: the resource may not exist, which then means that there are no objects of it."""
 
     gvk: GVK
     namespace: str = ""
-    which: Selection = EVERYTHING
+    selection: Selection = EVERYTHING
     optional: bool = False
 
     @property
@@ -182,31 +189,31 @@ class Source(msgspec.Struct, frozen=True):
         return f"{self.gvk.plural}.{self.gvk.version}.{self.gvk.group}" if self.gvk.group else self.gvk.plural
 
 
-class Feed(Generic[T]):
+class Reflector(Generic[T]):
     """A reflector of one resource: lists, watches, resumes, and calls `apply` with each update for the store."""
 
     def __init__(
         self,
         api: Api,
-        source: Source,
-        view: View[T],
-        apply: Callable[[Said[T]], None],
-        unanswered: Callable[[Unavailable], None] = lambda error: None,
-        refused: Callable[[str], None] = lambda why: None,
+        target: WatchTarget,
+        adapter: ObjectAdapter[T],
+        apply: Callable[[StoreEvent[T]], None],
+        on_unanswered: Callable[[Unavailable], None] = lambda error: None,
+        on_refused: Callable[[str], None] = lambda why: None,
     ) -> None:
         """`unanswered` is called when a request gets no answer, `refused` with the message of a 4xx answer (not of 408,
         410, 429, nor 404 of an optional resource). The request is retried in any case."""
-        self.source = source
-        self.state: State[T] = Empty()
-        self.why = ""  # the last error, "" once a list or a watch request is accepted
-        self.parked = False  # the resource is not served (404); the list is retried
+        self.target = target
+        self.state: State[T] = NotListed()
+        self.last_error = ""  # the last error, "" once a list or a watch request is accepted
+        self.not_served = False  # the resource is not served (404); the list is retried
         self._api = api
-        self._view = view
+        self._adapter = adapter
         self._apply = apply
-        self._unanswered, self._refused = unanswered, refused
+        self._on_unanswered, self._on_refused = on_unanswered, on_refused
         self._backoff = StreamBackoff(FIRST_PAUSE, LONGEST_PAUSE)
         self._advanced = False  # the open stream has told a change
-        self._exchange: asyncio.Task[float] | None = None
+        self._request: asyncio.Task[float] | None = None
 
     @property
     def failures(self) -> int:
@@ -217,124 +224,124 @@ class Feed(Generic[T]):
     def failing(self) -> bool:
         """True after two or more consecutive failures, while no list or watch request has been accepted since. (An
         accepted watch request alone does not reset the back-off: the watch may break again.)"""
-        return self.failures > 1 and self.why != ""
+        return self.failures > 1 and self.last_error != ""
 
     async def run(self) -> None:
         """Until cancelled. Raises whatever `apply` raises; the next run begins with a list."""
         while True:
-            self._exchange = asyncio.create_task(self._once())
+            self._request = asyncio.create_task(self._list_or_watch())
             try:
-                await asyncio.wait((self._exchange,))
+                await asyncio.wait((self._request,))
             finally:
-                self._exchange.cancel()
-                await asyncio.gather(self._exchange, return_exceptions=True)
-            pause = 0.0 if self._exchange.cancelled() else self._exchange.result()
+                self._request.cancel()
+                await asyncio.gather(self._request, return_exceptions=True)
+            pause = 0.0 if self._request.cancelled() else self._request.result()
             await asyncio.sleep(pause)
 
     def relist(self) -> None:
         """Cancel the list or watch in progress, forget its resourceVersion, and list again now."""
-        log.warning("listing again resource=%s", self.source.gvk.plural)
-        self.state = Empty()
-        if self._exchange is not None:
-            self._exchange.cancel()
+        log.warning("listing again resource=%s", self.target.gvk.plural)
+        self.state = NotListed()
+        if self._request is not None:
+            self._request.cancel()
 
-    async def _once(self) -> float:
+    async def _list_or_watch(self) -> float:
         """One request: a page of a list, or a watch until it ends. Returns the seconds to wait before the next."""
         try:
             if isinstance(self.state, Watching):
                 return await self._watch(self.state.revision)
-            await self._page()
+            await self._list_page()
             return 0.0
         except Gone:
             return self._failed(Expired(), "410")
         except NotFound as error:
-            if not self.source.optional:
-                self._refused(str(error))
-            return self._failed(Missing() if self.source.optional else Refused(), error)
+            if not self.target.optional:
+                self._on_refused(str(error))
+            return self._failed(NotServed() if self.target.optional else ErrorAnswer(), error)
         except Unavailable as error:
             if not error.code:
-                self._unanswered(error)
+                self._on_unanswered(error)
             answered = error.code not in (0, 429, 503)
-            return self._failed(Refused() if answered else Lost(), error, error.retry_after)
+            return self._failed(ErrorAnswer() if answered else Disconnected(), error, error.retry_after)
         except ApiError as error:
-            self._refused(str(error))
-            return self._failed(Refused(), error)
+            self._on_refused(str(error))
+            return self._failed(ErrorAnswer(), error)
         except Exception:  # raised by `apply`: this task ends, and its supervisor restarts it with a list
-            self.state = Empty()
+            self.state = NotListed()
             raise
 
-    async def _page(self) -> None:
-        cont = self.state.cont if isinstance(self.state, Paging) else ""
-        source = self.source
-        body = await self._api.list_bytes(source.gvk, source.namespace, source.which, PAGE, cont)
-        raws, revision, following = cut_list(body)
-        self._take(Page(tuple(read_each(self._view, raws, source.gvk.plural)), revision, following))
+    async def _list_page(self) -> None:
+        cont = self.state.continue_token if isinstance(self.state, Listing) else ""
+        source = self.target
+        body = await self._api.list_bytes(source.gvk, source.namespace, source.selection, PAGE_SIZE, cont)
+        raws, revision, following = split_list(body)
+        self._transition(ListPage(tuple(decode_each(self._adapter, raws, source.gvk.plural)), revision, following))
 
     async def _watch(self, revision: str) -> float:
         """Read one watch to its end."""
-        source = self.source
+        source = self.target
         clock = asyncio.get_running_loop().time
         began = clock()
         count, self._advanced = 0, False
-        which = source.which
+        which = source.selection
         lines = self._api.watch(
             source.gvk, source.namespace, revision, which.label_selector, which.field_selector, self._answered
         )
         async with aclosing(lines):
             async for line in lines:
-                if (broken := self._line(line)) is not None:
+                if (broken := self._handle_line(line)) is not None:
                     return self._failed(broken, line[:200])
                 count += 1
-                if count % BREATH == 0:
+                if count % EVENTS_PER_YIELD == 0:
                     await asyncio.sleep(0)
         failures = self.failures
         pause = self._backoff.closed(clock() - began, self._advanced)
         if pause is None:
-            return self._failed(Lost(), "the watch ended at once")
-        self._back(failures)
+            return self._failed(Disconnected(), "the watch ended at once")
+        self._log_recovery(failures)
         return pause
 
-    def _line(self, line: bytes) -> Got[T] | None:
+    def _handle_line(self, line: bytes) -> WatchInput[T] | None:
         """Handle one watch event. Returns Expired or Refused for an ERROR event, else None."""
-        verb, raw = cut_line(line)
+        verb, raw = split_watch_event(line)
         if verb == "ERROR":
             code, _ = read_error(raw)
-            return Expired() if code == 410 else Refused()
+            return Expired() if code == 410 else ErrorAnswer()
         if verb == "BOOKMARK":
-            self._take(Bookmark(read_bookmark(raw)))
+            self._transition(Bookmark(read_bookmark(raw)))
         else:
-            for obj in read_each(self._view, [raw], self.source.gvk.plural):
-                self._take(Line(verb, obj, self._view.revision(obj)))
+            for obj in decode_each(self._adapter, [raw], self.target.gvk.plural):
+                self._transition(ObjectEvent(verb, obj, self._adapter.revision(obj)))
         return None
 
-    def _take(self, got: Got[T]) -> None:
+    def _transition(self, got: WatchInput[T]) -> None:
         said, self.state = step(self.state, got)
-        if isinstance(got, Page):
+        if isinstance(got, ListPage):
             self._answered()
-        self.parked = isinstance(got, Missing) or (self.parked and not isinstance(got, Page))
+        self.not_served = isinstance(got, NotServed) or (self.not_served and not isinstance(got, ListPage))
         if said is not None:
             self._apply(said)
         if isinstance(said, Changed):  # not on a bookmark: a server could send one and close, again and again
             self._advanced = True
-            self._alive()
+            self._progressed()
 
     def _answered(self) -> None:
-        self.why = ""
+        self.last_error = ""
 
-    def _alive(self) -> None:
+    def _progressed(self) -> None:
         failures = self.failures
         self._backoff.reset()
-        self._back(failures)
+        self._log_recovery(failures)
 
-    def _back(self, failures: int) -> None:
-        self.why = ""
+    def _log_recovery(self, failures: int) -> None:
+        self.last_error = ""
         if failures:
-            log.info("watch is back resource=%s after=%d", self.source.gvk.plural, failures)
+            log.info("watch is back resource=%s after=%d", self.target.gvk.plural, failures)
 
-    def _failed(self, got: Got[T], why: object, retry_after: float | None = None) -> float:
-        self._take(got)
-        pause = self._backoff.failed(retry_after, PARKED_PAUSE if isinstance(got, Missing) else LONGEST_PAUSE)
-        self.why = str(why)
+    def _failed(self, got: WatchInput[T], why: object, retry_after: float | None = None) -> float:
+        self._transition(got)
+        pause = self._backoff.failed(retry_after, NOT_SERVED_PAUSE if isinstance(got, NotServed) else LONGEST_PAUSE)
+        self.last_error = str(why)
         level = logging.WARNING if self.failures in (1, 10) else logging.DEBUG
-        log.log(level, "watch failed resource=%s tries=%d why=%s", self.source.gvk.plural, self.failures, why)
+        log.log(level, "watch failed resource=%s tries=%d why=%s", self.target.gvk.plural, self.failures, why)
         return pause

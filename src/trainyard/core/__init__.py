@@ -9,27 +9,44 @@ Rules for this room:
 from trainyard.core.carriers import JOB_CARRIER, POD_CARRIER, RETRYING_JOB_CARRIER, SET_CARRIER
 from trainyard.core.children import child_of
 from trainyard.core.decide import decide, plan
-from trainyard.core.job import Carrier, Extra, Job, Kind, Policy, Replica, Role, Said, Speech, Verdict, Wanted
-from trainyard.core.model import Child, Config, Create, Delete, Event, Patch, Plan, Ref, Refusal, Seen, Slot
-from trainyard.core.read import read, read_with, runtime_id_of
-from trainyard.core.render import render, render_for
-from trainyard.core.rules import Rule, broken, spelled
-from trainyard.core.status import event_of
+from trainyard.core.job import (
+    AuxiliaryObject,
+    Carrier,
+    ConditionUpdate,
+    Job,
+    Kind,
+    Messages,
+    Outcome,
+    ParsedSpec,
+    Policy,
+    Replica,
+    Role,
+)
+from trainyard.core.model import Child, Config, Create, Delete, Event, Observed, Patch, Plan, Ref, Refusal, Slot
+from trainyard.core.read import parse_job, parse_job_with, runtime_id_of
+from trainyard.core.render import render_child, render_object
+from trainyard.core.rules import Rule, violations, with_aliases
+from trainyard.core.status import default_condition_event
 
 __all__ = [
     "JOB_CARRIER",
     "POD_CARRIER",
     "RETRYING_JOB_CARRIER",
     "SET_CARRIER",
+    "AuxiliaryObject",
     "Carrier",
     "Child",
+    "ConditionUpdate",
     "Config",
     "Create",
     "Delete",
     "Event",
-    "Extra",
     "Job",
     "Kind",
+    "Messages",
+    "Observed",
+    "Outcome",
+    "ParsedSpec",
     "Patch",
     "Plan",
     "Policy",
@@ -38,21 +55,16 @@ __all__ = [
     "Replica",
     "Role",
     "Rule",
-    "Said",
-    "Seen",
     "Slot",
-    "Speech",
-    "Verdict",
-    "Wanted",
-    "broken",
     "child_of",
     "decide",
-    "event_of",
+    "default_condition_event",
+    "parse_job",
+    "parse_job_with",
     "plan",
-    "read",
-    "read_with",
-    "render",
-    "render_for",
+    "render_child",
+    "render_object",
     "runtime_id_of",
-    "spelled",
+    "violations",
+    "with_aliases",
 ]

@@ -4,40 +4,40 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from trainyard.core.job import Family, Job, Replica
-from trainyard.core.judge import STOPS
-from trainyard.core.model import POD, Child, Create, Delete, Patch, Ref, Seen, Slot
+from trainyard.core.job import Job, OwnedObjects, Replica
+from trainyard.core.judge import STOP_REASONS
+from trainyard.core.model import POD, Child, Create, Delete, Observed, Patch, Ref, Slot
 from trainyard.core.names import same_digest
-from trainyard.core.policy import sent_again_at
-from trainyard.core.render import repair
+from trainyard.core.policy import write_due_at
+from trainyard.core.render import update_patch
 
 W = TypeVar("W", Create, Patch, Delete)
 
 
-def missing(job: Job, family: Family) -> list[Create]:
+def missing_creates(job: Job, family: OwnedObjects) -> list[Create]:
     """Creates for the slots and extras that have no object, in creation order.
 
     With an invalid spec late extras are not created: the replicas can do without them.
     """
     early: list[Create] = []
     late: list[Create] = []
-    for ref, extra in job.extras.items():
-        known = not (extra.late and job.wanted.problems)
+    for ref, extra in job.auxiliary_objects.items():
+        known = not (extra.create_after_replicas and job.parsed.problems)
         if known and ref not in family.by_ref:
-            (late if extra.late else early).append(
-                Create(extra.gvk, extra.name, None, 0, _lacking(extra.needs, family))
+            (late if extra.create_after_replicas else early).append(
+                Create(extra.gvk, extra.name, None, 0, _lacking(extra.depends_on, family))
             )
     slots = []
     for slot in job.slots():
         role, name = job.role(slot.role), job.kind.child_name(job, slot)
         gvk = job.carrier(slot.role).gvk
         if role and role.template is not None and Ref(gvk.kind, name) not in family.by_ref:
-            needs = _lacking(job.kind.needs(job, slot), family)
-            slots.append(Create(gvk, name, slot, job.memory.role(slot.role).attempt, needs))
+            needs = _lacking(job.kind.dependencies(job, slot), family)
+            slots.append(Create(gvk, name, slot, job.status.role(slot.role).attempt, needs))
     return _in_order(early + slots) + late
 
 
-def _lacking(needs: tuple[Ref, ...], family: Family) -> tuple[Ref, ...]:
+def _lacking(needs: tuple[Ref, ...], family: OwnedObjects) -> tuple[Ref, ...]:
     return tuple(ref for ref in needs if ref not in family.by_ref)
 
 
@@ -47,13 +47,13 @@ def _in_order(creates: list[Create]) -> list[Create]:
     rest = creates
     while rest:
         waiting = {create.ref for create in rest}
-        ready = [create for create in rest if not waiting.intersection(create.needs)]
+        ready = [create for create in rest if not waiting.intersection(create.depends_on)]
         ordered += ready
-        rest = [create for create in rest if waiting.intersection(create.needs)] if ready else []
+        rest = [create for create in rest if waiting.intersection(create.depends_on)] if ready else []
     return ordered
 
 
-def startable(job: Job, family: Family, creates: list[Create], seen: Seen) -> list[Create]:
+def startable(job: Job, family: OwnedObjects, creates: list[Create], seen: Observed) -> list[Create]:
     """The creates that may be sent now: none that needs a refused object, none while an older pod of its slot may run.
 
     Two pods of one slot would write the same checkpoint. In a gang, an older pod of any slot holds back every slot
@@ -65,57 +65,57 @@ def startable(job: Job, family: Family, creates: list[Create], seen: Seen) -> li
     slots = {Slot(child.role, child.index) for child in older}
     chosen = []
     for create in creates:
-        stands_beside = create.slot is not None and bool(older) and (job.whole_again() or create.slot in slots)
-        if stands_beside or held.intersection(create.needs):
+        stands_beside = create.slot is not None and bool(older) and (job.restarts_gang() or create.slot in slots)
+        if stands_beside or held.intersection(create.depends_on):
             held.add(create.ref)
         else:
             chosen.append(create)
     return chosen
 
 
-def older_pods(job: Job, family: Family) -> list[Child]:
+def older_pods(job: Job, family: OwnedObjects) -> list[Child]:
     """What may still run: unfinished pods whose Job is gone and, in a gang, the children of older attempts."""
-    older = [pod for pod in family.orphans if pod.index >= 0 and pod.phase not in ("Succeeded", "Failed")]
-    if job.whole_again():
+    older = [pod for pod in family.pods_without_owner if pod.index >= 0 and pod.phase not in ("Succeeded", "Failed")]
+    if job.restarts_gang():
         children = _slot_children(job, family)
-        older += [child for child in children if child.attempt < job.memory.role(child.role).attempt]
+        older += [child for child in children if child.attempt < job.status.role(child.role).attempt]
     return older
 
 
-def unwanted(job: Job, family: Family) -> list[Delete]:
+def stale_deletes(job: Job, family: OwnedObjects) -> list[Delete]:
     """Deletes for children of an older attempt, unless they succeeded, and of slots that the job no longer has."""
     deletes = []
     slots = set(job.slots())
     for child in _slot_children(job, family):
         slot = Slot(child.role, child.index)
         extra = slot not in slots
-        stale = child.attempt < job.memory.role(child.role).attempt
+        stale = child.attempt < job.status.role(child.role).attempt
         if child.deleting or not (extra or stale):
             continue
         if not extra and job.carrier(slot.role).observe(job, slot, family).state == "Succeeded":
             continue
         reason = "the spec does not have it any more" if extra else "a new attempt takes its place"
-        deletes.append(_delete(job, child, reason)._replace(waits=True))
+        deletes.append(_delete(job, child, reason)._replace(foreground=True))
     return deletes
 
 
-def ended(job: Job, replicas: list[Replica]) -> list[Delete]:
+def slot_restarts(job: Job, replicas: list[Replica]) -> list[Delete]:
     """Deletes for slots that restart alone. The status, which is written first, counts their failures."""
     children = (replica.child for replica in replicas)
     return [_delete(job, one, "another takes its place") for one in children if one and not one.deleting]
 
 
-def edited(job: Job, family: Family, seen: Seen) -> tuple[list[Delete], list[Patch]]:
+def auxiliary_changes(job: Job, family: OwnedObjects, seen: Observed) -> tuple[list[Delete], list[Patch]]:
     """Deletes for extras that the spec no longer has, patches for extras rendered from an older spec.
 
     Nothing is deleted while part of the spec is ignored: the spec then does not describe the running job. With an
     invalid spec nothing is patched, unless no role of the kind follows edits. An extra that needs other children is
     patched once each of these exists or was refused.
     """
-    known = not job.wanted.problems
+    known = not job.parsed.problems
     followed = known and all(role.template is not None for role in job.roles)
-    shaped = any(job.kind.follows(role.name) for role in job.roles)
-    extras = job.extras
+    shaped = any(job.kind.on_template_change(role.name) for role in job.roles)
+    extras = job.auxiliary_objects
     deletes, patches = [], []
     carried = {job.carrier(role.name).gvk.kind for role in job.roles}
     for ref, child in family.by_ref.items():
@@ -125,14 +125,16 @@ def edited(job: Job, family: Family, seen: Seen) -> tuple[list[Delete], list[Pat
         if extra is None:
             if followed:
                 deletes.append(_delete(job, child, "the spec does not have it any more"))
-        elif any(one not in family.by_ref and one not in seen.refused for one in extra.needs):
+        elif any(one not in family.by_ref and one not in seen.refused for one in extra.depends_on):
             continue
         elif not same_digest(child.digest, extra.digest) and (known or not shaped):
-            patches.append(repair(extra, child.uid))
+            patches.append(update_patch(extra, child.uid))
     return deletes, patches
 
 
-def sweep(job: Job, family: Family, clean: str, reason: str, resumes: bool = False) -> tuple[list[Delete], list[Patch]]:
+def clean_pods(
+    job: Job, family: OwnedObjects, clean: str, reason: str, resumes: bool = False
+) -> tuple[list[Delete], list[Patch]]:
     """Deletes and patches that stop or remove children after the end (cleanPodPolicy) or while the job is suspended
     (S3, S4, S5). `resumes`: the slots may be filled again, so deletes use propagation Foreground.
 
@@ -143,30 +145,30 @@ def sweep(job: Job, family: Family, clean: str, reason: str, resumes: bool = Fal
         return [_delete(job, child, reason) for child in every if not child.deleting], []
     deletes, patches = [], []
     for child in _slot_children(job, family):
-        if clean != "Running" and not _given_up(job, child):
+        if clean != "Running" and not _is_removed(job, child):
             continue
         carrier = job.carrier(child.role)
         replica = carrier.observe(job, Slot(child.role, child.index), family)
-        write = None if carrier.ended(replica) else carrier.stop(replica, reason)
+        write = None if carrier.pods_ended(replica) else carrier.stop(replica, reason)
         if isinstance(write, Patch):
             patches.append(write)
         elif write:
-            deletes.append(write._replace(waits=resumes))
+            deletes.append(write._replace(foreground=resumes))
     return deletes, patches
 
 
-def _slot_children(job: Job, family: Family) -> list[Child]:
+def _slot_children(job: Job, family: OwnedObjects) -> list[Child]:
     return [one for one in family.by_ref.values() if one.index >= 0 and one.kind == job.carrier(one.role).gvk.kind]
 
 
-def _given_up(job: Job, child: Child) -> bool:
+def _is_removed(job: Job, child: Child) -> bool:
     """True when the remembered roles have no such slot."""
-    return bool(job.memory.roles) and child.index >= job.memory.role(child.role).replicas
+    return bool(job.status.roles) and child.index >= job.status.role(child.role).replicas
 
 
-def not_while_suspended(job: Job, family: Family, reason: str) -> list[Delete]:
+def suspended_deletes(job: Job, family: OwnedObjects, reason: str) -> list[Delete]:
     """Deletes for the extras that run pods, while the job is suspended."""
-    found = (family.by_ref.get(ref) for ref, extra in job.extras.items() if extra.runs)
+    found = (family.by_ref.get(ref) for ref, extra in job.auxiliary_objects.items() if extra.runs_pods)
     return [_delete(job, child, reason) for child in found if child and not child.deleting]
 
 
@@ -174,7 +176,7 @@ def _delete(job: Job, child: Child, reason: str) -> Delete:
     return Delete(job.kind.resource(child.kind), child.name, child.uid, reason)
 
 
-def lost(job: Job, family: Family, now: float) -> tuple[list[Delete], float | None]:
+def force_deletes(job: Job, family: OwnedObjects, now: float) -> tuple[list[Delete], float | None]:
     """Force deletes for pods in Terminating longer than --node-lost-timeout past their grace period (S27).
 
     Also returns when the next pod is due. Without the flag nothing: two pods may then run as one replica for a while.
@@ -182,23 +184,25 @@ def lost(job: Job, family: Family, now: float) -> tuple[list[Delete], float | No
     timeout = job.config.node_lost
     if timeout is None:
         return [], None
-    going = {pod.uid: pod for pods in family.pods.values() for pod in pods if pod.deleting and pod.doomed}
+    going = {
+        pod.uid: pod for pods in family.pods_by_owner.values() for pod in pods if pod.deleting and pod.delete_deadline
+    }
     reason = f"it is still there {timeout:g} s after it should have ended: its node is lost (--node-lost-timeout)"
-    gone = [pod for pod in going.values() if pod.doomed + timeout <= now]
-    dues = [pod.doomed + timeout for pod in going.values() if pod.doomed + timeout > now]
+    gone = [pod for pod in going.values() if pod.delete_deadline + timeout <= now]
+    dues = [pod.delete_deadline + timeout for pod in going.values() if pod.delete_deadline + timeout > now]
     return [Delete(POD, pod.name, pod.uid, reason, 0) for pod in gone], min(dues, default=None)
 
 
-def cleaning(job: Job, reason: str) -> str:
+def effective_clean_policy(job: Job, reason: str) -> str:
     """The effective cleanPodPolicy of a job that ended for `reason`: at least Running for a reason in STOPS (S4)."""
-    return "Running" if reason in STOPS and job.policy.clean != "All" else job.policy.clean
+    return "Running" if reason in STOP_REASONS and job.policy.clean != "All" else job.policy.clean
 
 
-def sent_now(writes: list[W], seen: Seen, now: float) -> tuple[list[W], float | None]:
+def due_writes(writes: list[W], seen: Observed, now: float) -> tuple[list[W], float | None]:
     """The writes that are due now, and when the next of the refused ones is due."""
     if not seen.refused:
         return writes, None
-    times = [sent_again_at(seen.refused.get(one.ref), verb(one), now) for one in writes]
+    times = [write_due_at(seen.refused.get(one.ref), verb(one), now) for one in writes]
     due = [one for one, at in zip(writes, times, strict=True) if at <= now]
     return due, min((at for at in times if at > now), default=None)
 

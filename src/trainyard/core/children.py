@@ -131,7 +131,10 @@ def child_of(obj: bytes | dict[str, Any], kind: str = "") -> Child:
     if kind == "Pod":
         fields = _pod_fields(status)
         policy = wire.spec.restartPolicy if wire.spec else None
-        fields |= {"in_place": policy in ("Always", "OnFailure"), "always": policy == "Always"}
+        fields |= {
+            "restarts_containers": policy in ("Always", "OnFailure"),
+            "always_restarts": policy == "Always",
+        }
     elif kind == "Job":
         fields = _job_fields(status)
     elif kind == "StatefulSet":
@@ -152,7 +155,7 @@ def child_of(obj: bytes | dict[str, Any], kind: str = "") -> Child:
         attempt=_number(labels.get(ATTEMPT), 0),
         digest=labels.get(DIGEST, ""),
         deleting=meta.deletionTimestamp is not None,
-        doomed=parse_time(meta.deletionTimestamp) or 0.0,
+        delete_deadline=parse_time(meta.deletionTimestamp) or 0.0,
         created=parse_time(meta.creationTimestamp) or 0.0,
         started=parse_time(status.startTime) or 0.0,
         **fields,
@@ -168,14 +171,15 @@ def containers(pod: Child) -> list[Container]:
     return found
 
 
-def pod_lines(*given: Container) -> str:
+def encode_containers(*given: Container) -> str:
     """The text that `containers` reads back."""
+    clean = _without_separators
     return "\n".join(
-        f"{_word(c.name)}|{c.state}|{c.code}|{_word(c.reason)}|{c.restarts}|{'i' if c.init else ''}" for c in given
+        f"{clean(c.name)}|{c.state}|{c.code}|{clean(c.reason)}|{c.restarts}|{'i' if c.init else ''}" for c in given
     )
 
 
-def _word(text: str) -> str:
+def _without_separators(text: str) -> str:
     """A text that anybody may have written, without what separates the fields of a line."""
     return text.translate(_SEPARATORS) if "|" in text or "\n" in text else text
 
@@ -209,7 +213,7 @@ def _pod_fields(status: _Status) -> dict[str, Any]:
         "message": message[:_LONGEST],
         "ended": ended,
         "disrupted": disrupted or reason in DISRUPTIONS,
-        "containers": pod_lines(*lines),
+        "containers": encode_containers(*lines),
     }
 
 

@@ -46,7 +46,7 @@ class Policy(msgspec.Struct, frozen=True):
     managed_by: str = ""
 
 
-class Wanted(msgspec.Struct, frozen=True):
+class ParsedSpec(msgspec.Struct, frozen=True):
     """A parsed and defaulted spec: the result of a kind's `read`."""
 
     roles: tuple[Role, ...]
@@ -56,7 +56,7 @@ class Wanted(msgspec.Struct, frozen=True):
     unknown: tuple[str, ...] = ()  # paths of fields we do not know
 
 
-class RoleMemory(msgspec.Struct, frozen=True):
+class RoleStatus(msgspec.Struct, frozen=True):
     """One role in `status.roles`: its attempt, its counted failures, and what the job was started with."""
 
     attempt: int = 0
@@ -66,24 +66,24 @@ class RoleMemory(msgspec.Struct, frozen=True):
     digest: str = ""
 
 
-class Memory(msgspec.Struct, frozen=True):
+class JobStatus(msgspec.Struct, frozen=True):
     """The parsed status. It and the children are the operator's only durable state of a job."""
 
     wire: Json
     conditions: tuple[Json, ...] = ()
-    end: str = ""  # Succeeded or Failed once the job has ended; never reset
+    outcome: str = ""  # Succeeded or Failed once the job has ended; never reset
     started: bool = False  # children may exist
     suspended: bool = False
     ran: bool = False  # a replica has run since the job was started or resumed
-    start: float | None = None
-    completion: float | None = None
+    start_time: float | None = None
+    completion_time: float | None = None
     resumes: int = 0
-    counted: tuple[str, ...] = ()
+    counted_failures: tuple[str, ...] = ()
     runtime_id: str = ""
-    roles: Mapping[str, RoleMemory] = msgspec.field(default_factory=dict)
+    roles: Mapping[str, RoleStatus] = msgspec.field(default_factory=dict)
 
-    def role(self, name: str) -> RoleMemory:
-        return self.roles.get(name) or RoleMemory()
+    def role(self, name: str) -> RoleStatus:
+        return self.roles.get(name) or RoleStatus()
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,33 +95,40 @@ class Job:
     key: Key
     uid: str
     runtime_id: str
-    wanted: Wanted
-    memory: Memory
+    parsed: ParsedSpec
+    status: JobStatus
     roles: tuple[Role, ...]  # what holds now: the spec's, or what the job was started with
     config: Config
     owned: frozenset[Ref] | None = None  # the observed children that this job owns; None: not known, assume all
-    known: dict[str, Any] = field(default_factory=dict, init=False, compare=False, repr=False)
+    cache: dict[str, Any] = field(default_factory=dict, init=False, compare=False, repr=False)
 
-    def once(self, name: str, work: Callable[[], Any]) -> Any:
+    def cached(self, name: str, work: Callable[[], Any]) -> Any:
         """The result of `work`, computed once: a Job is immutable and may have ten thousand slots."""
-        if name not in self.known:
-            self.known[name] = work()
-        return self.known[name]
+        if name not in self.cache:
+            self.cache[name] = work()
+        return self.cache[name]
 
     @property
-    def extras(self) -> Mapping[Ref, Extra]:
+    def auxiliary_objects(self) -> Mapping[Ref, AuxiliaryObject]:
         """What the job has beside its replicas, in the order in which it is made."""
-        found: Mapping[Ref, Extra] = self.once("extras", lambda: {extra.ref: extra for extra in self.kind.extras(self)})
+        found: Mapping[Ref, AuxiliaryObject] = self.cached(
+            "extras", lambda: {extra.ref: extra for extra in self.kind.auxiliary_objects(self)}
+        )
         return found
 
     @property
     def policy(self) -> Policy:
-        return self.wanted.policy
+        return self.parsed.policy
 
-    def early(self) -> tuple[Ref, ...]:
+    def blocking_objects(self) -> tuple[Ref, ...]:
         """The extras that replicas need, except Services: one that somebody else owns blocks no replica (S8)."""
-        refs: tuple[Ref, ...] = self.once(
-            "early", lambda: tuple(ref for ref, extra in self.extras.items() if not extra.late and extra.gvk != SERVICE)
+        refs: tuple[Ref, ...] = self.cached(
+            "early",
+            lambda: tuple(
+                ref
+                for ref, extra in self.auxiliary_objects.items()
+                if not extra.create_after_replicas and extra.gvk != SERVICE
+            ),
         )
         return refs
 
@@ -136,27 +143,27 @@ class Job:
         return [
             Slot(role.name, index)
             for role in self.roles
-            for index in range(min(role.replicas, 1) if self.carrier(role.name).whole else role.replicas)
+            for index in range(min(role.replicas, 1) if self.carrier(role.name).one_object_per_role else role.replicas)
         ]
 
-    def whole_again(self) -> bool:
+    def restarts_gang(self) -> bool:
         """True for a gang: a retry of one replica restarts all of them, succeeded ones too (S33)."""
-        return self.kind.restarts == "gang"
+        return self.kind.restart_scope == "gang"
 
 
-class End(msgspec.Struct, frozen=True):
+class Termination(msgspec.Struct, frozen=True):
     """How an attempt of a slot ended without success."""
 
     uid: str  # what is counted: the pod, or the Job object where one object is one attempt
-    at: float
-    began: float
+    ended: float
+    started: float
     code: int  # -1: not known
     reason: str
     container: str
     disrupted: bool  # the machine's affairs: replaced, never counted
-    permanent: bool  # never tried again
-    believed: float = 0.0  # ignored before this time: the watch event of its pod may still arrive
-    verdict: str = "PermanentFailure"  # the reason of the job's failure, if permanent
+    fails_job: bool  # never tried again
+    not_before: float = 0.0  # ignored before this time: the watch event of its pod may still arrive
+    job_reason: str = "PermanentFailure"  # the reason of the job's failure, if permanent
     message: str = ""  # what the container, or its own controller, said last
     pod_is_gone: bool = False  # so container and exit code are not known, and there are no logs
 
@@ -171,26 +178,26 @@ class Replica(NamedTuple):
     slot: Slot
     child: Child | None  # the object that has its name, even of an older attempt or in Terminating
     state: str  # Unknown, Starting, Running, Succeeded, Failed
-    end: End | None = None
-    failed: tuple[str, ...] = ()  # uids of failed attempts that are visible
+    termination: Termination | None = None
+    failed_attempts: tuple[str, ...] = ()  # uids of failed attempts that are visible
     restarts: int = 0  # in place, by the node
-    why: str = ""  # why it does not run
-    ended: bool = False  # none of its pods runs or will run, even if its controller's status lags
-    crash: str = ""  # what the last restart in place was for
+    message: str = ""  # why it does not run
+    pods_ended: bool = False  # none of its pods runs or will run, even if its controller's status lags
+    last_crash: str = ""  # what the last restart in place was for
     running: int = 1  # pods that run, where one object carries a whole role
     failed_pods: int = 0  # status.failed of a Job that retries by itself
 
 
-class Verdict(msgspec.Struct, frozen=True):
+class Outcome(msgspec.Struct, frozen=True):
     """One word about the job: Created, Starting (again), Running, Suspended, Succeeded, Failed, Invalid; and why."""
 
-    stage: str
+    phase: str
     reason: str = ""
     message: str = ""
 
     @property
-    def over(self) -> bool:
-        return self.stage in ("Succeeded", "Failed", "Invalid")
+    def finished(self) -> bool:
+        return self.phase in ("Succeeded", "Failed", "Invalid")
 
 
 class Carrier(msgspec.Struct, frozen=True):
@@ -204,24 +211,26 @@ class Carrier(msgspec.Struct, frozen=True):
     """
 
     gvk: GVK
-    observe: Callable[[Job, Slot, Family], Replica]
+    observe: Callable[[Job, Slot, OwnedObjects], Replica]
     render: Callable[[Job, Slot, int], Json]
     stop: Callable[[Replica, str], Delete | Patch | None]
     resume: Callable[[Job, Replica], Patch | None]
-    ended: Callable[[Replica], bool]
-    failures: Callable[[Replica], tuple[str, ...]]
-    whole: bool = False
+    pods_ended: Callable[[Replica], bool]
+    failed_attempts: Callable[[Replica], tuple[str, ...]]
+    one_object_per_role: bool = False
 
 
-class Family(msgspec.Struct, frozen=True):
+class OwnedObjects(msgspec.Struct, frozen=True):
     """The children of one job, verified by owner reference."""
 
     by_ref: Mapping[Ref, Child]
-    pods: Mapping[str, tuple[Child, ...]]  # by the uid of what owns them
-    orphans: tuple[Child, ...] = ()  # pods whose Job or StatefulSet has gone, and those of a Deployment's ReplicaSet
+    pods_by_owner: Mapping[str, tuple[Child, ...]]  # by the uid of what owns them
+    pods_without_owner: tuple[
+        Child, ...
+    ] = ()  # pods whose Job or StatefulSet has gone, and those of a Deployment's ReplicaSet
 
     @classmethod
-    def of(cls, uid: str, children: tuple[Child, ...]) -> Family:
+    def of(cls, uid: str, children: tuple[Child, ...]) -> OwnedObjects:
         own = {child.ref: child for child in children if child.owner == uid}
         uids = {child.uid for child in own.values()} | {uid}
         pods: dict[str, list[Child]] = {}
@@ -234,7 +243,7 @@ class Family(msgspec.Struct, frozen=True):
         return cls(own, {owner: tuple(them) for owner, them in pods.items()}, tuple(orphans))
 
 
-class Extra(msgspec.Struct, frozen=True):
+class AuxiliaryObject(msgspec.Struct, frozen=True):
     """An object beside the replicas. `body` renders it without what every child gets (name, owner, common labels).
 
     With a `digest` it is patched when the spec that it is rendered from changes. `needs`: the children that it refers
@@ -244,17 +253,17 @@ class Extra(msgspec.Struct, frozen=True):
     gvk: GVK
     name: str
     body: Callable[[], Json]
-    runs: bool = False  # it runs pods: deleted while the job is suspended
-    late: bool = False  # made after the replicas
+    runs_pods: bool = False  # it runs pods: deleted while the job is suspended
+    create_after_replicas: bool = False  # made after the replicas
     digest: str = ""
-    needs: tuple[Ref, ...] = ()
+    depends_on: tuple[Ref, ...] = ()
 
     @property
     def ref(self) -> Ref:
         return Ref(self.gvk.kind, self.name)
 
 
-class Said(NamedTuple):
+class ConditionUpdate(NamedTuple):
     """A condition that holds, in words."""
 
     type: str
@@ -262,7 +271,7 @@ class Said(NamedTuple):
     message: str
 
 
-class Speech(msgspec.Struct, frozen=True):
+class Messages(msgspec.Struct, frozen=True):
     """A kind's texts for conditions and events; the old operators' exact texts come first (S7).
 
     `word(job, said, replicas)` returns a condition with the kind's reason and message. `announce(job, said)` returns
@@ -270,13 +279,15 @@ class Speech(msgspec.Struct, frozen=True):
     """
 
     source: str = "trainyard-operator"  # the component that events come from
-    word: Callable[[Job, Said, Sequence[Replica]], Said] = lambda job, said, replicas: said
-    announce: Callable[[Job, Said], Event | None] | None = None
-    tell: Callable[[Job, Create | Delete | Replica], tuple[Event, ...]] = lambda job, fact: ()
-    also: Mapping[str, str] = msgspec.field(
+    condition_message: Callable[[Job, ConditionUpdate, Sequence[Replica]], ConditionUpdate] = (
+        lambda job, said, replicas: said
+    )
+    condition_event: Callable[[Job, ConditionUpdate], Event | None] | None = None
+    write_events: Callable[[Job, Create | Delete | Replica], tuple[Event, ...]] = lambda job, fact: ()
+    condition_aliases: Mapping[str, str] = msgspec.field(
         default_factory=dict
     )  # condition -> the name it has in the documents, written too
-    times: tuple[str, ...] = ()  # further time fields of a condition that the documents have
+    extra_timestamps: tuple[str, ...] = ()  # further time fields of a condition that the documents have
 
 
 class Kind(msgspec.Struct, frozen=True):
@@ -302,47 +313,51 @@ class Kind(msgspec.Struct, frozen=True):
     spec_type: type
     container: str
     carrier: Callable[[str], Carrier]
-    owns: tuple[GVK, ...]  # of which resources its children are
-    read: Callable[[Json, str], Wanted]
+    child_resources: tuple[GVK, ...]  # of which resources its children are
+    read: Callable[[Json, str], ParsedSpec]
     child_name: Callable[[Job, Slot], str]
     child_labels: Callable[[Job, Slot], dict[str, str]]
-    dress: Callable[[Json, Job, Slot], Json]
-    decides: Callable[[Job], frozenset[Slot]]
-    permanent: Callable[[Job, int, str], bool]
-    report: Callable[[Job, Verdict, Mapping[str, Mapping[str, int]]], Json]
-    judges: Callable[[Job], frozenset[Slot]] | None = None
+    mutate_pod_template: Callable[[Json, Job, Slot], Json]
+    success_slots: Callable[[Job], frozenset[Slot]]
+    exit_fails_job: Callable[[Job, int, str], bool]
+    render_status: Callable[[Job, Outcome, Mapping[str, Mapping[str, int]]], Json]
+    supervised_slots: Callable[[Job], frozenset[Slot]] | None = None
     subdomain: Callable[[Job], str] = lambda job: ""  # the headless Service that names the replicas, where one does
-    child_meta: Callable[[Job, Slot], Json] = lambda job, slot: {}  # what else the metadata of a slot's object holds
-    limits: Callable[[Job, Slot], Json] = lambda job, slot: {}  # of a Job that tries again by itself
-    extras: Callable[[Job], tuple[Extra, ...]] = lambda job: ()
-    needs: Callable[[Job, Slot], tuple[Ref, ...]] = lambda job, slot: job.early()
-    follows: Callable[[str], str] = lambda role: ""
-    warn: Callable[[Job], tuple[Problem, ...]] = lambda job: ()  # accepted, and probably not meant
-    restarts: str = "role"
-    retries: int | None = 6  # backoffLimit of those who are judged, where the job sets none; None: without end
-    speech: Speech = msgspec.field(default_factory=Speech)
+    child_metadata: Callable[[Job, Slot], Json] = (
+        lambda job, slot: {}
+    )  # what else the metadata of a slot's object holds
+    job_limits: Callable[[Job, Slot], Json] = lambda job, slot: {}  # of a Job that tries again by itself
+    auxiliary_objects: Callable[[Job], tuple[AuxiliaryObject, ...]] = lambda job: ()
+    dependencies: Callable[[Job, Slot], tuple[Ref, ...]] = lambda job, slot: job.blocking_objects()
+    on_template_change: Callable[[str], str] = lambda role: ""
+    warnings: Callable[[Job], tuple[Problem, ...]] = lambda job: ()  # accepted, and probably not meant
+    restart_scope: str = "role"
+    default_backoff_limit: int | None = (
+        6  # backoffLimit of those who are judged, where the job sets none; None: without end
+    )
+    messages: Messages = msgspec.field(default_factory=Messages)
     rules: tuple[Rule, ...] = ()
     columns: tuple[Mapping[str, Any], ...] = ()
     categories: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()  # other API groups under which the same is served
     scale: Mapping[str, str] = msgspec.field(default_factory=dict)  # the CRD's scale subresource
-    spellings: Mapping[str, str] = msgspec.field(
+    field_aliases: Mapping[str, str] = msgspec.field(
         default_factory=dict
     )  # other accepted name -> name, directly under spec
-    old_end: Callable[[Json], str] = lambda status: ""
-    runtime_id: bool = False  # the spec holds a RuntimeId that names the children
+    legacy_outcome: Callable[[Json], str] = lambda status: ""
+    has_runtime_id: bool = False  # the spec holds a RuntimeId that names the children
 
-    def deciding(self, job: Job) -> frozenset[Slot]:
-        found: frozenset[Slot] = job.once("deciding", lambda: self.decides(job))
+    def success_slots_of(self, job: Job) -> frozenset[Slot]:
+        found: frozenset[Slot] = job.cached("deciding", lambda: self.success_slots(job))
         return found
 
-    def judged(self, job: Job) -> frozenset[Slot]:
-        found: frozenset[Slot] = job.once("judged", lambda: (self.judges or self.decides)(job))
+    def supervised_slots_of(self, job: Job) -> frozenset[Slot]:
+        found: frozenset[Slot] = job.cached("judged", lambda: (self.supervised_slots or self.success_slots)(job))
         return found
 
     def resource(self, kind: str) -> GVK:
         """The resource of a child's kind. Raises KeyError when no child is of that kind."""
-        for gvk in self.owns:
+        for gvk in self.child_resources:
             if gvk.kind == kind:
                 return gvk
         raise KeyError(kind)

@@ -2,66 +2,66 @@
 
 from __future__ import annotations
 
-from trainyard.core.job import End, Job, Replica, Verdict
+from trainyard.core.job import Job, Outcome, Replica, Termination
 from trainyard.core.model import Refusal
-from trainyard.core.policy import deadline_at, over_limit
+from trainyard.core.policy import backoff_limit_exceeded, deadline_at
 
-STOPS = frozenset({"BackoffLimitExceeded", "DeadlineExceeded", "InvalidChild"})
+STOP_REASONS = frozenset({"BackoffLimitExceeded", "DeadlineExceeded", "InvalidChild"})
 """Ends after which whatever still runs is stopped, whatever cleanPodPolicy says."""
 
 
-CULPRITS = 5
+MOST_NAMED = 5
 """How many replicas the message names when backoffLimit ends a job."""
 
 
-def judge(job: Job, replicas: list[Replica], failures: dict[str, int], in_place: int, now: float) -> Verdict:
+def compute_phase(job: Job, replicas: list[Replica], failures: dict[str, int], in_place: int, now: float) -> Outcome:
     """What holds now, unless the job has ended before. `failures` counts failed attempts by role, new ones included;
     the job's memory says already whether it is suspended in this pass."""
-    deciding = [replica for replica in replicas if replica.slot in job.kind.deciding(job)]
+    deciding = [replica for replica in replicas if replica.slot in job.kind.success_slots_of(job)]
     if deciding and all(replica.state == "Succeeded" for replica in deciding):
-        return Verdict("Succeeded", "JobSucceeded", f"{_names(deciding)} ended with exit code 0")
-    judged = [replica for replica in replicas if replica.slot in job.kind.judged(job)]
+        return Outcome("Succeeded", "JobSucceeded", f"{_names(deciding)} ended with exit code 0")
+    judged = [replica for replica in replicas if replica.slot in job.kind.supervised_slots_of(job)]
     for replica in judged:
-        if replica.end and replica.end.permanent:
-            return Verdict("Failed", replica.end.verdict, permanent_text(replica, replica.end))
-    if text := over_limit(job, failures, in_place):
+        if replica.termination and replica.termination.fails_job:
+            return Outcome("Failed", replica.termination.job_reason, failure_text(replica, replica.termination))
+    if text := backoff_limit_exceeded(job, failures, in_place):
         counted = judged if job.policy.backoff_limit is None else replicas
         culprits = [said for replica in counted if (said := _failures(replica))]
-        return Verdict("Failed", "BackoffLimitExceeded", "; ".join([text, *culprits[:CULPRITS]]))
-    due = deadline_at(job, job.memory.start)
+        return Outcome("Failed", "BackoffLimitExceeded", "; ".join([text, *culprits[:MOST_NAMED]]))
+    due = deadline_at(job, job.status.start_time)
     if due is not None and now >= due:
         text = f"still running after activeDeadlineSeconds ({job.policy.deadline} s)"
-        return Verdict("Failed", "DeadlineExceeded", text)
-    if job.memory.suspended:
-        return Verdict("Suspended", "JobSuspended", "no replica runs while spec.suspend is true")
+        return Outcome("Failed", "DeadlineExceeded", text)
+    if job.status.suspended:
+        return Outcome("Suspended", "JobSuspended", "no replica runs while spec.suspend is true")
     if any(replica.state == "Running" for replica in replicas):
-        return Verdict("Running", "JobRunning", "at least one replica runs")
-    if job.memory.ran:
-        return Verdict("Starting", "NoReplicaRunning", "no replica runs at the moment")
-    return Verdict("Created", "JobCreated", "waiting for the first replica to run")
+        return Outcome("Running", "JobRunning", "at least one replica runs")
+    if job.status.ran:
+        return Outcome("Starting", "NoReplicaRunning", "no replica runs at the moment")
+    return Outcome("Created", "JobCreated", "waiting for the first replica to run")
 
 
-def invalid(refusal: Refusal, name: str, ran: bool) -> Verdict:
+def invalid_child(refusal: Refusal, name: str, ran: bool) -> Outcome:
     """The API server does not take a child as it is, and never will. A job that has run has failed, any other could
     not be set up (S15)."""
     text = f"the API server refused {name}: {refusal.message}"
-    return Verdict("Failed" if ran else "Invalid", "InvalidChild", text)
+    return Outcome("Failed" if ran else "Invalid", "InvalidChild", text)
 
 
-def permanent_text(replica: Replica, end: End) -> str:
+def failure_text(replica: Replica, end: Termination) -> str:
     """Reason, container and code, and what a person can do."""
     if end.reason == "OOMKilled":
         hint = "it ran out of memory: raise its memory limit or lower what it uses"
-    elif end.verdict == "DeadlineExceeded":
+    elif end.job_reason == "DeadlineExceeded":
         hint = "it is not tried again: raise activeDeadlineSeconds or make the program faster, and make the job again"
     elif end.pod_is_gone:
         hint = "it is not tried again: mend the program or raise backoffLimit, and make the job again"
     else:
         hint = "it is not tried again: see the logs of the pod, mend the program and make the job again"
-    return f"{end_text(replica, end)}; {hint}"
+    return f"{termination_text(replica, end)}; {hint}"
 
 
-def end_text(replica: Replica, end: End) -> str:
+def termination_text(replica: Replica, end: Termination) -> str:
     said = f": {end.message}" if end.message else ""
     if end.code < 0:
         return f"{_name(replica)} ended: {end.reason}{said}"
@@ -70,12 +70,12 @@ def end_text(replica: Replica, end: End) -> str:
 
 def _failures(replica: Replica) -> str:
     """What failed of one replica, as far as it can still be seen."""
-    if replica.end and not replica.end.disrupted:
-        return end_text(replica, replica.end)
+    if replica.termination and not replica.termination.disrupted:
+        return termination_text(replica, replica.termination)
     if replica.restarts:
-        crash = f": {replica.crash}" if replica.crash else ""
+        crash = f": {replica.last_crash}" if replica.last_crash else ""
         return f"{_name(replica)} was restarted {replica.restarts} times{crash}"
-    return f"a pod of {_name(replica)} failed: see its logs" if replica.failed else ""
+    return f"a pod of {_name(replica)} failed: see its logs" if replica.failed_attempts else ""
 
 
 def _names(replicas: list[Replica]) -> str:

@@ -59,7 +59,7 @@ class Child(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     index: int = -1
     attempt: int = 0
     deleting: bool = False
-    doomed: float = 0.0  # metadata.deletionTimestamp: when the grace period ends
+    delete_deadline: float = 0.0  # metadata.deletionTimestamp: when the grace period ends
     created: float = 0.0
     # batch Job, Pod; of a Deployment its trouble: reason and message
     phase: str = ""  # Pod: status.phase. Job: "", "Complete", "Failed"
@@ -68,8 +68,8 @@ class Child(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     started: float = 0.0
     ended: float = 0.0  # when the last container ended, or the pod's or Job's last transition
     # Pod
-    in_place: bool = False  # its node starts a failed container again, so such an exit is no end
-    always: bool = False  # and one that ended well, too
+    restarts_containers: bool = False  # its node starts a failed container again, so such an exit is no end
+    always_restarts: bool = False  # and one that ended well, too
     disrupted: bool = False  # condition DisruptionTarget, or a reason that names one
     containers: str = ""  # one line a container, see children.py: "name|state|code|reason|restarts|init"
     # batch Job
@@ -114,11 +114,11 @@ class Config(msgspec.Struct, frozen=True):
     node_lost: float | None = None  # seconds a pod may stay in Terminating past its grace period; None: no limit
 
 
-class Seen(msgspec.Struct, frozen=True):
+class Observed(msgspec.Struct, frozen=True):
     """What the shell knows about one job when it calls `decide`."""
 
     children: tuple[Child, ...] = ()
-    ids_in_use: frozenset[str] = frozenset()  # RuntimeIds of the other jobs of the namespace
+    runtime_ids_in_use: frozenset[str] = frozenset()  # RuntimeIds of the other jobs of the namespace
     refused: Mapping[Ref, Refusal] = msgspec.field(default_factory=dict)
     config: Config = msgspec.field(default_factory=Config)
 
@@ -134,7 +134,7 @@ class Delete(NamedTuple):
     uid: str
     reason: str
     grace: int | None = None  # gracePeriodSeconds; 0: force deletion, as the node is lost
-    waits: bool = False
+    foreground: bool = False
 
     @property
     def ref(self) -> Ref:
@@ -164,7 +164,7 @@ class Create(NamedTuple):
     name: str
     slot: Slot | None  # None: an extra (Service, ConfigMap, TensorBoard), found by its name
     attempt: int = 0
-    needs: tuple[Ref, ...] = ()  # missing children of this job that must be created first
+    depends_on: tuple[Ref, ...] = ()  # missing children of this job that must be created first
 
     @property
     def ref(self) -> Ref:
@@ -195,14 +195,14 @@ class Plan(msgspec.Struct, frozen=True):
     patches: tuple[Patch, ...] = ()
     creates: tuple[Create, ...] = ()
     events: tuple[Event, ...] = ()
-    after: float | None = None  # time of the next pass, even without a watch event
+    requeue_at: float | None = None  # time of the next pass, even without a watch event
     urgent: bool = False  # the status changes in more than counts: do not delay its patch
 
     @property
-    def writes_world(self) -> bool:
+    def writes_objects(self) -> bool:
         """True when something besides status and events is to be written."""
         return bool(self.deletes or self.patches or self.creates)
 
     @property
     def idle(self) -> bool:
-        return not (self.status_changed or self.spec_patch or self.writes_world)
+        return not (self.status_changed or self.spec_patch or self.writes_objects)

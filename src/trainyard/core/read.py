@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from trainyard.core import names
-from trainyard.core.job import Job, Kind, Memory, Role, RoleMemory, Wanted
+from trainyard.core.job import Job, JobStatus, Kind, ParsedSpec, Role, RoleStatus
 from trainyard.core.model import Config
-from trainyard.core.status import remember
+from trainyard.core.status import parse_status
 from trainyard.objects import Json, Problem, key_of, name_of, uid_of
 from trainyard.objects.values import replace
 from trainyard.schema import Schema
@@ -15,13 +15,13 @@ from trainyard.schema import Schema
 _JOB = Schema({"type": "object", "required": ["spec"], "properties": {"spec": {"type": "object"}}})
 
 
-def read(kind: Kind, wire: Json, config: Config, in_use: Collection[str] = ()) -> Job:
+def parse_job(kind: Kind, wire: Json, config: Config, in_use: Collection[str] = ()) -> Job:
     """The job behind a wire object. Never raises: what is wrong with the spec is in `wanted.problems`."""
     spec = wire.get("spec")
     wanted = kind.read(spec if isinstance(spec, dict) else {}, name_of(wire))
     if not isinstance(spec, dict):
         wanted = replace(wanted, problems=_no_spec(spec))
-    return read_with(kind, wire, wanted, config, in_use)
+    return parse_job_with(kind, wire, wanted, config, in_use)
 
 
 def _no_spec(spec: object) -> tuple[Problem, ...]:
@@ -29,13 +29,13 @@ def _no_spec(spec: object) -> tuple[Problem, ...]:
     return tuple(_JOB.validate({} if spec is None else {"spec": spec}))
 
 
-def read_with(kind: Kind, wire: Json, wanted: Wanted, config: Config, in_use: Collection[str] = ()) -> Job:
+def parse_job_with(kind: Kind, wire: Json, wanted: ParsedSpec, config: Config, in_use: Collection[str] = ()) -> Job:
     """The same with the spec understood already, for those who look at one spec many times."""
-    memory = remember(kind, wire)
+    memory = parse_status(kind, wire)
     if not memory.conditions:
-        memory = replace(memory, end=kind.old_end(memory.wire))
+        memory = replace(memory, outcome=kind.legacy_outcome(memory.wire))
     found = ""
-    if kind.runtime_id:
+    if kind.has_runtime_id:
         # Write-once: what status remembers wins over an edit, and over nothing when the spec has lost it (S29).
         found = runtime_id_of(wire) or names.runtime_id(uid_of(wire), in_use)
         wanted = replace(wanted, spec={**wanted.spec, "RuntimeId": _text(wire, "spec", "RuntimeId") or found})
@@ -45,8 +45,8 @@ def read_with(kind: Kind, wire: Json, wanted: Wanted, config: Config, in_use: Co
         key=key_of(wire),
         uid=uid_of(wire),
         runtime_id=found,
-        wanted=wanted,
-        memory=memory,
+        parsed=wanted,
+        status=memory,
         roles=effective_roles(kind, wanted, memory),
         config=config,
     )
@@ -63,17 +63,17 @@ def _text(wire: Json, part: str, name: str) -> str:
     return found if isinstance(found, str) else ""
 
 
-def is_fixed(wanted: Wanted, memory: Memory) -> bool:
+def ignores_edits(wanted: ParsedSpec, memory: JobStatus) -> bool:
     """True while edits of what shapes the job are ignored: it has started, and neither is nor gets suspended (S11)."""
-    return memory.started and not (memory.suspended or wanted.policy.suspend) and not memory.end
+    return memory.started and not (memory.suspended or wanted.policy.suspend) and not memory.outcome
 
 
-def changed(kind: Kind, wanted: Wanted, memory: Memory) -> list[str]:
+def ignored_edits(kind: Kind, wanted: ParsedSpec, memory: JobStatus) -> list[str]:
     """What differs from what the job was started with and is not followed, as short texts; empty when nothing does."""
     if wanted.problems:
         return [str(wanted.problems[0])]
-    now = {role.name: role for role in wanted.roles if not kind.follows(role.name)}
-    texts = [f"{name} was taken out" for name in memory.roles if name not in now and not kind.follows(name)]
+    now = {role.name: role for role in wanted.roles if not kind.on_template_change(role.name)}
+    texts = [f"{name} was taken out" for name in memory.roles if name not in now and not kind.on_template_change(name)]
     named = wanted.spec.get("RuntimeId", memory.runtime_id)
     if named != memory.runtime_id:
         texts.append(f"RuntimeId is {named} now, and {memory.runtime_id} names the children")
@@ -88,26 +88,26 @@ def changed(kind: Kind, wanted: Wanted, memory: Memory) -> list[str]:
     return texts
 
 
-def effective_roles(kind: Kind, wanted: Wanted, memory: Memory) -> tuple[Role, ...]:
+def effective_roles(kind: Kind, wanted: ParsedSpec, memory: JobStatus) -> tuple[Role, ...]:
     """The spec's roles before the start, while suspended and after the end; in between, those that the job was started
     with. Roles that follow edits are the spec's while the spec is valid.
 
     In the order of the spec: an API server gives the keys of a status back in an order of its own.
     """
-    if not is_fixed(wanted, memory):
+    if not ignores_edits(wanted, memory):
         return wanted.roles
-    follows = {role.name: role for role in wanted.roles if kind.follows(role.name) and not wanted.problems}
+    follows = {role.name: role for role in wanted.roles if kind.on_template_change(role.name) and not wanted.problems}
     known = {role.name: role for role in wanted.roles}
     roles = dict.fromkeys(known)
     for name, then in memory.roles.items():
-        if not kind.follows(name):
+        if not kind.on_template_change(name):
             roles[name] = _as_started(name, then, known.get(name))
         elif wanted.problems:  # what such a role is made from is the whole spec: nothing is made from a wrong one
             roles[name] = _as_started(name, then, None)
     return tuple(role for name, found in roles.items() if (role := follows.get(name) or found))
 
 
-def _as_started(name: str, then: RoleMemory, role: Role | None) -> Role:
+def _as_started(name: str, then: RoleStatus, role: Role | None) -> Role:
     if role is None or not names.same_digest(then.digest, role.digest):
         return Role(name, then.replicas, then.port, None, then.digest)
     return replace(role, replicas=then.replicas, port=then.port)

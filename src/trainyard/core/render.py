@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from trainyard.core.job import Extra, Job, Kind
+from trainyard.core.job import AuxiliaryObject, Job, Kind
 from trainyard.core.model import POD, Config, Create, Patch, Slot
-from trainyard.core.read import read
+from trainyard.core.read import parse_job
 from trainyard.objects import Json, owner_reference
 from trainyard.objects.labels import ATTEMPT, DIGEST, HOSTS, INDEX, OWNER, ROLE, WORKING_DIRECTORY
 
 _POLICY = "terminationMessagePolicy"
 
 
-def render(kind: Kind, wire: Json, create: Create, config: Config) -> Json:
+def render_object(kind: Kind, wire: Json, create: Create, config: Config) -> Json:
     """The object to send. Raises ValueError when the plan that asked for it was made from another spec."""
-    return render_for(read(kind, wire, config), create)
+    return render_child(parse_job(kind, wire, config), create)
 
 
-def render_for(job: Job, create: Create) -> Json:
+def render_child(job: Job, create: Create) -> Json:
     if create.slot is None:
-        extra = job.extras.get(create.ref)
+        extra = job.auxiliary_objects.get(create.ref)
         if extra is None:
             raise ValueError(f"{job.key}: no {create.gvk.kind} {create.name} is part of this job")
-        return _stamp(job, create, extra.body(), {DIGEST: extra.digest} if extra.digest else {})
+        return _with_metadata(job, create, extra.body(), {DIGEST: extra.digest} if extra.digest else {})
     slot = create.slot
     labels = {
         **job.kind.child_labels(job, slot),
@@ -29,10 +29,10 @@ def render_for(job: Job, create: Create) -> Json:
         INDEX: str(slot.index),
         ATTEMPT: str(create.attempt),
     }
-    return _stamp(job, create, job.carrier(slot.role).render(job, slot, create.attempt), labels)
+    return _with_metadata(job, create, job.carrier(slot.role).render(job, slot, create.attempt), labels)
 
 
-def _stamp(job: Job, create: Create, body: Json, labels: dict[str, str]) -> Json:
+def _with_metadata(job: Job, create: Create, body: Json, labels: dict[str, str]) -> Json:
     """Name, namespace, owner and labels: what makes an object a child. Ours win over the user's labels."""
     meta = body.get("metadata", {})
     every = {**labels, OWNER: job.uid}
@@ -50,9 +50,9 @@ def _stamp(job: Job, create: Create, body: Json, labels: dict[str, str]) -> Json
         template["metadata"] = {**inner, "labels": {**(inner.get("labels") or {}), **every}}
         _set_working_directory(job, template["metadata"])
         if create.slot is not None:
-            _speak(job, create.slot, template)
+            _set_termination_message_policy(job, create.slot, template)
             if job.kind.subdomain(job):
-                _address(job, create.slot, template)
+                _set_hostname(job, create.slot, template)
     return body
 
 
@@ -65,23 +65,24 @@ def _set_working_directory(job: Job, meta: Json) -> None:
         meta["annotations"] = {**own, WORKING_DIRECTORY: folder}
 
 
-def _speak(job: Job, slot: Slot, template: Json) -> None:
+def _set_termination_message_policy(job: Job, slot: Slot, template: Json) -> None:
     """Default the deciding container's terminationMessagePolicy, so that its last log lines are in the pod's status."""
     role = job.role(slot.role)
     name = (role.container if role else "") or job.kind.container
     spec = template.get("spec") or {}
     listed = spec.get("containers") or []
     spoken = [
-        {**one, _POLICY: one.get(_POLICY) or "FallbackToLogsOnError"} if _is(one, name) else one for one in listed
+        {**one, _POLICY: one.get(_POLICY) or "FallbackToLogsOnError"} if _is_container(one, name) else one
+        for one in listed
     ]
     template["spec"] = {**spec, "containers": spoken}
 
 
-def _is(container: object, name: str) -> bool:
+def _is_container(container: object, name: str) -> bool:
     return isinstance(container, dict) and container.get("name") == name
 
 
-def repair(extra: Extra, uid: str) -> Patch:
+def update_patch(extra: AuxiliaryObject, uid: str) -> Patch:
     """What brings an object that was made from an older spec to this one: everything but its name and owner."""
     body = extra.body()
     labels = {**body.get("metadata", {}).get("labels", {}), DIGEST: extra.digest}
@@ -89,7 +90,7 @@ def repair(extra: Extra, uid: str) -> Patch:
     return Patch(extra.gvk, extra.name, "", {"metadata": {"uid": uid, "labels": labels}, **rest})
 
 
-def _address(job: Job, slot: Slot, template: Json) -> None:
+def _set_hostname(job: Job, slot: Slot, template: Json) -> None:
     """Host name, subdomain and search list, so that the names in TF_CONFIG and the like resolve (S17)."""
     subdomain = job.kind.subdomain(job)
     domain = f"{subdomain}.{job.key.namespace}.svc.{job.config.cluster_domain}"

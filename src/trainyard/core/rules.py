@@ -31,17 +31,17 @@ class Rule(msgspec.Struct, frozen=True):
     path: str
     cel: str
     check: Check
-    text: str
+    default_message: str
     detail: Callable[[Any], str] | None = None
     transition: bool = False
     at: str = ""
     early: bool = False
 
-    def say(self, value: Any) -> str:
-        return self.detail(value) if self.detail else self.text
+    def message(self, value: Any) -> str:
+        return self.detail(value) if self.detail else self.default_message
 
 
-def broken(rules: tuple[Rule, ...], new: Json, old: Json | None) -> list[Problem]:
+def violations(rules: tuple[Rule, ...], new: Json, old: Json | None) -> list[Problem]:
     """Every rule that does not hold. Rules of one path that stand together are asked value by value, as the old
     operators did. Wrongly typed values are skipped: the schema has already spoken about them."""
     problems = []
@@ -51,11 +51,11 @@ def broken(rules: tuple[Rule, ...], new: Json, old: Json | None) -> list[Problem
         for path, value, before in _values(place.split(".") if place else [], "", new, old):
             for rule in together:
                 if not _holds(rule, value, before):
-                    problems.append(Problem(".".join(filter(None, (path, rule.at))), rule.say(value)))
+                    problems.append(Problem(".".join(filter(None, (path, rule.at))), rule.message(value)))
     return problems
 
 
-def spelled(rules: tuple[Rule, ...], spellings: Mapping[str, str]) -> tuple[Rule, ...]:
+def with_aliases(rules: tuple[Rule, ...], spellings: Mapping[str, str]) -> tuple[Rule, ...]:
     """The rules once more for every other accepted spelling of a field of the spec."""
     more = []
     for other, name in spellings.items():

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from trainyard.core.job import Job, Kind, Memory, Replica, RoleMemory, Said, Verdict
+from trainyard.core.job import ConditionUpdate, Job, JobStatus, Kind, Outcome, Replica, RoleStatus
 from trainyard.core.model import Event
 from trainyard.objects import Json, condition, format_time, is_true, parse_time, with_condition
 from trainyard.objects.values import replace
 
-REMEMBERED = 20
+KEPT_UIDS = 20
 """How many counted uids of deleted objects are kept: with a stale cache a failure must not count twice."""
 
 MOST_REPLICAS = 10000
@@ -24,13 +24,13 @@ MOST_REPLICAS = 10000
 LATEST = 2.0e11
 """Seconds of a time in the year 8307: later ones count as never written."""
 
-ALARMS = frozenset(
+WARNING_CONDITIONS = frozenset(
     {"Failed", "Restarting", "Degraded", "NameConflict", "Blocked", "SpecChangeIgnored", "UnknownFields"}
 )
 """Conditions that deserve a Warning event when they become True."""
 
 
-def remember(kind: Kind, wire: Json) -> Memory:
+def parse_status(kind: Kind, wire: Json) -> JobStatus:
     """The memory in a stored object's status."""
     status = wire.get("status")
     if not isinstance(status, dict):
@@ -38,7 +38,7 @@ def remember(kind: Kind, wire: Json) -> Memory:
     listed = status.get("conditions")
     given = listed if isinstance(listed, list) else []
     conditions = tuple(one for one in given if isinstance(one, dict) and one.get("type"))
-    also = kind.speech.also
+    also = kind.messages.condition_aliases
     ends = [
         end
         for end in ("Succeeded", "Failed")
@@ -46,18 +46,18 @@ def remember(kind: Kind, wire: Json) -> Memory:
     ]
     counted = status.get("counted")
     stored = status.get("roles")
-    roles = {name: _role(role) for name, role in stored.items()} if isinstance(stored, dict) else {}
-    return Memory(
+    roles = {name: _parse_role(role) for name, role in stored.items()} if isinstance(stored, dict) else {}
+    return JobStatus(
         wire=status,
         conditions=conditions,
-        end=ends[0] if ends else "",
+        outcome=ends[0] if ends else "",
         started=bool(roles),
         suspended=is_true(list(conditions), "Suspended"),
         ran=_ran(condition(list(conditions), "Running")),
-        start=_time(status.get("startTime")),
-        completion=_time(status.get("completionTime")),
+        start_time=_time(status.get("startTime")),
+        completion_time=_time(status.get("completionTime")),
         resumes=_count(status.get("resumes")),
-        counted=tuple(str(uid) for uid in counted) if isinstance(counted, list) else (),
+        counted_failures=tuple(str(uid) for uid in counted) if isinstance(counted, list) else (),
         runtime_id=status["runtimeId"] if isinstance(status.get("runtimeId"), str) else "",
         roles=roles,
     )
@@ -68,10 +68,10 @@ def _ran(running: Json | None) -> bool:
     return running is not None and running.get("reason") not in ("JobCreated", "JobSuspended")
 
 
-def _role(stored: object) -> RoleMemory:
+def _parse_role(stored: object) -> RoleStatus:
     role: Mapping[str, Any] = stored if isinstance(stored, dict) else {}
     digest = role.get("template")
-    return RoleMemory(
+    return RoleStatus(
         attempt=_count(role.get("attempt")),
         failures=_count(role.get("failures")),
         replicas=min(_count(role.get("replicas")), MOST_REPLICAS),
@@ -94,8 +94,8 @@ class Conditions:
     """The conditions of one pass; `said` collects those that became True or changed their reason."""
 
     def __init__(self, job: Job, replicas: list[Replica], now: float) -> None:
-        self.all: list[Json] = list(job.memory.conditions)
-        self.said: list[Said] = []
+        self.all: list[Json] = list(job.status.conditions)
+        self.updates: list[ConditionUpdate] = []
         self._job = job
         self._replicas = replicas
         self._now = now
@@ -105,60 +105,60 @@ class Conditions:
         old = condition(self.all, kind)
         if old is None and not holds:
             return
-        speech = self._job.kind.speech
-        said = Said(kind, reason, message)
-        said = speech.word(self._job, said, self._replicas) if holds else said
-        for name in filter(None, (kind, speech.also.get(kind))):
+        speech = self._job.kind.messages
+        said = ConditionUpdate(kind, reason, message)
+        said = speech.condition_message(self._job, said, self._replicas) if holds else said
+        for name in filter(None, (kind, speech.condition_aliases.get(kind))):
             self._write(name, holds, said)
         if holds and (old is None or old.get("status") != "True" or old.get("reason") != said.reason):
-            self.said.append(said)
+            self.updates.append(said)
 
-    def _write(self, name: str, holds: bool, said: Said) -> None:
+    def _write(self, name: str, holds: bool, said: ConditionUpdate) -> None:
         old = condition(self.all, name)
         self.all = with_condition(self.all, name, holds, said.reason, said.message, self._now)
         new = condition(self.all, name)
-        for field in self._job.kind.speech.times:
+        for field in self._job.kind.messages.extra_timestamps:
             if new is not None:
                 same = old is not None and all(old.get(key) == value for key, value in new.items())
                 new[field] = old.get(field) if same and old else format_time(self._now)
 
 
-def event_of(said: Said) -> Event:
+def default_condition_event(said: ConditionUpdate) -> Event:
     """What is told when a condition becomes True."""
-    return Event("Warning" if said.type in ALARMS else "Normal", said.reason, said.message)
+    return Event("Warning" if said.type in WARNING_CONDITIONS else "Normal", said.reason, said.message)
 
 
-def written(
+def render_status(
     job: Job,
-    memory: Memory,
-    verdict: Verdict,
+    memory: JobStatus,
+    verdict: Outcome,
     tally: Mapping[str, Mapping[str, int]],
     restarts: int,
     replicas: Sequence[Replica],
 ) -> Json:
     """The whole status as it is written. `memory` is what is to be remembered from now on."""
-    own = job.kind.report(replace(job, memory=_with_failed_pods(memory, replicas)), verdict, tally)
+    own = job.kind.render_status(replace(job, status=_with_failed_pods(memory, replicas)), verdict, tally)
     status: Json = {**own, **_ready(job, tally), "conditions": list(memory.conditions)}
     meta = job.wire.get("metadata", {})
     if isinstance(meta.get("generation"), int):
         status["observedGeneration"] = meta["generation"]
-    if memory.start is not None:
-        status["startTime"] = format_time(memory.start)
-    if memory.completion is not None:
-        status["completionTime"] = format_time(memory.completion)
+    if memory.start_time is not None:
+        status["startTime"] = format_time(memory.start_time)
+    if memory.completion_time is not None:
+        status["completionTime"] = format_time(memory.completion_time)
     if memory.runtime_id:
         status["runtimeId"] = memory.runtime_id
     status["restarts"] = restarts
     if memory.resumes:
         status["resumes"] = memory.resumes
-    if memory.counted:
-        status["counted"] = list(memory.counted)
+    if memory.counted_failures:
+        status["counted"] = list(memory.counted_failures)
     if memory.roles:
-        status["roles"] = {name: _role_wire(role) for name, role in memory.roles.items()}
+        status["roles"] = {name: _render_role(role) for name, role in memory.roles.items()}
     return status
 
 
-def _with_failed_pods(memory: Memory, replicas: Sequence[Replica]) -> Memory:
+def _with_failed_pods(memory: JobStatus, replicas: Sequence[Replica]) -> JobStatus:
     """For the report only: status.failed of a Job that retries by itself includes pods that were deleted before the
     operator saw them fail. It is not stored: a pod whose watch event comes after its Job's would be counted twice."""
     roles = dict(memory.roles)
@@ -176,7 +176,7 @@ def _ready(job: Job, tally: Mapping[str, Mapping[str, int]]) -> Json:
     return {"ready": f"{running}/{sum(role.replicas for role in job.roles)}"}
 
 
-def _role_wire(role: RoleMemory) -> Json:
+def _render_role(role: RoleStatus) -> Json:
     return {
         "attempt": role.attempt,
         "failures": role.failures,
@@ -188,10 +188,10 @@ def _role_wire(role: RoleMemory) -> Json:
 
 def is_urgent(old: Json, new: Json) -> bool:
     """True when more changed than counts: a phase, a state, a condition, an attempt."""
-    return _headline(old) != _headline(new)
+    return _without_counts(old) != _without_counts(new)
 
 
-def _headline(status: Json) -> object:
+def _without_counts(status: Json) -> object:
     listed = status.get("conditions")
     given = listed if isinstance(listed, list) else []
     words = [(c.get("type"), c.get("status"), c.get("reason")) for c in given if isinstance(c, dict)]

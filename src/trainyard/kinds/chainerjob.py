@@ -12,21 +12,21 @@ from functools import cache
 from trainyard.core import (
     RETRYING_JOB_CARRIER,
     SET_CARRIER,
+    AuxiliaryObject,
     Carrier,
+    ConditionUpdate,
     Event,
-    Extra,
     Job,
     Kind,
+    Messages,
+    Outcome,
+    ParsedSpec,
     Policy,
     Replica,
     Role,
-    Said,
     Slot,
-    Speech,
-    Verdict,
-    Wanted,
-    broken,
-    event_of,
+    default_condition_event,
+    violations,
 )
 from trainyard.core.model import CONFIG_MAP, JOB, POD, RBAC_ROLE, ROLE_BINDING, SERVICE_ACCOUNT, STATEFUL_SET, Ref
 from trainyard.core.names import digest
@@ -56,11 +56,13 @@ def _schema() -> Schema:
     return Schema.ours({**from_struct(ChainerJobSpec), "x-kubernetes-preserve-unknown-fields": True})
 
 
-def read(spec: Json, name: str) -> Wanted:
+def read(spec: Json, name: str) -> ParsedSpec:
     """What a ChainerJob spec wants. The limits are the master Job's own, so that the operator counts none (S4)."""
     stored = _schema().default(spec)
-    problems = _schema().validate(stored, "spec") + broken(RULES, {"metadata": {"name": name}, "spec": stored}, None)
-    return Wanted(
+    problems = _schema().validate(stored, "spec") + violations(
+        RULES, {"metadata": {"name": name}, "spec": stored}, None
+    )
+    return ParsedSpec(
         roles=_roles(spec),
         policy=_policy(spec),
         spec=spec,
@@ -160,45 +162,45 @@ def dress(template: Json, job: Job, slot: Slot) -> Json:
 
 
 def _slots(job: Job, role: str) -> int:
-    spec = job.wanted.spec
+    spec = job.parsed.spec
     part = spec.get("master") if role == MASTER else sets_of(spec).get(role)
     return slots_of(part) if isinstance(part, dict) else 1
 
 
-def extras(job: Job) -> tuple[Extra, ...]:
+def extras(job: Job) -> tuple[AuxiliaryObject, ...]:
     sets = [
         mpi.WorkerSet(set_name(job.key.name, role.name), role.replicas, _slots(job, role.name))
         for role in job.roles
         if role.name != MASTER
     ]
     # A master that was made beside workers mounts the files, and is tried again by its Job after the last set has gone.
-    started_with_sets = any(name != MASTER for name in job.memory.roles)
+    started_with_sets = any(name != MASTER for name in job.status.roles)
     return mpi.objects(job, job_labels(job), sets, files=bool(sets) or started_with_sets)
 
 
 def needs(job: Job, slot: Slot) -> tuple[Ref, ...]:
     """A set needs the account and the files. The master, which has rights, needs all that bears the job's name."""
-    early = job.early()
+    early = job.blocking_objects()
     if slot.role != MASTER:
-        return tuple(ref for ref in early if not job.extras[ref].needs)
+        return tuple(ref for ref in early if not job.auxiliary_objects[ref].depends_on)
     sets = (Ref(STATEFUL_SET.kind, set_name(job.key.name, role.name)) for role in job.roles if role.name != MASTER)
     return (*early, *sets)
 
 
-def report(job: Job, verdict: Verdict, tally: Mapping[str, Mapping[str, int]]) -> Json:
+def report(job: Job, verdict: Outcome, tally: Mapping[str, Mapping[str, int]]) -> Json:
     """A batch JobStatus: the counts are of the master's pods (docs/rules.md 1.4)."""
     states = tally.get(MASTER, {})
-    lives = not verdict.over and verdict.stage != "Suspended" and (states.get("Running") or states.get("Starting"))
+    lives = not verdict.finished and verdict.phase != "Suspended" and (states.get("Running") or states.get("Starting"))
     counts = {
         "active": 1 if lives else 0,
         "succeeded": states.get("Succeeded", 0),
-        "failed": job.memory.role(MASTER).failures,
+        "failed": job.status.role(MASTER).failures,
     }
-    state = "Failed" if verdict.stage == "Invalid" else verdict.stage
+    state = "Failed" if verdict.phase == "Invalid" else verdict.phase
     return {"state": state, **{name: count for name, count in counts.items() if count}}
 
 
-def word(job: Job, said: Said, replicas: Sequence[Replica]) -> Said:
+def word(job: Job, said: ConditionUpdate, replicas: Sequence[Replica]) -> ConditionUpdate:
     """The old operator's texts first (docs/rules.md 1.9, S7)."""
     if said.type != "NameConflict":
         return said
@@ -207,10 +209,10 @@ def word(job: Job, said: Said, replicas: Sequence[Replica]) -> Said:
     return said._replace(message=text)
 
 
-def announce(job: Job, said: Said) -> Event | None:
+def announce(job: Job, said: ConditionUpdate) -> Event | None:
     if said.type == "Created":
         return Event("Normal", "Synced", "ChainerJob synced successfully")
-    event = event_of(said)
+    event = default_condition_event(said)
     if said.type == "NameConflict":
         return event._replace(reason="ErrResourceExists")
     if said.reason == "InvalidSpec" and said.message.startswith("backend:"):
@@ -220,7 +222,7 @@ def announce(job: Job, said: Said) -> Event | None:
 
 def warn(job: Job) -> tuple[Problem, ...]:
     found = []
-    for role in job.wanted.roles:
+    for role in job.parsed.roles:
         spec = spec_of(role.template)
         place = "spec.master.template.spec" if role.name == MASTER else f"spec.workerSets.{role.name}.template.spec"
         policy, taken = spec.get("restartPolicy"), ("Never", "OnFailure") if role.name == MASTER else ("Always",)
@@ -241,22 +243,28 @@ CHAINERJOB = Kind(
     spec_type=ChainerJobSpec,
     container=CONTAINER,
     carrier=carrier,
-    owns=(JOB, POD, STATEFUL_SET, CONFIG_MAP, SERVICE_ACCOUNT, RBAC_ROLE, ROLE_BINDING),
+    child_resources=(JOB, POD, STATEFUL_SET, CONFIG_MAP, SERVICE_ACCOUNT, RBAC_ROLE, ROLE_BINDING),
     read=read,
     child_name=child_name,
     child_labels=child_labels,
-    child_meta=child_meta,
-    limits=lambda job, slot: limits_of(job.wanted.spec),
-    dress=dress,
-    decides=lambda job: frozenset({Slot(MASTER, 0)}),
-    permanent=lambda job, code, reason: True,
-    report=report,
-    extras=extras,
-    needs=needs,
-    follows=lambda role: "" if role == MASTER else "again",
-    warn=warn,
-    retries=None,
-    speech=Speech("chainer-job-controller", word, announce, also={"Succeeded": "Complete"}, times=("lastProbeTime",)),
+    child_metadata=child_meta,
+    job_limits=lambda job, slot: limits_of(job.parsed.spec),
+    mutate_pod_template=dress,
+    success_slots=lambda job: frozenset({Slot(MASTER, 0)}),
+    exit_fails_job=lambda job, code, reason: True,
+    render_status=report,
+    auxiliary_objects=extras,
+    dependencies=needs,
+    on_template_change=lambda role: "" if role == MASTER else "again",
+    warnings=warn,
+    default_backoff_limit=None,
+    messages=Messages(
+        "chainer-job-controller",
+        word,
+        announce,
+        condition_aliases={"Succeeded": "Complete"},
+        extra_timestamps=("lastProbeTime",),
+    ),
     rules=RULES,
     columns=(columns.STATE, columns.READY, columns.RESTARTS, columns.AGE, columns.REASON, columns.BLOCKED),
 )

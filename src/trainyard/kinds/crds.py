@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from trainyard.core import Config, Job, Kind, Rule, broken, read, spelled
-from trainyard.core.policy import OTHERS, OURS, is_ours
+from trainyard.core import Config, Job, Kind, Rule, parse_job, violations, with_aliases
+from trainyard.core.policy import OTHERS, OURS, is_managed_here
 from trainyard.kinds.misspelt import misspelt_fields
 from trainyard.kinds.templates import templates_of
 from trainyard.objects import GVK, Json, Problem
@@ -64,7 +64,7 @@ def schema(kind: Kind) -> Json:
             "status": {"type": "object", KEEP: True, "properties": {"roles": {"type": "object", KEEP: True}}},
         },
     }
-    for rule in spelled(kind.rules, kind.spellings):
+    for rule in with_aliases(kind.rules, kind.field_aliases):
         node = _at(root, rule.path)
         node["x-kubernetes-validations"] = [*node.get("x-kubernetes-validations", []), _wire(rule)]
     return root
@@ -80,7 +80,7 @@ def _at(root: Json, path: str) -> Json:
 
 
 def _wire(rule: Rule) -> Json:
-    wire = {"rule": rule.cel, "message": rule.text}
+    wire = {"rule": rule.cel, "message": rule.default_message}
     return {**wire, "fieldPath": f".{rule.at}"} if rule.at else wire
 
 
@@ -110,15 +110,15 @@ def misspelt(kind: Kind, wire: Json) -> tuple[list[Problem], Json]:
 
 def warnings(kind: Kind, wire: Json) -> list[Problem]:
     """What is accepted and still probably not meant (S30, S31)."""
-    job = read(kind, wire, Config())
+    job = parse_job(kind, wire, Config())
     text = "is not known here and will not be looked at; is it spelled right?"
-    return [*(Problem(path, text) for path in job.wanted.unknown), *_handed_over(job), *kind.warn(job)]
+    return [*(Problem(path, text) for path in job.parsed.unknown), *_handed_over(job), *kind.warnings(job)]
 
 
 def _handed_over(job: Job) -> list[Problem]:
     """A job that nobody may ever run: its `managedBy` names a controller of which nothing is known here."""
     named = job.policy.managed_by
-    if is_ours(job) or named in OTHERS:
+    if is_managed_here(job) or named in OTHERS:
         return []
     known = ", ".join((OURS, *sorted(OTHERS)))
     text = (
@@ -132,11 +132,11 @@ def notes(kind: Kind, wire: Json) -> list[Problem]:
 
     They are no warnings: on a cluster these fields have an effect.
     """
-    job = read(kind, wire, Config())
+    job = parse_job(kind, wire, Config())
     roles: dict[str, list[str]] = {}
     first: dict[str, Problem] = {}
     for place, template in templates_of(wire.get("spec"), "spec"):
-        found = [role.name for role in job.wanted.roles if role.template is template]
+        found = [role.name for role in job.parsed.roles if role.template is template]
         for path, field, reason in ineffective_fields(template):
             first.setdefault(field, Problem(f"{place}.{path}", reason))
             named = roles.setdefault(field, [])
@@ -151,5 +151,5 @@ def _note(reason: str, roles: list[str]) -> str:
 
 def check(kind: Kind) -> Callable[[Json, Json | None], list[Problem]]:
     """The kind's cross-field rules for an admission that has no CEL: (new, old or None) -> problems."""
-    rules = spelled(kind.rules, kind.spellings)
-    return lambda new, old: broken(rules, new, old)
+    rules = with_aliases(kind.rules, kind.field_aliases)
+    return lambda new, old: violations(rules, new, old)

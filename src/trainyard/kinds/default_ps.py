@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from trainyard.core import Extra, Job, Role, Slot
+from trainyard.core import AuxiliaryObject, Job, Role, Slot
 from trainyard.core.model import CONFIG_MAP
 from trainyard.kinds.replica_list import items_of
 from trainyard.kinds.templates import append, append_volume, containers_of, has_container, like
@@ -33,17 +33,17 @@ def is_served(job: Job, role: Role) -> bool:
     """True when our server is the PS program of that role."""
     if role.name != PS:
         return False
-    marked = any(one.get("IsDefaultPS") is True for one in items_of(job.wanted.spec) if one.get("tfReplicaType") == PS)
+    marked = any(one.get("IsDefaultPS") is True for one in items_of(job.parsed.spec) if one.get("tfReplicaType") == PS)
     return marked or not has_container(role.template, "tensorflow")
 
 
-def config_map(job: Job, labels: Json) -> tuple[Extra, ...]:
+def config_map(job: Job, labels: Json) -> tuple[AuxiliaryObject, ...]:
     role = job.role(PS)
     if role is None or not role.replicas or not is_served(job, role):
         return ()
     text = job.config.files.get(PROGRAM, "")
     body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"labels": labels}, "data": {PROGRAM: text}}
-    return (Extra(CONFIG_MAP, map_name(job), lambda: body),)
+    return (AuxiliaryObject(CONFIG_MAP, map_name(job), lambda: body),)
 
 
 def map_name(job: Job) -> str:
@@ -52,8 +52,8 @@ def map_name(job: Job) -> str:
 
 def serve(template: Json, job: Job, slot: Slot, cluster: Mapping[str, tuple[str, ...]]) -> None:
     """Makes the container `tensorflow` of this template run our server for this slot."""
-    master, made = job.role(MASTER), _container(job.wanted.spec["tfImage"])
-    if template == default_template(job.wanted.spec["tfImage"]):
+    master, made = job.role(MASTER), _container(job.parsed.spec["tfImage"])
+    if template == default_template(job.parsed.spec["tfImage"]):
         like(template["spec"], containers_of(template)[0], master.template if master else None, "tensorflow")
     if not has_container(template, "tensorflow"):
         like({}, made, master.template if master else None, "tensorflow")

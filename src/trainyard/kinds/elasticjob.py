@@ -12,21 +12,21 @@ from typing import Any
 
 from trainyard.core import (
     POD_CARRIER,
+    AuxiliaryObject,
+    ConditionUpdate,
     Create,
     Delete,
     Event,
-    Extra,
     Job,
     Kind,
+    Messages,
+    Outcome,
+    ParsedSpec,
     Replica,
     Role,
-    Said,
     Slot,
-    Speech,
-    Verdict,
-    Wanted,
-    broken,
-    event_of,
+    default_condition_event,
+    violations,
 )
 from trainyard.core.model import POD, SERVICE, Ref
 from trainyard.core.names import digest
@@ -64,15 +64,17 @@ def _schema() -> Schema:
     return Schema.ours({**from_struct(ElasticJobSpec), "x-kubernetes-preserve-unknown-fields": True})
 
 
-def read(spec: Json, name: str) -> Wanted:
+def read(spec: Json, name: str) -> ParsedSpec:
     """What an ElasticJob spec wants. Policies stand in `spec`, `spec.runPolicy` or `spec.RunPolicy`; the first wins."""
     stored = _schema().default(spec)
-    problems = _schema().validate(stored, "spec") + broken(RULES, {"metadata": {"name": name}, "spec": stored}, None)
+    problems = _schema().validate(stored, "spec") + violations(
+        RULES, {"metadata": {"name": name}, "spec": stored}, None
+    )
     nested = [spec[one] for one in reversed(RUN_POLICIES) if isinstance(spec.get(one), dict)]
     policies: Json = {}
     for place in (*nested, spec):
         policies |= {key: place[key] for key in Policies.__struct_fields__ if place.get(key) is not None}
-    return Wanted(
+    return ParsedSpec(
         roles=_roles(spec),
         policy=policy_of(policies),
         spec=spec,
@@ -122,13 +124,13 @@ def dress(template: Json, job: Job, slot: Slot) -> Json:
     for container in containers_of(fresh):
         if role and arguments and container.get("name") == role.container:
             append(container, "args", *arguments, first=True)
-    policy = worker_of(job.wanted.spec).get("restartPolicy")
+    policy = worker_of(job.parsed.spec).get("restartPolicy")
     fresh["spec"]["restartPolicy"] = policy if policy in IN_PLACE else "Never"
     return fresh
 
 
 def rendezvous(job: Job, slot: Slot) -> list[str]:
-    spec, resumes = job.wanted.spec, job.memory.resumes
+    spec, resumes = job.parsed.spec, job.status.resumes
     backend = spec.get("rdzvBackend") or "etcd"
     if backend == NO_RENDEZVOUS:
         return []
@@ -146,7 +148,7 @@ def rendezvous(job: Job, slot: Slot) -> list[str]:
 
 def endpoint_of(job: Job) -> str:
     """Where the nodes meet: as the spec says; for c10d Worker 0, whose Service has its name."""
-    spec = job.wanted.spec
+    spec = job.parsed.spec
     if spec.get("rdzvBackend") == C10D and not spec.get("rdzvEndpoint"):
         return f"{child_name(job, Slot(WORKER, 0))}:{C10D_PORT}"
     return str(spec.get("rdzvEndpoint"))
@@ -159,9 +161,9 @@ def _store_options(spec: Json, slot: Slot) -> list[str]:
     return [f"--rdzv_conf=is_host={int(slot.index == 0)},read_timeout={STORE_TIMEOUT}"]
 
 
-def extras(job: Job) -> tuple[Extra, ...]:
+def extras(job: Job) -> tuple[AuxiliaryObject, ...]:
     """One headless Service for each replica, so that its host name resolves for its peers."""
-    return tuple(Extra(SERVICE, child_name(job, slot), _service_of(job, slot)) for slot in job.slots())
+    return tuple(AuxiliaryObject(SERVICE, child_name(job, slot), _service_of(job, slot)) for slot in job.slots())
 
 
 def _service_of(job: Job, slot: Slot) -> Any:
@@ -179,16 +181,16 @@ def permanent(job: Job, code: int, reason: str) -> bool:
 
     A spec that is not understood does not say which policy it was: it ends nothing that may be tried again (S11).
     """
-    policy = EXIT_CODE if job.wanted.problems else worker_of(job.wanted.spec).get("restartPolicy")
+    policy = EXIT_CODE if job.parsed.problems else worker_of(job.parsed.spec).get("restartPolicy")
     return policy != EXIT_CODE or code not in RETRYABLE
 
 
-def report(job: Job, verdict: Verdict, tally: Mapping[str, Mapping[str, int]]) -> Json:
+def report(job: Job, verdict: Outcome, tally: Mapping[str, Mapping[str, int]]) -> Json:
     """`replicaStatuses` as the old operator wrote them: what is zero is left out (docs/rules.md 2.2)."""
     words = {"active": "Running", "succeeded": "Succeeded", "failed": "Failed"}
     selector = ",".join(f"{key}={value}" for key, value in {**job_labels(job), "replica-type": "worker"}.items())
     return {
-        "state": "Failed" if verdict.stage == "Invalid" else verdict.stage,
+        "state": "Failed" if verdict.phase == "Invalid" else verdict.phase,
         "replicaStatuses": {
             role: {word: states[state] for word, state in words.items() if states.get(state)}
             for role, states in tally.items()
@@ -207,7 +209,7 @@ def hint(job: Job, text: str) -> str:
     """What to do when the launchers did not meet, as far as their last words tell."""
     endpoint = endpoint_of(job)
     if _UNREACHABLE.search(text):
-        if job.wanted.spec.get("rdzvBackend") == C10D:
+        if job.parsed.spec.get("rdzvBackend") == C10D:
             return f"the rendezvous at {endpoint} cannot be reached: see why the worker that holds it does not run"
         return f"the rendezvous at {endpoint} cannot be reached: see that an etcd server with the v2 API serves there"
     if "RendezvousClosed" in text:
@@ -215,10 +217,10 @@ def hint(job: Job, text: str) -> str:
     return ""
 
 
-def word(job: Job, said: Said, replicas: Sequence[Replica]) -> Said:
+def word(job: Job, said: ConditionUpdate, replicas: Sequence[Replica]) -> ConditionUpdate:
     """The old operator's reasons and texts, exactly and first; what we know more follows (docs/rules.md 2.2, S7)."""
     name, plain_name = f"ElasticJob {job.key.name}", f"Job {job.key.name}"
-    failed = sum(replica.end is not None and not replica.end.disrupted for replica in replicas)
+    failed = sum(replica.termination is not None and not replica.termination.disrupted for replica in replicas)
     count = f"because {failed} {WORKER} replica(s) failed."
     texts = {
         "Created": ("ElasticJobCreated", f"{name} is created."),
@@ -239,14 +241,14 @@ def word(job: Job, said: Said, replicas: Sequence[Replica]) -> Said:
     rest = said.message.partition("; ")[2] if plain else said.message
     told = "; ".join(filter(None, (rest, "" if plain else hint(job, rest))))
     between = " " if text.endswith(".") else "; "
-    return Said(said.type, reason or said.reason, between.join(filter(None, (text, told))))
+    return ConditionUpdate(said.type, reason or said.reason, between.join(filter(None, (text, told))))
 
 
-def announce(job: Job, said: Said) -> Event | None:
+def announce(job: Job, said: ConditionUpdate) -> Event | None:
     """As printed: nothing about Created and Running, one reason for both limits (docs/rules.md 2.9)."""
     if said.type in ("Created", "Running"):
         return None
-    event = event_of(said)
+    event = default_condition_event(said)
     if said.type == "Failed" and said.reason in ("BackoffLimitExceeded", "DeadlineExceeded"):
         return event._replace(reason="JobFailed")
     return event
@@ -255,7 +257,7 @@ def announce(job: Job, said: Said) -> Event | None:
 def tell(job: Job, fact: Create | Delete | Replica) -> tuple[Event, ...]:
     """One event for each Pod and Service that is made or deleted, and for each Pod that failed (docs/rules.md 2.9)."""
     if isinstance(fact, Replica):
-        end, pod = fact.end, fact.child
+        end, pod = fact.termination, fact.child
         text = f"Pod: {job.key.namespace}.{pod.name if pod else '?'} exited with code {end.code if end else -1}"
         return (Event("Normal", "ExitedWithCode", text),) if end and end.code >= 0 else ()
     kind, verb = fact.gvk.kind, ("Created" if isinstance(fact, Create) else "Deleted")
@@ -268,7 +270,7 @@ def tell(job: Job, fact: Create | Delete | Replica) -> tuple[Event, ...]:
 
 
 def _overwritten(job: Job, fact: Create | Delete) -> tuple[Event, ...]:
-    given = spec_of(worker_of(job.wanted.spec).get("template")).get("restartPolicy")
+    given = spec_of(worker_of(job.parsed.spec).get("template")).get("restartPolicy")
     if not isinstance(fact, Create) or fact.gvk != POD or not given:
         return ()
     text = "Restart policy in pod template will be overwritten by restart policy in replica spec"
@@ -276,7 +278,7 @@ def _overwritten(job: Job, fact: Create | Delete) -> tuple[Event, ...]:
 
 
 def warn(job: Job) -> tuple[Problem, ...]:
-    spec, found = job.wanted.spec, []
+    spec, found = job.parsed.spec, []
     template = worker_of(spec).get("template")
     policy = worker_of(spec).get("restartPolicy")
     place = f"spec.replicaSpecs.{WORKER}"
@@ -303,20 +305,20 @@ ELASTICJOB = Kind(
     spec_type=ElasticJobSpec,
     container=CONTAINER,
     carrier=lambda role: POD_CARRIER,
-    owns=(POD, SERVICE),
+    child_resources=(POD, SERVICE),
     read=read,
     child_name=child_name,
     child_labels=child_labels,
-    dress=dress,
-    decides=decides,
-    permanent=permanent,
-    report=report,
-    extras=extras,
-    follows=lambda role: "later",
-    warn=warn,
-    restarts="slot",
-    retries=None,
-    speech=Speech("elastic-job-controller", word, announce, tell, times=("lastUpdateTime",)),
+    mutate_pod_template=dress,
+    success_slots=decides,
+    exit_fails_job=permanent,
+    render_status=report,
+    auxiliary_objects=extras,
+    on_template_change=lambda role: "later",
+    warnings=warn,
+    restart_scope="slot",
+    default_backoff_limit=None,
+    messages=Messages("elastic-job-controller", word, announce, tell, extra_timestamps=("lastUpdateTime",)),
     rules=RULES,
     columns=(
         columns.STATE,

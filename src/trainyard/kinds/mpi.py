@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from trainyard.core import Extra, Job
+from trainyard.core import AuxiliaryObject, Job
 from trainyard.core.model import CONFIG_MAP, RBAC_ROLE, ROLE_BINDING, SERVICE_ACCOUNT, STATEFUL_SET, Ref
 from trainyard.core.names import digest
 from trainyard.kinds.templates import append, append_volume, containers_of
@@ -91,7 +91,7 @@ def wait_for_workers(template: Json, slots: int) -> None:
     append(template["spec"], "initContainers", generator)
 
 
-def objects(job: Job, labels: Mapping[str, str], sets: Sequence[WorkerSet], files: bool) -> tuple[Extra, ...]:
+def objects(job: Job, labels: Mapping[str, str], sets: Sequence[WorkerSet], files: bool) -> tuple[AuxiliaryObject, ...]:
     """The account and its rights, and for a distributed job the files. Rights and files follow the worker sets.
 
     A set that was not seen as ours gives no rights: its pods may be a stranger's.
@@ -108,26 +108,26 @@ def objects(job: Job, labels: Mapping[str, str], sets: Sequence[WorkerSet], file
         return {"apiVersion": api_version, "kind": kind, "metadata": {"labels": dict(labels)}, **rest}
 
     found = [
-        Extra(SERVICE_ACCOUNT, name, lambda: body("v1", "ServiceAccount")),
-        Extra(
+        AuxiliaryObject(SERVICE_ACCOUNT, name, lambda: body("v1", "ServiceAccount")),
+        AuxiliaryObject(
             RBAC_ROLE,
             f"{name}-role",
             lambda: body(f"{_API}/v1", "Role", rules=rules),
             digest=digest(rules),
-            needs=tuple(refs),
+            depends_on=tuple(refs),
         ),
-        Extra(
+        AuxiliaryObject(
             ROLE_BINDING,
             f"{name}-rolebinding",
             lambda: body(f"{_API}/v1", "RoleBinding", subjects=[subject], roleRef=role_ref),
             # The API server refuses it while its Role is not there; and a stranger's account gets no rights.
-            needs=(Ref(SERVICE_ACCOUNT.kind, name), Ref(RBAC_ROLE.kind, f"{name}-role")),
+            depends_on=(Ref(SERVICE_ACCOUNT.kind, name), Ref(RBAC_ROLE.kind, f"{name}-role")),
         ),
     ]
     if files:
         texts = {key: job.config.files.get(key, "") for key in (AGENT, PROGRAM)}
         texts[SETS] = "".join(f"{one.name} slots={one.slots} replicas={one.replicas}\n" for one in sets)
-        files_of = Extra(
+        files_of = AuxiliaryObject(
             CONFIG_MAP, f"{job.key.name}-assets", lambda: body("v1", "ConfigMap", data=texts), digest=digest(texts)
         )
         found.append(files_of)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cache, partial
 
-from trainyard.core import JOB_CARRIER, Extra, Job, Kind, Slot, Verdict, Wanted, broken, spelled
+from trainyard.core import JOB_CARRIER, AuxiliaryObject, Job, Kind, Outcome, ParsedSpec, Slot, violations, with_aliases
 from trainyard.core.model import JOB, POD, SERVICE
 from trainyard.core.names import digest
 from trainyard.kinds import replica_list
@@ -39,18 +39,20 @@ def _schema() -> Schema:
     return Schema.ours({**from_struct(MxJobSpec), "x-kubernetes-preserve-unknown-fields": True})
 
 
-_rules = spelled(RULES, SPELLINGS)
+_rules = with_aliases(RULES, SPELLINGS)
 
 
-def read(spec: Json, name: str) -> Wanted:
+def read(spec: Json, name: str) -> ParsedSpec:
     """What an MxJob spec wants. In local mode it is one WORKER: more are refused, and none counts as one (S19)."""
     stored = _schema().default(spec)
-    problems = _schema().validate(stored, "spec") + broken(_rules, {"metadata": {"name": name}, "spec": stored}, None)
+    problems = _schema().validate(stored, "spec") + violations(
+        _rules, {"metadata": {"name": name}, "spec": stored}, None
+    )
     full = replica_list.filled(spec, _fill)
     roles = replica_list.roles_of(full, "mxReplicaType", "PsRootPort")
     if spec.get("jobMode") == LOCAL:
         roles = tuple(role.resized(1) for role in roles)
-    return Wanted(
+    return ParsedSpec(
         roles=roles,
         policy=policy_of(spec),
         spec=full,
@@ -70,7 +72,7 @@ def _fill(item: Json) -> Json:
 
 
 def is_dist(job: Job) -> bool:
-    return job.wanted.spec.get("jobMode") == DIST
+    return job.parsed.spec.get("jobMode") == DIST
 
 
 def child_name(job: Job, slot: Slot) -> str:
@@ -117,14 +119,14 @@ def subdomain(job: Job) -> str:
     return f"mxjob-{job.runtime_id}" if is_dist(job) else ""
 
 
-def extras(job: Job) -> tuple[Extra, ...]:
+def extras(job: Job) -> tuple[AuxiliaryObject, ...]:
     if not is_dist(job):
         return ()
     ports = {f"ps-root-port-{role.port}": role.port for role in job.roles if role.name == SCHEDULER}
     # Pods of the attempt before may be going for a while, under the same names: they are not to be met any more.
-    only = {ATTEMPT: str(job.memory.role(SCHEDULER).attempt)}
+    only = {ATTEMPT: str(job.status.role(SCHEDULER).attempt)}
     body = partial(headless, job, job_labels(job), ports, only)
-    return (Extra(SERVICE, subdomain(job), body, digest=digest(ports, only)),)
+    return (AuxiliaryObject(SERVICE, subdomain(job), body, digest=digest(ports, only)),)
 
 
 def decides(job: Job) -> frozenset[Slot]:
@@ -141,13 +143,13 @@ def permanent(job: Job, code: int, reason: str) -> bool:
     return reason == "OOMKilled" or 1 <= code <= 127
 
 
-def report(job: Job, verdict: Verdict, tally: Mapping[str, Mapping[str, int]]) -> Json:
+def report(job: Job, verdict: Outcome, tally: Mapping[str, Mapping[str, int]]) -> Json:
     """The fields of docs/rules.md II.4: `reason` and `state` are left out when they are empty."""
-    phase, state = replica_list.PHASES[verdict.stage]
+    phase, state = replica_list.PHASES[verdict.phase]
     return {
         "phase": phase,
         **({"reason": verdict.message} if state == "Failed" else {}),
-        "controlPaused": job.memory.wire.get("controlPaused") is True,
+        "controlPaused": job.status.wire.get("controlPaused") is True,
         **({"state": state} if state else {}),
         "replicaStatuses": replica_list.replica_statuses(tally, "Mx_replica_type"),
     }
@@ -155,8 +157,8 @@ def report(job: Job, verdict: Verdict, tally: Mapping[str, Mapping[str, int]]) -
 
 def warn(job: Job) -> tuple[Problem, ...]:
     found = []
-    items = replica_list.items_of(job.wanted.spec)
-    if job.wanted.spec.get("jobMode") == LOCAL and any(item.get("replicas") != 1 for item in items):
+    items = replica_list.items_of(job.parsed.spec)
+    if job.parsed.spec.get("jobMode") == LOCAL and any(item.get("replicas") != 1 for item in items):
         text = "in local mode there is one WORKER, even with replicas: 0; write replicas: 1"
         found.append(Problem("spec.replicaSpecs[].replicas", text))
     for item in items if is_dist(job) else ():
@@ -174,23 +176,23 @@ MXJOB = Kind(
     spec_type=MxJobSpec,
     container=CONTAINER,
     carrier=lambda role: JOB_CARRIER,
-    owns=(JOB, POD, SERVICE),
+    child_resources=(JOB, POD, SERVICE),
     read=read,
     child_name=child_name,
     child_labels=child_labels,
-    child_meta=lambda job, slot: with_labels_of(job),
-    dress=dress,
-    decides=decides,
-    judges=judges,
-    permanent=permanent,
-    report=report,
+    child_metadata=lambda job, slot: with_labels_of(job),
+    mutate_pod_template=dress,
+    success_slots=decides,
+    supervised_slots=judges,
+    exit_fails_job=permanent,
+    render_status=report,
     subdomain=subdomain,
-    extras=extras,
-    warn=warn,
-    restarts="gang",
+    auxiliary_objects=extras,
+    warnings=warn,
+    restart_scope="gang",
     rules=RULES,
     columns=replica_list.COLUMNS,
-    spellings=SPELLINGS,
-    old_end=replica_list.old_end,
-    runtime_id=True,
+    field_aliases=SPELLINGS,
+    legacy_outcome=replica_list.old_end,
+    has_runtime_id=True,
 )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainyard.core import Kind, spelled
+from trainyard.core import Kind, with_aliases
 from trainyard.kinds.crds import schema
 from trainyard.objects import Json
 
@@ -72,7 +72,7 @@ def _head(kind: Kind) -> Iterator[str]:
     yield f"- `apiVersion: {gvk.api_version}`{also}, `kind: {gvk.kind}`"
     yield f"- `kubectl get {gvk.plural}` or `{kind.singular}`{short}{many}"
     yield f"- the container that counts is named `{kind.container}`"
-    yield f"- it makes, and owns: {', '.join(f'{one.kind} (`{one.api_version}`)' for one in kind.owns)}"
+    yield f"- it makes, and owns: {', '.join(f'{one.kind} (`{one.api_version}`)' for one in kind.child_resources)}"
     yield ""
 
 
@@ -83,7 +83,7 @@ def _fields(kind: Kind) -> Iterator[str]:
     yield "|---|---|---|---|"
     for path, node in _walk("", schema(kind)["properties"]["spec"]):
         default = f"`{_shown(node['default'])}`" if "default" in node else ""
-        same = f"The same as `{kind.spellings[path]}`." if path in kind.spellings else ""
+        same = f"The same as `{kind.field_aliases[path]}`." if path in kind.field_aliases else ""
         meaning = same or _text(node.get("description", "")) or _text(POLICIES.get(path, ""))
         yield f"| `{path}` | {_type(node)} | {default} | {meaning} |"
     yield ""
@@ -131,10 +131,10 @@ def _rules(kind: Kind) -> Iterator[str]:
     yield ""
     yield "| where | rule |"
     yield "|---|---|"
-    for rule in spelled(kind.rules, {}):
+    for rule in with_aliases(kind.rules, {}):
         place = ".".join(filter(None, (rule.path, rule.at)))
         when = " (an edit)" if rule.transition else ""
-        yield f"| `{place}`{when} | {_text(rule.text)} |"
+        yield f"| `{place}`{when} | {_text(rule.default_message)} |"
     yield ""
 
 
@@ -156,9 +156,11 @@ def _life(kind: Kind) -> Iterator[str]:
         yield f"| `{name}` | {text} |"
     yield ""
     limit = (
-        f"Without `backoffLimit`, {kind.retries + 1} failed attempts end the job." if kind.retries is not None else ""
+        f"Without `backoffLimit`, {kind.default_backoff_limit + 1} failed attempts end the job."
+        if kind.default_backoff_limit is not None
+        else ""
     )
-    yield f"Retries: {RESTARTS[kind.restarts]}. {limit}".rstrip()
+    yield f"Retries: {RESTARTS[kind.restart_scope]}. {limit}".rstrip()
     yield ""
 
 
@@ -168,10 +170,14 @@ def _conditions(kind: Kind) -> Iterator[str]:
     yield "| condition | when it is True |"
     yield "|---|---|"
     for name, text in CONDITIONS.items():
-        also = f" (also written as `{kind.speech.also[name]}`)" if name in kind.speech.also else ""
+        also = (
+            f" (also written as `{kind.messages.condition_aliases[name]}`)"
+            if name in kind.messages.condition_aliases
+            else ""
+        )
         yield f"| `{name}`{also} | {text} |"
     yield ""
-    yield f"Events come from `{kind.speech.source}`."
+    yield f"Events come from `{kind.messages.source}`."
     yield ""
 
 

@@ -127,16 +127,16 @@ def old_end(status: Json) -> str:
 
 def policy_warnings(job: Job) -> tuple[Problem, ...]:
     """Restart policies that a batch Job does not take (S31)."""
-    judged = {slot.role for slot in job.kind.judged(job)}
+    judged = {slot.role for slot in job.kind.supervised_slots_of(job)}
     found = []
-    for role in job.wanted.roles:
+    for role in job.parsed.roles:
         spec = (role.template or {}).get("spec")
         policy = spec.get("restartPolicy") if isinstance(spec, dict) else None
         if policy in (None, "", "Always"):
             instead = "Never is used, and the operator tries again" if role.name in judged else "OnFailure is used"
             text = f"of {role.name} is {policy or 'not set'}, which a batch Job does not take; {instead}"
             place = next(
-                (place for place, one in templates_of(job.wanted.spec, "spec") if one is role.template), "spec"
+                (place for place, one in templates_of(job.parsed.spec, "spec") if one is role.template), "spec"
             )
             found.append(Problem(f"{place}.spec.restartPolicy", text))
     return tuple(found)

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from trainyard.core import Extra, Job
+from trainyard.core import AuxiliaryObject, Job
 from trainyard.core.model import DEPLOYMENT, SERVICE
 from trainyard.kinds.templates import KEEP, NULL, like
 from trainyard.objects import Json
@@ -30,16 +30,18 @@ class TensorBoard(msgspec.Struct, kw_only=True):
     serviceType: Annotated[str | None, Meta(description="Type of the Service; ClusterIP when empty.")] = None
 
 
-def tensorboard(job: Job, labels: Json) -> tuple[Extra, ...]:
+def tensorboard(job: Job, labels: Json) -> tuple[AuxiliaryObject, ...]:
     """The Service and the Deployment, or nothing when the spec does not ask for them."""
-    spec = job.wanted.spec.get("tensorboard") or job.wanted.spec.get("tensorBoard")
+    spec = job.parsed.spec.get("tensorboard") or job.parsed.spec.get("tensorBoard")
     if not isinstance(spec, dict):
         return ()
     name = f"tensorboard-{job.runtime_id}"
     labels = {**labels, "app": "tensorboard"}
     return (
-        Extra(SERVICE, name, lambda: _service(spec, labels), late=True),
-        Extra(DEPLOYMENT, name, lambda: _deployment(job, name, spec, labels), runs=True, late=True),
+        AuxiliaryObject(SERVICE, name, lambda: _service(spec, labels), create_after_replicas=True),
+        AuxiliaryObject(
+            DEPLOYMENT, name, lambda: _deployment(job, name, spec, labels), runs_pods=True, create_after_replicas=True
+        ),
     )
 
 
@@ -59,7 +61,7 @@ def _service(spec: Json, labels: Json) -> Json:
 def _deployment(job: Job, name: str, spec: Json, labels: Json) -> Json:
     container: Json = {
         "name": name,
-        "image": job.wanted.spec["tfImage"],
+        "image": job.parsed.spec["tfImage"],
         "command": ["tensorboard", "--logdir", spec.get("logDir"), "--host", EVERYWHERE],
         "ports": [{"containerPort": PORT}],
     }

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from trainyard.core import JOB_CARRIER, Extra, Job, Kind, Slot, Verdict, Wanted, broken, spelled
+from trainyard.core import JOB_CARRIER, AuxiliaryObject, Job, Kind, Outcome, ParsedSpec, Slot, violations, with_aliases
 from trainyard.core.model import CONFIG_MAP, DEPLOYMENT, JOB, POD, SERVICE
 from trainyard.kinds import default_ps, replica_list
 from trainyard.kinds.accelerators import accelerate
@@ -30,18 +30,20 @@ def _schema() -> Schema:
     return Schema.ours({**from_struct(TfJobSpec), "x-kubernetes-preserve-unknown-fields": True})
 
 
-_rules = spelled(RULES, SPELLINGS)
+_rules = with_aliases(RULES, SPELLINGS)
 
 
-def read(spec: Json, name: str) -> Wanted:
+def read(spec: Json, name: str) -> ParsedSpec:
     """What a TfJob spec wants: schema defaults, then what the schema cannot default, problems in the old order."""
     stored = _schema().default(
         spec
     )  # as an API server with our definition would have stored it: no null where Go has nil
-    problems = _schema().validate(stored, "spec") + broken(_rules, {"metadata": {"name": name}, "spec": stored}, None)
+    problems = _schema().validate(stored, "spec") + violations(
+        _rules, {"metadata": {"name": name}, "spec": stored}, None
+    )
     full = {**spec, "tfImage": spec.get("tfImage") or IMAGE}
     full = replica_list.filled(full, lambda item: _fill(item, full["tfImage"]))
-    return Wanted(
+    return ParsedSpec(
         roles=replica_list.roles_of(full, "tfReplicaType", "tfPort"),
         policy=policy_of(spec),
         spec=full,
@@ -93,7 +95,7 @@ def cluster(job: Job) -> Cluster:
 
 def task_type(job: Job, role: str) -> str:
     """What TF_CONFIG calls a role. The MASTER's host name stays, whatever its task type."""
-    chief = role == MASTER and job.wanted.spec.get("masterTaskType") == CHIEF
+    chief = role == MASTER and job.parsed.spec.get("masterTaskType") == CHIEF
     return CHIEF if chief else role.lower()
 
 
@@ -128,10 +130,10 @@ def subdomain(job: Job) -> str:
     return f"tfjob-{job.runtime_id}"
 
 
-def extras(job: Job) -> tuple[Extra, ...]:
+def extras(job: Job) -> tuple[AuxiliaryObject, ...]:
     labels = job_labels(job)
     ports = {f"tf-port-{port}": port for port in sorted({role.port for role in job.roles})}
-    service = Extra(SERVICE, subdomain(job), lambda: headless(job, labels, ports))
+    service = AuxiliaryObject(SERVICE, subdomain(job), lambda: headless(job, labels, ports))
     return (service, *default_ps.config_map(job, labels), *tensorboard(job, labels))
 
 
@@ -140,13 +142,13 @@ def permanent(job: Job, code: int, reason: str) -> bool:
     return reason == "OOMKilled" or 1 <= code <= 127
 
 
-def report(job: Job, verdict: Verdict, tally: Mapping[str, Mapping[str, int]]) -> Json:
-    phase, state = replica_list.PHASES[verdict.stage]
+def report(job: Job, verdict: Outcome, tally: Mapping[str, Mapping[str, int]]) -> Json:
+    phase, state = replica_list.PHASES[verdict.phase]
     return {
         "phase": phase,
         "state": state,
         "reason": verdict.message if state == "Failed" else "",
-        "controlPaused": job.memory.wire.get("controlPaused") is True,
+        "controlPaused": job.status.wire.get("controlPaused") is True,
         "replicaStatuses": replica_list.replica_statuses(tally, "tf_replica_type"),
     }
 
@@ -158,21 +160,21 @@ TFJOB = Kind(
     spec_type=TfJobSpec,
     container=CONTAINER,
     carrier=lambda role: JOB_CARRIER,
-    owns=(JOB, POD, SERVICE, CONFIG_MAP, DEPLOYMENT),
+    child_resources=(JOB, POD, SERVICE, CONFIG_MAP, DEPLOYMENT),
     read=read,
     subdomain=subdomain,
-    warn=replica_list.policy_warnings,
+    warnings=replica_list.policy_warnings,
     child_name=child_name,
     child_labels=child_labels,
-    child_meta=lambda job, slot: with_labels_of(job),
-    dress=dress,
-    decides=lambda job: frozenset({Slot(MASTER, 0)}),
-    permanent=permanent,
-    report=report,
-    extras=extras,
+    child_metadata=lambda job, slot: with_labels_of(job),
+    mutate_pod_template=dress,
+    success_slots=lambda job: frozenset({Slot(MASTER, 0)}),
+    exit_fails_job=permanent,
+    render_status=report,
+    auxiliary_objects=extras,
     rules=RULES,
     columns=replica_list.COLUMNS,
-    spellings=SPELLINGS,
-    old_end=replica_list.old_end,
-    runtime_id=True,
+    field_aliases=SPELLINGS,
+    legacy_outcome=replica_list.old_end,
+    has_runtime_id=True,
 )

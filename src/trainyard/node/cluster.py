@@ -14,9 +14,9 @@ from contextlib import aclosing
 from functools import partial
 
 from trainyard.client import AlreadyExists, Api, ApiError, Conflict, NotFound, Selection, Unavailable
-from trainyard.controller_runtime import Backoff, Feed, Source, StreamBackoff
-from trainyard.controller_runtime.view import plain
-from trainyard.controller_runtime.watch import Changed, Replaced, Said
+from trainyard.controller_runtime import Backoff, Reflector, StreamBackoff, WatchTarget
+from trainyard.controller_runtime.view import dict_adapter
+from trainyard.controller_runtime.watch import Changed, Replaced, StoreEvent
 from trainyard.node.events import PodEvent
 from trainyard.node.pods import Ref, TokenAsked
 from trainyard.node.registration import CORDONED, MADE, Member, marked, node_object, node_status
@@ -81,24 +81,24 @@ class Cluster:
             pass
         return True
 
-    def node(self, replaced: ReplacedHandler, changed: ChangedHandler) -> Feed[Json]:
+    def node(self, replaced: ReplacedHandler, changed: ChangedHandler) -> Reflector[Json]:
         """The watch of the node's own object."""
         return self._feed(NODE, f"metadata.name={self._node}", replaced, changed)
 
     # Pods and Services.
 
-    def pods(self, replaced: ReplacedHandler, changed: ChangedHandler) -> Feed[Json]:
+    def pods(self, replaced: ReplacedHandler, changed: ChangedHandler) -> Reflector[Json]:
         """The watch of the pods that are placed on this node."""
         return self._feed(POD, f"spec.nodeName={self._node}", replaced, changed)
 
-    def services(self, replaced: ReplacedHandler, changed: ChangedHandler) -> Feed[Json]:
+    def services(self, replaced: ReplacedHandler, changed: ChangedHandler) -> Reflector[Json]:
         """The watch of all Services."""
         return self._feed(SERVICE, "", replaced, changed)
 
-    def _feed(self, gvk: GVK, fields: str, replaced: ReplacedHandler, changed: ChangedHandler) -> Feed[Json]:
+    def _feed(self, gvk: GVK, fields: str, replaced: ReplacedHandler, changed: ChangedHandler) -> Reflector[Json]:
         """`replaced` hears of all objects after a list, `changed` of each watch event."""
 
-        def apply(said: Said[Json]) -> None:
+        def apply(said: StoreEvent[Json]) -> None:
             if isinstance(said, Replaced):
                 replaced(list(said.objs))
             elif isinstance(said, Changed):
@@ -107,8 +107,10 @@ class Cluster:
         def refused(why: str) -> None:
             self.say(f"node: watching {gvk.plural}: {why}")
 
-        source = Source(gvk, which=Selection("", fields))
-        return Feed(self._api, source, plain(api_version=gvk.api_version, kind=gvk.kind), apply, refused=refused)
+        source = WatchTarget(gvk, selection=Selection("", fields))
+        return Reflector(
+            self._api, source, dict_adapter(api_version=gvk.api_version, kind=gvk.kind), apply, on_refused=refused
+        )
 
     async def fetch(self, namespace: str, refs: set[Ref]) -> dict[Ref, Json | None]:
         """The ConfigMaps and Secrets of those names; None for one that is not there."""

@@ -195,7 +195,7 @@ class Node:
             async with asyncio.timeout(patience):
                 await asyncio.gather(*(one.over.wait() for one in pods), *(one.told.wait() for one in ending))
 
-    def look(self) -> None:
+    def resync(self) -> None:
         """Look at every pod now: for whoever has moved the clock."""
         for one in self._running.values():
             one.look()

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from trainyard import core
-from trainyard.core.children import Container, child_of, pod_lines
-from trainyard.core.job import Job, Memory, Wanted
-from trainyard.core.model import Child, Config, Create, Ref, Refusal, Seen
-from trainyard.core.status import remember
+from trainyard.core.children import Container, child_of, encode_containers
+from trainyard.core.job import Job, JobStatus, ParsedSpec
+from trainyard.core.model import Child, Config, Create, Observed, Ref, Refusal
+from trainyard.core.status import parse_status
 from trainyard.objects import Json, decode, encode
 from trainyard.objects.values import replace
 from trainyard.testing.casts import Cast
@@ -111,7 +111,7 @@ class Book:
     plans: int = 0
     _values: list[Json] = field(default_factory=list)
     _numbers: dict[bytes, int] = field(default_factory=dict)
-    _wanted: dict[int, Wanted] = field(default_factory=dict)
+    _wanted: dict[int, ParsedSpec] = field(default_factory=dict)
     _facts: dict[int, Facts] = field(default_factory=dict)
     _acts: dict[object, Act] = field(default_factory=dict)
     _children: dict[Kid, Child | None] = field(default_factory=dict)
@@ -131,7 +131,7 @@ class Book:
     def value(self, number: int) -> Json:
         return self._values[number]
 
-    def wanted(self, spec: int) -> Wanted:
+    def wanted(self, spec: int) -> ParsedSpec:
         if spec not in self._wanted:
             self._wanted[spec] = self.cast.kind.read(self.value(spec), NAME)
         return self._wanted[spec]
@@ -144,7 +144,7 @@ class Book:
 
     def ready(self, spec: int) -> bool:
         """The defaults are stored."""
-        return not self.cast.kind.runtime_id or "RuntimeId" in self.value(spec)
+        return not self.cast.kind.has_runtime_id or "RuntimeId" in self.value(spec)
 
     def act(self, world: World, sight: Sight) -> Act:
         """The plan for what `sight` shows, at the world's time, knowing what the shell was refused."""
@@ -161,17 +161,17 @@ class Book:
             Ref(kind, name): Refusal(409, "AlreadyExists", "taken", float(at), tries)
             for kind, name, tries, at in refused
         }
-        plan = core.decide(job, Seen(children, frozenset(), taken, self.config), float(now))
+        plan = core.decide(job, Observed(children, frozenset(), taken, self.config), float(now))
         status = self.number(plan.status)
         made = self._job(sight.spec, status, sight.deleting) if plan.creates and self.cast.bodies else job
         return Act(
             status=status,
             idle=plan.idle,
             spec_patch=plan.spec_patch,
-            deletes=tuple(Drop(one.gvk.kind, one.name, one.uid, one.waits) for one in plan.deletes),
+            deletes=tuple(Drop(one.gvk.kind, one.name, one.uid, one.foreground) for one in plan.deletes),
             patches=tuple(Fix(one.gvk.kind, one.name, self.number(one.body)) for one in plan.patches),
             creates=tuple(self._make(made, one) for one in plan.creates),
-            after=plan.after,
+            after=plan.requeue_at,
         )
 
     def _job(self, spec: int, status: int, deleting: bool) -> Job:
@@ -181,33 +181,33 @@ class Book:
             "spec": self.value(spec),
             "status": self.value(status),
         }
-        return core.read_with(self.cast.kind, wire, self.wanted(spec), self.config)
+        return core.parse_job_with(self.cast.kind, wire, self.wanted(spec), self.config)
 
     def _make(self, job: Job, create: Create) -> Make:
         slot = self.cast.place(create.slot) if create.slot else -1
-        body = self.number(core.render_for(job, create)) if self.cast.bodies else 0
+        body = self.number(core.render_child(job, create)) if self.cast.bodies else 0
         return Make(create.gvk.kind, create.name, slot, create.attempt, body)
 
     def body(self, world: World, slot: int, attempt: int) -> Json:
         """What a slot would be filled with now."""
         job = self._job(world.spec, world.status, False)
         create = Create(job.carrier(self.cast.slots[slot].role).gvk, self.names[slot], self.cast.slots[slot], attempt)
-        return core.render_for(job, create)
+        return core.render_child(job, create)
 
     def extras(self, world: World) -> dict[Ref, Json]:
         """What else the job has, and what that would be made of now."""
         ours = (kid for kid in world.kids if not (isinstance(kid, Thing) and kid.foreign))
         job = self._job(world.spec, world.status, False)
         job = replace(job, owned=frozenset(Ref(resource(kid), self.name(kid)) for kid in ours))
-        creates = [Create(one.gvk, one.name, None) for one in self.cast.kind.extras(job)]
-        return {one.ref: core.render_for(job, one) if self.cast.bodies else {} for one in creates}
+        creates = [Create(one.gvk, one.name, None) for one in self.cast.kind.auxiliary_objects(job)]
+        return {one.ref: core.render_child(job, one) if self.cast.bodies else {} for one in creates}
 
     def held(self, world: World) -> frozenset[tuple[str, str]]:
         """The names that are somebody else's, and those of children that are not made before these are ours."""
         held = {(kid.kind, kid.name) for kid in world.things() if kid.foreign}
         job = self._job(world.spec, world.status, False)
-        needs = {ref: extra.needs for ref, extra in job.extras.items()}
-        needs |= {Ref(self.cast.resource(at), self.names[at]): self.cast.kind.needs(job, slot)
+        needs = {ref: extra.depends_on for ref, extra in job.auxiliary_objects.items()}
+        needs |= {Ref(self.cast.resource(at), self.names[at]): self.cast.kind.dependencies(job, slot)
                   for at, slot in enumerate(self.cast.slots)} if held else {}  # fmt: skip
         for _ in needs if held else ():  # until nothing more is
             held |= {(ref.kind, ref.name) for ref, given in needs.items() if held.intersection(map(tuple, given))}
@@ -215,7 +215,7 @@ class Book:
 
     def facts(self, status: int) -> Facts:
         if status not in self._facts:
-            memory = remember(self.cast.kind, {"status": self.value(status)})
+            memory = parse_status(self.cast.kind, {"status": self.value(status)})
             self._facts[status] = _facts(memory, self.cast)
         return self._facts[status]
 
@@ -245,7 +245,7 @@ class Book:
         return replace(
             child, job=JOB_UID, owner=kid.owner, phase=kid.phase, deleting=kid.deleting, disrupted=kid.disrupted,
             created=float(START + kid.number), started=float(kid.began), ended=float(kid.ended),
-            containers=pod_lines(one), in_place=kid.alone and self.cast.in_place({}, kid.slot),
+            containers=encode_containers(one), restarts_containers=kid.alone and self.cast.in_place({}, kid.slot),
         )  # fmt: skip
 
     def name(self, kid: Kid) -> str:
@@ -261,17 +261,18 @@ class Book:
         return self.cast.counts(slot), f"attempt-{attempt}" if self.cast.gang else uid
 
 
-def _facts(memory: Memory, cast: Cast) -> Facts:
+def _facts(memory: JobStatus, cast: Cast) -> Facts:
     attempts = tuple(memory.roles[slot.role].attempt if slot.role in memory.roles else -1 for slot in cast.slots)
     failures = tuple(memory.role(role).failures for role in cast.roles)
     sizes = {slot.role: memory.role(slot.role).replicas if memory.roles else len(cast.slots) for slot in cast.slots}
     has = (place for place, slot in enumerate(cast.slots) if slot.index < sizes[slot.role])
     true = frozenset(str(one["type"]) for one in memory.conditions if one.get("status") == "True")
-    reason = next((str(one.get("reason")) for one in memory.conditions if one["type"] == memory.end), "")
+    reason = next((str(one.get("reason")) for one in memory.conditions if one["type"] == memory.outcome), "")
     return Facts(
-        memory.end, cast.reasons.get(reason, reason), memory.suspended, memory.started, attempts,
+        memory.outcome, cast.reasons.get(reason, reason), memory.suspended, memory.started, attempts,
         (sum(failures),) if cast.gang else failures,
-        memory.resumes, memory.completion, true, memory.ran, memory.start, memory.counted, frozenset(has),
+        memory.resumes, memory.completion_time, true, memory.ran, memory.start_time, memory.counted_failures,
+        frozenset(has),
     )  # fmt: skip
 
 

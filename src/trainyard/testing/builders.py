@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from trainyard.core import Plan, Seen, child_of, plan
+from trainyard.core import Observed, Plan, child_of, plan
 from trainyard.kinds import TFJOB
 from trainyard.objects import Json, format_time, owner_reference
 from trainyard.objects.labels import ATTEMPT, INDEX, OWNER, ROLE
@@ -109,9 +109,9 @@ def started(*items: Json, at: float = NOW - 60, **spec: Any) -> Json:
     """A TfJob whose first pass was carried out; without items its WORKER has restartPolicy Never."""
     worker = replicas("WORKER", template=template(restartPolicy="Never"))
     job = tfjob(*(items or (replicas("MASTER"), worker)), **spec)
-    return {**job, "status": plan(TFJOB, job, Seen(), at).status}
+    return {**job, "status": plan(TFJOB, job, Observed(), at).status}
 
 
 def look(job: Json, *children: Json, now: float = NOW) -> Plan:
     """The plan for a job with these children and its Service."""
-    return plan(TFJOB, job, Seen(tuple(map(child_of, (service(), *children)))), now)
+    return plan(TFJOB, job, Observed(tuple(map(child_of, (service(), *children)))), now)

@@ -11,7 +11,7 @@ import uuid
 from dataclasses import dataclass, field
 from typing import Any
 
-from trainyard.core import Config, Kind, Plan, Ref, Refusal, Seen, child_of, plan, read, render_for
+from trainyard.core import Config, Kind, Observed, Plan, Ref, Refusal, child_of, parse_job, plan, render_child
 from trainyard.core.model import Patch
 from trainyard.objects import Json, format_time, name_of, owner_reference, uid_of
 
@@ -32,9 +32,9 @@ class Life:
     config: Config = field(default_factory=Config)
     _made: int = 0
 
-    def seen(self) -> Seen:
+    def seen(self) -> Observed:
         children = tuple(child_of(one) for one in self.objects.values())
-        return Seen(children, refused=dict(self.refused), config=self.config)
+        return Observed(children, refused=dict(self.refused), config=self.config)
 
     def look(self) -> Plan:
         """What would be written, without writing it."""
@@ -52,9 +52,9 @@ class Life:
             self.drop(delete.uid)
         for patch in found.patches:
             self._patch(patch)
-        job = read(self.kind, self.job, self.config)
+        job = parse_job(self.kind, self.job, self.config)
         for create in found.creates:
-            self._store(render_for(job, create))
+            self._store(render_child(job, create))
         return found
 
     def settle(self) -> Json:

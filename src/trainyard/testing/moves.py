@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 
-from trainyard.core.policy import pause
+from trainyard.core.policy import backoff
 from trainyard.testing.book import Book, Sight
 from trainyard.testing.obeying import ALL, Shell, obey, restarted, written
 from trainyard.testing.world import JOB_UID, Batch, Pod, Set, Thing, View, World
@@ -178,7 +178,7 @@ def _failed(book: Book, world: World, pod: Pod, code: int, reason: str) -> World
     if stale or known or style == "alone" or (pod.slot and not book.cast.gang) or book.facts(world.status).suspended:
         return world  # a resume starts anew, without a back-off
     count = sum(by == one[0] for by, _ in world.truth.must)
-    return world._replace(truth=world.truth._replace(wait=world.now + int(pause(count))))
+    return world._replace(truth=world.truth._replace(wait=world.now + int(backoff(count))))
 
 
 def _is_stale(book: Book, world: World, pod: Pod) -> bool:

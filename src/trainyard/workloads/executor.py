@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping
 
 from trainyard.client import AlreadyExists, Api, Forbidden, Invalid, NotFound, Unavailable
 from trainyard.control import Store
-from trainyard.control.events import Recorder
-from trainyard.control.writes import Write as Sent
-from trainyard.control.writes import Writes
+from trainyard.control.events import EventRecorder
+from trainyard.control.writes import AcknowledgedWrite as Sent
+from trainyard.control.writes import InFlightWrites
 from trainyard.core import Event
 from trainyard.objects import GVK, Json, controller_of, name_of, namespace_of, revision_of, uid_of
 from trainyard.workloads import events, namespaces
@@ -29,8 +29,8 @@ class Executor:
 
     def __init__(self, api: Api, stores: Mapping[GVK, Store[Json]], now: Callable[[], float]) -> None:
         self._api, self._stores = api, stores
-        self.recorder = Recorder(api, now)
-        self.sent: Writes[GVK] = Writes(stores)
+        self.recorder = EventRecorder(api, now)
+        self.sent: InFlightWrites[GVK] = InFlightWrites(stores)
         self.bound: set[str] = set()  # uids of pods that were bound and not yet seen bound
 
     async def apply(self, write: Write, about: Json) -> None:
@@ -49,7 +49,7 @@ class Executor:
             case Delete(gvk, namespace, name, uid, propagation):
                 with contextlib.suppress(NotFound):
                     await api.delete(gvk, namespace, name, uid, propagation)
-                self.sent.note(uid_of(about), Sent(gvk, uid, gone=True), time.monotonic())
+                self.sent.record(uid_of(about), Sent(gvk, uid, gone=True), time.monotonic())
             case Bind(namespace, name, uid, node):
                 target = {"apiVersion": "v1", "kind": "Node", "name": node}
                 body = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name, "uid": uid}, "target": target}
@@ -59,11 +59,11 @@ class Executor:
     def record(self, about: Json, *said: Event) -> None:
         """Write events about an object, best effort."""
         wanted = tuple(event for event in said if events.wanted(about, event))
-        self.recorder.say(about, wanted, events.COMPONENTS.get(str(about["kind"]), "trainyard-workloads"))
+        self.recorder.record(about, wanted, events.COMPONENTS.get(str(about["kind"]), "trainyard-workloads"))
 
     def _note(self, about: Json, gvk: GVK, answer: Json) -> None:
         if gvk in self._stores:
-            self.sent.note(uid_of(about), Sent(gvk, uid_of(answer), revision_of(answer)), time.monotonic())
+            self.sent.record(uid_of(about), Sent(gvk, uid_of(answer), revision_of(answer)), time.monotonic())
 
     async def _create(self, gvk: GVK, obj: Json, about: Json) -> None:
         try:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import msgspec
 
 from trainyard.control.store import Change, Store
-from trainyard.controller_runtime.view import plain
+from trainyard.controller_runtime.view import dict_adapter
 from trainyard.objects import GVK, Json, Key, key_of, uid_of
 from trainyard.objects.values import replace
 from trainyard.workloads.gc import Dependent, references
@@ -47,7 +47,7 @@ class Graph:
         self._gone: dict[str, None] = {}  # in order of arrival, so that the oldest is forgotten first
 
     def add(self, gvk: GVK) -> Store[Json]:
-        view = plain(api_version=gvk.api_version, kind=gvk.kind)
+        view = dict_adapter(api_version=gvk.api_version, kind=gvk.kind)
         store = Store(replace(view, decode=_named) if gvk == CRD else view)
         self.stores[gvk] = store
         return store
@@ -66,7 +66,7 @@ class Graph:
 
     def with_uid(self, uid: str) -> tuple[GVK, Json] | None:
         for gvk, store in self.stores.items():
-            obj = store.with_uid(uid)
+            obj = store.by_uid(uid)
             if obj is not None:
                 return gvk, obj
         return None
@@ -74,7 +74,7 @@ class Graph:
     def controlled_by(self, gvk: GVK, uid: str) -> list[Json]:
         """The objects of a resource whose controller owner has this uid."""
         store = self.stores.get(gvk)
-        return list(store.under(uid)) if store and uid else []
+        return list(store.by_index(uid)) if store and uid else []
 
     def dependents(self, uid: str) -> list[Dependent]:
         found = ((gvk, self.get(gvk, key)) for gvk, key in sorted(self._dependents.get(uid, ()), key=str))

@@ -19,9 +19,9 @@ from functools import partial
 from typing import NamedTuple
 
 from trainyard.client import Api, NotFound
-from trainyard.control import Change, Feed, Loop, Once, Source
+from trainyard.control import Change, Controller, Latch, Reflector, WatchTarget
 from trainyard.controller_runtime import TaskSupervisor
-from trainyard.controller_runtime.watch import Replaced, Said
+from trainyard.controller_runtime.watch import Replaced, StoreEvent
 from trainyard.objects import (
     GVK,
     Json,
@@ -91,8 +91,8 @@ class Workloads:
         self._mounted = mounted
         self._graph = Graph()
         self._catalog = Catalog()
-        self._feeds: dict[GVK, Feed[Json]] = {}
-        self._loop: Loop[Look] = Loop(api, self._look, LOOKS_AT_ONCE, report, "workloads")
+        self._feeds: dict[GVK, Reflector[Json]] = {}
+        self._loop: Controller[Look] = Controller(api, self._look, LOOKS_AT_ONCE, report, "workloads")
         self._executor = Executor(api, self._graph.stores, now)
         self._parked: set[Look] = set()
         self._after_writes: dict[str, set[Look]] = {}  # by uid: looks until our own writes for that object have arrived
@@ -104,7 +104,7 @@ class Workloads:
         return self._loop.tasks
 
     @property
-    def synced(self) -> Once:
+    def synced(self) -> Latch:
         return self._loop.synced
 
     async def start(self) -> None:
@@ -122,7 +122,7 @@ class Workloads:
         for namespace in self._graph.all(namespaces.NAMESPACE):
             self._loop.queue.add(Look("furnish", namespaces.NAMESPACE, key_of(namespace)))
 
-    def look(self) -> None:
+    def resync(self) -> None:
         """Look at every Job, Deployment, ReplicaSet and StatefulSet now: for whoever has moved the clock."""
         for gvk in CONTROLLERS:
             for obj in self._graph.all(gvk):
@@ -139,9 +139,9 @@ class Workloads:
             self._unknown.clear()
         for gvk in fresh:
             store = self._graph.add(gvk)
-            feed = Feed(self._api, Source(gvk, optional=True), store.view, partial(self._heard, gvk))
+            feed = Reflector(self._api, WatchTarget(gvk, optional=True), store.adapter, partial(self._heard, gvk))
             self._feeds[gvk] = feed
-            self.tasks.start(f"watch {feed.source.name}", feed.run)
+            self.tasks.start(f"watch {feed.target.name}", feed.run)
         for gvk in self._feeds.keys() - self._catalog.namespaced.keys():
             self._forget(gvk)
         wanted = {spec_of(crd).get("names", {}).get("plural") for crd in self._graph.all(CRD)}
@@ -149,16 +149,16 @@ class Workloads:
         return None if wanted <= served else 1.0
 
     def _forget(self, gvk: GVK) -> None:
-        self.tasks.cancel(f"watch {self._feeds.pop(gvk).source.name}")
+        self.tasks.cancel(f"watch {self._feeds.pop(gvk).target.name}")
         self._heard(gvk, Replaced((), ""))
 
-    def _heard(self, gvk: GVK, said: Said[Json]) -> None:
+    def _heard(self, gvk: GVK, said: StoreEvent[Json]) -> None:
         store = self._graph.stores.get(gvk)
         if store is None:
             return
         for change in store.apply(said):
             self._changed(gvk, change)
-        for uid in [uid for uid in self._after_writes if not self._executor.sent.waits(uid)]:
+        for uid in [uid for uid in self._after_writes if not self._executor.sent.has_pending(uid)]:
             for look in self._after_writes.pop(uid):
                 self._loop.queue.add(look)
         if self._graph.synced:
@@ -257,7 +257,7 @@ class Workloads:
         if obj is None:
             return None
         uid = uid_of(obj)
-        if self._executor.sent.waits(uid):
+        if self._executor.sent.has_pending(uid):
             self._after_writes.setdefault(uid, set()).add(look)
             return self._wait_for_writes(uid)
         now = self._now()

@@ -8,7 +8,7 @@ from trainyard import core
 from trainyard.cli.diagnosis.facts import BLOCK, WAIT, Facts, Finding, names_of
 from trainyard.cli.diagnosis.waits import missing_object
 from trainyard.cli.view import index_of, role_of
-from trainyard.core import Seen
+from trainyard.core import Observed
 from trainyard.core.policy import LONGEST_PAUSE
 from trainyard.objects import Json, controller_of, name_of, namespace_of, uid_of
 
@@ -86,12 +86,12 @@ def decision(facts: Facts) -> core.Plan:
             children.append(core.child_of(obj, str(obj.get("kind"))))
         except ValueError:
             continue
-    return core.plan(facts.kind, facts.job, Seen(tuple(children)), facts.now)
+    return core.plan(facts.kind, facts.job, Observed(tuple(children)), facts.now)
 
 
 def next_look(facts: Facts) -> float | None:
     """When the operator looks again by itself."""
-    after = decision(facts).after
+    after = decision(facts).requeue_at
     return after if after is not None and facts.now < after <= facts.now + LONGEST_PAUSE else None
 
 

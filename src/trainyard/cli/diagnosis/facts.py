@@ -10,7 +10,7 @@ import msgspec
 
 from trainyard.cli.diagnosis.exits import Surroundings
 from trainyard.cli.view import Replica, replica, result
-from trainyard.core import Config, Job, Kind, read
+from trainyard.core import Config, Job, Kind, parse_job
 from trainyard.objects import Json, Problem, condition, name_of, namespace_of, parse_time, uid_of
 
 # How much a finding matters. The order is that in which they are said.
@@ -59,7 +59,7 @@ class Facts:
 
     @cached_property
     def read(self) -> Job:
-        return read(self.kind, self.job, Config())
+        return parse_job(self.kind, self.job, Config())
 
     @property
     def status(self) -> Json:
@@ -107,7 +107,7 @@ class Facts:
     @property
     def over(self) -> bool:
         """The job has ended: nothing of it is made again."""
-        return bool(result(self.job) or self.kind.old_end(self.status))
+        return bool(result(self.job) or self.kind.legacy_outcome(self.status))
 
     @property
     def title(self) -> str:

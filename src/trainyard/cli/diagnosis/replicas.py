@@ -311,7 +311,7 @@ def failures(facts: Facts, told_to_go: bool = True) -> Iterator[Finding]:
             end = one.state("terminated") or (one.before if one.state("waiting") else None)
             if end is not None and end.get("exitCode"):
                 ends.append((parse_time(end.get("finishedAt")) or 0.0, pod, one, end))
-    deciding = {(slot.role, str(slot.index)) for slot in facts.kind.judged(facts.read)}
+    deciding = {(slot.role, str(slot.index)) for slot in facts.kind.supervised_slots_of(facts.read)}
     ends.sort(key=lambda one: (not _decides(one[1], deciding), one[0]))
     ends = [one for at, one in enumerate(ends) if (told_to_go and at == 0) or one[3].get("exitCode") not in TOLD_TO_GO]
     groups: dict[tuple[str, str], list[tuple[str, Finding]]] = {}

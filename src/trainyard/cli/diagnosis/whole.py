@@ -8,7 +8,7 @@ from trainyard.cli.diagnosis.children import done_without_pods, missing, next_lo
 from trainyard.cli.diagnosis.facts import BLOCK, END, FINE, NOTE, WAIT, Facts, Finding
 from trainyard.cli.diagnosis.replicas import failed
 from trainyard.cli.view import age, clock, ended
-from trainyard.core.policy import is_ours
+from trainyard.core.policy import is_managed_here
 from trainyard.objects import format_time, parse_time
 
 ENDED = "status.conditions[Failed]"
@@ -52,7 +52,7 @@ BLOCKED_FIXES = {
 
 def not_ours(facts: Facts) -> Iterator[Finding]:
     managed_by = facts.read.policy.managed_by
-    if not is_ours(facts.read):
+    if not is_managed_here(facts.read):
         what = f"the job is managed by {managed_by}: Trainyard makes no request for it"
         fix = "ask that controller; or make the job again without spec.managedBy"
         yield Finding(BLOCK, what, "spec.managedBy", (), fix)
@@ -129,7 +129,7 @@ def suspended(facts: Facts) -> Iterator[Finding]:
 
 def alarms(facts: Facts) -> Iterator[Finding]:
     """Conditions that say what is wrong; those that we do not know, too, in their own words."""
-    also = set(facts.kind.speech.also.values())
+    also = set(facts.kind.messages.condition_aliases.values())
     for one in facts.conditions:
         kind = str(one.get("type"))
         if one.get("status") != "True" or kind in KNOWN or kind in also:

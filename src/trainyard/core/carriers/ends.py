@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from trainyard.core.children import Container, containers
-from trainyard.core.job import NO_POD, End, Job
+from trainyard.core.job import NO_POD, Job, Termination
 from trainyard.core.model import Child, Slot
 
 
-def end_of(job: Job, slot: Slot, pod: Child, uid: str) -> End | None:
+def termination_of(job: Job, slot: Slot, pod: Child, uid: str) -> Termination | None:
     """How the pod of a judged slot ended without success, None while it has not. `uid` is what is counted."""
-    ours = speaker(job, slot, pod)
-    if ours and ours.state == "terminated" and ours.code and (pod.phase == "Failed" or not pod.in_place):
+    ours = main_container(job, slot, pod)
+    if ours and ours.state == "terminated" and ours.code and (pod.phase == "Failed" or not pod.restarts_containers):
         culprit: Container | None = ours
     elif pod.phase == "Failed":
         bad = [one for one in containers(pod) if one.state == "terminated" and one.code]
@@ -19,21 +19,21 @@ def end_of(job: Job, slot: Slot, pod: Child, uid: str) -> End | None:
         return None
     at = pod.ended or pod.started or pod.created
     if culprit is None:
-        permanent = job.kind.permanent(job, -1, pod.reason)
-        return End(uid, at, pod.started, -1, pod.reason or "Failed", "", False, permanent, message=pod.message)
+        permanent = job.kind.exit_fails_job(job, -1, pod.reason)
+        return Termination(uid, at, pod.started, -1, pod.reason or "Failed", "", False, permanent, message=pod.message)
     # The container of the kind alone decides (S13): where another one has brought the pod down, no code is known.
     code, why = (culprit.code, culprit.reason) if culprit is ours else (-1, "")
-    permanent = job.kind.permanent(job, code, why)
+    permanent = job.kind.exit_fails_job(job, code, why)
     reason = culprit.reason or "Error"
-    return End(uid, at, pod.started, culprit.code, reason, culprit.name, False, permanent, message=pod.message)
+    return Termination(uid, at, pod.started, culprit.code, reason, culprit.name, False, permanent, message=pod.message)
 
 
-def disrupted_end(pod: Child, uid: str) -> End:
+def disruption_of(pod: Child, uid: str) -> Termination:
     """The machine's affairs (S27): replaced, never counted."""
-    return End(uid, pod.ended, pod.started or pod.created, -1, pod.reason or "Deleted", "", True, False)
+    return Termination(uid, pod.ended, pod.started or pod.created, -1, pod.reason or "Deleted", "", True, False)
 
 
-def speaker(job: Job, slot: Slot, pod: Child) -> Container | None:
+def main_container(job: Job, slot: Slot, pod: Child) -> Container | None:
     """The container whose exit code decides for the replica. A pod of an older template may lack the one that the spec
     names now: then it is the kind's default container, or the pod's only one.
     """
@@ -46,17 +46,17 @@ def speaker(job: Job, slot: Slot, pod: Child) -> Container | None:
 def succeeded(job: Job, slot: Slot, pod: Child, judged: bool) -> bool:
     if pod.phase == "Succeeded":
         return True
-    ours = speaker(job, slot, pod)
+    ours = main_container(job, slot, pod)
     done = ours is not None and ours.state == "terminated" and ours.code == 0
     # The speaking container alone decides; elsewhere a failed pod is made again by its Job.
-    return done and (not pod.always if judged else pod.phase != "Failed")
+    return done and (not pod.always_restarts if judged else pod.phase != "Failed")
 
 
-def life(job: Job, slot: Slot, pod: Child | None) -> tuple[str, str]:
+def run_state(job: Job, slot: Slot, pod: Child | None) -> tuple[str, str]:
     """Starting or Running, and why it does not run."""
     if pod is None:
         return "Starting", NO_POD
-    ours = speaker(job, slot, pod)
+    ours = main_container(job, slot, pod)
     if ours and ours.state == "running" and not pod.deleting:
         return "Running", ""
     waits = [one.reason for one in containers(pod) if one.state == "waiting" and one.reason]
@@ -73,7 +73,7 @@ def restarts(pods: tuple[Child, ...]) -> int:
     return sum(container.restarts for one in pods if not one.deleting for container in containers(one))
 
 
-def crash(pod: Child | None) -> str:
+def last_crash(pod: Child | None) -> str:
     """What the last restart in place was for."""
     again = (one for one in (containers(pod) if pod else ()) if one.restarts and one.code)
     return next((f"container {one.name} exited with code {one.code}" for one in again), "")

@@ -7,38 +7,42 @@ Rules:
 
 from __future__ import annotations
 
-from trainyard.core.carriers.ends import crash, disrupted_end, end_of, life, restarts, succeeded
-from trainyard.core.job import Carrier, End, Family, Job, Replica
+from trainyard.core.carriers.ends import disruption_of, last_crash, restarts, run_state, succeeded, termination_of
+from trainyard.core.job import Carrier, Job, OwnedObjects, Replica, Termination
 from trainyard.core.model import POD, Child, Delete, Ref, Slot
 from trainyard.objects import Json
 
 
-def observe_pod(job: Job, slot: Slot, family: Family) -> Replica:
+def observe_pod(job: Job, slot: Slot, family: OwnedObjects) -> Replica:
     """The slot behind one Pod."""
     pod = family.by_ref.get(Ref("Pod", job.kind.child_name(job, slot)))
     if pod is None:
         return Replica(slot, None, "Unknown")
     ended, again = pod.phase in ("Succeeded", "Failed"), restarts((pod,))
-    found = Replica(slot, pod, "Unknown", None, (), again, ended=ended, crash=crash(pod) if again else "")
-    stale = pod.attempt < job.memory.role(slot.role).attempt
+    found = Replica(
+        slot, pod, "Unknown", None, (), again, pods_ended=ended, last_crash=last_crash(pod) if again else ""
+    )
+    stale = pod.attempt < job.status.role(slot.role).attempt
     if pod.deleting:  # a program that answers to SIGTERM with 0 has not done its work
-        return found._replace(why="is being replaced")
-    if not (stale and job.whole_again()) and succeeded(job, slot, pod, slot in job.kind.judged(job)):
+        return found._replace(message="is being replaced")
+    if not (stale and job.restarts_gang()) and succeeded(job, slot, pod, slot in job.kind.supervised_slots_of(job)):
         return found._replace(state="Succeeded")
-    end = _end(job, slot, pod)
+    end = _termination(job, slot, pod)
     failed = () if end is None or end.disrupted else (end.uid,)
     if stale:  # it decides nothing any more, and still counts
-        return found._replace(failed=failed, why="is being replaced")
+        return found._replace(failed_attempts=failed, message="is being replaced")
     if end is None:
-        state, why = life(job, slot, pod)
-        return found._replace(state=state, why=why)
-    return found._replace(state="Failed" if end.permanent else "Starting", end=end, failed=failed, why=end.reason)
+        state, why = run_state(job, slot, pod)
+        return found._replace(state=state, message=why)
+    return found._replace(
+        state="Failed" if end.fails_job else "Starting", termination=end, failed_attempts=failed, message=end.reason
+    )
 
 
-def _end(job: Job, slot: Slot, pod: Child) -> End | None:
+def _termination(job: Job, slot: Slot, pod: Child) -> Termination | None:
     if pod.disrupted:
-        return disrupted_end(pod, pod.uid) if pod.phase == "Failed" else None
-    return end_of(job, slot, pod, pod.uid)
+        return disruption_of(pod, pod.uid) if pod.phase == "Failed" else None
+    return termination_of(job, slot, pod, pod.uid)
 
 
 def render_pod(job: Job, slot: Slot, attempt: int) -> Json:
@@ -46,10 +50,10 @@ def render_pod(job: Job, slot: Slot, attempt: int) -> Json:
     role = job.role(slot.role)
     if role is None or role.template is None:
         raise ValueError(f"{job.key}: nothing to make {slot.role} {slot.index} from")
-    template = job.kind.dress(role.template, job, slot)
+    template = job.kind.mutate_pod_template(role.template, job, slot)
     meta = {key: value for key, value in (template.get("metadata") or {}).items() if value is not None}
     kept = {key: meta[key] for key in ("labels", "annotations", "finalizers") if key in meta}
-    metadata = {**kept, **job.kind.child_meta(job, slot)}
+    metadata = {**kept, **job.kind.child_metadata(job, slot)}
     return {"apiVersion": POD.api_version, "kind": POD.kind, "metadata": metadata, "spec": template["spec"]}
 
 
@@ -64,6 +68,6 @@ POD_CARRIER = Carrier(
     render=render_pod,
     stop=stop_pod,
     resume=lambda job, replica: None,
-    ended=lambda replica: replica.ended,
-    failures=lambda replica: replica.failed,
+    pods_ended=lambda replica: replica.pods_ended,
+    failed_attempts=lambda replica: replica.failed_attempts,
 )

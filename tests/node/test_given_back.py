@@ -13,6 +13,7 @@ from test_exec import WAITS, soon
 from yards import Yard
 
 from trainyard.node.cluster import POD
+from trainyard.node.helper_process import HelperProcess
 from trainyard.node.sandbox import Failed, Sandbox
 
 pytestmark = pytest.mark.slow
@@ -47,7 +48,7 @@ async def test_a_pod_that_is_deleted_while_its_namespaces_are_made_leaves_none(y
 
 async def test_a_pod_that_cannot_be_furnished_leaves_no_namespaces(state: Path) -> None:
     sandbox = Sandbox("namespace", lambda *_: None, lambda: None)
-    await sandbox.start(state / "hub.log")
+    await sandbox.start(HelperProcess("namespace", state / "hub.log"))
     (hub,) = hubs(str(state))[1]
     before = held(hub)
     with pytest.raises(Failed, match="mount tmpfs on /there/is/none"):

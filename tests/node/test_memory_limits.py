@@ -87,7 +87,7 @@ needs_cgroups = pytest.mark.skipif(memory_limits() not in (memory.V1, memory.V2)
 
 @needs_cgroups
 async def test_no_cgroup_outlives_its_container_or_its_node(yard: Yard) -> None:
-    assert yard.node._house and (watcher := yard.node._house.sandbox._program)
+    assert yard.node._house and (watcher := yard.node._house.sandbox.helper)
     await yard.pod("short", "", container=LIMIT)
     await yard.phase("short", "Succeeded")
     await yard.pod("long", "import time; time.sleep(600)", container=LIMIT)

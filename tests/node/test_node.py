@@ -301,7 +301,7 @@ async def test_containers_of_a_killed_helper_are_started_again(yard: Yard) -> No
     await yard.phase("lasting", "Running")
     await yard.phase("once", "Running")
     sandbox = yard.node._house.sandbox  # type: ignore[union-attr]
-    os.kill(sandbox._program.pid, signal.SIGKILL)  # type: ignore[union-attr]
+    os.kill(sandbox.helper.pid, signal.SIGKILL)  # type: ignore[union-attr]
     seen = await yard.until("lasting", lambda status: restarts(status) == 1 and status["phase"] == "Running")
     assert seen["status"]["containerStatuses"][0]["lastState"]["terminated"]["exitCode"] == 137
     ended = terminated((await yard.phase("once", "Failed"))["status"])

@@ -25,7 +25,7 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TypeAlias
+from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
@@ -34,6 +34,7 @@ import yaml
 from trainyard import kinds
 from trainyard.app.catalogues import cache_folder, catalogues
 from trainyard.app.config import shipped
+from trainyard.app.early_start import EarlyStart
 from trainyard.app.folder import Folder
 from trainyard.app.recorder import HistoryOptions, HistoryRecorder
 from trainyard.app.state import State
@@ -55,7 +56,6 @@ CRD = GVK("apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresou
 NAMESPACE = GVK("", "v1", "Namespace", "namespaces")
 LATER = 0.5  # seconds: to install all kinds takes as long as a third of the rest of a start
 
-Certified: TypeAlias = Callable[[Path], tuple[ssl.SSLContext, str]]
 """Makes what the TLS door listens with, its files in a folder, and says which authority to trust. Raises OSError."""
 
 
@@ -77,7 +77,7 @@ class Options(msgspec.Struct, frozen=True):
     hidden: tuple[Path, ...] = ()  # folders of the person's that pods see empty, beside what the cluster keeps
     history: HistoryOptions | None = None  # what is kept of each job; None: nothing
     kinds_first: frozenset[GVK] | None = None  # served when `start` returns, the others LATER; None: all
-    certified: Certified | None = None  # makes the certificates of a cluster without a home; None: this process does
+    early: EarlyStart | None = None  # what of a cluster without a home was started before; None: all starts with it
 
 
 class LocalCluster:
@@ -152,13 +152,13 @@ class LocalCluster:
             python=options.python,
             progress=options.progress,
         )
-        self._folder = self._state or Folder(options.state)
+        self._folder = self._state or (options.early.take_folder() if options.early else Folder(options.state))
         raise_descriptors()
         # Certificates take a while, most of it to load the library: meanwhile the rest starts.
         certified = asyncio.create_task(
             asyncio.to_thread(self._state.certified)
             if self._state
-            else asyncio.to_thread(options.certified or _certified, self._folder.path)
+            else asyncio.to_thread(options.early.certified if options.early else _certified, self._folder.path)
         )
         await self.server.open()
         self._api = api = Api(INSIDE, self.token, transport=self.server.in_process())
@@ -180,6 +180,7 @@ class LocalCluster:
             working_directory=options.working_directory,
             log_folder=self.history.log_folder if self.history else lambda pod: None,
             hidden=(options.home or self._folder.path, *options.hidden),
+            helper=options.early.take_helper() if options.early else None,
             log_size=0 if options.history and options.history.logs else LOG_SIZE,  # a folder of the user's own: whole
         )
         self.server.kubelet = self._node.logs

@@ -20,7 +20,6 @@ import click
 
 from trainyard import kinds
 from trainyard.app.background import BackgroundError, in_words
-from trainyard.app.certificate_process import CertificateProcess
 from trainyard.app.config import ConfigError
 from trainyard.app.config import read as read_config
 from trainyard.cli import manifests, options, submission
@@ -35,6 +34,7 @@ from trainyard.objects import Json
 from trainyard.objects.manifest import ManifestError
 
 if TYPE_CHECKING:
+    from trainyard.app.early_start import EarlyStart
     from trainyard.cli.interrupts import Interrupts
 
 EPILOG = """\b
@@ -49,6 +49,10 @@ Exit codes:
 \b
 -o json and -o yaml print an array with the final job objects on stdout; logs
 and the table go to stderr."""
+
+
+class NoPlace(Exception):
+    """No process or private folder can be made on this machine; the text says why."""
 
 
 @click.command(epilog=EPILOG, cls=ScriptCommand)
@@ -83,12 +87,15 @@ def run(ctx: click.Context, /, files: tuple[str, ...], namespace: str, **words: 
         if made is None and words["dry_run"]:
             _print(_objects(submission.read(files, namespace)), words["output"])
             return
-        if made is not None and (made := _kept(made, words)) is None:
+        if made is not None and words["dry_run"]:
+            _kept(made, words)
             return
-        claims = {} if made else dict(map(options.claim, words["mounts"]))
-        document = [made.with_working_directory().document] if made else []
-        submitted = submission.read(files, namespace, made=document)
-        code = asyncio.run(_run(submitted, words, claims))
+        with _early(words["network"]) as early:  # while the manifest is read
+            made = _kept(made, words) if made else None
+            claims = {} if made else dict(map(options.claim, words["mounts"]))
+            document = [made.with_working_directory().document] if made else []
+            submitted = submission.read(files, namespace, made=document)
+            code = asyncio.run(_run(early, submitted, words, claims))
     except (ManifestError, ConfigError) as error:
         for problem in error.problems:
             note(str(problem))
@@ -96,6 +103,9 @@ def run(ctx: click.Context, /, files: tuple[str, ...], namespace: str, **words: 
     except BackgroundError as error:
         note(str(error))
         code = error.code
+    except NoPlace as error:
+        note(f"cannot run here: {error}")
+        code = CANNOT
     except KeyboardInterrupt:
         code = INTERRUPTED
     sys.exit(code)
@@ -147,15 +157,19 @@ def _objects(submitted: submission.Submission) -> list[Json]:
     return [obj for _, obj in [*submitted.others, *submitted.jobs]]
 
 
-async def _run(submitted: submission.Submission, words: dict[str, Any], claims: dict[str, Path]) -> int:
-    """Everything heavy is loaded here: the manifest has been found good."""
-    with CertificateProcess() as certificates:
-        return await _run_with(certificates, submitted, words, claims)
+def _early(network: str) -> EarlyStart:
+    from trainyard.app.early_start import EarlyStart
+
+    try:
+        return EarlyStart(network)
+    except OSError as error:
+        raise NoPlace(in_words(error)) from None
 
 
-async def _run_with(
-    certificates: CertificateProcess, submitted: submission.Submission, words: dict[str, Any], claims: dict[str, Path]
+async def _run(
+    early: EarlyStart, submitted: submission.Submission, words: dict[str, Any], claims: dict[str, Path]
 ) -> int:
+    """Everything heavy is loaded here: the manifest has been found good."""
     from trainyard.app.history import history_folder
     from trainyard.app.local import Options
     from trainyard.app.recorder import HistoryOptions
@@ -182,7 +196,7 @@ async def _run_with(
             kinds_first=None
             if submitted.others or words["keep"]
             else frozenset(kind.gvk for kind, _ in submitted.jobs),
-            certified=certificates.certified,
+            early=early,
         )
         settings = session.Settings(words["timeout"], words["keep"], words["output"] or "")
         code = await session.run(submitted, made, settings, screen, stop)

@@ -17,6 +17,7 @@ from trainyard.client import Api, ApiError
 from trainyard.controller_runtime import TaskSupervisor
 from trainyard.node.cluster import Cluster
 from trainyard.node.doors import TokenDoor
+from trainyard.node.helper_process import HelperProcess
 from trainyard.node.images import Images
 from trainyard.node.inlets import Inlets
 from trainyard.node.kubelet import Kubelet, Log, Refused
@@ -68,15 +69,16 @@ class Node:
         log_folder: Callable[[Json], Path | None] = lambda pod: None,
         hidden: Sequence[Path] = (),
         log_size: int = LOG_SIZE,
+        helper: HelperProcess | None = None,
     ) -> None:
         """`apiserver`: host and port where pods, by this machine's network, find the API server with TLS. `member` says
         all that, and more, of a node that joins a cluster of others. `working_directory`: of pods that name none.
         `log_folder`: where the logs of a pod are to outlive it; None leaves them with the pod. `hidden`: folders of
         this machine that pods see empty, in the network *namespace*. `log_size`: bytes of the log of one run of a
-        container; what is longer loses its middle. 0 for no bound."""
+        container; what is longer loses its middle. 0 for no bound. `helper`: one that was started before."""
         self._now = now
         self._log_folder, self._log_size = log_folder, log_size
-        self._hidden = hidden
+        self._hidden, self._early = hidden, helper
         self.name, self.wanted = name, network
         self.network = ""  # the one that was chosen, once started
         self._state, self._images, self._mounts, self._say = state, images, dict(mounts or {}), say
@@ -240,7 +242,7 @@ class Node:
                 self._exited(container, code, reason, unsaved)
 
         sandbox = Sandbox(mode, exited, self._lost, self._hidden)
-        await sandbox.start(self._state / "hub.log")
+        await sandbox.start(self._helper_process(mode))
         network = _NETWORKS[mode](sandbox, self._directory, self._say, self._member.outside)
         try:
             await _probe(sandbox, self._state / "probe", proven)
@@ -251,6 +253,15 @@ class Node:
                 raise SandboxError(str(error)) from None
             raise
         return sandbox, network
+
+    def _helper_process(self, mode: str) -> HelperProcess:
+        """The one that was started before this node, if it is for this network, else a new one."""
+        helper, self._early = self._early, None
+        if helper is not None and helper.mode == mode:
+            return helper
+        if helper is not None:
+            helper.close()
+        return HelperProcess(mode, self._state / "hub.log")
 
     def _lost(self) -> None:
         """The helper was killed. Everything below it is dead; start another and go on."""

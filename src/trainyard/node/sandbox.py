@@ -14,7 +14,6 @@ import logging
 import os
 import resource
 import socket
-import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -22,6 +21,7 @@ from typing import Any
 
 import msgspec
 
+from trainyard.node.helper_process import HelperProcess
 from trainyard.node.hub.channel import UNREADABLE, Channel
 
 log = logging.getLogger(__name__)
@@ -90,36 +90,22 @@ class Sandbox:
         self._sending = asyncio.Lock()
         self._room: asyncio.Future[None] | None = None  # what a sender waits for
         self._ready: asyncio.Future[None] | None = None
-        self._program: asyncio.subprocess.Process | None = None
+        self.helper: HelperProcess | None = None
         self._channel: Channel | None = None
         self._closing = False
 
-    async def start(self, log: Path) -> None:
-        """Start the helper. Raises SandboxError with the reason when it cannot work here."""
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-        ours.setblocking(False)
-        with os.fdopen(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600), "ab") as errors:
-            self._program = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-I", "-S", str(Path(__file__).parent / "hub"), str(theirs.fileno()), self.mode),
-                str(log.parent),  # not read by anyone but a person looking at `ps`
-                pass_fds=[theirs.fileno()],
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.DEVNULL,
-                stderr=errors,
-                cwd="/",
-                start_new_session=True,  # Ctrl-C in a terminal is for the runner alone
-            )
-        theirs.close()
-        self._channel = Channel(ours)
+    async def start(self, helper: HelperProcess) -> None:
+        """Wait until the helper is ready; it ends with this Sandbox. Raises SandboxError when it cannot work here."""
+        self.helper, self._channel = helper, helper.channel
         loop = asyncio.get_running_loop()
         self._ready = loop.create_future()
-        loop.add_reader(ours, self._hear)
+        loop.add_reader(helper.channel.sock, self._hear)
         try:
             async with asyncio.timeout(_PATIENCE):
                 await self._ready
         except TimeoutError:
             await self.close()
-            raise SandboxError(f"the helper said nothing for {_PATIENCE:.0f} s, see {log}") from None
+            raise SandboxError(f"the helper said nothing for {_PATIENCE:.0f} s, see {helper.log}") from None
         except SandboxError:
             await self.close()
             raise
@@ -128,13 +114,8 @@ class Sandbox:
         """End everything: the hub sees the end of its socket, and dies with all it owns."""
         self._closing = True
         self._hang_up()
-        if self._program:
-            try:
-                async with asyncio.timeout(_PATIENCE):
-                    await self._program.wait()
-            except TimeoutError:
-                self._program.kill()
-                await self._program.wait()
+        if self.helper:
+            await asyncio.to_thread(self.helper.close)
 
     def _hang_up(self) -> None:
         if self._channel:

@@ -257,7 +257,7 @@ class Verbs:
         form = lists.form(resource, request, self._now)
         self._must_be_current(resource, obj["metadata"], old, "patch" if request.method == "PATCH" else "update")
         if target.subresource:
-            new = admission.update_status(resource, obj, old)
+            new = admission.update_status(resource, obj, old, self._checks)
         else:
             new = admission.update(resource, obj, old, site, self._checks)
         apply.owned(resource, request.content_type, (old, obj, new), writer)

@@ -1,0 +1,52 @@
+"""What `trainyard run` starts before it loads the rest of the program: the private folder, the process that makes the
+certificates, and the helper process of the node. They get ready on another core meanwhile."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from types import TracebackType
+
+from trainyard.app.certificate_process import CertificateProcess
+from trainyard.app.folder import Folder
+from trainyard.node.helper_process import HelperProcess
+
+
+class EarlyStart:
+    """Use `with`: what no cluster has taken is ended and removed. `network` is auto, namespace or shared."""
+
+    def __init__(self, network: str) -> None:
+        """Raises OSError when there is no place for the folder, or no process can be started."""
+        with ExitStack() as started:
+            self.certified = started.enter_context(CertificateProcess()).certified
+            self._folder: Folder | None = Folder()
+            started.callback(self._close_folder)
+            log = self._folder.path / "hub.log"
+            self._helper: HelperProcess | None = HelperProcess("namespace" if network == "auto" else network, log)
+            started.callback(self._close_helper)
+            self._started = started.pop_all()
+
+    def __enter__(self) -> EarlyStart:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._started.close()
+
+    def take_folder(self) -> Folder:
+        """The folder, for its next owner to close."""
+        folder, self._folder = self._folder, None
+        return folder or Folder()
+
+    def take_helper(self) -> HelperProcess | None:
+        """The helper, for its next owner to close."""
+        helper, self._helper = self._helper, None
+        return helper
+
+    def _close_folder(self) -> None:
+        if self._folder is not None:
+            self._folder.close()
+
+    def _close_helper(self) -> None:
+        if self._helper is not None:
+            self._helper.close()

@@ -1,0 +1,56 @@
+"""The process of the helper program `hub`, which starts all containers and ends with whoever started it.
+
+It may be started before a Node is made: it gets ready while the rest of the program is loaded.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+from trainyard.node.hub.channel import Channel
+
+PROGRAM = Path(__file__).parent / "hub"
+EXIT_SECONDS = 10.0  # from the end of its socket to its own
+
+
+class HelperProcess:
+    """`mode` is the network, "namespace" or "shared"; its errors are appended to the file `log`. Raises OSError."""
+
+    def __init__(self, mode: str, log: Path) -> None:
+        self.mode, self.log = mode, log
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        ours.setblocking(False)
+        self.channel = Channel(ours)
+        with (
+            theirs,
+            os.fdopen(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600), "ab") as errors,
+        ):
+            self._process = subprocess.Popen(
+                # The folder is not read by anyone but a person looking at `ps`.
+                [sys.executable, "-I", "-S", str(PROGRAM), str(theirs.fileno()), mode, str(log.parent)],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=errors,
+                cwd="/",
+                start_new_session=True,  # Ctrl-C in a terminal is for the runner alone
+            )
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def close(self) -> None:
+        """End it and all containers: it exits when its socket ends, and is killed if it does not. May be called again.
+        Blocks for EXIT_SECONDS at most."""
+        self.channel.sock.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(EXIT_SECONDS)
+            return
+        self._process.kill()
+        self._process.wait()

@@ -5,7 +5,8 @@
 
 Two processes of `trainyard operator --leader-elect`, with the rights that the README installs. For each kill: seconds
 until the lease names the other one, and until that one has written the status of a job that was made at the kill. The
-ceiling is what the lease's own terms allow: `duration` + `retry` (control/lease.py). What is above it is the machine.
+ceiling is what the timings of the lease allow: `duration` + `retry` (controller_runtime/lease.py). What is above it is
+the machine.
 """
 
 from __future__ import annotations
@@ -25,8 +26,9 @@ from pathlib import Path
 from trainyard import kinds
 from trainyard.app.installation import Install, access
 from trainyard.client import Api
-from trainyard.control.lease import LEASE, LeaseTimings
+from trainyard.controller_runtime.lease import LeaseTimings
 from trainyard.objects import GVK, Json, encode, name_of
+from trainyard.objects.resources import LEASE
 from trainyard.testing.builders import replicas, tfjob
 from trainyard.testing.control_plane import ControlPlane
 

@@ -13,16 +13,10 @@ from typing import Any
 from trainyard import kinds
 from trainyard.client import Api
 from trainyard.objects import GVK, Json
+from trainyard.objects.resources import CRD, SERVICE_ACCOUNT
 from trainyard.server import Authority, Server
 
 TFJOB = kinds.TFJOB.gvk
-JOB = GVK("batch", "v1", "Job", "jobs")
-SERVICE = GVK("", "v1", "Service", "services")
-EVENT = GVK("", "v1", "Event", "events")
-ACCOUNT = GVK("", "v1", "ServiceAccount", "serviceaccounts")
-NAMESPACE = GVK("", "v1", "Namespace", "namespaces")
-LEASE = GVK("coordination.k8s.io", "v1", "Lease", "leases")
-CRD = GVK("apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions")
 RBAC = "rbac.authorization.k8s.io"
 CLUSTER_ROLE = GVK(RBAC, "v1", "ClusterRole", "clusterroles")
 BINDING = GVK(RBAC, "v1", "ClusterRoleBinding", "clusterrolebindings")
@@ -73,7 +67,9 @@ class Site:
         """The ServiceAccount `robot` with these rules everywhere, and its token in the folder."""
         meta = {"name": "robot"}
         subject = {"kind": "ServiceAccount", "name": "robot", "namespace": "default"}
-        await self.api.create(ACCOUNT, "default", {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": meta})
+        await self.api.create(
+            SERVICE_ACCOUNT, "default", {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": meta}
+        )
         role = {"apiVersion": f"{RBAC}/v1", "kind": "ClusterRole", "metadata": meta, "rules": rules}
         await self.api.create(CLUSTER_ROLE, "", role)
         ref = {"apiGroup": RBAC, "kind": "ClusterRole", "name": "robot"}
@@ -89,7 +85,7 @@ class Site:
             "metadata": {"name": "robot"},
             "spec": {"expirationSeconds": 600},
         }
-        answer = await self.api.create(ACCOUNT, "default", body, "token")
+        answer = await self.api.create(SERVICE_ACCOUNT, "default", body, "token")
         (self.folder / "token.new").write_text(answer["status"]["token"])
         (self.folder / "token.new").replace(self.folder / "token")
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from trainyard import kinds
-from trainyard.app.local import CRD
 from trainyard.client import Api
 from trainyard.client.request import create
 from trainyard.core import Kind
 from trainyard.objects import Json, encode
+from trainyard.objects.resources import CRD
 from trainyard.objects.values import replace
 from trainyard.server import Server, vouch
 from trainyard.server.examining import check, remembered

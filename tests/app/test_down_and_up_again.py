@@ -21,17 +21,17 @@ from daemon_values import PATIENCE, Home, at_home, ends, kill
 from trainyard.app.kubeconfig import read
 from trainyard.client import Api, ApiError
 from trainyard.objects import GVK, Json, condition
+from trainyard.objects.resources import JOB, POD
 from trainyard.server.disk import FORMAT, NAME
 
 pytestmark = pytest.mark.slow  # each starts a whole cluster in a process of its own, several times
 
-POD = GVK("", "v1", "Pod", "pods")
-BATCH = GVK("batch", "v1", "Job", "jobs")
 SLEEPS = "import time\nprint('hello', flush=True)\ntime.sleep(600)"
 ENDS = "print('I was here', flush=True)"
 # Trains in two lives: what it has done is in its claim.
 TRAINS = """
 import pathlib, time
+from trainyard.objects.resources import JOB, POD
 done = pathlib.Path('/data/epoch')
 if not done.exists():
     done.write_text('1')
@@ -179,11 +179,11 @@ def test_a_batch_job_that_restarts_on_failure_goes_on_in_its_pod(tmp_path: Path)
 
     with at_home(tmp_path) as home:
         assert home.up()[0] == 0
-        ask(home, lambda api: api.create(BATCH, "default", job))
+        ask(home, lambda api: api.create(JOB, "default", job))
         (pod,) = soon(home, pods, bool)
         pod_of(home, pod["metadata"]["name"], lambda status: runs(status, 0) and (tmp_path / "epoch").exists())
         assert home.say("down")[0] == 0 and home.up()[0] == 0
-        found = soon(home, lambda api: api.get(BATCH, "default", "trains"), complete)
+        found = soon(home, lambda api: api.get(JOB, "default", "trains"), complete)
         assert found["status"]["succeeded"] == 1 and not found["status"].get("failed")
         (same,) = ask(home, pods)
         assert same["metadata"]["uid"] == pod["metadata"]["uid"]

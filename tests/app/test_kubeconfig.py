@@ -14,10 +14,9 @@ import yaml
 
 from trainyard.app.kubeconfig import Access, KubeconfigError, find, in_cluster, read
 from trainyard.client import Unavailable
-from trainyard.objects import GVK
+from trainyard.objects.resources import NAMESPACE
 from trainyard.server import Authority, Server
 
-NAMESPACE = GVK("", "v1", "Namespace", "namespaces")
 V1 = "client.authentication.k8s.io/v1"
 
 

@@ -16,9 +16,8 @@ from trainyard.app.local import LocalCluster, Options
 from trainyard.client import Api, ApiError
 from trainyard.node import NodeError
 from trainyard.objects import GVK, Json, is_true
+from trainyard.objects.resources import CONFIG_MAP, POD
 
-CONFIG_MAP = GVK("", "v1", "ConfigMap", "configmaps")
-POD = GVK("", "v1", "Pod", "pods")
 TFJOB = GVK("tensorflow.org", "v1alpha1", "TfJob", "tfjobs")
 
 

@@ -11,20 +11,7 @@ from typing import Any
 import aiohttp
 import pytest
 import yaml
-from operating_values import (
-    CRD,
-    EVENT,
-    JOB,
-    LEASE,
-    NAMESPACE,
-    NARROW,
-    SERVICE,
-    TFJOB,
-    Site,
-    running_site,
-    tf_job,
-    types_of,
-)
+from operating_values import NARROW, TFJOB, Site, running_site, tf_job, types_of
 
 from trainyard import kinds
 from trainyard.app.config import shipped
@@ -42,9 +29,10 @@ from trainyard.app.operating import (
 )
 from trainyard.client import Api, Unavailable
 from trainyard.client.credentials import Fixed
-from trainyard.control.lease import LeaseTimings
+from trainyard.controller_runtime.lease import LeaseTimings
 from trainyard.core import Config
 from trainyard.objects.manifest import ManifestError
+from trainyard.objects.resources import CRD, EVENT, JOB, LEASE, NAMESPACE, SERVICE
 from trainyard.objects.values import replace
 from trainyard.testing.operators import operating
 
@@ -177,7 +165,7 @@ async def test_one_namespace_or_all(site: Site) -> None:
 async def test_a_kind_without_its_crd_is_parked_and_served_when_it_comes(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("trainyard.controller_runtime.watch.NOT_SERVED_PAUSE", 0.3)
+    monkeypatch.setattr("trainyard.controller_runtime.reflector.NOT_SERVED_PAUSE", 0.3)
     await site.api.delete(CRD, "", kinds.crd(kinds.TFJOB)["metadata"]["name"])
     await site.account(NARROW)
     async with operating(options(site)) as one:

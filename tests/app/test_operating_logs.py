@@ -13,7 +13,9 @@ from trainyard.app.logs import Lines, Text, split
 
 
 def record(message: str, *args: Any, level: int = logging.INFO, **more: Any) -> logging.LogRecord:
-    made = logging.LogRecord("trainyard.control.loop", level, "loop.py", 1, message, args, more.get("exc_info"))
+    made = logging.LogRecord(
+        "trainyard.controller_runtime.controller", level, "controller.py", 1, message, args, more.get("exc_info")
+    )
     made.created = 1_800_000_000.25
     return made
 
@@ -41,7 +43,7 @@ def test_a_message_is_words_and_fields(
 
 def test_text_is_one_line_whatever_a_value_holds() -> None:
     line = Text().format(record("refused why=%s", "no\nINFO forged"))
-    assert line == "2027-01-15T08:00:00.250Z INFO control.loop refused why=no\\nINFO forged"
+    assert line == "2027-01-15T08:00:00.250Z INFO controller_runtime.controller refused why=no\\nINFO forged"
 
 
 def test_json_is_one_object_a_line() -> None:
@@ -49,7 +51,7 @@ def test_json_is_one_object_a_line() -> None:
     assert "\n" not in line and json.loads(line) == {
         "time": "2027-01-15T08:00:00.250Z",
         "level": "info",
-        "logger": "control.loop",
+        "logger": "controller_runtime.controller",
         "message": "refused",
         "job": "n/j",
         "why": "no\nmore",

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from trainyard.app.local import CRD, LocalCluster, Options
+from trainyard.app.local import LocalCluster, Options
 from trainyard.app.state import RENEWED, State, jobs_in
 from trainyard.app.state_check import FACTS, encoded
 from trainyard.objects import GVK, Json
+from trainyard.objects.resources import CRD
 from trainyard.server import DiskError
 
 TFJOB = GVK("tensorflow.org", "v1alpha1", "TfJob", "tfjobs")

@@ -19,8 +19,8 @@ from typing import Any
 
 from trainyard import kinds
 from trainyard.app.local import LocalCluster, Options
-from trainyard.node.cluster import POD, SERVICE
 from trainyard.objects import GVK, Json, decode, is_true, name_of
+from trainyard.objects.resources import POD, SERVICE
 
 TFJOB: GVK = kinds.TFJOB.gvk
 AT_ONCE = 8

@@ -17,13 +17,13 @@ from yards import TOKEN, CurrentInterpreter, Yard, terminated
 
 from trainyard.client import Api, ApiError
 from trainyard.node import Node, lifecycle
-from trainyard.node.cluster import POD
 from trainyard.node.hub import beneath
 from trainyard.node.pod_logs import PodLogs
 from trainyard.node.pods import Given
 from trainyard.node.running import UNEXPECTED, folder_name
 from trainyard.node.volumes import Hopeless, Room, build
 from trainyard.objects import Json, name_of
+from trainyard.objects.resources import POD
 from trainyard.server import Server
 
 SECRET = "the administrator's token"

@@ -16,17 +16,10 @@ from trainyard import kinds
 from trainyard.client import Invalid
 from trainyard.core import Kind, Refusal, child_of
 from trainyard.core.job import OwnedObjects
-from trainyard.core.model import (
-    CONFIG_MAP,
-    JOB,
-    RBAC_ROLE,
-    ROLE_BINDING,
-    SERVICE_ACCOUNT,
-    STATEFUL_SET,
-    Ref,
-)
+from trainyard.core.model import Ref
 from trainyard.objects import GVK, Json, name_of
 from trainyard.objects.labels import OWNER
+from trainyard.objects.resources import CONFIG_MAP, JOB, ROLE, ROLE_BINDING, SERVICE_ACCOUNT, STATEFUL_SET
 from trainyard.testing.builders import NOW
 from trainyard.testing.control_plane import ControlPlane
 from trainyard.testing.control_plane_fixtures import control_plane, installed, namespace
@@ -48,7 +41,7 @@ HELD: dict[str, tuple[GVK, str, Json]] = {
     ),
     "account": (SERVICE_ACCOUNT, "{}-launcher", {}),
     "files": (CONFIG_MAP, "{}-assets", {"data": {"kubexeb.sh": "a program of the stranger's"}}),
-    "role": (RBAC_ROLE, "{}-launcher-role", {"rules": []}),
+    "role": (ROLE, "{}-launcher-role", {"rules": []}),
     "binding": (
         ROLE_BINDING,
         "{}-launcher-rolebinding",
@@ -147,7 +140,7 @@ async def test_no_name_that_is_held_gives_a_chainer_job_a_master_or_rights(told:
         assert await told.children(JOB) == {}
         bound = await told.api.list(ROLE_BINDING, told.namespace, OWNER)
         assert {name_of(each) for each in bound["items"]} <= {"files-launcher-rolebinding"}
-        roles = await told.api.list(RBAC_ROLE, told.namespace, OWNER)
+        roles = await told.api.list(ROLE, told.namespace, OWNER)
         named = {pod for role in roles["items"] for rule in role["rules"] or () for pod in rule["resourceNames"]}
         assert not any(pod.startswith(("set-", "account-")) for pod in named)
         await faulty.well(one, told)

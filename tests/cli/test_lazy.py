@@ -14,7 +14,7 @@ spec:
   - tfReplicaType: MASTER
     template: {spec: {containers: [{name: tensorflow, image: x}], restartPolicy: OnFailure}}
 """
-HEAVY = ("aiohttp", "trainyard.server", "trainyard.client", "trainyard.node", "trainyard.control")
+HEAVY = ("aiohttp", "trainyard.server", "trainyard.client", "trainyard.node", "trainyard.operator")
 LOOK = f"""
 import sys
 from trainyard.cli import main

@@ -14,9 +14,9 @@ from aiohttp import web
 
 from trainyard.client import Api, ApiError, Identity, Request, Unavailable
 from trainyard.client.credentials import Files, Plugin, PluginError, Program, parse_answer, tls
-from trainyard.objects import GVK, format_time
+from trainyard.objects import format_time
+from trainyard.objects.resources import POD
 
-POD = GVK("", "v1", "Pod", "pods")
 V1 = "client.authentication.k8s.io/v1"
 
 

@@ -19,11 +19,8 @@ from trainyard.client import (
 from trainyard.client import request as requests
 from trainyard.client.request import EVERYTHING, JSON, MERGE_PATCH, Lines, Request, named
 from trainyard.objects import GVK, decode, encode
+from trainyard.objects.resources import JOB, NAMESPACE, NODE, POD
 
-POD = GVK("", "v1", "Pod", "pods")
-JOB = GVK("batch", "v1", "Job", "jobs")
-NODE = GVK("", "v1", "Node", "nodes")
-NAMESPACE = GVK("", "v1", "Namespace", "namespaces")
 TFJOB = GVK("tensorflow.org", "v1alpha1", "TfJob", "tfjobs")
 
 PATHS = [

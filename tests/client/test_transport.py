@@ -9,9 +9,9 @@ import pytest
 from aiohttp import web
 
 from trainyard.client import Api, Conflict, NotFound, Unavailable
-from trainyard.objects import GVK, Json
+from trainyard.objects import Json
+from trainyard.objects.resources import POD
 
-POD = GVK("", "v1", "Pod", "pods")
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 

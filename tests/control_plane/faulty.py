@@ -29,12 +29,13 @@ from trainyard.app.installation import Install, Names, access
 from trainyard.app.kubeconfig import read
 from trainyard.app.operating import Operating, Options, chosen
 from trainyard.client import Api, ApiError, NotFound, Unavailable
-from trainyard.control import Controller, WatchTarget, enqueue_object
+from trainyard.controller_runtime.controller import Controller, enqueue_object
+from trainyard.controller_runtime.reflector import WatchTarget
 from trainyard.core import Config
-from trainyard.core.model import JOB, POD
 from trainyard.kinds import ELASTICJOB, TFJOB
 from trainyard.objects import GVK, Json, Key, condition, encode, format_time, is_true, labels_of, name_of, uid_of
 from trainyard.objects.labels import OWNER, ROLE
+from trainyard.objects.resources import JOB, POD
 from trainyard.testing import operators
 from trainyard.testing.control_plane import ControlPlane
 from trainyard.testing.control_plane_audit import Asked, of

@@ -12,8 +12,8 @@ from pathlib import Path
 from aiohttp import web
 from faulty import PATIENCE, Story
 
-from trainyard.core.model import JOB
 from trainyard.objects import Json, encode
+from trainyard.objects.resources import JOB
 from trainyard.server.certificates import Authority
 
 HOOKS = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"

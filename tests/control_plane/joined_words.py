@@ -14,8 +14,8 @@ from typing import Any
 from trainyard.app.joining import JoinedNode, JoinOptions
 from trainyard.app.kubeconfig import read
 from trainyard.client import Api, NotFound
-from trainyard.node.cluster import NODE, POD
 from trainyard.objects import GVK, Json, condition, decode, encode
+from trainyard.objects.resources import NODE, POD
 from trainyard.testing.control_plane import ControlPlane
 
 PATIENCE = 30.0

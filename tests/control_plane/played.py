@@ -9,9 +9,9 @@ from contextlib import asynccontextmanager
 
 from trainyard import kinds
 from trainyard.app.config import shipped
-from trainyard.control import Operator
 from trainyard.core import Config, Kind
 from trainyard.objects import Json, is_true, labels_of, name_of
+from trainyard.operator import Operator
 from trainyard.testing.control_plane import ControlPlane
 
 SECONDS = 90.0

@@ -25,12 +25,12 @@ from trainyard import kinds
 from trainyard.app.config import shipped
 from trainyard.app.installation import Install, access
 from trainyard.client import Api, Forbidden, NotFound, Request
-from trainyard.control import Operator
-from trainyard.control.metrics import Metrics
 from trainyard.core import Config, Kind
-from trainyard.core.model import POD, RBAC_ROLE
 from trainyard.objects import GVK, Json, encode, is_true, name_of
 from trainyard.objects.labels import OWNER
+from trainyard.objects.resources import POD, ROLE
+from trainyard.operator import Operator
+from trainyard.operator.metrics import Metrics
 from trainyard.testing.control_plane import ControlPlane
 from trainyard.testing.control_plane_audit import Asked, of
 from trainyard.testing.samples import sample
@@ -53,7 +53,7 @@ async def account(plane: ControlPlane, namespace: str) -> tuple[str, str]:
     assert code == 201, answer
     token = str(answer["status"]["token"])
     async with plane.api(token=token) as api, asyncio.timeout(PATIENCE):
-        for gvk in (*(kind.gvk for kind in kinds.ALL), RBAC_ROLE):
+        for gvk in (*(kind.gvk for kind in kinds.ALL), ROLE):
             await _let_in(api, gvk, namespace)
     return f"system:serviceaccount:{namespace}:{one.names.operator}", token
 

@@ -21,8 +21,8 @@ from real_operator import Served, bare, children, has, listed, serving, together
 from trainyard import kinds
 from trainyard.client import Api, Conflict
 from trainyard.core import Kind
-from trainyard.core.model import POD
 from trainyard.objects import Json, condition, encode, name_of, uid_of
+from trainyard.objects.resources import POD
 from trainyard.testing.control_plane import ControlPlane
 from trainyard.testing.control_plane_fixtures import create_namespace
 

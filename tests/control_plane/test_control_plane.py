@@ -19,7 +19,8 @@ import pytest
 
 from trainyard import kinds
 from trainyard.client import Api, Forbidden, Gone, Unavailable
-from trainyard.objects import GVK, Json
+from trainyard.objects import Json
+from trainyard.objects.resources import CONFIG_MAP, POD
 from trainyard.testing import control_plane as control_plane_module
 from trainyard.testing.control_plane import ControlPlane
 from trainyard.testing.control_plane_audit import counted, of
@@ -30,9 +31,6 @@ from trainyard.testing.control_plane_process import free_ports
 from trainyard.testing.samples import sample
 
 pytestmark = pytest.mark.cluster
-
-PODS = GVK("", "v1", "Pod", "pods")
-CONFIG_MAPS = GVK("", "v1", "ConfigMap", "configmaps")
 
 
 def until(true: Callable[[], bool], seconds: float = 60.0) -> None:
@@ -85,7 +83,7 @@ def test_each_context_is_the_identity_of_its_name(control_plane: ControlPlane, u
 async def test_all_but_the_administrator_may_nothing(control_plane: ControlPlane, user: str) -> None:
     async with control_plane.api(user) as api:
         with pytest.raises(Forbidden, match=f'User "{user}" cannot list resource "pods"'):
-            await api.list(PODS, "default")
+            await api.list(POD, "default")
 
 
 async def test_a_token_of_a_service_account_is_that_account(control_plane: ControlPlane, namespace: str) -> None:
@@ -93,7 +91,7 @@ async def test_a_token_of_a_service_account_is_that_account(control_plane: Contr
     token = control_plane.kubectl("create", "token", "operator", "-n", namespace).strip()
     async with control_plane.api(token=token) as api:
         with pytest.raises(Forbidden, match=f"system:serviceaccount:{namespace}:operator"):
-            await api.list(PODS, namespace)
+            await api.list(POD, namespace)
 
 
 def test_private_files_are_for_this_user_alone(control_plane: ControlPlane) -> None:
@@ -121,10 +119,10 @@ async def test_the_state_outlives_etcd_and_the_api_server_and_a_watch_from_befor
     control_plane: ControlPlane, namespace: str
 ) -> None:
     async with control_plane.api() as api:
-        made = await api.create(CONFIG_MAPS, namespace, {"metadata": {"name": "kept"}})
+        made = await api.create(CONFIG_MAP, namespace, {"metadata": {"name": "kept"}})
         for name in ("etcd", "kube-apiserver"):
             control_plane.restart(name)
-        assert (await api.get(CONFIG_MAPS, namespace, "kept"))["metadata"]["uid"] == made["metadata"]["uid"]
+        assert (await api.get(CONFIG_MAP, namespace, "kept"))["metadata"]["uid"] == made["metadata"]["uid"]
         with pytest.raises(Gone):
             await old_watch(control_plane, namespace)
 
@@ -132,7 +130,7 @@ async def test_the_state_outlives_etcd_and_the_api_server_and_a_watch_from_befor
 async def old_watch(plane: ControlPlane, namespace: str) -> None:
     """The new watch cache begins at the present. What is older is gone, said as an answer or as an event."""
     async with plane.api() as api:
-        async for line in api.watch(CONFIG_MAPS, namespace, "1"):
+        async for line in api.watch(CONFIG_MAP, namespace, "1"):
             event = json.loads(line)
             assert event["type"] == "ERROR", event
             raise Gone(event["object"]["code"], event["object"]["reason"], event["object"]["message"])
@@ -140,9 +138,9 @@ async def old_watch(plane: ControlPlane, namespace: str) -> None:
 
 async def test_a_paused_api_server_answers_nothing_until_it_goes_on(control_plane: ControlPlane) -> None:
     async with control_plane.api() as api:
-        await api.list(CONFIG_MAPS, "default")
+        await api.list(CONFIG_MAP, "default")
         control_plane.pause()
-        asked = asyncio.create_task(api.list(CONFIG_MAPS, "default"))
+        asked = asyncio.create_task(api.list(CONFIG_MAP, "default"))
         assert await asyncio.wait([asked], timeout=0.5) == (set(), {asked})
         control_plane.resume()
         assert (await asked)["kind"] == "ConfigMapList"
@@ -157,10 +155,10 @@ async def test_the_audit_log_counts_requests_by_user_verb_and_resource(
     mark = control_plane.audit.mark()
     async with control_plane.api() as admin, control_plane.api("alice") as alice:
         for name in ("a", "b"):
-            await admin.create(CONFIG_MAPS, namespace, {"metadata": {"name": name}})
+            await admin.create(CONFIG_MAP, namespace, {"metadata": {"name": name}})
         with pytest.raises(Forbidden):
-            await alice.list(PODS, namespace)
-        watch = admin.watch(CONFIG_MAPS, namespace)
+            await alice.list(POD, namespace)
+        watch = admin.watch(CONFIG_MAP, namespace)
         await anext(watch)
         found = [one for one in control_plane.audit.since(mark) if one.namespace == namespace]
         await watch.aclose()
@@ -207,7 +205,7 @@ async def test_too_many_requests_at_once_are_answered_429_with_a_time_to_wait() 
 async def refusal(api: Api) -> Unavailable:
     for number in itertools.count():
         try:
-            await api.create(CONFIG_MAPS, "default", {"metadata": {"name": f"one-{number}"}})
+            await api.create(CONFIG_MAP, "default", {"metadata": {"name": f"one-{number}"}})
         except Unavailable as error:
             return error
     raise AssertionError("not reached")

@@ -13,8 +13,8 @@ from faulty import Program, Story, enlist, made, nothing_twice, restarts, so, st
 from gate import gate
 
 from trainyard.client import Api
-from trainyard.control.lease import LEASE
 from trainyard.objects import Json
+from trainyard.objects.resources import LEASE
 from trainyard.testing.control_plane import ControlPlane
 from trainyard.testing.control_plane_audit import Asked, of
 

@@ -10,9 +10,9 @@ import pytest
 from faulty import elastic_job, operating, options, restarts, so, story, tf_job, well
 
 from trainyard.client import Api
-from trainyard.core.model import POD
 from trainyard.objects import Json, uid_of
 from trainyard.objects.labels import OWNER
+from trainyard.objects.resources import POD
 from trainyard.testing.control_plane import ControlPlane
 from trainyard.testing.control_plane_fixtures import create_namespace, install
 from trainyard.testing.control_plane_flags import Options as PlaneOptions

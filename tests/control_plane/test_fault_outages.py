@@ -32,7 +32,7 @@ from faulty import (
 from gate import gate
 
 from trainyard.app.operating import Operating, chosen, seat, terms
-from trainyard.controller_runtime.watch import FIRST_PAUSE, LONGEST_PAUSE
+from trainyard.controller_runtime.reflector import FIRST_PAUSE, LONGEST_PAUSE
 from trainyard.objects import Json, uid_of
 from trainyard.testing.control_plane import ControlPlane
 

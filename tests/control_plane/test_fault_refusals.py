@@ -27,14 +27,13 @@ from faulty import (
 )
 
 from trainyard.app.operating import Operating
-from trainyard.core.model import JOB, POD
 from trainyard.objects import GVK, Json
+from trainyard.objects.resources import JOB, NAMESPACE, POD
 from trainyard.testing.control_plane import ControlPlane
 from trainyard.testing.control_plane_fixtures import create_namespace
 
 pytestmark = pytest.mark.cluster
 QUOTA = GVK("", "v1", "ResourceQuota", "resourcequotas")
-NAMESPACE = GVK("", "v1", "Namespace", "namespaces")
 QUIET = 6.0  # seconds in which a hot loop would be seen
 
 

@@ -26,13 +26,12 @@ from faulty import (
 )
 
 from trainyard.app.operating import Operating
-from trainyard.core.model import RBAC_ROLE, ROLE_BINDING
 from trainyard.objects import GVK, Json
+from trainyard.objects.resources import ROLE, ROLE_BINDING
 from trainyard.testing.control_plane import ControlPlane
 from trainyard.testing.samples import chainerjob, pods, worker_set
 
 pytestmark = pytest.mark.cluster
-ROLE = GVK("rbac.authorization.k8s.io", "v1", "Role", "roles")
 
 
 @pytest.fixture
@@ -136,10 +135,10 @@ async def test_a_role_that_may_not_be_patched_is_said_by_the_job_and_patched_whe
         mark = told.plane.audit.mark()
         await asyncio.sleep(4)  # a hot loop would be seen
         assert len(writes(told.asked(mark))) <= 4
-        before = await told.api.list(RBAC_ROLE, told.namespace)
+        before = await told.api.list(ROLE, told.namespace)
         await told.api.patch(ROLE, told.namespace, role["metadata"]["name"], {"rules": role["rules"]})
         await told.until(lambda job: not holds(job, "Blocked"), job)
-        after = await told.api.list(RBAC_ROLE, told.namespace)
+        after = await told.api.list(ROLE, told.namespace)
         assert [one["rules"] for one in before["items"]] != [one["rules"] for one in after["items"]]
         told.kubelet.end("MASTER")
         await told.condition("Succeeded", job)

@@ -17,16 +17,13 @@ from joined_words import POLITE, Joined, exists, joined, said
 from trainyard.app.joining import JoinedNode, JoinOptions
 from trainyard.app.kubeconfig import read
 from trainyard.client import Forbidden
-from trainyard.control.lease import LEASE
 from trainyard.node import NodeError
-from trainyard.node.cluster import NODE, POD, SERVICE
-from trainyard.objects import GVK, Json
+from trainyard.objects import Json
+from trainyard.objects.resources import JOB, LEASE, NODE, POD, SERVICE, STATEFUL_SET
 from trainyard.server import Authority
 from trainyard.testing.control_plane import ControlPlane
 
 pytestmark = pytest.mark.cluster
-JOB = GVK("batch", "v1", "Job", "jobs")
-SET = GVK("apps", "v1", "StatefulSet", "statefulsets")
 
 
 @pytest.fixture(params=["namespace", "shared"])
@@ -152,9 +149,9 @@ async def test_a_stateful_set_is_found_by_its_names_and_a_service_by_its_address
     await either.create(
         service("s", clusterIP="None", selector=selector, ports=[{"port": 8080, "targetPort": "http"}]),
         service("front", selector=selector, ports=[{"port": 80, "targetPort": "http"}]),
-        {"apiVersion": SET.api_version, "kind": "StatefulSet", "metadata": {"name": "s"}, "spec": words},
+        {"apiVersion": STATEFUL_SET.api_version, "kind": "StatefulSet", "metadata": {"name": "s"}, "spec": words},
     )
-    await either.until("s", lambda one: one["status"].get("readyReplicas") == 2, SET)
+    await either.until("s", lambda one: one["status"].get("readyReplicas") == 2, STATEFUL_SET)
     front = (await either.api.get(SERVICE, either.namespace, "front"))["spec"]["clusterIP"]
     assert not front.startswith("10.96.")  # this server has another range than the usual one
     places = ["s-0.s:8080", "s-1.s:8080", f"{front}:80", "front:80"]

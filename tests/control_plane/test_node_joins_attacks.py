@@ -11,8 +11,8 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 from joined_words import Joined, joined
 
-from trainyard.node.cluster import POD
 from trainyard.objects import Json
+from trainyard.objects.resources import POD
 from trainyard.testing.control_plane import ControlPlane
 
 pytestmark = pytest.mark.cluster

@@ -20,8 +20,7 @@ import pytest
 from joined_words import PATIENCE, POLITE, Joined, exists, joined, said
 
 from trainyard.app.kubeconfig import read
-from trainyard.control.lease import LEASE
-from trainyard.node.cluster import NODE, POD
+from trainyard.objects.resources import LEASE, NODE, POD
 from trainyard.server.certificates import Authority, write
 from trainyard.testing.control_plane import ControlPlane
 from trainyard.testing.control_plane_fixtures import create_namespace

@@ -16,9 +16,9 @@ from trainyard.app.installation import Install, access
 from trainyard.app.kubeconfig import read
 from trainyard.app.operating import Operating, Options, chosen, seat, terms, whom
 from trainyard.client import Api, NotFound
-from trainyard.control.lease import LEASE
 from trainyard.core import Config
 from trainyard.objects import GVK, Json, encode
+from trainyard.objects.resources import LEASE
 from trainyard.testing import operators
 from trainyard.testing.control_plane import ControlPlane
 

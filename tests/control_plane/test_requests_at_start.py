@@ -12,7 +12,7 @@ from real_operator import Served, account, again, bare, ending, happens, has, id
 
 from trainyard import kinds
 from trainyard.client import Api
-from trainyard.controller_runtime.watch import PAGE_SIZE
+from trainyard.controller_runtime.reflector import PAGE_SIZE
 from trainyard.core import Kind
 from trainyard.objects import GVK, Json, name_of, uid_of
 from trainyard.testing.control_plane import ControlPlane

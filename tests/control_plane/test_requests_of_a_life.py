@@ -16,8 +16,8 @@ from real_operator import EVENT, Served, bare, children, ending, has, serving, u
 from trainyard import kinds
 from trainyard.client import Request
 from trainyard.core import Kind
-from trainyard.core.model import JOB
 from trainyard.objects import Json, is_true, uid_of
+from trainyard.objects.resources import JOB
 from trainyard.testing.builders import replicas
 from trainyard.testing.control_plane import ControlPlane
 from trainyard.testing.control_plane_audit import Asked

@@ -12,14 +12,14 @@ from fake_clock import run
 
 from trainyard.cli.feeds import Feeds
 from trainyard.client import Api, Gone, Request
-from trainyard.control import Operator
 from trainyard.controller_runtime import Reflector, StreamBackoff, TaskSupervisor, WatchTarget
-from trainyard.controller_runtime.view import dict_adapter
+from trainyard.controller_runtime.object_adapter import dict_adapter
 from trainyard.core import Config
 from trainyard.node.cluster import Cluster
-from trainyard.objects import GVK, encode
+from trainyard.objects import encode
+from trainyard.objects.resources import POD
+from trainyard.operator import Operator
 
-POD = GVK("", "v1", "Pod", "pods")
 SECONDS = 600.0
 FEW = 120  # watches of one resource in SECONDS: one in 4 to 8 seconds (and one list, after a 410), and the first few
 OLD = {"metadata": {"name": "a", "namespace": "n", "uid": "u", "resourceVersion": "5"}}
@@ -150,4 +150,4 @@ def test_no_other_file_opens_a_watch() -> None:
     rooms = Path(__file__).parents[2] / "src" / "trainyard"
     files = (path for path in rooms.rglob("*.py") if "testing" not in path.parts and ".watch(" in path.read_text())
     callers = {str(path.relative_to(rooms)) for path in files if "api.watch(" in path.read_text()}
-    assert callers == {"controller_runtime/watch.py", "node/cluster.py"}, "use controller_runtime.Feed"
+    assert callers == {"controller_runtime/reflector.py", "node/cluster.py"}, "use controller_runtime.Feed"

@@ -17,16 +17,16 @@ from trainyard.app.operating import Operating
 from trainyard.app.operating import Options as OperatorOptions
 from trainyard.app.recorder import HistoryOptions
 from trainyard.cli.screen import Places, Screen
-from trainyard.cli.session import EVENT, POD, Session
+from trainyard.cli.session import Session
 from trainyard.cli.submission import Submission
 from trainyard.client import Api
-from trainyard.control.lease import LEASE, LeaseIdentity
 from trainyard.controller_runtime import TaskSupervisor, WatchTarget
+from trainyard.controller_runtime.lease import LeaseIdentity
 from trainyard.controller_runtime.tasks import HEALTHY_SECONDS, LONGEST_PAUSE
 from trainyard.core import Config
 from trainyard.kinds import ALL, TFJOB
-from trainyard.node.cluster import NODE
 from trainyard.objects import is_true
+from trainyard.objects.resources import EVENT, LEASE, NODE, POD
 from trainyard.server import Server
 from trainyard.testing.builders import tfjob
 
@@ -253,7 +253,7 @@ SHORT_LIVED = {
     "cli/interrupts.py": "waits beside a command",
     "cli/logs.py": "one log",
     "controller_runtime/tasks.py": "the supervisor itself",
-    "controller_runtime/watch.py": "one exchange, awaited by `run`",
+    "controller_runtime/reflector.py": "one exchange, awaited by `run`",
     "node/exec.py": "one exec session",
     "node/images/environments.py": "progress of one build",
     "node/images/ways.py": "one build, awaited by its pods",

@@ -21,7 +21,7 @@ DECIDE: Any = sys.modules["trainyard.core.decide"]
 CHANGES: Any = sys.modules["trainyard.core.changes"]
 CARRIERS: Any = sys.modules["trainyard.core.carriers.jobs"]
 POLICY: Any = sys.modules["trainyard.core.policy"]
-JUDGE: Any = sys.modules["trainyard.core.judge"]
+JUDGE: Any = sys.modules["trainyard.core.phase"]
 
 
 class Mutant(NamedTuple):

@@ -33,9 +33,11 @@ from proxy import Journal, Proxy, Rates, Write
 from trainyard import kinds
 from trainyard.client import Api, ApiError, NotFound
 from trainyard.client.request import create
-from trainyard.control import Controller, WatchTarget, enqueue_object
-from trainyard.objects import GVK, Json, Key, format_time, is_true, labels_of, name_of, uid_of
+from trainyard.controller_runtime.controller import Controller, enqueue_object
+from trainyard.controller_runtime.reflector import WatchTarget
+from trainyard.objects import Json, Key, format_time, is_true, labels_of, name_of, uid_of
 from trainyard.objects.labels import INDEX, OWNER
+from trainyard.objects.resources import CRD, NAMESPACE, NODE, POD
 from trainyard.server import Server
 from trainyard.server.examining import vouch
 from trainyard.server.limits import Limits
@@ -44,10 +46,6 @@ from trainyard.testing import samples
 from trainyard.testing.builders import replicas, tfjob
 from trainyard.workloads import Workloads
 
-POD = GVK("", "v1", "Pod", "pods")
-NODE = GVK("", "v1", "Node", "nodes")
-NAMESPACE = GVK("", "v1", "Namespace", "namespaces")
-CRD = GVK("apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions")
 FAULT_SECONDS = 4.5
 JOBS = 4  # in a history
 END_SECONDS = 120.0  # at most, until every job has ended once nothing is injected any more

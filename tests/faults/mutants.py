@@ -14,9 +14,11 @@ from typing import Any
 from trainyard import core
 from trainyard.app import operating
 from trainyard.client import Api, Unavailable
-from trainyard.control import lease, operator, reconcile
-from trainyard.controller_runtime import watch
+from trainyard.controller_runtime import lease
+from trainyard.controller_runtime import reflector as watch
 from trainyard.objects.values import replace
+from trainyard.operator import operator
+from trainyard.operator import plan_executor as reconcile
 
 
 @dataclass(frozen=True, slots=True)

@@ -91,7 +91,7 @@ def jumping(shift: float) -> Callable[[], float]:
 def _shift_clocks(now: Callable[[], float]) -> None:
     """The clocks that the operator and the election are given in this process."""
     from trainyard.app import operating
-    from trainyard.control.lease import Election
+    from trainyard.controller_runtime.lease import Election
 
     operating.Operator = functools.partial(operating.Operator, now=now)  # type: ignore[misc,assignment]
     operating.Election = functools.partial(Election, now=now)  # type: ignore[misc,assignment]

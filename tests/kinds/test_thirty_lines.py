@@ -18,11 +18,11 @@ from trainyard.app.local import LocalCluster, Options
 from trainyard.cli.lint import lint
 from trainyard.cli.plan import plan
 from trainyard.core import POD_CARRIER, Kind, ParsedSpec, Role, Rule, Slot, violations
-from trainyard.core.model import POD
 from trainyard.core.names import digest
 from trainyard.kinds.policies import Policies, policy_of
 from trainyard.kinds.templates import KEEP, PodTemplate, copied
 from trainyard.objects import GVK, Json, is_true
+from trainyard.objects.resources import POD
 from trainyard.objects.values import replace
 from trainyard.schema import Schema, from_struct
 from trainyard.testing.casts import Cast

@@ -30,8 +30,8 @@ from trainyard.app.config import shipped
 from trainyard.app.joining import JoinedNode, JoinOptions
 from trainyard.app.kubeconfig import read
 from trainyard.app.local import LocalCluster, Options
-from trainyard.control import Operator
 from trainyard.core import Config
+from trainyard.operator import Operator
 from trainyard.testing.control_plane import ControlPlane
 
 MANIFESTS = Path(__file__).with_name("manifests")

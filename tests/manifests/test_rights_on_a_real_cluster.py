@@ -23,9 +23,9 @@ from trainyard.app.rights import Right
 from trainyard.cli.installing import written
 from trainyard.client import Api, NotFound
 from trainyard.core import Config, Kind
-from trainyard.core.model import POD
 from trainyard.objects import GVK, Json, is_true, name_of, uid_of
 from trainyard.objects.labels import OWNER
+from trainyard.objects.resources import POD
 from trainyard.testing.control_plane import ControlPlane
 from trainyard.testing.control_plane_audit import Asked, of
 from trainyard.testing.samples import sample

@@ -14,14 +14,13 @@ from trainyard import kinds
 from trainyard.app.installation import Install, lasting_objects, operator_objects
 from trainyard.cli.installing import written
 from trainyard.client import Api
-from trainyard.objects import GVK, uid_of
+from trainyard.objects import uid_of
+from trainyard.objects.resources import CRD, DEPLOYMENT
 from trainyard.server import Server
 from trainyard.server.examining import vouch
 from trainyard.testing import packages
 from trainyard.testing.samples import mxjob
 
-DEPLOYMENT = GVK("apps", "v1", "Deployment", "deployments")
-CRD = GVK("apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions")
 MXJOB = kinds.MXJOB.gvk
 
 

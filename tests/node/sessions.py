@@ -12,8 +12,8 @@ from typing import Any
 from aiohttp import ClientSession, ClientWebSocketResponse, WSMsgType
 from yards import TOKEN, Yard
 
-from trainyard.node.cluster import NODE
 from trainyard.objects import Json
+from trainyard.objects.resources import NODE
 
 V5, V4 = "v5.channel.k8s.io", "v4.channel.k8s.io"
 

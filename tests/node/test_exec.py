@@ -18,8 +18,8 @@ from leftovers import processes
 from sessions import V4, V5, execute, query, refusal, talk
 from yards import Yard
 
-from trainyard.node.cluster import POD
 from trainyard.node.exec import Asked, Outcome
+from trainyard.objects.resources import POD
 
 pytestmark = pytest.mark.slow
 
@@ -27,6 +27,7 @@ WAITS = "import time; print('up', flush=True); time.sleep(600)"
 # A daemon as Open MPI's orted: it leaves session and parent, and keeps nothing open but what `keep` says.
 DAEMON = """
 import os, sys, time
+from trainyard.objects.resources import POD
 if os.fork():
     os._exit(0)
 os.setsid()

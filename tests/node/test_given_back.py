@@ -12,9 +12,9 @@ from leftovers import hubs
 from test_exec import WAITS, soon
 from yards import Yard
 
-from trainyard.node.cluster import POD
 from trainyard.node.helper_process import HelperProcess
 from trainyard.node.sandbox import Failed, Sandbox
+from trainyard.objects.resources import POD
 
 pytestmark = pytest.mark.slow
 

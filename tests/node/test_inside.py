@@ -15,16 +15,16 @@ from yards import TOKEN, CurrentInterpreter, Yard
 
 from trainyard.client import Api
 from trainyard.node import Node
-from trainyard.node.cluster import POD, SERVICE_ACCOUNT
 from trainyard.objects import GVK, Json
+from trainyard.objects.resources import CONFIG_MAP, POD, SERVICE_ACCOUNT
 from trainyard.server import Server
 from trainyard.server.certificates import Authority
 
-CONFIG_MAP = GVK("", "v1", "ConfigMap", "configmaps")
 RBAC = "rbac.authorization.k8s.io"
 ROLE, BINDING = GVK(RBAC, "v1", "Role", "roles"), GVK(RBAC, "v1", "RoleBinding", "rolebindings")
 ASK = """
 import json, os, ssl, urllib.error, urllib.request
+from trainyard.objects.resources import CONFIG_MAP, POD, SERVICE_ACCOUNT
 folder = '/var/run/secrets/kubernetes.io/serviceaccount'
 secure = ssl.create_default_context(cafile=f'/var/run/secrets/kubernetes.io/serviceaccount/ca.crt')
 token = open('/var/run/secrets/kubernetes.io/serviceaccount/token').read()

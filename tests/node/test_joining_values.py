@@ -10,7 +10,7 @@ import pytest
 
 from trainyard.app.joining import JoinedNode, JoinOptions, Life, host_name
 from trainyard.app.kubeconfig import Access
-from trainyard.control.lease import LeaseRecord, ObservedLease
+from trainyard.controller_runtime.lease import LeaseRecord, ObservedLease
 from trainyard.node import lifecycle
 from trainyard.node.doors import API_SERVERS, stranger
 from trainyard.node.lifecycle import At, Container, Ended, Pod, Start, Stop, Tick

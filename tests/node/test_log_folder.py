@@ -11,9 +11,9 @@ from yards import TOKEN, CurrentInterpreter, Yard
 
 from trainyard.client import Api
 from trainyard.node import Node
-from trainyard.node.cluster import POD
 from trainyard.node.pod_logs import dropped_run
 from trainyard.objects import Json, name_of
+from trainyard.objects.resources import POD
 from trainyard.server import Server
 
 pytestmark = pytest.mark.slow

@@ -12,15 +12,15 @@ import pytest
 from yards import TOKEN, Yard, terminated, waiting
 
 from trainyard.client import Api, ApiError
-from trainyard.node.cluster import NODE, POD
-from trainyard.objects import GVK, is_true
+from trainyard.objects import is_true
+from trainyard.objects.resources import CONFIG_MAP, NODE, POD
 
 pytestmark = pytest.mark.slow
 
-CONFIG_MAP = GVK("", "v1", "ConfigMap", "configmaps")
 STUBBORN = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); time.sleep(60)"
 POLITE = """
 import signal, sys, time
+from trainyard.objects.resources import CONFIG_MAP, NODE, POD
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))
 print('up', flush=True)
 time.sleep(60)

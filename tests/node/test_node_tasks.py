@@ -11,10 +11,10 @@ from yards import TOKEN, CurrentInterpreter, Yard
 from trainyard.client import Api
 from trainyard.client.errors import error_for
 from trainyard.node import Node
-from trainyard.node.cluster import NODE
 from trainyard.node.doors import TokenDoor
 from trainyard.node.registration import Member
 from trainyard.objects import Json, condition, decode, revision_of
+from trainyard.objects.resources import NODE
 from trainyard.server import Server
 
 pytestmark = pytest.mark.slow

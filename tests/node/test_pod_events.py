@@ -6,10 +6,10 @@ import pytest
 from yards import Yard
 
 from trainyard.node import events, lifecycle
-from trainyard.node.cluster import EVENT
 from trainyard.node.events import SILENCE, EventWriter, PodEvent
 from trainyard.node.lifecycle import Blocked, Container, Ended, Event, Started, Stop, Tick
 from trainyard.objects.labels import OWNER
+from trainyard.objects.resources import EVENT
 
 IMAGES = {"main": "busybox"}
 STARTED = [

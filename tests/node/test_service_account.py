@@ -17,13 +17,12 @@ from yards import TOKEN, CurrentInterpreter, Yard, waiting
 from trainyard.client import Api, ApiError
 from trainyard.client.errors import error_for
 from trainyard.node import Node
-from trainyard.node.cluster import SERVICE_ACCOUNT
 from trainyard.objects import GVK, Json, format_time
+from trainyard.objects.resources import CONFIG_MAP, SERVICE_ACCOUNT
 from trainyard.server import Authority, Server
 
 pytestmark = pytest.mark.slow
 
-CONFIG_MAP = GVK("", "v1", "ConfigMap", "configmaps")
 FOLDER = "/var/run/secrets/kubernetes.io/serviceaccount"
 # As the admission plugin writes it.
 VOLUME: Json = {
@@ -47,6 +46,7 @@ ACCOUNT = {"volumes": [VOLUME], "serviceAccountName": "robot"}
 MOUNT: Json = {"volumeMounts": [{"name": VOLUME["name"], "mountPath": FOLDER, "readOnly": True}]}
 ASK = f"""
 import os, ssl, urllib.request
+from trainyard.objects.resources import CONFIG_MAP, SERVICE_ACCOUNT
 secure = ssl.create_default_context(cafile='{FOLDER}/ca.crt')
 host, port = os.environ['KUBERNETES_SERVICE_HOST'], os.environ['KUBERNETES_SERVICE_PORT']
 def ask(host):

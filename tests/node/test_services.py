@@ -12,15 +12,14 @@ from test_node import STUBBORN, printed
 from yards import Yard
 
 from trainyard.client import AlreadyExists
-from trainyard.node.cluster import POD, SERVICE
-from trainyard.objects import GVK
+from trainyard.objects.resources import NAMESPACE, POD, SERVICE
 
 pytestmark = pytest.mark.slow
 
-NAMESPACE = GVK("", "v1", "Namespace", "namespaces")
 # Listens where its argument says, as etcd does with --listen-client-urls, and answers with its name.
 LISTENS = """
 import socket, sys
+from trainyard.objects.resources import NAMESPACE, POD, SERVICE
 host, port = sys.argv[1].removeprefix('http://').rsplit(':', 1)
 server = socket.create_server((host, int(port)), backlog=8)
 print('listens', flush=True)

@@ -10,7 +10,6 @@ import pytest
 from test_exec import soon
 from yards import Yard
 
-from trainyard.node.cluster import EVENT, POD
 from trainyard.node.hub import unsaved
 from trainyard.node.images import Prepared
 from trainyard.node.sandbox import Mount
@@ -18,6 +17,7 @@ from trainyard.node.starting import _needed
 from trainyard.node.unsaved_files import UnsavedFiles, replica_name, report_claims, size_text, working_directory
 from trainyard.objects import Json
 from trainyard.objects.labels import INDEX, ROLE, WORKING_DIRECTORY
+from trainyard.objects.resources import EVENT, POD
 
 WHERE = "import os; print(os.getcwd()); open('made', 'w').write('kept')"
 UNKNOWN = {"image": "unknown"}

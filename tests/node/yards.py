@@ -10,9 +10,9 @@ from typing import Any
 
 from trainyard.client import Api, ApiError, NotFound
 from trainyard.node import Node
-from trainyard.node.cluster import EVENT, POD, SERVICE
 from trainyard.node.images import WORKING_DIRECTORY, Image, ImageProblem, Images, Prepared
 from trainyard.objects import Json, decode
+from trainyard.objects.resources import EVENT, POD, SERVICE
 
 TOKEN = "secret-of-this-test"
 

@@ -20,12 +20,12 @@ from trainyard.cli.offline import World
 from trainyard.cli.plan import read_world
 from trainyard.cli.printing import as_yaml
 from trainyard.client import Api
-from trainyard.control.events import EventRecorder
-from trainyard.control.reconcile import JobState, PlanExecutor, Reconcile
-from trainyard.control.writes import InFlightWrites
+from trainyard.controller_runtime.event_recorder import EventRecorder
+from trainyard.controller_runtime.in_flight_writes import InFlightWrites
 from trainyard.core import Kind
 from trainyard.objects import GVK, Json, parse_time
 from trainyard.objects.values import replace
+from trainyard.operator.plan_executor import JobState, PlanExecutor, Reconcile
 from trainyard.server.patches import merge
 from trainyard.testing.life import begun
 from trainyard.testing.samples import sample

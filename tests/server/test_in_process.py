@@ -10,10 +10,10 @@ import pytest
 from trainyard.client import Api, ApiError, Request, Unavailable
 from trainyard.client import request as requests
 from trainyard.objects import GVK, Json
+from trainyard.objects.resources import CONFIG_MAP
 from trainyard.server import Server, in_process
 
 TOKEN = "secret"
-MAP = GVK("", "v1", "ConfigMap", "configmaps")
 NONE = GVK("example.org", "v1", "Nothing", "nothings")
 
 
@@ -22,24 +22,24 @@ def a_map(name: str, **data: str) -> Json:
 
 
 LIFE = (
-    requests.create(MAP, "default", a_map("a", key="1")),
-    requests.create(MAP, "default", a_map("a")),
-    requests.create(MAP, "default", a_map("not a name")),
-    requests.create(MAP, "default", {"apiVersion": "v1", "kind": "ConfigMap", "data": 5}),
-    requests.get(MAP, "default", "a"),
-    requests.get(MAP, "default", "b"),
+    requests.create(CONFIG_MAP, "default", a_map("a", key="1")),
+    requests.create(CONFIG_MAP, "default", a_map("a")),
+    requests.create(CONFIG_MAP, "default", a_map("not a name")),
+    requests.create(CONFIG_MAP, "default", {"apiVersion": "v1", "kind": "ConfigMap", "data": 5}),
+    requests.get(CONFIG_MAP, "default", "a"),
+    requests.get(CONFIG_MAP, "default", "b"),
     requests.get(NONE, "default", "b"),
-    requests.patch(MAP, "default", "a", {"data": {"key": "2", "other": "ü"}}),
-    requests.patch(MAP, "default", "a", {"metadata": {"resourceVersion": "1"}}),
-    requests.list_objects(MAP, "default", requests.Selection(field_selector="metadata.name=a"), limit=1),
-    requests.list_objects(MAP, "default", requests.Selection(label_selector="a in")),
-    requests.watch(MAP, "default", "x", requests.EVERYTHING, 5),
+    requests.patch(CONFIG_MAP, "default", "a", {"data": {"key": "2", "other": "ü"}}),
+    requests.patch(CONFIG_MAP, "default", "a", {"metadata": {"resourceVersion": "1"}}),
+    requests.list_objects(CONFIG_MAP, "default", requests.Selection(field_selector="metadata.name=a"), limit=1),
+    requests.list_objects(CONFIG_MAP, "default", requests.Selection(label_selector="a in")),
+    requests.watch(CONFIG_MAP, "default", "x", requests.EVERYTHING, 5),
     Request("GET", "/version"),
     Request("GET", "/nowhere"),
     Request("PUT", "/api/v1/namespaces/default/configmaps/a", (), b"{", "application/json"),
     Request("POST", "/api/v1/namespaces/default/configmaps", (), b"a: b", "application/yaml"),
-    requests.delete(MAP, "default", "a", "another", "", None),
-    requests.delete(MAP, "default", "a", "", "Background", 0),
+    requests.delete(CONFIG_MAP, "default", "a", "another", "", None),
+    requests.delete(CONFIG_MAP, "default", "a", "", "Background", 0),
 )
 
 
@@ -77,11 +77,11 @@ async def test_a_life_is_answered_alike(monkeypatch: pytest.MonkeyPatch, token: 
 
 async def test_a_watch_is_told_the_same_lines(server: Server) -> None:
     async with Api(server.url, TOKEN) as http, inside(server) as near:
-        await http.create(MAP, "default", a_map("before"))
-        streams = [api.watch(MAP, "default", "1") for api in (http, near)]
+        await http.create(CONFIG_MAP, "default", a_map("before"))
+        streams = [api.watch(CONFIG_MAP, "default", "1") for api in (http, near)]
         first = [await anext(stream) for stream in streams]
-        await near.create(MAP, "default", a_map("after"))
-        await near.delete(MAP, "default", "before")
+        await near.create(CONFIG_MAP, "default", a_map("after"))
+        await near.delete(CONFIG_MAP, "default", "before")
         lines = [[line, *[await anext(stream) for _ in range(2)]] for line, stream in zip(first, streams, strict=True)]
         assert lines[0] == lines[1]
         assert [b'"ADDED"' in line for line in lines[1]] == [True, True, False]
@@ -91,7 +91,9 @@ async def test_a_watch_is_told_the_same_lines(server: Server) -> None:
 
 async def test_a_watch_ends_when_its_time_is_over(server: Server) -> None:
     async with inside(server) as api:
-        lines = [chunk async for chunk in api.stream(requests.watch(MAP, "default", "1", requests.EVERYTHING, 1), 1)]
+        lines = [
+            chunk async for chunk in api.stream(requests.watch(CONFIG_MAP, "default", "1", requests.EVERYTHING, 1), 1)
+        ]
     assert lines == []
     assert server.hub.listening("configmaps") == 0
 
@@ -99,14 +101,16 @@ async def test_a_watch_ends_when_its_time_is_over(server: Server) -> None:
 async def test_a_watch_that_is_not_read_is_dropped(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(in_process, "MOST_BUFFERED", 10_000)
     async with inside(server) as api:
-        stream = api.watch(MAP, "default", (await api.list(MAP, "default"))["metadata"]["resourceVersion"])
+        stream = api.watch(
+            CONFIG_MAP, "default", (await api.list(CONFIG_MAP, "default"))["metadata"]["resourceVersion"]
+        )
         first = asyncio.ensure_future(anext(stream))
         while not server.hub.listening("configmaps"):  # noqa: ASYNC110 - nobody is told of it
             await asyncio.sleep(0)
-        await api.create(MAP, "default", a_map("first"))
+        await api.create(CONFIG_MAP, "default", a_map("first"))
         await first
         for number in range(40):
-            await api.create(MAP, "default", a_map(f"large-{number}", key="x" * 1000))
+            await api.create(CONFIG_MAP, "default", a_map(f"large-{number}", key="x" * 1000))
         with pytest.raises(Unavailable, match="slow"):
             [line async for line in stream]
 
@@ -114,8 +118,8 @@ async def test_a_watch_that_is_not_read_is_dropped(server: Server, monkeypatch: 
 @pytest.mark.parametrize("who", ["client", "server"])
 async def test_whoever_closes_ends_the_streams(server: Server, who: str) -> None:
     api = inside(server)
-    stream = api.watch(MAP, "default", "1")
-    await api.create(MAP, "default", a_map("first"))
+    stream = api.watch(CONFIG_MAP, "default", "1")
+    await api.create(CONFIG_MAP, "default", a_map("first"))
     await anext(stream)
     waiting = asyncio.ensure_future(anext(stream))
     await asyncio.sleep(0)
@@ -123,4 +127,4 @@ async def test_whoever_closes_ends_the_streams(server: Server, who: str) -> None
     with pytest.raises(Unavailable if who == "client" else StopAsyncIteration):
         await waiting
     with pytest.raises(Unavailable, match="not up"):
-        await api.get(MAP, "default", "first")
+        await api.get(CONFIG_MAP, "default", "first")

@@ -17,7 +17,7 @@ from actors import PATIENCE
 from trainyard.app.local import INSIDE, LocalCluster
 from trainyard.client import Api
 from trainyard.client.transport import Transport
-from trainyard.control import Operator
+from trainyard.operator import Operator
 
 REAL = pytest.param("real", marks=pytest.mark.cluster)
 BOTH = ("embedded", REAL)

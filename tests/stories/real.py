@@ -30,9 +30,9 @@ from trainyard.app.joining import JoinedNode, JoinOptions
 from trainyard.app.kubeconfig import read
 from trainyard.app.local import Options
 from trainyard.client import Api
-from trainyard.control import Operator
 from trainyard.core import Config
 from trainyard.objects import Json, name_of
+from trainyard.operator import Operator
 from trainyard.testing.control_plane import ControlPlane
 from trainyard.testing.control_plane_fixtures import create_namespace
 from trainyard.testing.control_plane_pki import ADMIN

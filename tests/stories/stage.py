@@ -28,14 +28,13 @@ from back_ends import Cluster
 
 from trainyard import kinds
 from trainyard.client import Api, ApiError, Request
-from trainyard.control import Operator
-from trainyard.core.model import CONFIG_MAP, DEPLOYMENT, JOB, POD, SERVICE, STATEFUL_SET
 from trainyard.objects import GVK, Json, condition, is_true, labels_of, name_of, parse_time, uid_of
 from trainyard.objects.labels import ATTEMPT, INDEX, OWNER, ROLE
+from trainyard.objects.resources import CONFIG_MAP, CRD, DEPLOYMENT, JOB, POD, SERVICE, STATEFUL_SET
+from trainyard.operator import Operator
 
 LOOK_SECONDS = 60.0
 TFJOB = kinds.TFJOB.gvk
-CRD = GVK("apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions")
 
 
 class Clock:

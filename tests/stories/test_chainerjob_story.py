@@ -12,8 +12,8 @@ from plays import PLAYS, all_ready, chainer_alone, chainer_job, template, worker
 from stage import CONFIG_MAP, JOB, POD, STATEFUL_SET, Stage, looked, place_of, restarts
 
 from trainyard.client import Invalid
-from trainyard.core.model import RBAC_ROLE, SERVICE_ACCOUNT
 from trainyard.objects import GVK, Json, is_true, name_of, uid_of
+from trainyard.objects.resources import ROLE, SERVICE_ACCOUNT
 
 CHAINER = PLAYS["ChainerJob"]
 
@@ -160,7 +160,7 @@ async def files(stage: Stage) -> str:
 
 
 async def pods_of_the_role(stage: Stage) -> set[str]:
-    rules = (await stage.children(RBAC_ROLE))["story-launcher-role"]["rules"]
+    rules = (await stage.children(ROLE))["story-launcher-role"]["rules"]
     return {name for rule in rules for name in rule["resourceNames"]}
 
 
@@ -246,7 +246,7 @@ async def test_the_master_stays_as_it_was_started(stage: Stage) -> None:
 
 async def _grown(stage: Stage) -> None:
     await stage.everybody(master=1, ws=3)
-    await stage.until(lambda one: len(one["rules"][0]["resourceNames"]) == 3, RBAC_ROLE, "story-launcher-role")
+    await stage.until(lambda one: len(one["rules"][0]["resourceNames"]) == 3, ROLE, "story-launcher-role")
 
 
 async def _moved(stage: Stage) -> None:
@@ -350,7 +350,7 @@ def _foreign(gvk: GVK, name: str) -> Json:
 async def test_a_job_alone_has_no_files_and_no_rights(stage: Stage) -> None:
     await stage.submit(chainer_alone())
     await stage.actor("master")
-    assert (await stage.children(RBAC_ROLE))["story-launcher-role"]["rules"] in ([], None)
+    assert (await stage.children(ROLE))["story-launcher-role"]["rules"] in ([], None)
     assert await stage.children(CONFIG_MAP) == await stage.children(STATEFUL_SET) == {}
     assert await (await stage.actor("master")).ask("'OMPI_MCA_plm_rsh_agent' in os.environ") is False
 

@@ -9,11 +9,11 @@ from collections.abc import Callable
 
 import pytest
 from plays import NEW, chainer_job, elastic_job, mx_job, mx_set, template, worker_set
-from stage import CRD, JOB, POD, STATEFUL_SET, Stage, looked
+from stage import JOB, POD, STATEFUL_SET, Stage, looked
 
 from trainyard import kinds
-from trainyard.core.model import RBAC_ROLE
 from trainyard.objects import Json, is_true, name_of
+from trainyard.objects.resources import CRD, ROLE
 
 
 @pytest.fixture
@@ -84,7 +84,7 @@ async def test_a_forbidden_edit_of_a_running_job_changes_nothing_and_is_said(
 ) -> None:
     play = NEW[name]
     before = await play.begin(stage)
-    children = {gvk: await stage.children(gvk) for gvk in (JOB, POD, STATEFUL_SET, RBAC_ROLE)}
+    children = {gvk: await stage.children(gvk) for gvk in (JOB, POD, STATEFUL_SET, ROLE)}
     await stage.edit(edit(before["spec"]))
     said = await stage.condition("SpecChangeIgnored")
     assert said["message"]

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from stage import CRD, JOB, SERVICE, TFJOB, Noted, Stage, actor, looked, replicas, tf_job
+from stage import JOB, SERVICE, TFJOB, Noted, Stage, actor, looked, replicas, tf_job
 
 from trainyard import kinds
 from trainyard.client import Forbidden, Invalid, Request
 from trainyard.objects import Json, condition, is_true, name_of, uid_of
+from trainyard.objects.resources import CRD
 
 pytestmark = pytest.mark.slow
 

@@ -21,9 +21,9 @@ from trainyard.app.config import shipped
 from trainyard.app.installation import Install
 from trainyard.app.rights import Right
 from trainyard.client import Forbidden, Request
-from trainyard.control import Operator
 from trainyard.core import Config, Kind
 from trainyard.objects import GVK, Json, decode
+from trainyard.operator import Operator
 from trainyard.server import paths
 
 pytestmark = pytest.mark.slow

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from workload_world import POD, SERVICE, World, running, template
+from workload_world import World, running, template
 
 from trainyard.objects import Json, labels_of, name_of, uid_of
+from trainyard.objects.resources import ENDPOINT_SLICE, POD, SERVICE
 from trainyard.workloads import endpoints
-from trainyard.workloads.endpoints import SLICE
 
 LABELS = {"app": "web"}
 
@@ -64,29 +64,29 @@ def test_a_service_without_a_selector_is_somebody_elses() -> None:
 
 async def test_the_slice_follows_the_pods_and_goes_with_the_service(world: World) -> None:
     service = await world.make(SERVICE, a_service(clusterIP="None"))
-    (empty,) = await world.until(SLICE, lambda slices: len(slices) == 1)
+    (empty,) = await world.until(ENDPOINT_SLICE, lambda slices: len(slices) == 1)
     assert empty["endpoints"] is None and labels_of(empty)["kubernetes.io/service-name"] == "web"
     pod = await world.make(POD, {**template(), "metadata": {"name": "a", "labels": LABELS}})
     await world.make(POD, {**template(), "metadata": {"name": "b", "labels": {"app": "other"}}})
     status = {"phase": "Running", "podIP": "10.0.0.7", "conditions": [{"type": "Ready", "status": "True"}]}
     for name in ("a", "b"):
         await world.api.patch(POD, "default", name, {"status": status}, "status")
-    (full,) = await world.until(SLICE, lambda slices: bool(slices[0]["endpoints"]))
+    (full,) = await world.until(ENDPOINT_SLICE, lambda slices: bool(slices[0]["endpoints"]))
     assert [(one["addresses"], one["targetRef"]["uid"]) for one in full["endpoints"]] == [(["10.0.0.7"], uid_of(pod))]
-    await world.api.delete(SLICE, "default", name_of(full), uid_of(full))
-    await world.until(SLICE, lambda slices: [one["endpoints"] for one in slices] == [full["endpoints"]])
+    await world.api.delete(ENDPOINT_SLICE, "default", name_of(full), uid_of(full))
+    await world.until(ENDPOINT_SLICE, lambda slices: [one["endpoints"] for one in slices] == [full["endpoints"]])
     await world.api.patch(POD, "default", "a", {"metadata": {"labels": {"app": "gone"}}})
-    await world.until(SLICE, lambda slices: slices[0]["endpoints"] is None)
+    await world.until(ENDPOINT_SLICE, lambda slices: slices[0]["endpoints"] is None)
     await world.api.delete(SERVICE, "default", "web", uid_of(service))
-    await world.until(SLICE, lambda slices: slices == [])
+    await world.until(ENDPOINT_SLICE, lambda slices: slices == [])
 
 
 async def test_nothing_is_written_while_nothing_changes(world: World) -> None:
     await world.make(SERVICE, a_service())
-    (made,) = await world.until(SLICE, lambda slices: len(slices) == 1)
+    (made,) = await world.until(ENDPOINT_SLICE, lambda slices: len(slices) == 1)
     async with running(world.api, world.clock) as again:  # it looks at everything anew
         await again.synced
         await world.make(SERVICE, {**a_service(), "metadata": {"name": "later"}})
-        await world.until(SLICE, lambda slices: len(slices) == 2)
-    found = {name_of(one): one for one in (await world.api.list(SLICE, "default"))["items"]}
+        await world.until(ENDPOINT_SLICE, lambda slices: len(slices) == 2)
+    found = {name_of(one): one for one in (await world.api.list(ENDPOINT_SLICE, "default"))["items"]}
     assert found[name_of(made)]["metadata"]["resourceVersion"] == made["metadata"]["resourceVersion"]

@@ -4,11 +4,10 @@ from typing import Any
 
 import pytest
 
-from trainyard.objects import GVK, Json
+from trainyard.objects import Json
+from trainyard.objects.resources import POD
 from trainyard.workloads.gc import Dependent, Owner, decide, owner_state
 from trainyard.workloads.writes import Delete, Merge
-
-POD = GVK("", "v1", "Pod", "pods")
 
 
 def thing(name: str, owners: list[Any] | None = None, **meta: Any) -> Json:

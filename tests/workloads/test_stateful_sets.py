@@ -9,7 +9,8 @@ import pytest
 from workload_values import NOW, deleted_in, is_ready, made_in, status_in
 
 from trainyard.objects import Json, format_time, labels_of, name_of
-from trainyard.workloads.statefulsets import CLAIM, REVISION, decide, ordinal
+from trainyard.objects.resources import PERSISTENT_VOLUME_CLAIM
+from trainyard.workloads.statefulsets import REVISION, decide, ordinal
 from trainyard.workloads.writes import Create, Decision, Delete, Ensure, SetStatus
 
 LATER = NOW + 100
@@ -173,7 +174,7 @@ def test_every_place_has_its_claims_in_front_of_its_pod() -> None:
     workload = stateful(1, volumeClaimTemplates=[template])
     workload["spec"]["template"]["spec"]["volumes"] = [{"name": "data", "emptyDir": {}}, {"name": "tmp"}]
     _, claim, made = decide(workload, [], NOW).writes
-    assert isinstance(claim, Ensure) and claim.gvk == CLAIM and isinstance(made, Create)
+    assert isinstance(claim, Ensure) and claim.gvk == PERSISTENT_VOLUME_CLAIM and isinstance(made, Create)
     assert name_of(claim.obj) == "data-db-0" and labels_of(claim.obj) == {"app": "db"}
     assert claim.obj["spec"] == {"accessModes": ["ReadWriteOnce"]} and "ownerReferences" not in claim.obj["metadata"]
     volume = {"name": "data", "persistentVolumeClaim": {"claimName": "data-db-0", "readOnly": False}}

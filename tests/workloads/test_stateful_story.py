@@ -5,17 +5,21 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from workload_world import CONFIG_MAP, POD, World, running, template
+from workload_world import World, running, template
 
 from trainyard.client import Api, NotFound
 from trainyard.objects import GVK, Json, labels_of, name_of, owner_reference, uid_of
+from trainyard.objects.resources import (
+    CONFIG_MAP,
+    EVENT,
+    NAMESPACE,
+    PERSISTENT_VOLUME_CLAIM,
+    POD,
+    SERVICE_ACCOUNT,
+    STATEFUL_SET,
+)
 from trainyard.workloads import namespaces
 
-STATEFUL_SET = GVK("apps", "v1", "StatefulSet", "statefulsets")
-CLAIM = GVK("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims")
-ACCOUNT = GVK("", "v1", "ServiceAccount", "serviceaccounts")
-NAMESPACE = GVK("", "v1", "Namespace", "namespaces")
-EVENT = GVK("", "v1", "Event", "events")
 ROOT_CA = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
 
 
@@ -76,7 +80,9 @@ async def test_a_set_with_claims_makes_them_and_they_outlive_it(world: World) ->
     assert pod["spec"]["volumes"][0]["persistentVolumeClaim"]["claimName"] == "data-w-0"
     await world.api.delete(STATEFUL_SET, "default", "w")
     await world.until(POD, lambda pods: not pods)
-    assert (await world.api.get(CLAIM, "default", "data-w-0"))["spec"]["accessModes"] == ["ReadWriteOnce"]
+    assert (await world.api.get(PERSISTENT_VOLUME_CLAIM, "default", "data-w-0"))["spec"]["accessModes"] == [
+        "ReadWriteOnce"
+    ]
 
 
 async def test_a_name_that_a_stranger_holds_is_told_once_waited_for_and_holds_no_other_pod_up(world: World) -> None:
@@ -116,11 +122,11 @@ async def test_every_namespace_has_its_account_and_the_root_ca_and_gets_them_bac
     await world.api.create(NAMESPACE, "", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}})
     async with running(world.api, world.clock, ROOT_CA):
         for where in ("default", "team"):
-            await there(world, ACCOUNT, where, "default")
+            await there(world, SERVICE_ACCOUNT, where, "default")
             assert (await there(world, CONFIG_MAP, where, "kube-root-ca.crt"))["data"] == {"ca.crt": ROOT_CA}
-        await world.api.delete(ACCOUNT, "team", "default")
+        await world.api.delete(SERVICE_ACCOUNT, "team", "default")
         await world.api.delete(CONFIG_MAP, "team", "kube-root-ca.crt")
-        await there(world, ACCOUNT, "team", "default")
+        await there(world, SERVICE_ACCOUNT, "team", "default")
         await there(world, CONFIG_MAP, "team", "kube-root-ca.crt")
         wrong = {"data": {"ca.crt": "mine", "more": "x"}}
         await world.api.patch(CONFIG_MAP, "team", "kube-root-ca.crt", wrong)
@@ -135,7 +141,7 @@ def test_a_namespace_on_its_way_out_gets_nothing() -> None:
 
 
 async def test_a_cluster_without_a_ca_has_accounts_only(world: World) -> None:
-    await there(world, ACCOUNT, "default", "default")
+    await there(world, SERVICE_ACCOUNT, "default", "default")
     with pytest.raises(NotFound):
         await world.api.get(CONFIG_MAP, "default", "kube-root-ca.crt")
 

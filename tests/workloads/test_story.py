@@ -7,27 +7,22 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from typing import Any
 
 import pytest
-from workload_world import (
-    CLAIM,
+from workload_world import TOY, Clock, World, ready_node, running, template
+
+from trainyard.client import Api, NotFound, Request
+from trainyard.objects import GVK, Json, condition, is_true, name_of, owner_reference, uid_of
+from trainyard.objects.labels import OWNER
+from trainyard.objects.resources import (
     CONFIG_MAP,
     CRD,
     DEPLOYMENT,
     EVENT,
     JOB,
+    PERSISTENT_VOLUME_CLAIM,
     POD,
     REPLICA_SET,
     SERVICE,
-    TOY,
-    Clock,
-    World,
-    ready_node,
-    running,
-    template,
 )
-
-from trainyard.client import Api, NotFound, Request
-from trainyard.objects import GVK, Json, condition, is_true, name_of, owner_reference, uid_of
-from trainyard.objects.labels import OWNER
 from trainyard.server import Server
 
 CLAIM_VOLUME = {"name": "v", "persistentVolumeClaim": {"claimName": "data"}}
@@ -248,7 +243,7 @@ async def test_objects_of_a_training_job_get_no_events_but_what_holds_them_up(wo
     await ready_node(world.api)
     event = await world.event("FailedScheduling")
     assert 'persistentvolumeclaim "data" not found' in event["message"]
-    await world.make(CLAIM, a_claim("data"))
+    await world.make(PERSISTENT_VOLUME_CLAIM, a_claim("data"))
     pod = await world.pod(lambda pod: bool(pod["spec"].get("nodeName")))
     await world.say(pod, "Succeeded", world.clock.now)
     await world.until(JOB, ended_as("Complete"))
@@ -274,7 +269,7 @@ async def test_a_pod_waits_for_its_claim_and_is_placed_when_the_claim_appears(wo
     assert scheduled and (scheduled["status"], scheduled["reason"]) == ("False", "Unschedulable")
     assert scheduled["message"].startswith('0/1 nodes are available: persistentvolumeclaim "data" not found.')
     assert (await world.event("FailedScheduling", "p"))["message"] == scheduled["message"]
-    await world.make(CLAIM, a_claim("data"))
+    await world.make(PERSISTENT_VOLUME_CLAIM, a_claim("data"))
     await world.pod(lambda pod: pod["spec"].get("nodeName") == "local")
 
 

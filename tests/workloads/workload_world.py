@@ -11,19 +11,14 @@ from workload_values import NOW
 
 from trainyard.client import Api
 from trainyard.objects import GVK, Json, format_time, name_of
+from trainyard.objects.resources import (
+    EVENT,
+    NODE,
+    POD,
+)
 from trainyard.server import Server
 from trainyard.workloads import Workloads
 
-JOB = GVK("batch", "v1", "Job", "jobs")
-POD = GVK("", "v1", "Pod", "pods")
-NODE = GVK("", "v1", "Node", "nodes")
-SERVICE = GVK("", "v1", "Service", "services")
-CONFIG_MAP = GVK("", "v1", "ConfigMap", "configmaps")
-CLAIM = GVK("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims")
-EVENT = GVK("", "v1", "Event", "events")
-REPLICA_SET = GVK("apps", "v1", "ReplicaSet", "replicasets")
-DEPLOYMENT = GVK("apps", "v1", "Deployment", "deployments")
-CRD = GVK("apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions")
 TOY = GVK("example.com", "v1", "Toy", "toys")
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from aiohttp import web
 
-from trainyard.control.metrics import CONTENT_TYPE
+from trainyard.operator.metrics import CONTENT_TYPE
 
 
 class Health:

@@ -35,22 +35,20 @@ from trainyard.app.catalogues import cache_folder, catalogues
 from trainyard.app.kubeconfig import Access
 from trainyard.app.watchdog import Watchdog
 from trainyard.client import AlreadyExists, Api, ApiError, Forbidden, NotFound, Unavailable
-from trainyard.control.lease import LEASE, Election, LeaseIdentity, LeaseTimings, parse_lease
 from trainyard.controller_runtime import TaskSupervisor
+from trainyard.controller_runtime.lease import Election, LeaseIdentity, LeaseTimings, parse_lease
 from trainyard.node import Images, Node, NodeError
-from trainyard.node.cluster import SERVICE
 from trainyard.node.doors import API_SERVERS, CertificateDoor, secured
 from trainyard.node.names import cluster_ip, ports_of
 from trainyard.node.network import Outside
 from trainyard.node.registration import Member, room_for_pods
-from trainyard.objects import GVK, Json
+from trainyard.objects import Json
+from trainyard.objects.resources import LEASE, NAMESPACE, SERVICE, SERVICE_CIDR
 from trainyard.objects.values import replace
 from trainyard.server import Authority
 
 log = logging.getLogger(__name__)
 
-NAMESPACE = GVK("", "v1", "Namespace", "namespaces")
-SERVICE_RANGES = GVK("networking.k8s.io", "v1", "ServiceCIDR", "servicecidrs")
 LEASES = "kube-node-lease"
 LEASE_SECONDS = 40.0
 ANSWER_SECONDS = 5.0  # at the end nobody waits longer for an API server
@@ -260,7 +258,7 @@ class JoinedNode:
     async def _ranges(self) -> tuple[str, ...]:
         """The addresses of Services. An older server does not say (before 1.33): then each Service's own is taken."""
         try:
-            listed = await self._api.list(SERVICE_RANGES)
+            listed = await self._api.list(SERVICE_CIDR)
         except Unavailable:
             raise
         except ApiError:

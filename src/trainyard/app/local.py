@@ -41,19 +41,18 @@ from trainyard.app.state import State
 from trainyard.app.watchdog import Watchdog
 from trainyard.client import AlreadyExists, Api
 from trainyard.client.request import create
-from trainyard.control import Operator
 from trainyard.controller_runtime import TaskSupervisor
 from trainyard.core import Config, Kind
 from trainyard.node import LOG_SIZE, Images, Node
 from trainyard.objects import GVK, Json
+from trainyard.objects.resources import CRD, NAMESPACE
+from trainyard.operator import Operator
 from trainyard.server import Authority, Server, vouch
 from trainyard.server.certificates import write
 from trainyard.server.limits import raise_descriptors
 from trainyard.workloads import Workloads
 
 INSIDE = "http://localhost"  # what the parts in here call the server; nobody looks it up
-CRD = GVK("apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions")
-NAMESPACE = GVK("", "v1", "Namespace", "namespaces")
 LATER = 0.5  # seconds: to install all kinds takes as long as a third of the rest of a start
 
 """Makes what the TLS door listens with, its files in a folder, and says which authority to trust. Raises OSError."""

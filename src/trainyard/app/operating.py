@@ -31,15 +31,15 @@ from trainyard.app.health import Health
 from trainyard.app.kubeconfig import SERVICE_ACCOUNT, Access, KubeconfigError, in_cluster, read
 from trainyard.app.watchdog import Watchdog
 from trainyard.client import Api, ApiError, Request
-from trainyard.control import Operator
-from trainyard.control.lease import Claim, Election, LeaseIdentity, LeaseTimings
-from trainyard.control.metrics import Metrics
 from trainyard.controller_runtime import TaskSupervisor
+from trainyard.controller_runtime.lease import Claim, Election, LeaseIdentity, LeaseTimings
 from trainyard.core import Config, Kind
 from trainyard.core.names import is_dns_label
 from trainyard.objects import Problem
 from trainyard.objects.manifest import ManifestError
 from trainyard.objects.values import replace
+from trainyard.operator import Operator
+from trainyard.operator.metrics import Metrics
 
 log = logging.getLogger(__name__)
 

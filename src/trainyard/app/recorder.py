@@ -35,9 +35,10 @@ from trainyard.app.history import (
 from trainyard.app.job_record import JobRecord, result_of
 from trainyard.app.retention import Limits, mark_interrupted, prune
 from trainyard.client import Api, ApiError, Selection
-from trainyard.control import Reflector, Store, WatchTarget, dict_adapter
 from trainyard.controller_runtime import TaskSupervisor
-from trainyard.controller_runtime.watch import StoreEvent
+from trainyard.controller_runtime.object_adapter import dict_adapter
+from trainyard.controller_runtime.reflector import Reflector, StoreEvent, WatchTarget
+from trainyard.controller_runtime.store import Store
 from trainyard.objects import (
     GVK,
     Json,
@@ -51,11 +52,10 @@ from trainyard.objects import (
     uid_of,
 )
 from trainyard.objects.labels import OWNER
+from trainyard.objects.resources import EVENT, POD
 
 log = logging.getLogger(__name__)
 
-POD = GVK("", "v1", "Pod", "pods")
-EVENT = GVK("", "v1", "Event", "events")
 _FIRST_WRITE = 0.1  # seconds after a change
 _BETWEEN_WRITES = 1.0  # while no job ends
 _SHARE = 20  # writing takes at most one part in so many of the time

@@ -15,14 +15,14 @@ from typing import NamedTuple
 
 from trainyard import kinds
 from trainyard.core import Kind
-from trainyard.core.model import CONFIG_MAP, JOB, POD, RBAC_ROLE, SERVICE, STATEFUL_SET
 from trainyard.objects import GVK, Json
+from trainyard.objects.resources import CONFIG_MAP, JOB, POD, ROLE, SERVICE, STATEFUL_SET
 
 LEASES = ("coordination.k8s.io", "leases")
 
 PATCHED: dict[str, tuple[GVK, ...]] = {
     "MxJob": (SERVICE,),
-    "ChainerJob": (STATEFUL_SET, CONFIG_MAP, RBAC_ROLE),
+    "ChainerJob": (STATEFUL_SET, CONFIG_MAP, ROLE),
 }
 """Children that are brought to an edited spec by a patch; all others are deleted and made again."""
 
@@ -78,21 +78,25 @@ def _patched(kind: Kind) -> list[tuple[str, str]]:
 
 
 SITES: tuple[Site, ...] = (
-    Site("controller_runtime/watch.py", ("list", "watch"), _job, "jobs are seen"),
-    Site("control/reconcile.py, spec", ("patch",), _stored, "the RuntimeId and other defaults are stored, once"),
-    Site("control/reconcile.py, status", ("patch",), lambda kind: _job(kind, "/status"), "the status is said"),
-    Site("control/reconcile.py, deletes", ("delete",), _job, "ttlSecondsAfterFinished"),
+    Site("controller_runtime/reflector.py", ("list", "watch"), _job, "jobs are seen"),
+    Site("operator/plan_executor.py, spec", ("patch",), _stored, "the RuntimeId and other defaults are stored, once"),
+    Site("operator/plan_executor.py, status", ("patch",), lambda kind: _job(kind, "/status"), "the status is said"),
+    Site("operator/plan_executor.py, deletes", ("delete",), _job, "ttlSecondsAfterFinished"),
     Site(
         "objects/meta.py, owner references",
         ("update",),
         lambda kind: _job(kind, "/finalizers"),
         "no request of ours: OwnerReferencesPermissionEnforcement asks for it, see above",
     ),
-    Site("controller_runtime/watch.py", ("list", "watch"), _children, "children, and the pods of children, are seen"),
-    Site("control/reconcile.py, creates", ("create",), _made, "children are made"),
-    Site("control/reconcile.py, deletes", ("delete",), _made, "suspend, a new attempt, scaling down, cleanPodPolicy"),
-    Site("control/reconcile.py, patches", ("patch",), _patched, "children follow an edit of the job"),
-    Site("control/events.py", ("create",), lambda kind: [("", "events")], "people are told"),
+    Site(
+        "controller_runtime/reflector.py", ("list", "watch"), _children, "children, and the pods of children, are seen"
+    ),
+    Site("operator/plan_executor.py, creates", ("create",), _made, "children are made"),
+    Site(
+        "operator/plan_executor.py, deletes", ("delete",), _made, "suspend, a new attempt, scaling down, cleanPodPolicy"
+    ),
+    Site("operator/plan_executor.py, patches", ("patch",), _patched, "children follow an edit of the job"),
+    Site("controller_runtime/event_recorder.py", ("create",), lambda kind: [("", "events")], "people are told"),
 )
 """Every place that asks for objects of jobs."""
 

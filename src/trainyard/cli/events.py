@@ -33,7 +33,8 @@ def events(job: str | None, output: str | None, **words: Any) -> None:
 
 
 async def _events(here: Here, job: str, form: str) -> None:
-    from trainyard.cli.jobs import EVENT, family, find, moment
+    from trainyard.cli.jobs import family, find, moment
+    from trainyard.objects.resources import EVENT
 
     if job:
         found = (await family(here, await find(here, job))).events

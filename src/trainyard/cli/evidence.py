@@ -15,18 +15,17 @@ from trainyard.cli.diagnosis.facts import key
 from trainyard.cli.diagnosis.meeting import address_of
 from trainyard.cli.diagnosis.output import port_is_taken, ports_named, printable_lines
 from trainyard.cli.diagnosis.replicas import Container, containers, declared_ports
-from trainyard.cli.jobs import POD, Found, family
+from trainyard.cli.jobs import Found, family
 from trainyard.cli.kept import LINES, gone_pods, kept_logs, record_of
 from trainyard.cli.listeners import listeners
 from trainyard.cli.speaking import Here
 from trainyard.cli.view import ended, replica
 from trainyard.client import Api, ApiError, NotFound
-from trainyard.objects import GVK, Json, condition, name_of, namespace_of, uid_of
+from trainyard.objects import Json, condition, name_of, namespace_of, uid_of
 from trainyard.objects.labels import matches
+from trainyard.objects.resources import NODE, POD, SERVICE
 from trainyard.objects.values import replace
 
-NODE = GVK("", "v1", "Node", "nodes")
-SERVICE = GVK("", "v1", "Service", "services")
 MOST_LOGS = 8  # containers whose last lines are read
 SECONDS = 10.0
 NODES = 4  # nodes that are looked at

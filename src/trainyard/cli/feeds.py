@@ -10,9 +10,10 @@ import asyncio
 from collections.abc import Callable
 
 from trainyard.client import Api, Selection, Unavailable
-from trainyard.control import Reflector, Store, WatchTarget, dict_adapter
 from trainyard.controller_runtime import TaskSupervisor
-from trainyard.controller_runtime.watch import StoreEvent
+from trainyard.controller_runtime.object_adapter import dict_adapter
+from trainyard.controller_runtime.reflector import Reflector, StoreEvent, WatchTarget
+from trainyard.controller_runtime.store import Store
 from trainyard.objects import GVK, Json
 
 PATIENCE = 20.0

@@ -40,8 +40,9 @@ def get(which: tuple[str, ...], everywhere: bool, output: str | None, watch: boo
 async def _watch(here: Here, which: tuple[str, ...], everywhere: bool, form: str) -> None:
     """The table, and after it every row that has changed (its age alone is no change)."""
     from trainyard.cli.feeds import Feeds, source
-    from trainyard.cli.jobs import POD, Found, find
+    from trainyard.cli.jobs import Found, find
     from trainyard.objects.labels import OWNER
+    from trainyard.objects.resources import POD
 
     if form not in ("", "wide"):
         raise Said(f"-w and -o {form} do not go together; leave one of them out", 2)
@@ -129,9 +130,9 @@ def _meant(which: tuple[str, ...]) -> tuple[Any, str]:
 
 async def _pods(here: Here, found: list[Found]) -> list[Json]:
     """The pods of all these jobs, in one request for each namespace."""
-    from trainyard.cli.jobs import POD
     from trainyard.client import ApiError
     from trainyard.objects.labels import OWNER
+    from trainyard.objects.resources import POD
 
     async def within(namespace: str) -> list[Json]:
         try:

@@ -22,9 +22,7 @@ from trainyard.client import ApiError, Forbidden, NotFound
 from trainyard.core import Kind
 from trainyard.objects import GVK, Json, name_of, namespace_of, uid_of
 from trainyard.objects.labels import OWNER
-
-POD = GVK("", "v1", "Pod", "pods")
-EVENT = GVK("", "v1", "Event", "events")
+from trainyard.objects.resources import EVENT, POD
 
 
 class Found(msgspec.Struct, frozen=True):

@@ -246,7 +246,7 @@ class Watcher:
 
     async def run(self) -> list[Json]:
         from trainyard.cli.feeds import source
-        from trainyard.cli.jobs import POD
+        from trainyard.objects.resources import POD
 
         for gvk, namespace in dict.fromkeys((one.gvk, one.namespace) for one in self._found):
             self._jobs.append(self._feeds.watch(source(gvk, namespace), self._job_seen))

@@ -25,17 +25,19 @@ from trainyard.cli.jobs import Found
 from trainyard.cli.layout import terminal_width
 from trainyard.cli.screen import Screen
 from trainyard.cli.speaking import Here
-from trainyard.cli.submission import NAMESPACE, Submission
+from trainyard.cli.submission import Submission
 from trainyard.cli.view import PATIENCE, Board, progress, replica, result, table
 from trainyard.client import AlreadyExists, ApiError, Selection
-from trainyard.control import Reflector, Store, WatchTarget, dict_adapter
 from trainyard.controller_runtime import TaskSupervisor
-from trainyard.controller_runtime.watch import StoreEvent
+from trainyard.controller_runtime.object_adapter import dict_adapter
+from trainyard.controller_runtime.reflector import Reflector, StoreEvent, WatchTarget
+from trainyard.controller_runtime.store import Store
 from trainyard.kinds import kind_of
 from trainyard.node import NodeError
 from trainyard.objects import GVK, Json, Problem, encode, name_of, namespace_of, uid_of
 from trainyard.objects.labels import OWNER
 from trainyard.objects.manifest import ManifestError
+from trainyard.objects.resources import EVENT, NAMESPACE, POD
 from trainyard.objects.values import replace
 from trainyard.objects.yaml_text import as_yaml
 
@@ -43,8 +45,6 @@ if TYPE_CHECKING:  # loaded for a job that is in trouble
     from trainyard.cli import diagnosis
 
 Seen = Callable[[Json | None, Json | None], None]
-POD = GVK("", "v1", "Pod", "pods")
-EVENT = GVK("", "v1", "Event", "events")
 CANNOT_RUN = (OSError, ApiError, NodeError)
 _CUT_SHORT = {
     CANNOT: "given up",

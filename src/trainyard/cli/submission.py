@@ -19,9 +19,9 @@ from trainyard.core.names import is_dns_label
 from trainyard.kinds.unknown_kinds import what_it_is
 from trainyard.objects import GVK, Json, Problem, name_of
 from trainyard.objects.manifest import Document, ManifestError
+from trainyard.objects.resources import NAMESPACE
 
 OPERATOR = "trainyard.dev/operator"
-NAMESPACE = GVK("", "v1", "Namespace", "namespaces")
 # What else a file may hold, and the order in which it is made.
 OTHERS = (
     NAMESPACE,

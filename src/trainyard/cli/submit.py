@@ -15,6 +15,7 @@ from trainyard.cli.layout import colour_on, prose, terminal_width
 from trainyard.cli.speaking import Here, Said, is_local, note, out, speak
 from trainyard.objects import GVK, Json, Problem, name_of, namespace_of
 from trainyard.objects.manifest import ManifestError
+from trainyard.objects.resources import NAMESPACE
 
 
 @click.command()
@@ -77,12 +78,12 @@ async def _make_namespaces(here: Here, found: submission.Submission) -> None:
         if namespace != here.namespace:
             body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
             with contextlib.suppress(AlreadyExists, Forbidden):
-                await here.api.create(submission.NAMESPACE, "", body)
+                await here.api.create(NAMESPACE, "", body)
                 note(f"namespace/{namespace} created")
 
 
 async def _post(here: Here, gvk: GVK, obj: Json) -> Json:
-    namespace = "" if gvk == submission.NAMESPACE else namespace_of(obj)
+    namespace = "" if gvk == NAMESPACE else namespace_of(obj)
     return {"apiVersion": gvk.api_version, "kind": gvk.kind} | await here.api.create(gvk, namespace, obj)
 
 

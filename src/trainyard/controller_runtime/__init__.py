@@ -6,7 +6,7 @@ Rules for this room:
 """
 
 from trainyard.controller_runtime.backoff import Backoff, StreamBackoff, pause_after
+from trainyard.controller_runtime.reflector import Reflector, WatchTarget
 from trainyard.controller_runtime.tasks import TaskSupervisor
-from trainyard.controller_runtime.watch import Reflector, WatchTarget
 
 __all__ = ["Backoff", "Reflector", "StreamBackoff", "TaskSupervisor", "WatchTarget", "pause_after"]

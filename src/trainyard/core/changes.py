@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import TypeVar
 
 from trainyard.core.job import Job, OwnedObjects, Replica
-from trainyard.core.judge import STOP_REASONS
-from trainyard.core.model import POD, Child, Create, Delete, Observed, Patch, Ref, Slot
+from trainyard.core.model import Child, Create, Delete, Observed, Patch, Ref, Slot
 from trainyard.core.names import same_digest
+from trainyard.core.phase import STOP_REASONS
 from trainyard.core.policy import write_due_at
 from trainyard.core.render import update_patch
+from trainyard.objects.resources import POD
 
 W = TypeVar("W", Create, Patch, Delete)
 

@@ -12,13 +12,14 @@ Pure: no clock, no I/O, no logging; the same input gives the same answer. The ru
 from __future__ import annotations
 
 from trainyard.core import changes, policy, restarts, status
-from trainyard.core import judge as verdicts
+from trainyard.core import phase as verdicts
 from trainyard.core.children import containers
 from trainyard.core.job import NO_POD, Job, JobStatus, Kind, Outcome, OwnedObjects, Replica, RoleStatus, Termination
-from trainyard.core.model import DEPLOYMENT, Create, Delete, Event, Observed, Patch, Plan, Ref, Refusal, Slot
+from trainyard.core.model import Create, Delete, Event, Observed, Patch, Plan, Ref, Refusal, Slot
 from trainyard.core.names import same_digest
 from trainyard.core.read import ignored_edits, ignores_edits, parse_job
 from trainyard.objects import Json, format_time
+from trainyard.objects.resources import DEPLOYMENT
 from trainyard.objects.values import replace
 
 

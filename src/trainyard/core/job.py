@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from trainyard.core.model import SERVICE, Child, Config, Create, Delete, Event, Patch, Ref, Slot
+from trainyard.core.model import Child, Config, Create, Delete, Event, Patch, Ref, Slot
 from trainyard.objects import GVK, Json, Key, Problem
+from trainyard.objects.resources import SERVICE
 from trainyard.objects.values import replace
 
 if TYPE_CHECKING:

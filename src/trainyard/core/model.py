@@ -15,16 +15,6 @@ import msgspec
 
 from trainyard.objects import GVK, Json
 
-JOB = GVK("batch", "v1", "Job", "jobs")
-POD = GVK("", "v1", "Pod", "pods")
-SERVICE = GVK("", "v1", "Service", "services")
-CONFIG_MAP = GVK("", "v1", "ConfigMap", "configmaps")
-DEPLOYMENT = GVK("apps", "v1", "Deployment", "deployments")
-STATEFUL_SET = GVK("apps", "v1", "StatefulSet", "statefulsets")
-SERVICE_ACCOUNT = GVK("", "v1", "ServiceAccount", "serviceaccounts")
-RBAC_ROLE = GVK("rbac.authorization.k8s.io", "v1", "Role", "roles")
-ROLE_BINDING = GVK("rbac.authorization.k8s.io", "v1", "RoleBinding", "rolebindings")
-
 
 @dataclass(frozen=True, slots=True, order=True)
 class Slot:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from trainyard.core.job import AuxiliaryObject, Job, Kind
-from trainyard.core.model import POD, Config, Create, Patch, Slot
+from trainyard.core.model import Config, Create, Patch, Slot
 from trainyard.core.read import parse_job
 from trainyard.objects import Json, owner_reference
 from trainyard.objects.labels import ATTEMPT, DIGEST, HOSTS, INDEX, OWNER, ROLE, WORKING_DIRECTORY
+from trainyard.objects.resources import POD
 
 _POLICY = "terminationMessagePolicy"
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from trainyard.core.carriers.ends import newest_pod
+from trainyard.core.carriers.terminations import newest_pod
 from trainyard.core.job import Job, OwnedObjects, Replica
 from trainyard.core.policy import restarts_in_place
 

@@ -28,7 +28,7 @@ from trainyard.core import (
     default_condition_event,
     violations,
 )
-from trainyard.core.model import CONFIG_MAP, JOB, POD, RBAC_ROLE, ROLE_BINDING, SERVICE_ACCOUNT, STATEFUL_SET, Ref
+from trainyard.core.model import Ref
 from trainyard.core.names import digest
 from trainyard.core.status import MOST_REPLICAS
 from trainyard.kinds import columns, mpi
@@ -45,6 +45,7 @@ from trainyard.kinds.chainerjob_spec import (
 from trainyard.kinds.policies import policy_of
 from trainyard.kinds.templates import containers_of, copied, spec_of, whole, with_labels_of
 from trainyard.objects import GVK, Json, Problem
+from trainyard.objects.resources import CONFIG_MAP, JOB, POD, ROLE, ROLE_BINDING, SERVICE_ACCOUNT, STATEFUL_SET
 from trainyard.objects.values import replace
 from trainyard.schema import Schema, from_struct
 
@@ -243,7 +244,7 @@ CHAINERJOB = Kind(
     spec_type=ChainerJobSpec,
     container=CONTAINER,
     carrier=carrier,
-    child_resources=(JOB, POD, STATEFUL_SET, CONFIG_MAP, SERVICE_ACCOUNT, RBAC_ROLE, ROLE_BINDING),
+    child_resources=(JOB, POD, STATEFUL_SET, CONFIG_MAP, SERVICE_ACCOUNT, ROLE, ROLE_BINDING),
     read=read,
     child_name=child_name,
     child_labels=child_labels,

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from trainyard.core import AuxiliaryObject, Job, Role, Slot
-from trainyard.core.model import CONFIG_MAP
 from trainyard.kinds.replica_list import items_of
 from trainyard.kinds.templates import append, append_volume, containers_of, has_container, like
 from trainyard.objects import Json
+from trainyard.objects.resources import CONFIG_MAP
 
 PS, MASTER = "PS", "MASTER"
 VOLUME = "ps-config-volume"

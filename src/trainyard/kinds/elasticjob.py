@@ -28,7 +28,7 @@ from trainyard.core import (
     default_condition_event,
     violations,
 )
-from trainyard.core.model import POD, SERVICE, Ref
+from trainyard.core.model import Ref
 from trainyard.core.names import digest
 from trainyard.core.status import MOST_REPLICAS
 from trainyard.kinds import columns
@@ -48,6 +48,7 @@ from trainyard.kinds.elasticjob_spec import (
 from trainyard.kinds.policies import Policies, policy_of
 from trainyard.kinds.templates import append, containers_of, copied, has_container, spec_of, whole
 from trainyard.objects import GVK, Json, Problem
+from trainyard.objects.resources import POD, SERVICE
 from trainyard.schema import Schema, from_struct
 
 GROUP = "elastic.pytorch.org"

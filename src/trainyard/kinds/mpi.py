@@ -10,10 +10,11 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from trainyard.core import AuxiliaryObject, Job
-from trainyard.core.model import CONFIG_MAP, RBAC_ROLE, ROLE_BINDING, SERVICE_ACCOUNT, STATEFUL_SET, Ref
+from trainyard.core.model import Ref
 from trainyard.core.names import digest
 from trainyard.kinds.templates import append, append_volume, containers_of
 from trainyard.objects import Json
+from trainyard.objects.resources import CONFIG_MAP, ROLE, ROLE_BINDING, SERVICE_ACCOUNT, STATEFUL_SET
 
 ROOT = "/kubeflow/chainer-operator"
 ASSETS = f"{ROOT}/assets"
@@ -110,7 +111,7 @@ def objects(job: Job, labels: Mapping[str, str], sets: Sequence[WorkerSet], file
     found = [
         AuxiliaryObject(SERVICE_ACCOUNT, name, lambda: body("v1", "ServiceAccount")),
         AuxiliaryObject(
-            RBAC_ROLE,
+            ROLE,
             f"{name}-role",
             lambda: body(f"{_API}/v1", "Role", rules=rules),
             digest=digest(rules),
@@ -121,7 +122,7 @@ def objects(job: Job, labels: Mapping[str, str], sets: Sequence[WorkerSet], file
             f"{name}-rolebinding",
             lambda: body(f"{_API}/v1", "RoleBinding", subjects=[subject], roleRef=role_ref),
             # The API server refuses it while its Role is not there; and a stranger's account gets no rights.
-            depends_on=(Ref(SERVICE_ACCOUNT.kind, name), Ref(RBAC_ROLE.kind, f"{name}-role")),
+            depends_on=(Ref(SERVICE_ACCOUNT.kind, name), Ref(ROLE.kind, f"{name}-role")),
         ),
     ]
     if files:

@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from functools import cache, partial
 
 from trainyard.core import JOB_CARRIER, AuxiliaryObject, Job, Kind, Outcome, ParsedSpec, Slot, violations, with_aliases
-from trainyard.core.model import JOB, POD, SERVICE
 from trainyard.core.names import digest
 from trainyard.kinds import replica_list
 from trainyard.kinds.accelerators import accelerate
@@ -31,6 +30,7 @@ from trainyard.kinds.services import headless
 from trainyard.kinds.templates import append_env, containers_of, copied, with_labels_of
 from trainyard.objects import GVK, Json, Problem
 from trainyard.objects.labels import ATTEMPT
+from trainyard.objects.resources import JOB, POD, SERVICE
 from trainyard.schema import Schema, from_struct
 
 

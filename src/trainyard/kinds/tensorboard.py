@@ -8,9 +8,9 @@ import msgspec
 from msgspec import Meta
 
 from trainyard.core import AuxiliaryObject, Job
-from trainyard.core.model import DEPLOYMENT, SERVICE
 from trainyard.kinds.templates import KEEP, NULL, like
 from trainyard.objects import Json
+from trainyard.objects.resources import DEPLOYMENT, SERVICE
 
 PORT = 6006
 MASTER, CONTAINER = "MASTER", "tensorflow"  # whose pod it is like

@@ -13,7 +13,6 @@ from typing import Any
 import msgspec
 
 from trainyard.core import JOB_CARRIER, AuxiliaryObject, Job, Kind, Outcome, ParsedSpec, Slot, violations, with_aliases
-from trainyard.core.model import CONFIG_MAP, DEPLOYMENT, JOB, POD, SERVICE
 from trainyard.kinds import default_ps, replica_list
 from trainyard.kinds.accelerators import accelerate
 from trainyard.kinds.policies import policy_of
@@ -22,6 +21,7 @@ from trainyard.kinds.templates import append_env, containers_of, copied, with_la
 from trainyard.kinds.tensorboard import tensorboard
 from trainyard.kinds.tfjob_spec import CHIEF, CONTAINER, IMAGE, MASTER, PORT, PS, RULES, SPELLINGS, TfJobSpec
 from trainyard.objects import GVK, Json
+from trainyard.objects.resources import CONFIG_MAP, DEPLOYMENT, JOB, POD, SERVICE
 from trainyard.schema import Schema, from_struct
 
 

@@ -15,20 +15,16 @@ from functools import partial
 
 from trainyard.client import AlreadyExists, Api, ApiError, Conflict, NotFound, Selection, Unavailable
 from trainyard.controller_runtime import Backoff, Reflector, StreamBackoff, WatchTarget
-from trainyard.controller_runtime.view import dict_adapter
-from trainyard.controller_runtime.watch import Changed, Replaced, StoreEvent
+from trainyard.controller_runtime.object_adapter import dict_adapter
+from trainyard.controller_runtime.reflector import Changed, Replaced, StoreEvent
 from trainyard.node.events import PodEvent
 from trainyard.node.pods import Ref, TokenAsked
 from trainyard.node.registration import CORDONED, MADE, Member, marked, node_object, node_status
 from trainyard.objects import GVK, Json, decode, format_time, name_of, namespace_of, parse_time, revision_of, uid_of
+from trainyard.objects.resources import EVENT, NODE, POD, SERVICE, SERVICE_ACCOUNT
 
 log = logging.getLogger(__name__)
 
-POD = GVK("", "v1", "Pod", "pods")
-EVENT = GVK("", "v1", "Event", "events")
-SERVICE = GVK("", "v1", "Service", "services")
-NODE = GVK("", "v1", "Node", "nodes")
-SERVICE_ACCOUNT = GVK("", "v1", "ServiceAccount", "serviceaccounts")
 _KINDS = {"configmap": GVK("", "v1", "ConfigMap", "configmaps"), "secret": GVK("", "v1", "Secret", "secrets")}
 _SHORTEST, _LONGEST = 0.1, 15.0
 _LONGEST_MESSAGE = 1024  # of an event

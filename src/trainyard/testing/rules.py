@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainyard.core.model import SERVICE
 from trainyard.objects import Json
+from trainyard.objects.resources import SERVICE
 from trainyard.testing.book import Book, Facts, Sight
 from trainyard.testing.obeying import rendezvous, too_many, unsized
 from trainyard.testing.world import Batch, Pod, Set, World, fills

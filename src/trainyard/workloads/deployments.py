@@ -23,13 +23,11 @@ from trainyard.objects import (
     uid_of,
     with_condition,
 )
+from trainyard.objects.resources import DEPLOYMENT, POD, REPLICA_SET
 from trainyard.workloads import pods as pod_facts
 from trainyard.workloads.pods import spec_of, status_of
-from trainyard.workloads.replicasets import REPLICA_SET
 from trainyard.workloads.writes import Create, Decision, Merge, SetStatus, Write, delete_of
 
-DEPLOYMENT = GVK("apps", "v1", "Deployment", "deployments")
-POD = GVK("", "v1", "Pod", "pods")
 HASH = "pod-template-hash"
 REVISION = "deployment.kubernetes.io/revision"
 DESIRED, MOST = "deployment.kubernetes.io/desired-replicas", "deployment.kubernetes.io/max-replicas"

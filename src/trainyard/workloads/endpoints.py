@@ -10,13 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from trainyard.objects import GVK, Json, Key, is_true, key_of, labels_of, name_of, namespace_of, owner_reference, uid_of
+from trainyard.objects.resources import ENDPOINT_SLICE, POD, SERVICE
 from trainyard.workloads import pods as pod_facts
 from trainyard.workloads.pods import spec_of, status_of
 from trainyard.workloads.writes import Create, Decision, Merge, Write, delete_of
 
-SERVICE = GVK("", "v1", "Service", "services")
-SLICE = GVK("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices")
-POD = GVK("", "v1", "Pod", "pods")
 OF = "kubernetes.io/service-name"
 BY, US = "endpointslice.kubernetes.io/managed-by", "endpointslice-controller.k8s.io"
 HEADLESS = "service.kubernetes.io/headless"
@@ -36,11 +34,11 @@ def decide(service: Json, pods: list[Json], slices: list[Json]) -> Decision:
         wanted: Json = {"endpoints": found[number : number + MOST], "ports": ports}
         there = ours.pop(name, None)
         if there is None:
-            writes.append(Create(SLICE, _slice(service, name, wanted)))
+            writes.append(Create(ENDPOINT_SLICE, _slice(service, name, wanted)))
         elif not pod_facts.deleting(there) and {key: there.get(key) or [] for key in wanted} != wanted:
             version = {"resourceVersion": there["metadata"]["resourceVersion"]}
-            writes.append(Merge(SLICE, namespace_of(there), name, {"metadata": version, **wanted}))
-    gone = [delete_of(SLICE, one) for one in ours.values() if not pod_facts.deleting(one)]
+            writes.append(Merge(ENDPOINT_SLICE, namespace_of(there), name, {"metadata": version, **wanted}))
+    gone = [delete_of(ENDPOINT_SLICE, one) for one in ours.values() if not pod_facts.deleting(one)]
     return Decision((*writes, *gone))
 
 
@@ -56,7 +54,7 @@ def concerned(gvk: GVK, before: Json | None, after: Json | None, services: Itera
     one = after or before or {}
     if gvk == SERVICE:
         yield key_of(one)
-    elif gvk == SLICE and (name := labels_of(one).get(OF)):
+    elif gvk == ENDPOINT_SLICE and (name := labels_of(one).get(OF)):
         yield Key(namespace_of(one), name)
     elif gvk == POD and _place(before) != _place(after):
         for service in services:
@@ -119,4 +117,10 @@ def _slice(service: Json, name: str, wanted: Json) -> Json:
         labels[HEADLESS] = ""
     owner = owner_reference("v1", "Service", name_of(service), uid_of(service))
     meta = {"name": name, "namespace": namespace_of(service), "labels": labels, "ownerReferences": [owner]}
-    return {"apiVersion": SLICE.api_version, "kind": SLICE.kind, "metadata": meta, "addressType": "IPv4", **wanted}
+    return {
+        "apiVersion": ENDPOINT_SLICE.api_version,
+        "kind": ENDPOINT_SLICE.kind,
+        "metadata": meta,
+        "addressType": "IPv4",
+        **wanted,
+    }

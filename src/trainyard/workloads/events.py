@@ -9,9 +9,8 @@ from __future__ import annotations
 from trainyard.core import Event
 from trainyard.objects import GVK, Json, labels_of, name_of
 from trainyard.objects.labels import OWNER
-from trainyard.workloads.jobs import JOB
-from trainyard.workloads.placement import POD, SCHEDULER
-from trainyard.workloads.statefulsets import STATEFUL_SET
+from trainyard.objects.resources import JOB, POD, STATEFUL_SET
+from trainyard.workloads.placement import SCHEDULER
 from trainyard.workloads.writes import Create, Delete, Write
 
 COMPONENTS = {

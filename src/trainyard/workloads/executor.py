@@ -7,14 +7,14 @@ import time
 from collections.abc import Callable, Mapping
 
 from trainyard.client import AlreadyExists, Api, Forbidden, Invalid, NotFound, Unavailable
-from trainyard.control import Store
-from trainyard.control.events import EventRecorder
-from trainyard.control.writes import AcknowledgedWrite as Sent
-from trainyard.control.writes import InFlightWrites
+from trainyard.controller_runtime.event_recorder import EventRecorder
+from trainyard.controller_runtime.in_flight_writes import AcknowledgedWrite as Sent
+from trainyard.controller_runtime.in_flight_writes import InFlightWrites
+from trainyard.controller_runtime.store import Store
 from trainyard.core import Event
 from trainyard.objects import GVK, Json, controller_of, name_of, namespace_of, revision_of, uid_of
-from trainyard.workloads import events, namespaces
-from trainyard.workloads.placement import POD
+from trainyard.objects.resources import NAMESPACE, POD
+from trainyard.workloads import events
 from trainyard.workloads.pods import deleting
 from trainyard.workloads.writes import Bind, Create, Delete, Ensure, Merge, SetStatus, Write
 
@@ -87,6 +87,6 @@ class Executor:
             try:
                 self._note(about, gvk, await self._api.create(gvk, namespace_of(obj), obj))
             except Forbidden:
-                where = await self._api.get(namespaces.NAMESPACE, "", namespace_of(obj))
+                where = await self._api.get(NAMESPACE, "", namespace_of(obj))
                 if not deleting(where):
                     raise

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 
 import msgspec
 
-from trainyard.control.store import Change, Store
-from trainyard.controller_runtime.view import dict_adapter
+from trainyard.controller_runtime.object_adapter import dict_adapter
+from trainyard.controller_runtime.store import Change, Store
 from trainyard.objects import GVK, Json, Key, key_of, uid_of
+from trainyard.objects.resources import CRD
 from trainyard.objects.values import replace
 from trainyard.workloads.gc import Dependent, references
 
-CRD = GVK("apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions")
 REMEMBERED = 20_000
 
 

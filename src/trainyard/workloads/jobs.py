@@ -20,7 +20,6 @@ from __future__ import annotations
 
 from trainyard.core import Event
 from trainyard.objects import (
-    GVK,
     Json,
     format_time,
     is_true,
@@ -31,12 +30,11 @@ from trainyard.objects import (
     with_condition,
 )
 from trainyard.objects.labels import PREFIX
+from trainyard.objects.resources import JOB, POD
 from trainyard.workloads import pods as pod_facts
 from trainyard.workloads.pods import status_of
 from trainyard.workloads.writes import Create, Decision, SetStatus, Write, delete_of
 
-JOB = GVK("batch", "v1", "Job", "jobs")
-POD = GVK("", "v1", "Pod", "pods")
 BEFORE = PREFIX + "failures-before"  # annotation of a pod: how many pods of its Job had failed when it was made
 CONTROLLER = "kubernetes.io/job-controller"
 FIRST_PAUSE, LONGEST_PAUSE = 10.0, 360.0

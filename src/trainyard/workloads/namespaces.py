@@ -6,13 +6,11 @@ on its way out gets nothing any more. Without a CA (the cluster serves no TLS) t
 
 from __future__ import annotations
 
-from trainyard.objects import GVK, Json, name_of
+from trainyard.objects import Json, name_of
+from trainyard.objects.resources import CONFIG_MAP, SERVICE_ACCOUNT
 from trainyard.workloads.pods import deleting
 from trainyard.workloads.writes import Decision, Ensure, Merge, Write
 
-NAMESPACE = GVK("", "v1", "Namespace", "namespaces")
-SERVICE_ACCOUNT = GVK("", "v1", "ServiceAccount", "serviceaccounts")
-CONFIG_MAP = GVK("", "v1", "ConfigMap", "configmaps")
 ACCOUNT, ROOT_CA, KEY = "default", "kube-root-ca.crt", "ca.crt"
 NAMES = {SERVICE_ACCOUNT: ACCOUNT, CONFIG_MAP: ROOT_CA}
 

@@ -11,14 +11,12 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from trainyard.core import Event
-from trainyard.objects import GVK, Json, condition, is_true, name_of, namespace_of, uid_of, with_condition
+from trainyard.objects import Json, condition, is_true, name_of, namespace_of, uid_of, with_condition
+from trainyard.objects.resources import POD
 from trainyard.workloads import pods as pod_facts
 from trainyard.workloads.pods import spec_of, status_of
 from trainyard.workloads.writes import Bind, Decision, Merge
 
-POD = GVK("", "v1", "Pod", "pods")
-NODE = GVK("", "v1", "Node", "nodes")
-CLAIM = GVK("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims")
 SCHEDULER = "default-scheduler"
 
 

@@ -10,13 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import count, islice
 
-from trainyard.objects import GVK, Json, name_of, owner_reference, parse_time, uid_of
+from trainyard.objects import Json, name_of, owner_reference, parse_time, uid_of
+from trainyard.objects.resources import POD, REPLICA_SET
 from trainyard.workloads import pods as pod_facts
 from trainyard.workloads.pods import status_of
 from trainyard.workloads.writes import Create, Decision, SetStatus, delete_of
-
-REPLICA_SET = GVK("apps", "v1", "ReplicaSet", "replicasets")
-POD = GVK("", "v1", "Pod", "pods")
 
 
 def decide(replica_set: Json, pods: list[Json], now: float) -> Decision:

@@ -19,9 +19,10 @@ from functools import partial
 from typing import NamedTuple
 
 from trainyard.client import Api, NotFound
-from trainyard.control import Change, Controller, Latch, Reflector, WatchTarget
 from trainyard.controller_runtime import TaskSupervisor
-from trainyard.controller_runtime.watch import Replaced, StoreEvent
+from trainyard.controller_runtime.controller import Controller, Latch
+from trainyard.controller_runtime.reflector import Reflector, Replaced, StoreEvent, WatchTarget
+from trainyard.controller_runtime.store import Change
 from trainyard.objects import (
     GVK,
     Json,
@@ -32,6 +33,19 @@ from trainyard.objects import (
     name_of,
     namespace_of,
     uid_of,
+)
+from trainyard.objects.resources import (
+    CRD,
+    DEPLOYMENT,
+    ENDPOINT_SLICE,
+    JOB,
+    NAMESPACE,
+    NODE,
+    PERSISTENT_VOLUME_CLAIM,
+    POD,
+    REPLICA_SET,
+    SERVICE,
+    STATEFUL_SET,
 )
 from trainyard.workloads import (
     deployments,
@@ -46,18 +60,18 @@ from trainyard.workloads import (
 )
 from trainyard.workloads.discovery import Catalog, discover
 from trainyard.workloads.executor import CannotCreate, Executor
-from trainyard.workloads.graph import CRD, Graph
+from trainyard.workloads.graph import Graph
 from trainyard.workloads.pods import deleting, spec_of
 from trainyard.workloads.writes import Decision
 
 LOOKS_AT_ONCE = 4
 SOON = 0.05
 OF_PODS = {
-    jobs.JOB: jobs.decide,
-    replicasets.REPLICA_SET: replicasets.decide,
-    statefulsets.STATEFUL_SET: statefulsets.decide,
+    JOB: jobs.decide,
+    REPLICA_SET: replicasets.decide,
+    STATEFUL_SET: statefulsets.decide,
 }
-CONTROLLERS = (*OF_PODS, deployments.DEPLOYMENT)
+CONTROLLERS = (*OF_PODS, DEPLOYMENT)
 
 
 class Look(NamedTuple):
@@ -119,8 +133,8 @@ class Workloads:
     def trust(self, root_ca: str) -> None:
         """From now on pods trust this CA (PEM). Those of a namespace without its ConfigMap wait for it."""
         self._root_ca = root_ca
-        for namespace in self._graph.all(namespaces.NAMESPACE):
-            self._loop.queue.add(Look("furnish", namespaces.NAMESPACE, key_of(namespace)))
+        for namespace in self._graph.all(NAMESPACE):
+            self._loop.queue.add(Look("furnish", NAMESPACE, key_of(namespace)))
 
     def resync(self) -> None:
         """Look at every Job, Deployment, ReplicaSet and StatefulSet now: for whoever has moved the clock."""
@@ -184,30 +198,30 @@ class Workloads:
             return
         if gvk in CONTROLLERS and after is not None:
             self._loop.queue.add(Look("owner", gvk, key_of(one)))
-        if gvk == replicasets.REPLICA_SET:
+        if gvk == REPLICA_SET:
             self._look_at_owner(one)
-        if gvk == namespaces.NAMESPACE and after is not None:
+        if gvk == NAMESPACE and after is not None:
             self._loop.queue.add(Look("furnish", gvk, key_of(one)))
         if namespaces.NAMES.get(gvk) == name_of(one):
-            self._loop.queue.add(Look("furnish", namespaces.NAMESPACE, Key("", namespace_of(one))))
-        for key in endpoints.concerned(gvk, before, after, self._graph.all(endpoints.SERVICE)):
-            self._loop.queue.add(Look("endpoints", endpoints.SERVICE, key))
+            self._loop.queue.add(Look("furnish", NAMESPACE, Key("", namespace_of(one))))
+        for key in endpoints.concerned(gvk, before, after, self._graph.all(SERVICE)):
+            self._loop.queue.add(Look("endpoints", SERVICE, key))
         if gvk == CRD:
             self._loop.queue.add(Look("discover", CRD, Key("", "")))
-        if gvk == placement.NODE:
+        if gvk == NODE:
             self._place_waiting("")
-        if gvk == placement.CLAIM:
+        if gvk == PERSISTENT_VOLUME_CLAIM:
             self._place_waiting(namespace_of(one))
-        if gvk == placement.POD:
+        if gvk == POD:
             self._pod_changed(one, after)
         if after is None or before is None or _links(before) != _links(after):
             self._collect(gvk, one, after)
 
     def _place_waiting(self, namespace: str) -> None:
         """Look at the pods without a node, of all namespaces for ""."""
-        for pod in filter(placement.waits, self._graph.all(placement.POD)):
+        for pod in filter(placement.waits, self._graph.all(POD)):
             if namespace in ("", namespace_of(pod)):
-                self._loop.queue.add(Look("place", placement.POD, key_of(pod)))
+                self._loop.queue.add(Look("place", POD, key_of(pod)))
 
     def _look_at_owner(self, obj: Json) -> Json | None:
         """Look at what controls the object; returns it where it is known."""
@@ -226,7 +240,7 @@ class Workloads:
         if after is None or spec_of(after).get("nodeName"):
             self._executor.bound.discard(uid_of(pod))
         elif placement.waits(after):
-            self._loop.queue.add(Look("place", placement.POD, key_of(after)))
+            self._loop.queue.add(Look("place", POD, key_of(after)))
 
     def _collect(self, gvk: GVK, one: Json, after: Json | None) -> None:
         """Owner links changed: the object itself, what it owns, and what waits for it to go."""
@@ -285,11 +299,11 @@ class Workloads:
         return None if decision.after is None else decision.after - now
 
     def _of_owner(self, gvk: GVK, obj: Json, now: float) -> Decision:
-        pods = self._graph.controlled_by(jobs.POD, uid_of(obj))
+        pods = self._graph.controlled_by(POD, uid_of(obj))
         if gvk in OF_PODS:
             return OF_PODS[gvk](obj, pods, now)
-        sets = self._graph.controlled_by(replicasets.REPLICA_SET, uid_of(obj))
-        pods += [pod for one in sets for pod in self._graph.controlled_by(jobs.POD, uid_of(one))]
+        sets = self._graph.controlled_by(REPLICA_SET, uid_of(obj))
+        pods += [pod for one in sets for pod in self._graph.controlled_by(POD, uid_of(one))]
         return deployments.decide(obj, sets, pods, now)
 
     def _wait_for_writes(self, uid: str) -> float | None:
@@ -306,10 +320,10 @@ class Workloads:
         return namespaces.decide(namespace, account, root, self._root_ca)
 
     def _endpoints(self, service: Json) -> Decision:
-        behind = [pod for pod in self._graph.all(placement.POD) if endpoints.selects(service, pod)]
+        behind = [pod for pod in self._graph.all(POD) if endpoints.selects(service, pod)]
         slices = [
             one
-            for one in self._graph.all(endpoints.SLICE)
+            for one in self._graph.all(ENDPOINT_SLICE)
             if namespace_of(one) == namespace_of(service) and labels_of(one).get(endpoints.OF) == name_of(service)
         ]
         return endpoints.decide(service, behind, slices)
@@ -317,12 +331,12 @@ class Workloads:
     def _place(self, pod: Json, now: float) -> Decision:
         if uid_of(pod) in self._executor.bound:
             return Decision()
-        nodes = list(self._graph.all(placement.NODE))
+        nodes = list(self._graph.all(NODE))
         load: Counter[str] = Counter()
         if len(nodes) > 1:
-            load.update(str(spec_of(one).get("nodeName") or "") for one in self._graph.all(placement.POD))
+            load.update(str(spec_of(one).get("nodeName") or "") for one in self._graph.all(POD))
         claims = {
-            name: self._graph.get(placement.CLAIM, Key(namespace_of(pod), name))
+            name: self._graph.get(PERSISTENT_VOLUME_CLAIM, Key(namespace_of(pod), name))
             for name in placement.claims_of(pod)
             if name not in self._mounted
         }

@@ -23,7 +23,6 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from trainyard.objects import (
-    GVK,
     Json,
     condition,
     labels_of,
@@ -33,13 +32,11 @@ from trainyard.objects import (
     parse_time,
     uid_of,
 )
+from trainyard.objects.resources import PERSISTENT_VOLUME_CLAIM, POD, STATEFUL_SET
 from trainyard.workloads import pods as pod_facts
 from trainyard.workloads.pods import spec_of, status_of
 from trainyard.workloads.writes import Create, Decision, Ensure, SetStatus, Write, delete_of
 
-STATEFUL_SET = GVK("apps", "v1", "StatefulSet", "statefulsets")
-POD = GVK("", "v1", "Pod", "pods")
-CLAIM = GVK("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims")
 POD_NAME = "statefulset.kubernetes.io/pod-name"
 POD_INDEX = "apps.kubernetes.io/pod-index"
 REVISION = "controller-revision-hash"
@@ -203,7 +200,7 @@ def _claims(workload: Json, at: int) -> list[Write]:
             "annotations": dict(meta.get("annotations") or {}),
         }
         words = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": claim_meta}
-        made.append(Ensure(CLAIM, {**words, "spec": dict(spec_of(template))}))
+        made.append(Ensure(PERSISTENT_VOLUME_CLAIM, {**words, "spec": dict(spec_of(template))}))
     return made
 
 

@@ -10,7 +10,7 @@ RETRYING_JOB_CARRIER leaves all retries to the Job's own controller: the slot en
 
 from __future__ import annotations
 
-from trainyard.core.carriers.ends import (
+from trainyard.core.carriers.terminations import (
     disruption_of,
     last_crash,
     main_container,
@@ -21,8 +21,9 @@ from trainyard.core.carriers.ends import (
     termination_of,
 )
 from trainyard.core.job import Carrier, Job, OwnedObjects, Replica, Termination
-from trainyard.core.model import JOB, Child, Delete, Ref, Slot
+from trainyard.core.model import Child, Delete, Ref, Slot
 from trainyard.objects import Json
+from trainyard.objects.resources import JOB
 from trainyard.objects.values import replace
 
 ENDLESS = 2147483647

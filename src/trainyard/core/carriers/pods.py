@@ -7,10 +7,18 @@ Rules:
 
 from __future__ import annotations
 
-from trainyard.core.carriers.ends import disruption_of, last_crash, restarts, run_state, succeeded, termination_of
+from trainyard.core.carriers.terminations import (
+    disruption_of,
+    last_crash,
+    restarts,
+    run_state,
+    succeeded,
+    termination_of,
+)
 from trainyard.core.job import Carrier, Job, OwnedObjects, Replica, Termination
-from trainyard.core.model import POD, Child, Delete, Ref, Slot
+from trainyard.core.model import Child, Delete, Ref, Slot
 from trainyard.objects import Json
+from trainyard.objects.resources import POD
 
 
 def observe_pod(job: Job, slot: Slot, family: OwnedObjects) -> Replica:

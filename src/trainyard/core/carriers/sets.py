@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from trainyard.core.carriers.ends import last_crash, restarts, run_state
+from trainyard.core.carriers.terminations import last_crash, restarts, run_state
 from trainyard.core.job import NO_POD, Carrier, Job, OwnedObjects, Replica
-from trainyard.core.model import STATEFUL_SET, Patch, Ref, Slot
+from trainyard.core.model import Patch, Ref, Slot
 from trainyard.objects import Json
 from trainyard.objects.labels import OWNER
+from trainyard.objects.resources import STATEFUL_SET
 
 
 def observe_set(job: Job, slot: Slot, family: OwnedObjects) -> Replica:

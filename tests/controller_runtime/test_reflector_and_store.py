@@ -9,9 +9,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from trainyard.control.store import Store
-from trainyard.controller_runtime.view import ObjectAdapter
-from trainyard.controller_runtime.watch import (
+from trainyard.controller_runtime.object_adapter import ObjectAdapter
+from trainyard.controller_runtime.reflector import (
     Bookmark,
     Disconnected,
     ErrorAnswer,
@@ -24,6 +23,7 @@ from trainyard.controller_runtime.watch import (
     Watching,
     step,
 )
+from trainyard.controller_runtime.store import Store
 from trainyard.objects import Key
 
 pytestmark = pytest.mark.slow

@@ -13,14 +13,14 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from yard import TFJOB, Troubled, Yard, replica, running_yard, tf_job
+from operator_cluster import TFJOB, Troubled, Yard, replica, running_yard, tf_job
 
 from trainyard import kinds
 from trainyard.client import Api, Request, Unavailable
-from trainyard.control import Operator
 from trainyard.core import Config
 from trainyard.objects import Json, is_true, name_of
 from trainyard.objects.labels import OWNER
+from trainyard.operator import Operator
 
 MOST_CALLS = 36
 

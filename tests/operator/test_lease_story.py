@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import pytest
-from yard import Troubled
+from operator_cluster import Troubled
 
 from trainyard.client import Api, Request, Unavailable
-from trainyard.control.lease import LEASE, Election, LeaseIdentity, LeaseTimings, NotLeading
+from trainyard.controller_runtime.lease import Election, LeaseIdentity, LeaseTimings, NotLeading
 from trainyard.objects import Json
+from trainyard.objects.resources import LEASE
 from trainyard.server import Server
 
 TERMS = LeaseTimings(duration=15, deadline=10, retry=2)

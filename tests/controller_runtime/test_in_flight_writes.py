@@ -9,9 +9,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from trainyard.control import ObjectAdapter, Store
-from trainyard.control.writes import SWEEP_AT, AcknowledgedWrite, InFlightWrites
-from trainyard.controller_runtime.watch import Changed, Moved, Replaced
+from trainyard.controller_runtime.in_flight_writes import SWEEP_AT, AcknowledgedWrite, InFlightWrites
+from trainyard.controller_runtime.object_adapter import ObjectAdapter
+from trainyard.controller_runtime.reflector import Changed, Moved, Replaced
+from trainyard.controller_runtime.store import Store
 from trainyard.objects import Key
 
 pytestmark = pytest.mark.slow

@@ -7,11 +7,12 @@ import random
 from collections.abc import AsyncIterator
 
 import pytest
-from yard import Troubled
+from operator_cluster import Troubled
 
 from trainyard.client import Api
-from trainyard.control.lease import LEASE, Claim, Election, LeaseIdentity, LeaseTimings, claim_of
+from trainyard.controller_runtime.lease import Claim, Election, LeaseIdentity, LeaseTimings, claim_of
 from trainyard.objects import Json
+from trainyard.objects.resources import LEASE
 from trainyard.server import Server
 
 TERMS = LeaseTimings(duration=4, deadline=3, retry=0.5, renew=1)

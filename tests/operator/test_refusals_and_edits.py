@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from trainyard.control.reconcile import JobState
 from trainyard.core import Ref, Refusal
 from trainyard.core.policy import write_due_at
+from trainyard.operator.plan_executor import JobState
 
 NOW = 1_700_000_000.0
 INVALID, QUOTA = Ref("Pod", "worker-1"), Ref("Pod", "worker-2")

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainyard.client import Unavailable
-from trainyard.control.pace import LEAST, MOST, START, ConcurrencyLimiter
-from trainyard.control.patches import merge_patch
+from trainyard.controller_runtime.concurrency_limiter import LEAST, MOST, START, ConcurrencyLimiter
+from trainyard.controller_runtime.merge_patch import merge_patch
 
 SCALARS = st.none() | st.booleans() | st.integers(0, 2) | st.sampled_from(["", "a"])
 KEYS = st.sampled_from("abc")

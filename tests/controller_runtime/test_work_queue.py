@@ -10,7 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from trainyard.control import WorkQueue
+from trainyard.controller_runtime.work_queue import WorkQueue
 
 pytestmark = pytest.mark.slow
 

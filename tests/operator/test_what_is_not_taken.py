@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 
-from yard import TFJOB, Troubled, running_yard, tf_job
+from operator_cluster import TFJOB, Troubled, running_yard, tf_job
 
 from trainyard.client import Forbidden, Request, Unavailable
 from trainyard.core import runtime_id_of
-from trainyard.core.model import JOB
 from trainyard.objects import is_true
+from trainyard.objects.resources import JOB
 
 
 async def test_a_job_whose_spec_may_not_be_patched_runs_all_the_same() -> None:

@@ -11,14 +11,15 @@ from typing import Any
 import pytest
 
 from trainyard.client import Api, Conflict, Gone, NotFound, Request, Unavailable
-from trainyard.control import Controller, Reflector, Store, WatchTarget, dict_adapter, enqueue_object
-from trainyard.control import loop as loops
-from trainyard.controller_runtime import watch
-from trainyard.controller_runtime.watch import StoreEvent
+from trainyard.controller_runtime import controller as loops
+from trainyard.controller_runtime import reflector as watch
+from trainyard.controller_runtime.controller import Controller, enqueue_object
+from trainyard.controller_runtime.object_adapter import dict_adapter
+from trainyard.controller_runtime.reflector import Reflector, StoreEvent, WatchTarget
+from trainyard.controller_runtime.store import Store
 from trainyard.objects import GVK, Json, Key, encode
+from trainyard.objects.resources import POD
 from trainyard.server import Server
-
-POD = GVK("", "v1", "Pod", "pods")
 
 
 def pod(name: str, revision: int) -> Json:

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 from trainyard.client import Api, Forbidden, Request
-from trainyard.control.events import BUFFER_SIZE, REPEAT_SECONDS, EventRecorder
+from trainyard.controller_runtime.event_recorder import BUFFER_SIZE, REPEAT_SECONDS, EventRecorder
 from trainyard.core import Event
 from trainyard.objects import Json, decode
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from trainyard.controller_runtime import pause_after
-from trainyard.controller_runtime.watch import (
+from trainyard.controller_runtime.reflector import (
     MOST_ERRORS,
     Bookmark,
     Changed,

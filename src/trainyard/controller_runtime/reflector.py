@@ -26,7 +26,7 @@ import msgspec
 from trainyard.client import Api, ApiError, Gone, NotFound, Selection, Unavailable
 from trainyard.client.request import EVERYTHING
 from trainyard.controller_runtime.backoff import StreamBackoff
-from trainyard.controller_runtime.view import (
+from trainyard.controller_runtime.object_adapter import (
     ObjectAdapter,
     decode_each,
     read_bookmark,

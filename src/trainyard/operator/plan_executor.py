@@ -30,10 +30,10 @@ import msgspec
 
 from trainyard import core
 from trainyard.client import AlreadyExists, Api, ApiError, Conflict, NotFound, Unavailable
-from trainyard.control.events import EventRecorder
-from trainyard.control.pace import ConcurrencyLimiter
-from trainyard.control.patches import merge_patch
-from trainyard.control.writes import AcknowledgedWrite, InFlightWrites
+from trainyard.controller_runtime.concurrency_limiter import ConcurrencyLimiter
+from trainyard.controller_runtime.event_recorder import EventRecorder
+from trainyard.controller_runtime.in_flight_writes import AcknowledgedWrite, InFlightWrites
+from trainyard.controller_runtime.merge_patch import merge_patch
 from trainyard.core import Config, Create, Delete, Job, Kind, Patch, Plan, Ref, Refusal
 from trainyard.core.refusals import policy_of
 from trainyard.objects import GVK, Json, controller_of, key_of, revision_of, uid_of

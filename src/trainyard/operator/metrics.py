@@ -21,9 +21,9 @@ from prometheus_client.registry import Collector
 
 from trainyard import __version__
 from trainyard.client import Request, named
-from trainyard.control.operator import JobKey, Operator
 from trainyard.core import Kind
 from trainyard.objects import Json, is_true
+from trainyard.operator.operator import JobKey, Operator
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 STATES = ("New", "Created", "Suspended", "Restarting", "Running", "Succeeded", "Failed")

@@ -19,7 +19,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from trainyard.control.store import Store
+from trainyard.controller_runtime.store import Store
 from trainyard.objects.values import replace
 
 R = TypeVar("R", bound=Hashable)

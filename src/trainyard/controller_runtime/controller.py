@@ -28,11 +28,11 @@ from collections.abc import Awaitable, Callable, Generator, Hashable, Iterable
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from trainyard.client import Api, ApiError, Conflict, Unavailable
-from trainyard.control.queue import WorkQueue
-from trainyard.control.store import Store
 from trainyard.controller_runtime import Reflector, TaskSupervisor, WatchTarget, pause_after
-from trainyard.controller_runtime.view import ObjectAdapter, dict_adapter
-from trainyard.controller_runtime.watch import StoreEvent
+from trainyard.controller_runtime.object_adapter import ObjectAdapter, dict_adapter
+from trainyard.controller_runtime.reflector import StoreEvent
+from trainyard.controller_runtime.store import Store
+from trainyard.controller_runtime.work_queue import WorkQueue
 from trainyard.objects import Json, Key, controller_of, key_of, namespace_of
 
 log = logging.getLogger(__name__)

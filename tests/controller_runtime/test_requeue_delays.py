@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from trainyard.control.events import EventRecorder
-from trainyard.control.reconcile import JobState, PlanExecutor, Reconcile
-from trainyard.control.writes import InFlightWrites
+from trainyard.controller_runtime.event_recorder import EventRecorder
+from trainyard.controller_runtime.in_flight_writes import InFlightWrites
 from trainyard.core import Config, Plan
 from trainyard.kinds import TFJOB
+from trainyard.operator.plan_executor import JobState, PlanExecutor, Reconcile
 from trainyard.testing.builders import NOW, tfjob
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainyard.control.lease import (
+from trainyard.controller_runtime.lease import (
     LeaseAction,
     LeaseMove,
     LeaseRecord,

@@ -46,13 +46,13 @@ from typing import TypeAlias
 import msgspec
 
 from trainyard.client import AlreadyExists, Api, ApiError, Conflict, NotFound, Unavailable
-from trainyard.objects import GVK, Json, name_of, revision_of
+from trainyard.objects import Json, name_of, revision_of
 from trainyard.objects.labels import PREFIX
+from trainyard.objects.resources import LEASE
 from trainyard.objects.values import replace
 
 log = logging.getLogger(__name__)
 
-LEASE = GVK("coordination.k8s.io", "v1", "Lease", "leases")
 ANSWER_SECONDS = 5.0
 UNSTATED_SECONDS = 15.0  # of a lease that names no duration: what client-go writes by default
 LABELS = {"app.kubernetes.io/part-of": "trainyard"}

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Generic, NamedTuple, TypeVar
 
-from trainyard.controller_runtime.view import ObjectAdapter
-from trainyard.controller_runtime.watch import Changed, Moved, Replaced, StoreEvent, is_newer
+from trainyard.controller_runtime.object_adapter import ObjectAdapter
+from trainyard.controller_runtime.reflector import Changed, Moved, Replaced, StoreEvent, is_newer
 from trainyard.objects import Key
 
 T = TypeVar("T")

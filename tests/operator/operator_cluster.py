@@ -14,20 +14,16 @@ from typing import Any
 from trainyard import kinds
 from trainyard.client import Api, NotFound, Request
 from trainyard.client.request import create
-from trainyard.control import Controller, Operator, WatchTarget, enqueue_object
+from trainyard.controller_runtime.controller import Controller, enqueue_object
+from trainyard.controller_runtime.reflector import WatchTarget
 from trainyard.core import Config
 from trainyard.objects import GVK, Json, Key, format_time, is_true, labels_of, name_of, uid_of
+from trainyard.objects.resources import CRD, NODE, POD
+from trainyard.operator import Operator
 from trainyard.server import Server
 from trainyard.workloads import Workloads
 
 TFJOB = kinds.TFJOB.gvk
-JOB = GVK("batch", "v1", "Job", "jobs")
-POD = GVK("", "v1", "Pod", "pods")
-NODE = GVK("", "v1", "Node", "nodes")
-SERVICE = GVK("", "v1", "Service", "services")
-EVENT = GVK("", "v1", "Event", "events")
-NAMESPACE = GVK("", "v1", "Namespace", "namespaces")
-CRD = GVK("apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions")
 
 
 def replica(role: str, count: int = 1) -> Json:

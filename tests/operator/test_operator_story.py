@@ -10,15 +10,16 @@ from contextlib import aclosing
 from typing import Any
 
 import pytest
-from yard import CRD, EVENT, JOB, NAMESPACE, POD, SERVICE, TFJOB, Troubled, Yard, running_yard, tf_job
+from operator_cluster import TFJOB, Troubled, Yard, running_yard, tf_job
 
 from trainyard import kinds
 from trainyard.client import Api, NotFound, Request, Unavailable
-from trainyard.control import Operator
 from trainyard.core import Config
 from trainyard.objects import Json, condition, decode, is_true, name_of, owner_reference, uid_of
 from trainyard.objects.labels import OWNER
+from trainyard.objects.resources import CRD, EVENT, JOB, NAMESPACE, POD, SERVICE
 from trainyard.objects.values import replace
+from trainyard.operator import Operator
 
 pytestmark = pytest.mark.slow
 

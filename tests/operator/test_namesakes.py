@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import time
 
-from yard import JOB, NAMESPACE, POD, SERVICE, running_yard, tf_job
+from operator_cluster import running_yard, tf_job
 
-from trainyard.control.reconcile import JobState
 from trainyard.objects import Json, Key, condition
+from trainyard.objects.resources import JOB, NAMESPACE, POD, SERVICE
+from trainyard.operator.plan_executor import JobState
 
 
 async def test_a_namesake_that_is_being_deleted_is_waited_for_and_nobody_is_told_to_delete_it() -> None:

@@ -18,18 +18,18 @@ from typing import Any, NamedTuple
 
 from trainyard import core
 from trainyard.client import Api, Selection, Unavailable
-from trainyard.control.events import EventRecorder
-from trainyard.control.loop import Controller, Latch
-from trainyard.control.queue import WorkQueue
-from trainyard.control.reconcile import JobState, PlanExecutor, Reconcile
-from trainyard.control.store import Store
-from trainyard.control.writes import InFlightWrites
 from trainyard.controller_runtime import TaskSupervisor
-from trainyard.controller_runtime.view import ObjectAdapter, dict_adapter
-from trainyard.controller_runtime.watch import Listing, NotListed, Reflector, WatchTarget
+from trainyard.controller_runtime.controller import Controller, Latch
+from trainyard.controller_runtime.event_recorder import EventRecorder
+from trainyard.controller_runtime.in_flight_writes import InFlightWrites
+from trainyard.controller_runtime.object_adapter import ObjectAdapter, dict_adapter
+from trainyard.controller_runtime.reflector import Listing, NotListed, Reflector, WatchTarget
+from trainyard.controller_runtime.store import Store
+from trainyard.controller_runtime.work_queue import WorkQueue
 from trainyard.core import Child, Config, Kind, Observed
 from trainyard.objects import GVK, Json, Key, key_of, namespace_of, uid_of
 from trainyard.objects.labels import OWNER
+from trainyard.operator.plan_executor import JobState, PlanExecutor, Reconcile
 
 log = logging.getLogger(__name__)
 

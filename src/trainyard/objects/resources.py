@@ -1,0 +1,26 @@
+"""The resources of Kubernetes that this program reads or writes; its own kinds have theirs in `kinds`."""
+
+from __future__ import annotations
+
+from trainyard.objects.meta import GVK
+
+CONFIG_MAP = GVK("", "v1", "ConfigMap", "configmaps")
+EVENT = GVK("", "v1", "Event", "events")
+NAMESPACE = GVK("", "v1", "Namespace", "namespaces")
+NODE = GVK("", "v1", "Node", "nodes")
+PERSISTENT_VOLUME_CLAIM = GVK("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims")
+POD = GVK("", "v1", "Pod", "pods")
+SERVICE = GVK("", "v1", "Service", "services")
+SERVICE_ACCOUNT = GVK("", "v1", "ServiceAccount", "serviceaccounts")
+
+DEPLOYMENT = GVK("apps", "v1", "Deployment", "deployments")
+REPLICA_SET = GVK("apps", "v1", "ReplicaSet", "replicasets")
+STATEFUL_SET = GVK("apps", "v1", "StatefulSet", "statefulsets")
+JOB = GVK("batch", "v1", "Job", "jobs")
+
+CRD = GVK("apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions")
+ENDPOINT_SLICE = GVK("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices")
+LEASE = GVK("coordination.k8s.io", "v1", "Lease", "leases")
+ROLE = GVK("rbac.authorization.k8s.io", "v1", "Role", "roles")
+ROLE_BINDING = GVK("rbac.authorization.k8s.io", "v1", "RoleBinding", "rolebindings")
+SERVICE_CIDR = GVK("networking.k8s.io", "v1", "ServiceCIDR", "servicecidrs")

@@ -10,18 +10,26 @@ from typing import Any, NamedTuple
 import pytest
 
 from trainyard.core import Observed, Plan, Replica, Slot
-from trainyard.core.job import JobStatus, Outcome
+from trainyard.core.blocked import Blocks
+from trainyard.core.failures import CountedFailures
+from trainyard.core.job import JobStatus
+from trainyard.core.policies.restart import Restarts
 from trainyard.objects.values import replace
 from trainyard.testing import scenes
 from trainyard.testing.obeying import Shell
 from trainyard.testing.scenes import ALWAYS, LIVING, VIEWS
 from trainyard.testing.worlds import Scene
 
-DECIDE: Any = sys.modules["trainyard.core.decide"]
-CHANGES: Any = sys.modules["trainyard.core.changes"]
-CARRIERS: Any = sys.modules["trainyard.core.carriers.jobs"]
-POLICY: Any = sys.modules["trainyard.core.policy"]
-JUDGE: Any = sys.modules["trainyard.core.phase"]
+
+def _module(name: str) -> Any:
+    """The module itself: `trainyard.core.decide` as an attribute is the function."""
+    return sys.modules[f"trainyard.core.{name}"]
+
+
+DECIDE, CHANGES, CARRIERS, PHASE = map(_module, ("decide", "changes", "carriers.jobs", "phase"))
+FAILURES, BLOCKED, EDITS = map(_module, ("failures", "blocked", "edits"))
+RESTART, SUSPEND, DEADLINE, TTL = (_module(f"policies.{name}") for name in ("restart", "suspend", "deadline", "ttl"))
+BACKOFF, CLEAN = _module("policies.backoff_limit"), _module("policies.clean_pod_policy")
 
 
 class Mutant(NamedTuple):
@@ -41,56 +49,57 @@ def setting(module: ModuleType, name: str, value: object) -> Callable[[pytest.Mo
     return lambda patch: patch.setattr(module, name, value)
 
 
-def judged_again(job: Any, family: Any, seen: Any, now: float) -> Plan:
-    return DECIDE._Pass(job, Observed(), family, now).plan()  # type: ignore[no-any-return]  # a module as a value
+def decided_again(job: Any, owned: Any, observed: Any, now: float) -> Plan:
+    return DECIDE._unfinished(job, owned, Observed(), now)  # type: ignore[no-any-return]  # a module as a value
 
 
-def made_after_the_end(job: Any, family: Any, seen: Any, now: float) -> Plan:
-    return Plan(job.status.wire, creates=tuple(CHANGES.missing_creates(job, family)))
+def created_after_the_end(job: Any, owned: Any, observed: Any, now: float) -> Plan:
+    return Plan(job.status.wire, creates=tuple(CHANGES.missing_creates(job, owned)))
 
 
-COUNT = DECIDE._Pass._count
-AGAIN = DECIDE._Pass._again
-BEGIN = DECIDE._Pass._begin
+COUNT = FAILURES.count_failures
+RESTARTS = RESTART.plan_restarts
+NEXT_STATUS = SUSPEND.next_status
+TERMINATION = CARRIERS._termination
 
 
-END = CARRIERS._termination
+def drain_fails_job(job: Any, slot: Any, child: Any, pod: Any) -> Any:
+    termination = TERMINATION(job, slot, child, pod)
+    return replace(termination, fails_job=True) if termination and termination.disrupted else termination
 
 
-def drain_is_permanent(job: Any, slot: Any, child: Any, pod: Any) -> Any:
-    found = END(job, slot, child, pod)
-    return replace(found, fails_job=True) if found and found.disrupted else found
+def counted_again(job: Any, replicas: Any, status: JobStatus) -> CountedFailures:
+    return COUNT(job, replicas, replace(status, counted_failures=()))  # type: ignore[no-any-return]
 
 
-def counted_again(self: Any, memory: JobStatus) -> JobStatus:
-    return COUNT(self, replace(memory, counted_failures=()))  # type: ignore[no-any-return]  # a module as a value
+def forgotten(job: Any, replicas: Any, status: JobStatus) -> CountedFailures:
+    visible = {uid for replica in replicas for uid in replica.failed_attempts}
+    counted: CountedFailures = COUNT(job, replicas, status)
+    keys = tuple(uid for uid in counted.status.counted_failures if uid in visible)
+    return counted._replace(status=replace(counted.status, counted_failures=keys))
 
 
-def forgotten(self: Any, memory: JobStatus) -> JobStatus:
-    visible = {uid for replica in self.replicas for uid in replica.failed_attempts}
-    found = COUNT(self, memory)
-    return replace(found, counted_failures=tuple(uid for uid in found.counted_failures if uid in visible))
+def unscheduled(*args: Any) -> Restarts:
+    return RESTARTS(*args)._replace(wakeups=())  # type: ignore[no-any-return]
 
 
-def unscheduled(self: Any, memory: JobStatus, verdict: Outcome) -> JobStatus:
-    kept = list(self.whens)
-    found = AGAIN(self, memory, verdict)
-    self.whens = kept
-    return found  # type: ignore[no-any-return]  # a module as a value
+def not_restarted(job: Any, replicas: Any, owned: Any, status: JobStatus, *rest: Any) -> Restarts:
+    return Restarts(status, (), "", ())
 
 
-def resumed_as_before(self: Any) -> JobStatus:
-    found, before = BEGIN(self), self.job.status
-    roles = {name: replace(role, attempt=before.role(name).attempt) for name, role in found.roles.items()}
-    return replace(found, roles=roles)
+def resumed_as_before(job: Any, now: float) -> JobStatus:
+    status, before = NEXT_STATUS(job, now), job.status
+    roles = {name: replace(role, attempt=before.role(name).attempt) for name, role in status.roles.items()}
+    return replace(status, roles=roles)
 
 
-def suspended_and_forgotten(self: Any) -> JobStatus:
-    return replace(BEGIN(self), roles={}) if self.job.policy.suspend else BEGIN(self)  # type: ignore[no-any-return]
+def suspended_and_forgotten(job: Any, now: float) -> JobStatus:
+    status = NEXT_STATUS(job, now)
+    return replace(status, roles={}) if job.policy.suspend else status
 
 
 def swept_blindly(job: Any, family: Any, clean: str, reason: str, resumes: bool = False) -> tuple[list[Any], list[Any]]:
-    children = CHANGES._slot_children(job, family)
+    children = CHANGES.slot_children(job, family)
     replicas = [Replica(Slot(c.role, c.index), c, "") for c in children]
     return [w for r in replicas if (w := job.carrier(r.slot.role).stop(r, reason))], []
 
@@ -118,18 +127,18 @@ MUTANTS = [
         (*ALWAYS, "fail"),
         setting(CHANGES, "stale_deletes", lambda *a: []),
     ),
-    Mutant("a finished job is judged again", "the job left", ALWAYS, setting(DECIDE, "_after_the_end", judged_again)),
+    Mutant("a finished job is judged again", "the job left", ALWAYS, setting(DECIDE, "_finished", decided_again)),
     Mutant(
         "the attempt is not written down",
         "a replica",
         (*ALWAYS, "fail"),
-        setting(DECIDE._Pass, "_again", lambda self, memory, verdict: memory),
+        setting(RESTART, "plan_restarts", not_restarted),
     ),
     Mutant(
         "children are made after the end",
         "a child was made after the end",
         (*ALWAYS, "delete job"),
-        setting(DECIDE, "_after_the_end", made_after_the_end),
+        setting(DECIDE, "_finished", created_after_the_end),
     ),
     # the issue's
     Mutant(
@@ -145,13 +154,13 @@ MUTANTS = [
         "a failure counted twice",
         "a failure was counted twice",
         (*ALWAYS, "fail"),
-        setting(DECIDE._Pass, "_count", counted_again),
+        setting(FAILURES, "count_failures", counted_again),
     ),
     Mutant(
         "a drain judged permanent",
         "nothing permanent happened",
         (*ALWAYS, "drain"),
-        setting(CARRIERS, "_termination", drain_is_permanent),
+        setting(CARRIERS, "_termination", drain_fails_job),
     ),
     Mutant("a fresh job with stale children", "made again", WITH_VIEWS, shell=Shell(waits=False)),
     # more
@@ -159,69 +168,69 @@ MUTANTS = [
         "what is not visible is not remembered",
         "a failure was counted twice",
         (*LIVING, "fail"),
-        setting(DECIDE._Pass, "_count", forgotten),
+        setting(FAILURES, "count_failures", forgotten),
     ),
     Mutant(
         "the back-off is not waited for",
         "back-off",
         (*ALWAYS, "fail"),
-        setting(POLICY, "retry_at", lambda job, end, failures, again, now: now),
+        setting(RESTART, "retry_at", lambda job, end, failures, again, now: now),
     ),
     Mutant(
-        "the back-off is not scheduled", "a replica", (*ALWAYS, "fail"), setting(DECIDE._Pass, "_again", unscheduled)
+        "the back-off is not scheduled", "a replica", (*ALWAYS, "fail"), setting(RESTART, "plan_restarts", unscheduled)
     ),
     Mutant(
         "the deadline is not scheduled",
         "outlives its deadline",
         ALWAYS,
-        setting(POLICY, "deadline_at", lambda job, start: None),
+        setting(DEADLINE, "expires_at", lambda job, start: None),
         policies={"activeDeadlineSeconds": 30},
     ),
     Mutant(
         "the time to live is not scheduled",
         "outlives its time to live",
         ALWAYS,
-        setting(POLICY, "ttl_expires_at", lambda job, end: None),
+        setting(TTL, "expires_at", lambda job, end: None),
         policies={"ttlSecondsAfterFinished": 5},
     ),
     Mutant(
         "the limit is one too high",
         "beyond backoffLimit",
         (*ALWAYS, "fail"),
-        setting(JUDGE, "backoff_limit_exceeded", lambda *a: ""),
+        setting(BACKOFF, "exceeded", lambda *a: ""),
         policies={"backoffLimit": 0},
     ),
     Mutant(
         "a stopped job runs on",
         "runs on after the end",
         (*ALWAYS, "fail"),
-        setting(CHANGES, "effective_clean_policy", lambda job, reason: job.policy.clean),
+        setting(CLEAN, "effective_policy", lambda job, reason: job.policy.clean),
         policies={"backoffLimit": 0},
     ),
     Mutant(
         "nothing is swept",
         "a pod runs in a suspended job",
         (*ALWAYS, "suspend"),
-        setting(CHANGES, "clean_pods", lambda *a: ([], [])),
+        setting(CLEAN, "clean_pods", lambda *a, **more: ([], [])),
     ),
     Mutant(
         "what has ended well is swept",
         "ended well",
         (*ALWAYS, "suspend"),
-        setting(CHANGES, "clean_pods", swept_blindly),
+        setting(CLEAN, "clean_pods", swept_blindly),
     ),
     Mutant(
         "a resume goes on with the old attempt",
         "a resume without a new attempt",
         (*ALWAYS, "fail", "suspend"),
-        setting(DECIDE._Pass, "_begin", resumed_as_before),
+        setting(SUSPEND, "next_status", resumed_as_before),
         trouble=2,
     ),
     Mutant(
         "a suspend forgets the attempts",
         "a failure was never counted",
         (*ALWAYS, "fail", "suspend"),
-        setting(DECIDE._Pass, "_begin", suspended_and_forgotten),
+        setting(SUSPEND, "next_status", suspended_and_forgotten),
         trouble=2,
     ),
     Mutant(
@@ -235,7 +244,7 @@ MUTANTS = [
         "a name conflict is not said",
         "a replica is missing",
         ("pass", "unasked"),
-        setting(DECIDE._Pass, "_refused", lambda self, verdict, memory: None),
+        setting(BLOCKED, "find_blocks", lambda *args: Blocks(None, [], ())),
         scene=scenes.foreign(),
     ),
 ]

@@ -8,10 +8,25 @@ from typing import Any
 
 import msgspec
 import pytest
-from planted_bugs import AGAIN, CARRIERS, CHANGES, COUNT, DECIDE, JUDGE, POLICY, Mutant, setting
+from planted_bugs import (
+    CARRIERS,
+    CHANGES,
+    CLEAN,
+    COUNT,
+    DECIDE,
+    EDITS,
+    FAILURES,
+    PHASE,
+    RESTART,
+    RESTARTS,
+    Mutant,
+    setting,
+)
 
-from trainyard.core import RETRYING_JOB_CARRIER, SET_CARRIER, Replica, Slot
+from trainyard.core import RETRYING_JOB_CARRIER, SET_CARRIER, Plan, Replica, Slot
+from trainyard.core.failures import CountedFailures
 from trainyard.core.job import Job, JobStatus, Outcome
+from trainyard.core.policies.restart import Restarts
 from trainyard.objects.values import replace
 from trainyard.testing.casts import Cast, chainer, elastic, gang
 from trainyard.testing.moves import Bounds
@@ -32,40 +47,34 @@ def not_a_gang(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Job, "restarts_gang", lambda self: False)
 
 
-def counted_one_by_one(self: Any, memory: JobStatus) -> JobStatus:
+def counted_one_by_one(job: Any, replicas: Any, status: JobStatus) -> CountedFailures:
     with pytest.MonkeyPatch.context() as patch:
         not_a_gang(patch)
-        return COUNT(self, memory)  # type: ignore[no-any-return]  # a module as a value
+        return COUNT(job, replicas, status)  # type: ignore[no-any-return]  # a module as a value
 
 
-def counted_for_the_next(self: Any, memory: JobStatus) -> JobStatus:
+def counted_for_the_next(job: Any, replicas: Any, status: JobStatus) -> CountedFailures:
     """A failure of a gang, counted for the attempt that begins."""
-    kept = self.replicas
-    self.replicas = [
-        one._replace(child=msgspec.structs.replace(one.child, attempt=memory.role(one.slot.role).attempt))
-        if one.child
-        else one
-        for one in kept
+    moved = [
+        replica._replace(child=msgspec.structs.replace(child, attempt=status.role(replica.slot.role).attempt))
+        if (child := replica.child)
+        else replica
+        for replica in replicas
     ]
-    found = COUNT(self, memory)
-    self.replicas = kept
-    return found  # type: ignore[no-any-return]  # a module as a value
+    return COUNT(job, moved, status)  # type: ignore[no-any-return]
 
 
 OBSERVED = CARRIERS._observed
 UNWANTED = CHANGES.stale_deletes
 EDITED = CHANGES.auxiliary_changes
-JUDGED = JUDGE.compute_phase
+COMPUTE_PHASE = PHASE.compute_phase
 
 
-def again_after_a_drain(self: Any, memory: JobStatus, verdict: Outcome) -> JobStatus:
-    """Where one was drained, nobody looks at who failed."""
-    kept = self.replicas
-    if any(one.termination and one.termination.disrupted for one in kept):
-        self.replicas = [one for one in kept if one.termination is None or one.termination.disrupted]
-    found = AGAIN(self, memory, verdict)
-    self.replicas = kept
-    return found  # type: ignore[no-any-return]  # a module as a value
+def restarted_after_a_drain(job: Any, replicas: Any, *rest: Any) -> Restarts:
+    """Where a replica was drained, failures are not looked at."""
+    drained = [r for r in replicas if r.termination is None or r.termination.disrupted]
+    any_drained = any(r.termination and r.termination.disrupted for r in replicas)
+    return RESTARTS(job, drained if any_drained else replicas, *rest)  # type: ignore[no-any-return]
 
 
 def kept_when_it_ended_well(job: Any, slot: Any, child: Any, pods: Any, pod: Any) -> Any:
@@ -73,20 +82,26 @@ def kept_when_it_ended_well(job: Any, slot: Any, child: Any, pods: Any, pod: Any
     return Replica(slot, child, "Succeeded") if well else OBSERVED(job, slot, child, pods, pod)
 
 
-def failure_first(job: Any, replicas: Any, *rest: Any) -> Outcome:
-    bad = any(one.termination and one.termination.fails_job for one in replicas)
-    return Outcome("Failed", "PermanentFailure", "") if bad else JUDGED(job, replicas, *rest)  # type: ignore[no-any-return]  # a module as a value
+def failure_first(job: Any, replicas: Any, now: float) -> Outcome:
+    bad = any(replica.termination and replica.termination.fails_job for replica in replicas)
+    return Outcome("Failed", "PermanentFailure", "") if bad else COMPUTE_PHASE(job, replicas, now)  # type: ignore[no-any-return]
 
 
-def counted_beyond(self: Any, memory: JobStatus) -> JobStatus:
+UNFINISHED = DECIDE._unfinished
+
+
+def counted_beyond(job: Any, owned: Any, observed: Any, now: float) -> Plan:
     """Pods count that the spec does not have any more."""
-    job, kept = self.job, self.replicas
-    pods = [one for one in self.family.by_ref.values() if one.kind == "Pod"]
-    beyond = [Slot(one.role, one.index) for one in pods if Slot(one.role, one.index) not in job.slots()]
-    self.replicas = [*kept, *(job.carrier(slot.role).observe(job, slot, self.family) for slot in beyond)]
-    found = COUNT(self, memory)
-    self.replicas = kept
-    return found  # type: ignore[no-any-return]  # a module as a value
+
+    def count(job: Any, replicas: Any, status: JobStatus) -> CountedFailures:
+        pods = [child for child in owned.by_ref.values() if child.kind == "Pod"]
+        removed = [slot for pod in pods if (slot := Slot(pod.role, pod.index)) not in job.slots()]
+        more = [job.carrier(slot.role).observe(job, slot, owned) for slot in removed]
+        return COUNT(job, [*replicas, *more], status)  # type: ignore[no-any-return]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(FAILURES, "count_failures", count)
+        return UNFINISHED(job, owned, observed, now)  # type: ignore[no-any-return]
 
 
 def drained_as_failed(job: Any, slot: Any, pod: Any) -> Any:
@@ -128,14 +143,14 @@ MORE = [
         "the failures of a gang are counted one by one",
         "counted twice",
         ("pass", "unasked", "fail"),
-        setting(DECIDE._Pass, "_count", counted_one_by_one),
+        setting(FAILURES, "count_failures", counted_one_by_one),
         scene=played_by(gang(), trouble=2),
     ),
     Mutant(
         "a failure counts for the attempt that a resume begins",
         "counted twice",
         ("pass", "unasked", "fail", "suspend"),
-        setting(DECIDE._Pass, "_count", counted_for_the_next),
+        setting(FAILURES, "count_failures", counted_for_the_next),
         scene=played_by(gang(), trouble=2),
     ),
     Mutant(
@@ -169,21 +184,21 @@ MORE = [
         "a gang is tried again at once",
         "the gang was tried again before its back-off",
         ("pass", "unasked", "fail"),
-        setting(POLICY, "retry_at", lambda job, end, failures, again, now: now),
+        setting(RESTART, "retry_at", lambda job, end, failures, again, now: now),
         scene=played_by(gang()),
     ),
     Mutant(
         "a failure beats the scheduler's success",
         "although what decides has succeeded",
         ("pass", "unasked", "fail", "succeed"),
-        setting(JUDGE, "compute_phase", failure_first),
+        setting(PHASE, "compute_phase", failure_first),
         scene=played_by(gang()),
     ),
     Mutant(
         "a worker that was taken out is counted",
         "one that was none",
         (*SCALING, "fail"),
-        setting(DECIDE._Pass, "_count", counted_beyond),
+        setting(DECIDE, "_unfinished", counted_beyond),
         scene=played_by(elastic(), trouble=2),
     ),
     Mutant(
@@ -196,14 +211,14 @@ MORE = [
         "a failed pod is not counted",
         "deleted before it was counted",
         ("pass", "unasked", "fail", "time"),
-        setting(DECIDE._Pass, "_count", lambda self, memory: memory),
+        setting(FAILURES, "count_failures", lambda job, replicas, status: CountedFailures(status, ())),
         scene=played_by(elastic()),
     ),
     Mutant(
         "a worker is tried again at once",
         "a worker was tried again before its back-off",
         ("pass", "unasked", "fail"),
-        setting(POLICY, "retry_at", lambda job, end, failures, again, now: now),
+        setting(RESTART, "retry_at", lambda job, end, failures, again, now: now),
         scene=played_by(elastic()),
     ),
     Mutant(
@@ -243,7 +258,7 @@ MORE = [
         "the sets are stopped whatever cleanPodPolicy says",
         "although cleanPodPolicy is None",
         ("pass", "unasked", "succeed"),
-        setting(CHANGES, "effective_clean_policy", lambda job, reason: "Running"),
+        setting(CLEAN, "effective_policy", lambda job, reason: "Running"),
         scene=played_by(chainer(1), policies={"cleanPodPolicy": "None"}),
     ),
     Mutant(
@@ -283,21 +298,21 @@ MORE = [
         "who was taken out runs on after the end",
         "what the job had given up runs on",
         (*SCALING, "succeed"),
-        setting(CHANGES, "_is_removed", lambda job, child: False),
+        setting(CLEAN, "is_removed", lambda job, child: False),
         scene=played_by(elastic()),
     ),
     Mutant(
         "a set that was taken out is forgotten",
         "a StatefulSet is not what the spec says",
         (*SCALING, "dying pass"),
-        setting(DECIDE._Pass, "_given_up", lambda self: {}),
+        setting(EDITS, "removed_roles", lambda job: {}),
         scene=played_by(chainer(1), trouble=2),
     ),
     Mutant(
         "a drain shortens the back-off of a gang",
         "the gang was tried again before its back-off",
         ("pass", "unasked", "fail", "drain"),
-        setting(DECIDE._Pass, "_again", again_after_a_drain),
+        setting(RESTART, "plan_restarts", restarted_after_a_drain),
         scene=played_by(gang(), trouble=2),
     ),
     Mutant(

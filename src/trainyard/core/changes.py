@@ -1,21 +1,20 @@
-"""The creates, deletes and patches that bring the children to the wanted state. Nothing here judges the job."""
+"""The creates, deletes and patches that bring the children to the state that the spec describes."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TypeVar
 
 from trainyard.core.job import Job, OwnedObjects, Replica
 from trainyard.core.model import Child, Create, Delete, Observed, Patch, Ref, Slot
 from trainyard.core.names import same_digest
-from trainyard.core.phase import STOP_REASONS
-from trainyard.core.policy import write_due_at
+from trainyard.core.refusals import write_due_at
 from trainyard.core.render import update_patch
-from trainyard.objects.resources import POD
 
 W = TypeVar("W", Create, Patch, Delete)
 
 
-def missing_creates(job: Job, family: OwnedObjects) -> list[Create]:
+def missing_creates(job: Job, owned: OwnedObjects) -> list[Create]:
     """Creates for the slots and extras that have no object, in creation order.
 
     With an invalid spec late extras are not created: the replicas can do without them.
@@ -24,22 +23,22 @@ def missing_creates(job: Job, family: OwnedObjects) -> list[Create]:
     late: list[Create] = []
     for ref, extra in job.auxiliary_objects.items():
         known = not (extra.create_after_replicas and job.parsed.problems)
-        if known and ref not in family.by_ref:
+        if known and ref not in owned.by_ref:
             (late if extra.create_after_replicas else early).append(
-                Create(extra.gvk, extra.name, None, 0, _lacking(extra.depends_on, family))
+                Create(extra.gvk, extra.name, None, 0, _lacking(extra.depends_on, owned))
             )
     slots = []
     for slot in job.slots():
         role, name = job.role(slot.role), job.kind.child_name(job, slot)
         gvk = job.carrier(slot.role).gvk
-        if role and role.template is not None and Ref(gvk.kind, name) not in family.by_ref:
-            needs = _lacking(job.kind.dependencies(job, slot), family)
+        if role and role.template is not None and Ref(gvk.kind, name) not in owned.by_ref:
+            needs = _lacking(job.kind.dependencies(job, slot), owned)
             slots.append(Create(gvk, name, slot, job.status.role(slot.role).attempt, needs))
     return _in_order(early + slots) + late
 
 
-def _lacking(needs: tuple[Ref, ...], family: OwnedObjects) -> tuple[Ref, ...]:
-    return tuple(ref for ref in needs if ref not in family.by_ref)
+def _lacking(needs: tuple[Ref, ...], owned: OwnedObjects) -> tuple[Ref, ...]:
+    return tuple(ref for ref in needs if ref not in owned.by_ref)
 
 
 def _in_order(creates: list[Create]) -> list[Create]:
@@ -54,13 +53,13 @@ def _in_order(creates: list[Create]) -> list[Create]:
     return ordered
 
 
-def startable(job: Job, family: OwnedObjects, creates: list[Create], seen: Observed) -> list[Create]:
+def startable(job: Job, owned: OwnedObjects, creates: list[Create], observed: Observed) -> list[Create]:
     """The creates that may be sent now: none that needs a refused object, none while an older pod of its slot may run.
 
     Two pods of one slot would write the same checkpoint. In a gang, an older pod of any slot holds back every slot
     (S33). A pod on a lost node is deleted only with --node-lost-timeout.
     """
-    older, held = older_pods(job, family), {ref for ref, refusal in seen.refused.items() if refusal.verb == "create"}
+    older, held = older_pods(job, owned), {ref for ref, refusal in observed.refused.items() if refusal.verb == "create"}
     if not (older or held):
         return creates
     slots = {Slot(child.role, child.index) for child in older}
@@ -74,39 +73,39 @@ def startable(job: Job, family: OwnedObjects, creates: list[Create], seen: Obser
     return chosen
 
 
-def older_pods(job: Job, family: OwnedObjects) -> list[Child]:
+def older_pods(job: Job, owned: OwnedObjects) -> list[Child]:
     """What may still run: unfinished pods whose Job is gone and, in a gang, the children of older attempts."""
-    older = [pod for pod in family.pods_without_owner if pod.index >= 0 and pod.phase not in ("Succeeded", "Failed")]
+    older = [pod for pod in owned.pods_without_owner if pod.index >= 0 and pod.phase not in ("Succeeded", "Failed")]
     if job.restarts_gang():
-        children = _slot_children(job, family)
+        children = slot_children(job, owned)
         older += [child for child in children if child.attempt < job.status.role(child.role).attempt]
     return older
 
 
-def stale_deletes(job: Job, family: OwnedObjects) -> list[Delete]:
+def stale_deletes(job: Job, owned: OwnedObjects) -> list[Delete]:
     """Deletes for children of an older attempt, unless they succeeded, and of slots that the job no longer has."""
     deletes = []
     slots = set(job.slots())
-    for child in _slot_children(job, family):
+    for child in slot_children(job, owned):
         slot = Slot(child.role, child.index)
         extra = slot not in slots
         stale = child.attempt < job.status.role(child.role).attempt
         if child.deleting or not (extra or stale):
             continue
-        if not extra and job.carrier(slot.role).observe(job, slot, family).state == "Succeeded":
+        if not extra and job.carrier(slot.role).observe(job, slot, owned).state == "Succeeded":
             continue
         reason = "the spec does not have it any more" if extra else "a new attempt takes its place"
-        deletes.append(_delete(job, child, reason)._replace(foreground=True))
+        deletes.append(delete_child(job, child, reason)._replace(foreground=True))
     return deletes
 
 
-def slot_restarts(job: Job, replicas: list[Replica]) -> list[Delete]:
+def slot_restarts(job: Job, replicas: Iterable[Replica]) -> list[Delete]:
     """Deletes for slots that restart alone. The status, which is written first, counts their failures."""
     children = (replica.child for replica in replicas)
-    return [_delete(job, one, "another takes its place") for one in children if one and not one.deleting]
+    return [delete_child(job, one, "another takes its place") for one in children if one and not one.deleting]
 
 
-def auxiliary_changes(job: Job, family: OwnedObjects, seen: Observed) -> tuple[list[Delete], list[Patch]]:
+def auxiliary_changes(job: Job, owned: OwnedObjects, observed: Observed) -> tuple[list[Delete], list[Patch]]:
     """Deletes for extras that the spec no longer has, patches for extras rendered from an older spec.
 
     Nothing is deleted while part of the spec is ignored: the spec then does not describe the running job. With an
@@ -119,91 +118,44 @@ def auxiliary_changes(job: Job, family: OwnedObjects, seen: Observed) -> tuple[l
     extras = job.auxiliary_objects
     deletes, patches = [], []
     carried = {job.carrier(role.name).gvk.kind for role in job.roles}
-    for ref, child in family.by_ref.items():
+    for ref, child in owned.by_ref.items():
         extra = extras.get(ref)
         if child.deleting or child.index >= 0 or child.kind in carried:
             continue
         if extra is None:
             if followed:
-                deletes.append(_delete(job, child, "the spec does not have it any more"))
-        elif any(one not in family.by_ref and one not in seen.refused for one in extra.depends_on):
+                deletes.append(delete_child(job, child, "the spec does not have it any more"))
+        elif any(one not in owned.by_ref and one not in observed.refused for one in extra.depends_on):
             continue
         elif not same_digest(child.digest, extra.digest) and (known or not shaped):
             patches.append(update_patch(extra, child.uid))
     return deletes, patches
 
 
-def clean_pods(
-    job: Job, family: OwnedObjects, clean: str, reason: str, resumes: bool = False
-) -> tuple[list[Delete], list[Patch]]:
-    """Deletes and patches that stop or remove children after the end (cleanPodPolicy) or while the job is suspended
-    (S3, S4, S5). `resumes`: the slots may be filled again, so deletes use propagation Foreground.
-
-    Children of slots that the spec had removed before are stopped under every policy.
-    """
-    if clean == "All":
-        every = sorted(family.by_ref.values(), key=lambda child: child.index < 0)  # slots first, then extras
-        return [_delete(job, child, reason) for child in every if not child.deleting], []
-    deletes, patches = [], []
-    for child in _slot_children(job, family):
-        if clean != "Running" and not _is_removed(job, child):
-            continue
-        carrier = job.carrier(child.role)
-        replica = carrier.observe(job, Slot(child.role, child.index), family)
-        write = None if carrier.pods_ended(replica) else carrier.stop(replica, reason)
-        if isinstance(write, Patch):
-            patches.append(write)
-        elif write:
-            deletes.append(write._replace(foreground=resumes))
-    return deletes, patches
+def slot_children(job: Job, owned: OwnedObjects) -> list[Child]:
+    return [one for one in owned.by_ref.values() if one.index >= 0 and one.kind == job.carrier(one.role).gvk.kind]
 
 
-def _slot_children(job: Job, family: OwnedObjects) -> list[Child]:
-    return [one for one in family.by_ref.values() if one.index >= 0 and one.kind == job.carrier(one.role).gvk.kind]
-
-
-def _is_removed(job: Job, child: Child) -> bool:
+def is_removed(job: Job, child: Child) -> bool:
     """True when the remembered roles have no such slot."""
     return bool(job.status.roles) and child.index >= job.status.role(child.role).replicas
 
 
-def suspended_deletes(job: Job, family: OwnedObjects, reason: str) -> list[Delete]:
+def suspended_deletes(job: Job, owned: OwnedObjects, reason: str) -> list[Delete]:
     """Deletes for the extras that run pods, while the job is suspended."""
-    found = (family.by_ref.get(ref) for ref, extra in job.auxiliary_objects.items() if extra.runs_pods)
-    return [_delete(job, child, reason) for child in found if child and not child.deleting]
+    found = (owned.by_ref.get(ref) for ref, extra in job.auxiliary_objects.items() if extra.runs_pods)
+    return [delete_child(job, child, reason) for child in found if child and not child.deleting]
 
 
-def _delete(job: Job, child: Child, reason: str) -> Delete:
+def delete_child(job: Job, child: Child, reason: str) -> Delete:
     return Delete(job.kind.resource(child.kind), child.name, child.uid, reason)
 
 
-def force_deletes(job: Job, family: OwnedObjects, now: float) -> tuple[list[Delete], float | None]:
-    """Force deletes for pods in Terminating longer than --node-lost-timeout past their grace period (S27).
-
-    Also returns when the next pod is due. Without the flag nothing: two pods may then run as one replica for a while.
-    """
-    timeout = job.config.node_lost
-    if timeout is None:
-        return [], None
-    going = {
-        pod.uid: pod for pods in family.pods_by_owner.values() for pod in pods if pod.deleting and pod.delete_deadline
-    }
-    reason = f"it is still there {timeout:g} s after it should have ended: its node is lost (--node-lost-timeout)"
-    gone = [pod for pod in going.values() if pod.delete_deadline + timeout <= now]
-    dues = [pod.delete_deadline + timeout for pod in going.values() if pod.delete_deadline + timeout > now]
-    return [Delete(POD, pod.name, pod.uid, reason, 0) for pod in gone], min(dues, default=None)
-
-
-def effective_clean_policy(job: Job, reason: str) -> str:
-    """The effective cleanPodPolicy of a job that ended for `reason`: at least Running for a reason in STOPS (S4)."""
-    return "Running" if reason in STOP_REASONS and job.policy.clean != "All" else job.policy.clean
-
-
-def due_writes(writes: list[W], seen: Observed, now: float) -> tuple[list[W], float | None]:
+def due_writes(writes: list[W], observed: Observed, now: float) -> tuple[list[W], float | None]:
     """The writes that are due now, and when the next of the refused ones is due."""
-    if not seen.refused:
+    if not observed.refused:
         return writes, None
-    times = [write_due_at(seen.refused.get(one.ref), verb(one), now) for one in writes]
+    times = [write_due_at(observed.refused.get(one.ref), verb(one), now) for one in writes]
     due = [one for one, at in zip(writes, times, strict=True) if at <= now]
     return due, min((at for at in times if at > now), default=None)
 

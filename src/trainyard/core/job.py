@@ -76,6 +76,7 @@ class JobStatus(msgspec.Struct, frozen=True):
     started: bool = False  # children may exist
     suspended: bool = False
     ran: bool = False  # a replica has run since the job was started or resumed
+    cause: str = ""  # the reason of a failure before the kind rewords it, e.g. BackoffLimitExceeded
     start_time: float | None = None
     completion_time: float | None = None
     resumes: int = 0
@@ -187,6 +188,11 @@ class Replica(NamedTuple):
     last_crash: str = ""  # what the last restart in place was for
     running: int = 1  # pods that run, where one object carries a whole role
     failed_pods: int = 0  # status.failed of a Job that retries by itself
+
+    @property
+    def name(self) -> str:
+        """For messages: "WORKER 0"."""
+        return f"{self.slot.role} {self.slot.index}"
 
 
 class Outcome(msgspec.Struct, frozen=True):

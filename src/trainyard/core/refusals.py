@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from trainyard.core.model import Refusal
 from trainyard.objects import Json
 
 WORDS = (
@@ -78,3 +79,13 @@ def _at(value: object, steps: list[str | int]) -> object:
         else:
             return None
     return value
+
+
+FIRST_PAUSE, LONGEST_PAUSE = 10.0, 300.0  # seconds between a refused write and the next try; doubling
+
+
+def write_due_at(refusal: Refusal | None, verb: str, now: float) -> float:
+    """When a write that may have been refused is due. A refusal in the future is of a clock that was wrong."""
+    if refusal is None or refusal.verb != verb or refusal.at > now:
+        return now
+    return refusal.at + min(FIRST_PAUSE * 2 ** float(max(0, min(refusal.tries, 10) - 1)), LONGEST_PAUSE)

@@ -14,28 +14,24 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from trainyard.core.carriers.terminations import newest_pod
+from trainyard.core.failures import failure_key
 from trainyard.core.job import Job, OwnedObjects, Replica
-from trainyard.core.policy import restarts_in_place
+from trainyard.core.policies.backoff_limit import restarts_in_place
 
 
-def count(job: Job, replicas: list[Replica], family: OwnedObjects) -> int:
+def count(job: Job, replicas: list[Replica], owned: OwnedObjects) -> int:
     """The restarts of the job, whose memory has counted every failure that these replicas show."""
     failures = sum(role.failures for role in job.status.roles.values())
-    now = failures - len(set(_not_restarted(job, replicas, family))) + restarts_in_place(replicas)
+    now = failures - len(set(_not_restarted(job, replicas, owned))) + restarts_in_place(replicas)
     before = job.status.wire.get("restarts")
     return max(now, before if isinstance(before, int) else 0, 0)
 
 
-def attempt_of(job: Job, replica: Replica, uid: str) -> str:
-    """The key under which a failed attempt is counted: its uid, or in a gang the attempt number (S4)."""
-    return f"attempt-{replica.child.attempt}" if replica.child and job.restarts_gang() else uid
-
-
-def _not_restarted(job: Job, replicas: list[Replica], family: OwnedObjects) -> Iterable[str]:
+def _not_restarted(job: Job, replicas: list[Replica], owned: OwnedObjects) -> Iterable[str]:
     """The failed attempts after which nothing was started in their slot."""
     for replica in replicas:
         if replica.child is None or not replica.failed_attempts:
             continue
-        newest = newest_pod(family.pods_by_owner.get(replica.child.uid, ()))
+        newest = newest_pod(owned.pods_by_owner.get(replica.child.uid, ()))
         last = {replica.child.uid, newest.uid if newest else ""}
-        yield from (attempt_of(job, replica, uid) for uid in replica.failed_attempts if uid in last)
+        yield from (failure_key(job, replica, uid) for uid in replica.failed_attempts if uid in last)

@@ -12,7 +12,7 @@ from typing import Any
 
 from trainyard.core.job import ConditionUpdate, Job, JobStatus, Kind, Outcome, Replica, RoleStatus
 from trainyard.core.model import Event
-from trainyard.objects import Json, condition, format_time, is_true, parse_time, with_condition
+from trainyard.objects import Json, condition, format_time, is_true, parse_time
 from trainyard.objects.values import replace
 
 KEPT_UIDS = 20
@@ -20,6 +20,8 @@ KEPT_UIDS = 20
 
 MOST_REPLICAS = 10000
 """What a role may have; the schemas say the same, so a status that says more is forged."""
+
+OUTCOMES = ("Succeeded", "Failed")
 
 LATEST = 2.0e11
 """Seconds of a time in the year 8307: later ones count as never written."""
@@ -31,40 +33,40 @@ WARNING_CONDITIONS = frozenset(
 
 
 def parse_status(kind: Kind, wire: Json) -> JobStatus:
-    """The memory in a stored object's status."""
+    """Parse the status of a stored object."""
     status = wire.get("status")
     if not isinstance(status, dict):
         status = {}
     listed = status.get("conditions")
-    given = listed if isinstance(listed, list) else []
-    conditions = tuple(one for one in given if isinstance(one, dict) and one.get("type"))
-    also = kind.messages.condition_aliases
-    ends = [
-        end
-        for end in ("Succeeded", "Failed")
-        if any(is_true(list(conditions), name) for name in (end, also.get(end, end)))
-    ]
+    conditions = (
+        [item for item in listed if isinstance(item, dict) and item.get("type")] if isinstance(listed, list) else []
+    )
+    aliases = kind.messages.condition_aliases
+    outcome = next(
+        (end for end in OUTCOMES if any(is_true(conditions, name) for name in (end, aliases.get(end, end)))), ""
+    )
     counted = status.get("counted")
     stored = status.get("roles")
     roles = {name: _parse_role(role) for name, role in stored.items()} if isinstance(stored, dict) else {}
     return JobStatus(
         wire=status,
-        conditions=conditions,
-        outcome=ends[0] if ends else "",
+        conditions=tuple(conditions),
+        outcome=outcome,
         started=bool(roles),
-        suspended=is_true(list(conditions), "Suspended"),
-        ran=_ran(condition(list(conditions), "Running")),
+        suspended=is_true(conditions, "Suspended"),
+        ran=status.get("hasRun") is True or _ran(condition(conditions, "Running")),
+        cause=_text(status.get("cause")) or str((condition(conditions, outcome) or {}).get("reason") or ""),
         start_time=_time(status.get("startTime")),
         completion_time=_time(status.get("completionTime")),
         resumes=_count(status.get("resumes")),
         counted_failures=tuple(str(uid) for uid in counted) if isinstance(counted, list) else (),
-        runtime_id=status["runtimeId"] if isinstance(status.get("runtimeId"), str) else "",
+        runtime_id=_text(status.get("runtimeId")),
         roles=roles,
     )
 
 
 def _ran(running: Json | None) -> bool:
-    """Running says why it is False: before the first replica, and since the job was suspended, nothing has run."""
+    """For a status of version 0.1.0, which has no `hasRun`: the reason of a False Running tells."""
     return running is not None and running.get("reason") not in ("JobCreated", "JobSuspended")
 
 
@@ -86,41 +88,12 @@ def _time(value: object) -> float | None:
     return found if found is not None and 0 <= found < LATEST else None
 
 
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
 def _count(value: object) -> int:
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**31 else 0
-
-
-class Conditions:
-    """The conditions of one pass; `said` collects those that became True or changed their reason."""
-
-    def __init__(self, job: Job, replicas: list[Replica], now: float) -> None:
-        self.all: list[Json] = list(job.status.conditions)
-        self.updates: list[ConditionUpdate] = []
-        self._job = job
-        self._replicas = replicas
-        self._now = now
-
-    def set(self, kind: str, holds: bool, reason: str, message: str) -> None:
-        """A condition that does not hold and never did is not written at all."""
-        old = condition(self.all, kind)
-        if old is None and not holds:
-            return
-        speech = self._job.kind.messages
-        said = ConditionUpdate(kind, reason, message)
-        said = speech.condition_message(self._job, said, self._replicas) if holds else said
-        for name in filter(None, (kind, speech.condition_aliases.get(kind))):
-            self._write(name, holds, said)
-        if holds and (old is None or old.get("status") != "True" or old.get("reason") != said.reason):
-            self.updates.append(said)
-
-    def _write(self, name: str, holds: bool, said: ConditionUpdate) -> None:
-        old = condition(self.all, name)
-        self.all = with_condition(self.all, name, holds, said.reason, said.message, self._now)
-        new = condition(self.all, name)
-        for field in self._job.kind.messages.extra_timestamps:
-            if new is not None:
-                same = old is not None and all(old.get(key) == value for key, value in new.items())
-                new[field] = old.get(field) if same and old else format_time(self._now)
 
 
 def default_condition_event(said: ConditionUpdate) -> Event:
@@ -130,49 +103,70 @@ def default_condition_event(said: ConditionUpdate) -> Event:
 
 def render_status(
     job: Job,
-    memory: JobStatus,
-    verdict: Outcome,
-    tally: Mapping[str, Mapping[str, int]],
+    status: JobStatus,
+    outcome: Outcome,
+    counts: Mapping[str, Mapping[str, int]],
     restarts: int,
     replicas: Sequence[Replica],
 ) -> Json:
-    """The whole status as it is written. `memory` is what is to be remembered from now on."""
-    own = job.kind.render_status(replace(job, status=_with_failed_pods(memory, replicas)), verdict, tally)
-    status: Json = {**own, **_ready(job, tally), "conditions": list(memory.conditions)}
+    """The whole status as it is stored. `status` is the job's next one, `counts` is {role: {replica state: count}}."""
+    own = job.kind.render_status(replace(job, status=_with_failed_pods(status, replicas)), outcome, counts)
+    rendered: Json = {**own, **_ready(job, counts), "conditions": list(status.conditions)}
     meta = job.wire.get("metadata", {})
     if isinstance(meta.get("generation"), int):
-        status["observedGeneration"] = meta["generation"]
-    if memory.start_time is not None:
-        status["startTime"] = format_time(memory.start_time)
-    if memory.completion_time is not None:
-        status["completionTime"] = format_time(memory.completion_time)
-    if memory.runtime_id:
-        status["runtimeId"] = memory.runtime_id
-    status["restarts"] = restarts
-    if memory.resumes:
-        status["resumes"] = memory.resumes
-    if memory.counted_failures:
-        status["counted"] = list(memory.counted_failures)
-    if memory.roles:
-        status["roles"] = {name: _render_role(role) for name, role in memory.roles.items()}
-    return status
+        rendered["observedGeneration"] = meta["generation"]
+    if status.start_time is not None:
+        rendered["startTime"] = format_time(status.start_time)
+    if status.completion_time is not None:
+        rendered["completionTime"] = format_time(status.completion_time)
+    if status.runtime_id:
+        rendered["runtimeId"] = status.runtime_id
+    rendered["restarts"] = restarts
+    if status.resumes:
+        rendered["resumes"] = status.resumes
+    if status.ran or outcome.phase == "Running":
+        rendered["hasRun"] = True
+    if status.cause:
+        rendered["cause"] = status.cause
+    if status.counted_failures:
+        rendered["counted"] = list(status.counted_failures)
+    if status.roles:
+        rendered["roles"] = {name: _render_role(role) for name, role in status.roles.items()}
+    return rendered
 
 
-def _with_failed_pods(memory: JobStatus, replicas: Sequence[Replica]) -> JobStatus:
+def replica_counts(
+    job: Job, replicas: Sequence[Replica], outcome: Outcome, deleted: frozenset[str]
+) -> dict[str, dict[str, int]]:
+    """Count the replicas of each role by state. The final counts are never updated: a replica whose object is deleted
+    now (its uid is in `deleted`) counts as Unknown."""
+    counts: dict[str, dict[str, int]] = {role.name: {} for role in job.roles}
+    for replica in replicas:
+        states, state = counts[replica.slot.role], replica.state
+        ended = replica.termination
+        if outcome.finished and ended is not None and not ended.disrupted and state != "Succeeded":
+            state = "Failed"  # it is not retried any more
+        elif state in ("Starting", "Running") and replica.child and replica.child.uid in deleted:
+            state = "Unknown"
+        states[state] = states.get(state, 0) + (replica.running if state == "Running" else 1)
+    return counts
+
+
+def _with_failed_pods(status: JobStatus, replicas: Sequence[Replica]) -> JobStatus:
     """For the report only: status.failed of a Job that retries by itself includes pods that were deleted before the
     operator saw them fail. It is not stored: a pod whose watch event comes after its Job's would be counted twice."""
-    roles = dict(memory.roles)
+    roles = dict(status.roles)
     for replica in replicas:
         role = roles.get(replica.slot.role)
         if role and role.failures < replica.failed_pods:
             roles[replica.slot.role] = replace(role, failures=replica.failed_pods)
-    return replace(memory, roles=roles)
+    return replace(status, roles=roles)
 
 
-def _ready(job: Job, tally: Mapping[str, Mapping[str, int]]) -> Json:
+def _ready(job: Job, counts: Mapping[str, Mapping[str, int]]) -> Json:
     """How many replicas run, of how many: for people who list jobs. It changes only when the counts beside it do, so it
     costs no write; but where one object carries a whole role, it is the count itself."""
-    running = sum(states.get("Running", 0) for states in tally.values())
+    running = sum(states.get("Running", 0) for states in counts.values())
     return {"ready": f"{running}/{sum(role.replicas for role in job.roles)}"}
 
 
@@ -193,9 +187,9 @@ def is_urgent(old: Json, new: Json) -> bool:
 
 def _without_counts(status: Json) -> object:
     listed = status.get("conditions")
-    given = listed if isinstance(listed, list) else []
-    words = [(c.get("type"), c.get("status"), c.get("reason")) for c in given if isinstance(c, dict)]
+    conditions = listed if isinstance(listed, list) else []
+    summary = [(c.get("type"), c.get("status"), c.get("reason")) for c in conditions if isinstance(c, dict)]
     rest = {
         key: value for key, value in status.items() if key not in ("conditions", "restarts", "ready", "replicaStatuses")
     }
-    return words, rest
+    return summary, rest

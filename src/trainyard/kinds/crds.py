@@ -1,11 +1,11 @@
-"""What an API server needs to know of a kind: its CustomResourceDefinition, and its rules as a function."""
+"""CustomResourceDefinitions of the kinds, and admission, warnings and notes for their objects."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
 from trainyard.core import Config, Job, Kind, Rule, parse_job, violations, with_aliases
-from trainyard.core.policy import OTHERS, OURS, is_managed_here
+from trainyard.core.policies.managed_by import OTHERS, OURS, is_managed_here
 from trainyard.kinds.misspelt import misspelt_fields
 from trainyard.kinds.templates import templates_of
 from trainyard.objects import GVK, Json, Problem
@@ -18,7 +18,7 @@ KEEP = "x-kubernetes-preserve-unknown-fields"
 
 
 def served(kinds: Iterable[Kind]) -> tuple[Kind, ...]:
-    """Every kind once for each API group under which it is served."""
+    """Each kind once for each API group under which it is served."""
     return tuple(
         replace(kind, gvk=replace(kind.gvk, group=group), groups=())
         for kind in kinds
@@ -27,7 +27,7 @@ def served(kinds: Iterable[Kind]) -> tuple[Kind, ...]:
 
 
 def crd(kind: Kind) -> Json:
-    """The CustomResourceDefinition."""
+    """The CustomResourceDefinition of the kind."""
     gvk = kind.gvk
     version = {
         "name": gvk.version,
@@ -51,105 +51,110 @@ def crd(kind: Kind) -> Json:
 
 
 def schema(kind: Kind) -> Json:
-    """The structural schema of the whole object, CEL rules included. Unknown fields of the spec are kept (S30)."""
+    """The structural schema of the whole object, with its CEL rules. Unknown fields of the spec are preserved (S30)."""
     root: Json = {
         "type": "object",
         "required": ["spec"],
         "properties": {
             "apiVersion": {"type": "string"},
             "kind": {"type": "string"},
-            "metadata": {"type": "object", "properties": {"name": {"type": "string"}}},  # what rules and paths name
+            "metadata": {"type": "object", "properties": {"name": {"type": "string"}}},  # the rules use it
             "spec": {**from_struct(kind.spec_type), KEEP: True},
-            # Rules may name only what the schema names, so the one field of status that they look at stands here.
+            # CEL rules may use only fields of the schema, so it has the one status field that they use.
             "status": {"type": "object", KEEP: True, "properties": {"roles": {"type": "object", KEEP: True}}},
         },
     }
     for rule in with_aliases(kind.rules, kind.field_aliases):
-        node = _at(root, rule.path)
-        node["x-kubernetes-validations"] = [*node.get("x-kubernetes-validations", []), _wire(rule)]
+        node = _subschema(root, rule.path)
+        node["x-kubernetes-validations"] = [*node.get("x-kubernetes-validations", []), _validation_rule(rule)]
     return root
 
 
-def _at(root: Json, path: str) -> Json:
+def _subschema(root: Json, path: str) -> Json:
+    """The schema at the path of a rule: `name[]` is the items of a list, `name{}` the values of a map."""
     node = root
-    for part in filter(None, path.split(".")):
-        node = node["properties"][part.removesuffix("[]").removesuffix("{}")]
-        if part.endswith(("[]", "{}")):
-            node = node["items" if part.endswith("[]") else "additionalProperties"]
+    for segment in filter(None, path.split(".")):
+        node = node["properties"][segment.removesuffix("[]").removesuffix("{}")]
+        if segment.endswith(("[]", "{}")):
+            node = node["items" if segment.endswith("[]") else "additionalProperties"]
     return node
 
 
-def _wire(rule: Rule) -> Json:
-    wire = {"rule": rule.cel, "message": rule.default_message}
-    return {**wire, "fieldPath": f".{rule.at}"} if rule.at else wire
+def _validation_rule(rule: Rule) -> Json:
+    validation = {"rule": rule.cel, "message": rule.default_message}
+    return {**validation, "fieldPath": f".{rule.at}"} if rule.at else validation
 
 
-_compiled: dict[GVK, tuple[Json, Schema]] = {}
+_compiled_schemas: dict[GVK, tuple[Json, Schema]] = {}
 
 
 def _schemas_of(kind: Kind) -> tuple[Json, Schema]:
-    """The schema of the whole object, and the same compiled."""
-    found = _compiled.get(kind.gvk)
-    if found is None:
-        whole = schema(kind)
-        found = _compiled[kind.gvk] = whole, Schema.ours(whole)
-    return found
+    """The schema of the whole object as JSON and compiled, cached by kind."""
+    cached = _compiled_schemas.get(kind.gvk)
+    if cached is None:
+        document = schema(kind)
+        cached = _compiled_schemas[kind.gvk] = document, Schema.ours(document)
+    return cached
 
 
 def admit(kind: Kind, wire: Json) -> tuple[Json, list[Problem]]:
-    """What an API server would do with a new object: defaults filled in, and every problem."""
+    """Admission of a new object as in an API server: the object with defaults, and every problem."""
     compiled = _schemas_of(kind)[1]
-    full = compiled.default(wire)
-    return full, [*compiled.validate(full), *check(kind)(full, None)]
+    defaulted = compiled.default(wire)
+    return defaulted, [*compiled.validate(defaulted), *check(kind)(defaulted, None)]
 
 
 def misspelt(kind: Kind, wire: Json) -> tuple[list[Problem], Json]:
-    """Misspelt names of fields, and the job as it was meant. A server keeps such fields (S30); a file is refused."""
+    """A problem for each misspelt field name, and the job with the corrected names.
+
+    An API server preserves such fields (S30); `lint`, `plan`, `run` and `submit` reject files with them.
+    """
     return misspelt_fields(_schemas_of(kind)[0], wire)
 
 
 def warnings(kind: Kind, wire: Json) -> list[Problem]:
-    """What is accepted and still probably not meant (S30, S31)."""
+    """Fields that are accepted but are probably a mistake (S30, S31)."""
     job = parse_job(kind, wire, Config())
     text = "is not known here and will not be looked at; is it spelled right?"
-    return [*(Problem(path, text) for path in job.parsed.unknown), *_handed_over(job), *kind.warnings(job)]
+    return [*(Problem(path, text) for path in job.parsed.unknown), *_managed_by_warnings(job), *kind.warnings(job)]
 
 
-def _handed_over(job: Job) -> list[Problem]:
-    """A job that nobody may ever run: its `managedBy` names a controller of which nothing is known here."""
-    named = job.policy.managed_by
-    if is_managed_here(job) or named in OTHERS:
+def _managed_by_warnings(job: Job) -> list[Problem]:
+    """A warning when `managedBy` is a controller unknown to Trainyard: perhaps no controller runs the job."""
+    managed_by = job.policy.managed_by
+    if is_managed_here(job) or managed_by in OTHERS:
         return []
     known = ", ".join((OURS, *sorted(OTHERS)))
     text = (
-        f"names {short(named)}, so that Trainyard makes no request for the job; known are {known}, and nothing at all"
+        f"names {short(managed_by)}, so that Trainyard makes no request for the job;"
+        f" known are {known}, and nothing at all"
     )
     return [Problem("spec.managedBy", text)]
 
 
 def notes(kind: Kind, wire: Json) -> list[Problem]:
-    """Fields of its pods that have no effect on one machine: one for each field, with the roles that it stands in.
+    """Pod fields of the job without effect on one machine: one Problem for each field, with the roles that have it.
 
-    They are no warnings: on a cluster these fields have an effect.
+    They are not warnings: on a cluster these fields have an effect.
     """
     job = parse_job(kind, wire, Config())
     roles: dict[str, list[str]] = {}
     first: dict[str, Problem] = {}
-    for place, template in templates_of(wire.get("spec"), "spec"):
-        found = [role.name for role in job.parsed.roles if role.template is template]
+    for template_path, template in templates_of(wire.get("spec"), "spec"):
+        template_roles = [role.name for role in job.parsed.roles if role.template is template]
         for path, field, reason in ineffective_fields(template):
-            first.setdefault(field, Problem(f"{place}.{path}", reason))
-            named = roles.setdefault(field, [])
-            named += [name for name in found if name not in named]
-    return [replace(one, text=_note(one.text, roles[field])) for field, one in first.items()]
+            first.setdefault(field, Problem(f"{template_path}.{path}", reason))
+            field_roles = roles.setdefault(field, [])
+            field_roles += [name for name in template_roles if name not in field_roles]
+    return [replace(problem, text=_note_text(problem.text, roles[field])) for field, problem in first.items()]
 
 
-def _note(reason: str, roles: list[str]) -> str:
-    whose = f" ({', '.join(roles)})" if roles else ""
-    return f"no effect on one machine{whose}: {reason}"
+def _note_text(reason: str, roles: list[str]) -> str:
+    role_names = f" ({', '.join(roles)})" if roles else ""
+    return f"no effect on one machine{role_names}: {reason}"
 
 
 def check(kind: Kind) -> Callable[[Json, Json | None], list[Problem]]:
-    """The kind's cross-field rules for an admission that has no CEL: (new, old or None) -> problems."""
+    """The kind's CEL rules as a Python function (new, old or None) -> problems, for admission without CEL."""
     rules = with_aliases(kind.rules, kind.field_aliases)
     return lambda new, old: violations(rules, new, old)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 
-from trainyard.core.policy import backoff
+from trainyard.core.policies.restart import backoff
 from trainyard.testing.book import Book, Sight
 from trainyard.testing.obeying import ALL, Shell, obey, restarted, written
 from trainyard.testing.world import JOB_UID, Batch, Pod, Set, Thing, View, World

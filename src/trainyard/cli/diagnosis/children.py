@@ -9,7 +9,7 @@ from trainyard.cli.diagnosis.facts import BLOCK, WAIT, Facts, Finding, names_of
 from trainyard.cli.diagnosis.waits import missing_object
 from trainyard.cli.view import index_of, role_of
 from trainyard.core import Observed
-from trainyard.core.policy import LONGEST_PAUSE
+from trainyard.core.policies.restart import LONGEST_BACKOFF
 from trainyard.objects import Json, controller_of, name_of, namespace_of, uid_of
 
 PATIENCE = 10.0  # seconds in which a pod is made
@@ -92,7 +92,7 @@ def decision(facts: Facts) -> core.Plan:
 def next_look(facts: Facts) -> float | None:
     """When the operator looks again by itself."""
     after = decision(facts).requeue_at
-    return after if after is not None and facts.now < after <= facts.now + LONGEST_PAUSE else None
+    return after if after is not None and facts.now < after <= facts.now + LONGEST_BACKOFF else None
 
 
 def done_without_pods(facts: Facts) -> int:

@@ -8,7 +8,7 @@ from trainyard.cli.diagnosis.children import done_without_pods, missing, next_lo
 from trainyard.cli.diagnosis.facts import BLOCK, END, FINE, NOTE, WAIT, Facts, Finding
 from trainyard.cli.diagnosis.replicas import failed
 from trainyard.cli.view import age, clock, ended
-from trainyard.core.policy import is_managed_here
+from trainyard.core.policies.managed_by import is_managed_here
 from trainyard.objects import format_time, parse_time
 
 ENDED = "status.conditions[Failed]"

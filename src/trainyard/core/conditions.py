@@ -1,0 +1,145 @@
+"""The conditions of a job: which hold in this reconcile, and how they are written into its status."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from trainyard.core.children import containers
+from trainyard.core.job import ConditionUpdate, Job, JobStatus, Outcome, OwnedObjects, Replica
+from trainyard.core.read import ignored_edits, ignores_edits
+from trainyard.objects import Json, condition, format_time, with_condition
+from trainyard.objects.resources import DEPLOYMENT
+
+STUCK = frozenset(
+    {
+        "Unschedulable",
+        "ErrImagePull",
+        "ImagePullBackOff",
+        "ErrImageNeverPull",
+        "InvalidImageName",
+        "CreateContainerConfigError",
+        "CreateContainerError",
+        "RunContainerError",
+        "CrashLoopBackOff",
+    }
+)
+"""Pod and container reasons that seldom pass by themselves; conditions report them."""
+
+
+class Condition(NamedTuple):
+    """A condition as it is in this reconcile. One that does not hold and never did is not written at all."""
+
+    type: str
+    holds: bool
+    reason: str
+    message: str
+
+
+class Written(NamedTuple):
+    """The conditions of the status, and the updates that an event reports: what became True or changed its reason."""
+
+    conditions: tuple[Json, ...]
+    updates: tuple[ConditionUpdate, ...]
+
+
+def write_conditions(job: Job, replicas: list[Replica], conditions: list[Condition], now: float) -> Written:
+    """The conditions of the job's stored status, updated in the given order, in the words of its kind."""
+    written: list[Json] = list(job.status.conditions)
+    updates: list[ConditionUpdate] = []
+    messages = job.kind.messages
+    for kind, holds, reason, message in conditions:
+        old = condition(written, kind)
+        if old is None and not holds:
+            continue
+        update = ConditionUpdate(kind, reason, message)
+        update = messages.condition_message(job, update, replicas) if holds else update
+        for name in filter(None, (kind, messages.condition_aliases.get(kind))):
+            written = _write(job, written, name, holds, update, now)
+        if holds and (old is None or old.get("status") != "True" or old.get("reason") != update.reason):
+            updates.append(update)
+    return Written(tuple(written), tuple(updates))
+
+
+def _write(job: Job, conditions: list[Json], name: str, holds: bool, update: ConditionUpdate, now: float) -> list[Json]:
+    old = condition(conditions, name)
+    conditions = with_condition(conditions, name, holds, update.reason, update.message, now)
+    new = condition(conditions, name)
+    for field in job.kind.messages.extra_timestamps:
+        if new is not None:
+            same = old is not None and all(old.get(key) == value for key, value in new.items())
+            new[field] = old.get(field) if same and old else format_time(now)
+    return conditions
+
+
+def phase_conditions(
+    job: Job, status: JobStatus, replicas: list[Replica], owned: OwnedObjects, outcome: Outcome
+) -> list[Condition]:
+    """The conditions that follow from the phase and the spec. `status` is the job's next one."""
+    conditions = []
+    if outcome.phase != "Invalid":
+        count = sum(role.replicas for role in job.roles)
+        conditions.append(Condition("Created", True, "JobCreated", f"the job is accepted, with {count} replicas"))
+    suspended = outcome.phase == "Suspended"
+    reason, message = (outcome.reason, outcome.message) if suspended else ("JobResumed", "")
+    conditions.append(Condition("Suspended", suspended, reason, message))
+    runs = not outcome.finished and any(replica.state == "Running" for replica in replicas)
+    message = "; ".join(["at least one replica runs" if runs else outcome.message, *_stuck(replicas)])
+    conditions.append(Condition("Running", runs, "JobRunning" if runs else outcome.reason, message))
+    conditions.append(_degraded(job, replicas, owned, outcome))
+    reason, message = _ignored_edit(job, status)
+    conditions.append(Condition("SpecChangeIgnored", bool(message), reason, message))
+    unknown = ", ".join(job.parsed.unknown)
+    message = f"not known here, and not looked at: {unknown}" if unknown else ""
+    conditions.append(Condition("UnknownFields", bool(unknown), "UnknownFields", message))
+    if outcome.finished:
+        conditions += [Condition(kind, False, outcome.reason, "") for kind in ("Restarting", "Blocked", "NameConflict")]
+        end = "Succeeded" if outcome.phase == "Succeeded" else "Failed"
+        conditions.append(Condition(end, True, outcome.reason, outcome.message))
+    return conditions
+
+
+def _stuck(replicas: list[Replica]) -> list[str]:
+    """One text for each stuck replica, at most three, for the message of condition Running."""
+    stuck = [replica for replica in replicas if replica.message in STUCK and replica.termination is None]
+    return [f"{replica.name} waits: {replica.message}" for replica in stuck[:3]]
+
+
+def _degraded(job: Job, replicas: list[Replica], owned: OwnedObjects, outcome: Outcome) -> Condition:
+    """Degraded: a replica that does not fail the job has given up, or a Deployment of the job is not available."""
+    supervised = job.kind.supervised_slots_of(job)
+    failed = [replica for replica in replicas if replica.state == "Failed" and replica.slot not in supervised]
+    texts = [f"{replica.name} has given up: {replica.message}" for replica in failed]
+    unavailable = _unavailable_deployment(job, owned)
+    reason = "ReplicaFailed" if failed else "DeploymentUnavailable" if unavailable else "Restored"
+    holds = bool(failed or unavailable) and not outcome.finished
+    return Condition("Degraded", holds, reason, "; ".join([*texts, *unavailable]))
+
+
+def _unavailable_deployment(job: Job, owned: OwnedObjects) -> list[str]:
+    """Why a Deployment of the job is not available; at most one text."""
+    if DEPLOYMENT not in job.kind.child_resources:
+        return []
+    deployments = {ref.name: child for ref, child in owned.by_ref.items() if ref.kind == DEPLOYMENT.kind}
+    texts = [
+        f"Deployment {name}: {child.reason}: {child.message}" for name, child in deployments.items() if child.reason
+    ]
+    for pod in owned.pods_without_owner if deployments and not texts else ():
+        reasons = [pod.reason, *(status.reason for status in containers(pod) if status.state == "waiting")]
+        if (
+            pod.index < 0
+            and not pod.deleting
+            and (stuck := next((reason for reason in reasons if reason in STUCK), ""))
+        ):
+            texts.append(": ".join(filter(None, (f"Pod {pod.name}", stuck, pod.message))))
+    return texts[:1]
+
+
+def _ignored_edit(job: Job, status: JobStatus) -> tuple[str, str]:
+    """Reason and message of condition SpecChangeIgnored; the message is "" when no edit is ignored (S1, S11)."""
+    if status.suspended and status.started and not job.policy.suspend:
+        return "InvalidSpec", f"{job.parsed.problems[0]}: the job stays suspended until that is mended"
+    edits = ignored_edits(job.kind, job.parsed, job.status) if ignores_edits(job.parsed, job.status) else []
+    if not edits:
+        return "SpecRestored", ""
+    fix = "the job has started and goes on as it was; suspend it, edit it and resume it, or make a new job"
+    return "JobStarted", f"{'; '.join(edits)}: {fix}"

@@ -1,0 +1,38 @@
+"""Edits of the spec of a job that runs: which take effect, and on what (docs/rules.md S11)."""
+
+from __future__ import annotations
+
+from trainyard.core.job import Job, RoleStatus
+from trainyard.core.names import same_digest
+from trainyard.objects.values import replace
+
+
+def follow_edits(job: Job) -> dict[str, RoleStatus]:
+    """The roles of a running job's status, updated with the edits that take effect on it."""
+    before = job.status.roles
+    if job.parsed.problems:
+        return dict(before)
+    fixed = {name: role for name, role in before.items() if not job.kind.on_template_change(name)}
+    roles = fixed | removed_roles(job)
+    for role in job.roles:
+        change, old = job.kind.on_template_change(role.name), before.get(role.name)
+        if not change:
+            continue
+        same = old is not None and same_digest(old.digest, role.digest)
+        restarts = change == "again" and old is not None and not same
+        attempt = old.attempt + restarts if old else 0
+        failures = old.failures if old else 0
+        digest = old.digest if old and same else role.digest  # keep the stored form (same_digest)
+        roles[role.name] = RoleStatus(attempt, failures, role.replicas, role.port, digest)
+    return roles
+
+
+def removed_roles(job: Job) -> dict[str, RoleStatus]:
+    """Roles that the spec no longer has. Their attempts are kept: otherwise a child that is still there would be taken
+    for one of a new role of the same name."""
+    removed = {
+        name: role
+        for name, role in job.status.roles.items()
+        if job.kind.on_template_change(name) and not job.role(name)
+    }
+    return {name: replace(role, replicas=0, digest="") for name, role in removed.items()}

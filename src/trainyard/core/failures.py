@@ -1,0 +1,49 @@
+"""Failed attempts, each counted once in the job's status, even if the operator crashes."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from trainyard.core.job import Job, JobStatus, Replica
+from trainyard.core.status import KEPT_UIDS
+from trainyard.objects.values import replace
+
+
+class CountedFailures(NamedTuple):
+    """The status with every visible failure counted, and the replicas that have a newly counted one, once for each."""
+
+    status: JobStatus
+    replicas: tuple[Replica, ...]
+
+
+def count_failures(job: Job, replicas: list[Replica], status: JobStatus) -> CountedFailures:
+    """Count the failed attempts by uid. All failures of one attempt of a gang count once (S4).
+
+    The uids of objects that are still visible are kept, and the last KEPT_UIDS of others: a stale cache may still show
+    an object that was deleted.
+    """
+    counted, roles = list(status.counted_failures), dict(status.roles)
+    visible: set[str] = set()
+    failed: list[Replica] = []
+    for replica in replicas:
+        role = roles.get(replica.slot.role)
+        for uid in job.carrier(replica.slot.role).failed_attempts(replica):
+            key = failure_key(job, replica, uid)
+            visible.add(key)
+            if key not in counted and role:
+                counted.append(key)
+                failed.append(replica)
+                roles[replica.slot.role] = role = replace(role, failures=role.failures + 1)
+    deleted = [key for key in counted if key not in visible][-KEPT_UIDS:]
+    keys = tuple(key for key in counted if key in visible or key in deleted)
+    return CountedFailures(replace(status, roles=roles, counted_failures=keys), tuple(failed))
+
+
+def is_counted(job: Job, replica: Replica) -> bool:
+    """True when the status has counted a failed attempt of this replica that is visible."""
+    return any(failure_key(job, replica, uid) in job.status.counted_failures for uid in replica.failed_attempts)
+
+
+def failure_key(job: Job, replica: Replica, uid: str) -> str:
+    """The key under which a failed attempt is counted: its uid, or in a gang the attempt number (S4)."""
+    return f"attempt-{replica.child.attempt}" if replica.child and job.restarts_gang() else uid

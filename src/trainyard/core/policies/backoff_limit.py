@@ -1,0 +1,51 @@
+"""`backoffLimit`: how many failed attempts a job may have (docs/rules.md S4, S14)."""
+
+from __future__ import annotations
+
+from trainyard.core.job import Job, Outcome, Replica
+from trainyard.core.policies.failure_policy import termination_text
+
+MOST_NAMED = 5
+"""How many replicas the message names when backoffLimit ends a job."""
+
+
+def outcome(job: Job, replicas: list[Replica]) -> Outcome | None:
+    """Failed when more attempts have failed than the limit, else None. The job's status has counted all failures."""
+    text = exceeded(job, restarts_in_place(replicas))
+    if not text:
+        return None
+    if job.policy.backoff_limit is None:
+        replicas = [replica for replica in replicas if replica.slot in job.kind.supervised_slots_of(job)]
+    failures = [failure for replica in replicas if (failure := _failure(replica))]
+    return Outcome("Failed", "BackoffLimitExceeded", "; ".join([text, *failures[:MOST_NAMED]]))
+
+
+def exceeded(job: Job, in_place: int) -> str:
+    """Why backoffLimit ends the job, "" when it does not. Without a limit of its own, the kind's default counts the
+    supervised roles alone. `in_place`: restarts of containers by their nodes."""
+    failures = {name: role.failures for name, role in job.status.roles.items()}
+    limit = job.policy.backoff_limit
+    if limit is not None:
+        count = sum(failures.values()) + in_place
+        return f"{count} failed attempts, backoffLimit is {limit}" if count > limit else ""
+    limit = job.kind.default_backoff_limit
+    supervised = {slot.role for slot in job.kind.supervised_slots_of(job)}
+    count = sum(failures.get(role, 0) for role in supervised)
+    if limit is None or count <= limit:
+        return ""
+    return f"{count} failed attempts of {', '.join(sorted(supervised))}, backoffLimit is {limit} by default"
+
+
+def restarts_in_place(replicas: list[Replica]) -> int:
+    """Restarts of containers by the nodes, of the pods that exist: a deleted pod's are no longer seen (S28)."""
+    return sum(replica.restarts for replica in replicas)
+
+
+def _failure(replica: Replica) -> str:
+    """What failed of one replica, as far as it can still be observed; "" for nothing."""
+    if replica.termination and not replica.termination.disrupted:
+        return termination_text(replica, replica.termination)
+    if replica.restarts:
+        crash = f": {replica.last_crash}" if replica.last_crash else ""
+        return f"{replica.name} was restarted {replica.restarts} times{crash}"
+    return f"a pod of {replica.name} failed: see its logs" if replica.failed_attempts else ""

@@ -1,0 +1,40 @@
+"""`cleanPodPolicy`: what is stopped or deleted of a job that has ended or is suspended (docs/rules.md S3, S4, S5)."""
+
+from __future__ import annotations
+
+from trainyard.core.changes import delete_child, is_removed, slot_children
+from trainyard.core.job import Job, OwnedObjects
+from trainyard.core.model import Delete, Patch, Slot
+
+STOP_CAUSES = frozenset({"BackoffLimitExceeded", "DeadlineExceeded", "InvalidChild"})
+"""Causes of a failure after which what still runs is stopped under every cleanPodPolicy."""
+
+
+def effective_policy(job: Job, cause: str) -> str:
+    """The policy of a job that ended for `cause`: at least Running for a cause in STOP_CAUSES (S4)."""
+    return "Running" if cause in STOP_CAUSES and job.policy.clean != "All" else job.policy.clean
+
+
+def clean_pods(
+    job: Job, owned: OwnedObjects, clean: str, reason: str, resumes: bool = False
+) -> tuple[list[Delete], list[Patch]]:
+    """Deletes and patches that stop or remove children under the policy `clean`.
+
+    `resumes`: the slots may be filled again, so deletes use propagation Foreground. Children of slots that the spec had
+    removed before are stopped under every policy.
+    """
+    if clean == "All":
+        every = sorted(owned.by_ref.values(), key=lambda child: child.index < 0)  # slots first, then auxiliary objects
+        return [delete_child(job, child, reason) for child in every if not child.deleting], []
+    deletes, patches = [], []
+    for child in slot_children(job, owned):
+        if clean != "Running" and not is_removed(job, child):
+            continue
+        carrier = job.carrier(child.role)
+        replica = carrier.observe(job, Slot(child.role, child.index), owned)
+        write = None if carrier.pods_ended(replica) else carrier.stop(replica, reason)
+        if isinstance(write, Patch):
+            patches.append(write)
+        elif write:
+            deletes.append(write._replace(foreground=resumes))
+    return deletes, patches

@@ -1,0 +1,18 @@
+"""`activeDeadlineSeconds`: how long a job may run, from its start or last resumption."""
+
+from __future__ import annotations
+
+from trainyard.core.job import Job, Outcome
+
+
+def expires_at(job: Job, start: float | None) -> float | None:
+    """When the deadline is over; None without one, or while the job is suspended."""
+    return None if job.policy.deadline is None or start is None else start + job.policy.deadline
+
+
+def outcome(job: Job, now: float) -> Outcome | None:
+    """Failed once the deadline is over, else None."""
+    expires = expires_at(job, job.status.start_time)
+    if expires is None or now < expires:
+        return None
+    return Outcome("Failed", "DeadlineExceeded", f"still running after activeDeadlineSeconds ({job.policy.deadline} s)")

@@ -1,0 +1,22 @@
+"""`--node-lost-timeout`: force deletion of pods whose node does not answer (docs/rules.md S27)."""
+
+from __future__ import annotations
+
+from trainyard.core.job import Job, OwnedObjects
+from trainyard.core.model import Delete
+from trainyard.objects.resources import POD
+
+
+def force_deletes(job: Job, owned: OwnedObjects, now: float) -> tuple[list[Delete], float | None]:
+    """Force deletes for pods that are in Terminating longer than the timeout past their grace period, and when the next
+    pod is due. Without a timeout there are none: two pods might then run as one replica for a while."""
+    timeout = job.config.node_lost
+    if timeout is None:
+        return [], None
+    terminating = {
+        pod.uid: pod for pods in owned.pods_by_owner.values() for pod in pods if pod.deleting and pod.delete_deadline
+    }
+    reason = f"it is still there {timeout:g} s after it should have ended: its node is lost (--node-lost-timeout)"
+    lost = [pod for pod in terminating.values() if pod.delete_deadline + timeout <= now]
+    due = [pod.delete_deadline + timeout for pod in terminating.values() if pod.delete_deadline + timeout > now]
+    return [Delete(POD, pod.name, pod.uid, reason, 0) for pod in lost], min(due, default=None)

@@ -1,0 +1,101 @@
+"""Restarts: when an attempt that ended is retried, and which replicas restart with it (docs/rules.md S14, S33)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from trainyard.core.job import Job, JobStatus, Outcome, OwnedObjects, Replica, RoleStatus, Termination
+from trainyard.core.model import Slot
+from trainyard.core.policies.failure_policy import termination_text
+from trainyard.objects.values import replace
+
+FIRST_BACKOFF = 10.0
+LONGEST_BACKOFF = 360.0
+
+
+class Restarts(NamedTuple):
+    """`status` has a new attempt for each role that restarts now. `alone`: replicas that restart without a new attempt.
+    `message` is that of condition Restarting, "" when it does not hold."""
+
+    status: JobStatus
+    alone: tuple[Replica, ...]
+    message: str
+    wakeups: tuple[float, ...]
+
+
+def plan_restarts(
+    job: Job, replicas: list[Replica], owned: OwnedObjects, status: JobStatus, outcome: Outcome, now: float
+) -> Restarts:
+    """Retry what ended and is due; a suspended job restarts nothing. `status` is the job's, with failures counted."""
+    roles = dict(status.roles)
+    messages: list[str] = []
+    alone: list[Replica] = []
+    wakeups: list[float] = []
+    suspended = outcome.phase == "Suspended"
+    failed = any(replica.termination and not replica.termination.disrupted for replica in replicas)
+    for replica in replicas:
+        ended, role = replica.termination, roles.get(replica.slot.role)
+        if ended is None or role is None or (replica.child and replica.child.attempt < role.attempt):
+            continue
+        cause = "disrupted" if ended.disrupted else "retryable"
+        messages.append(f"{termination_text(replica, ended)}; {cause}, tried again")
+        if suspended or (job.restarts_gang() and failed and ended.disrupted):
+            continue  # in a gang that has a failure, only the failure's back-off counts
+        if (due := _due(job, ended, role, status, now)) > now:
+            wakeups.append(due)
+        elif job.kind.restart_scope == "slot":
+            alone.append(replica)
+        else:
+            roles |= _next_attempts(status, roles if job.restarts_gang() else (replica.slot.role,), roles)
+    if (lost := _lost_member(job, replicas, owned, status)) and not suspended and not failed:
+        messages.append(f"{lost} has lost its Job: all are made again")
+        roles |= _next_attempts(status, roles, roles)
+    return Restarts(replace(status, roles=roles), tuple(alone), "; ".join(messages), tuple(wakeups))
+
+
+def backoff(failures: int) -> float:
+    """Seconds between the end of an attempt and the next one: 10 s doubling to 6 min, no jitter (S14)."""
+    return min(FIRST_BACKOFF * 2 ** float(max(0, min(failures, 10) - 1)), LONGEST_BACKOFF)
+
+
+def retry_at(job: Job, termination: Termination, failures: int, retries: int, now: float) -> float:
+    """When a slot that ended is retried. `retries`: how many its role has had already.
+
+    A failure backs off from its end. A disruption is no failure: the first is replaced at once; later ones back off
+    from the start of the attempt, so that a pod that ran long is replaced at once and repeated evictions cannot spin.
+    A slot that restarts alone waits FIRST_BACKOFF from its start, because the other slots wait for it.
+    """
+    ended, started = termination.ended, termination.started
+    if job.kind.restart_scope == "slot":
+        due = (started or ended) + FIRST_BACKOFF
+    elif not termination.disrupted:
+        due = ended + backoff(failures)
+    else:
+        due = started + backoff(retries) if retries else now
+    # A time that lies in the future was written by a clock that is wrong; it must not stop the job for ever.
+    return due if max(ended, started) <= now + FIRST_BACKOFF else now
+
+
+def _due(job: Job, termination: Termination, role: RoleStatus, status: JobStatus, now: float) -> float:
+    scope = status.roles.values() if job.restarts_gang() else (role,)
+    failures = sum(member.failures for member in scope)
+    return retry_at(job, termination, failures, role.attempt - status.resumes, now)
+
+
+def _next_attempts(
+    status: JobStatus, names: dict[str, RoleStatus] | tuple[str, ...], roles: dict[str, RoleStatus]
+) -> dict[str, RoleStatus]:
+    return {name: replace(roles[name], attempt=status.role(name).attempt + 1) for name in names}
+
+
+def _lost_member(job: Job, replicas: list[Replica], owned: OwnedObjects, status: JobStatus) -> str:
+    """The replica of a gang whose Job somebody else has deleted, "" when there is none. Its pod without owner shows
+    that; if the pod is gone before the next reconcile, too, only that Job is created again (S19)."""
+    if not job.restarts_gang():
+        return ""
+    empty = {replica.slot for replica in replicas if replica.child is None}
+    for pod in owned.pods_without_owner:
+        current = pod.phase != "Succeeded" and pod.attempt == status.role(pod.role).attempt
+        if current and Slot(pod.role, pod.index) in empty:
+            return f"{pod.role} {pod.index}"
+    return ""

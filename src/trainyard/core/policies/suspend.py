@@ -1,0 +1,29 @@
+"""`suspend`: the status of a job that starts, is suspended or resumes, as its spec says."""
+
+from __future__ import annotations
+
+from trainyard.core import edits
+from trainyard.core.job import Job, JobStatus, RoleStatus
+from trainyard.objects.values import replace
+
+
+def next_status(job: Job, now: float) -> JobStatus:
+    """The job's status, started, resumed or suspended.
+
+    A resumed job starts a new attempt of each role; a suspended one with an invalid spec stays suspended. The spec
+    edits that take effect on a running job are recorded in the roles.
+    """
+    status = replace(job.status, runtime_id=job.runtime_id)
+    resumed = status.suspended and status.started
+    if job.policy.suspend or (resumed and job.parsed.problems):
+        return replace(status, start_time=None, suspended=True, ran=False)
+    if status.started and not resumed:
+        status = replace(status, roles=edits.follow_edits(job))
+        return status if status.start_time is not None else replace(status, start_time=now)
+    roles = edits.removed_roles(job)
+    for role in job.roles:
+        before = status.role(role.name)
+        attempt = before.attempt + 1 if resumed else 0
+        roles[role.name] = RoleStatus(attempt, before.failures, role.replicas, role.port, role.digest)
+    resumes = status.resumes + (1 if resumed else 0)
+    return replace(status, roles=roles, started=True, suspended=False, ran=False, resumes=resumes, start_time=now)

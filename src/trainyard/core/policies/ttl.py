@@ -1,0 +1,20 @@
+"""`ttlSecondsAfterFinished`: when a finished job is deleted."""
+
+from __future__ import annotations
+
+from trainyard.core.job import Job
+from trainyard.core.model import Delete
+
+
+def expires_at(job: Job, completion: float | None) -> float | None:
+    """When the finished job is deleted; None without a TTL."""
+    return None if job.policy.ttl is None or completion is None else completion + job.policy.ttl
+
+
+def expired_job(job: Job, now: float) -> Delete | None:
+    """The delete of the job itself, once its TTL is over."""
+    expires = expires_at(job, job.status.completion_time)
+    if expires is None or now < expires:
+        return None
+    text = f"finished {job.policy.ttl} s ago (ttlSecondsAfterFinished)"
+    return Delete(job.kind.gvk, job.key.name, job.uid, text)

@@ -1,0 +1,56 @@
+"""The writes to the children that the job's phase asks for, and which of them are due."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from trainyard.core import changes
+from trainyard.core.job import Job, Outcome, OwnedObjects, Replica
+from trainyard.core.model import Create, Delete, Observed, Patch
+from trainyard.core.policies import clean_pod_policy, node_lost
+
+
+class Writes(NamedTuple):
+    """In the order in which they are sent: deletes, patches, creates. `wakeups`: when further ones will be due."""
+
+    deletes: tuple[Delete, ...]
+    patches: tuple[Patch, ...]
+    creates: tuple[Create, ...]
+    wakeups: tuple[float, ...]
+
+
+def plan_writes(
+    job: Job,
+    replicas: list[Replica],
+    owned: OwnedObjects,
+    observed: Observed,
+    outcome: Outcome,
+    alone: tuple[Replica, ...],
+    now: float,
+) -> Writes:
+    """All writes, refused ones included. `alone`: replicas that restart without a new attempt."""
+    lost, lost_due = node_lost.force_deletes(job, owned, now)
+    creates: list[Create] = []
+    if outcome.finished:
+        clean = clean_pod_policy.effective_policy(job, outcome.reason)
+        deletes, patches = clean_pod_policy.clean_pods(job, owned, clean, outcome.reason)
+    elif outcome.phase == "Suspended":
+        deletes, patches = clean_pod_policy.clean_pods(job, owned, "Running", outcome.reason, resumes=True)
+        deletes += changes.suspended_deletes(job, owned, outcome.reason)
+    else:
+        creates = changes.startable(job, owned, changes.missing_creates(job, owned), observed)
+        deletes, patches = changes.auxiliary_changes(job, owned, observed)
+        deletes = [*changes.stale_deletes(job, owned), *changes.slot_restarts(job, alone), *deletes]
+        resumes = (job.carrier(replica.slot.role).resume(job, replica) for replica in replicas)
+        patches += [patch for patch in resumes if patch]
+    wakeups = () if lost_due is None else (lost_due,)
+    return Writes((*lost, *deletes), tuple(patches), tuple(creates), wakeups)
+
+
+def due_writes(writes: Writes, observed: Observed, now: float) -> Writes:
+    """The writes without those that were refused and wait for their back-off."""
+    deletes, deletes_due = changes.due_writes(list(writes.deletes), observed, now)
+    patches, patches_due = changes.due_writes(list(writes.patches), observed, now)
+    creates, creates_due = changes.due_writes(list(writes.creates), observed, now)
+    later = tuple(due for due in (deletes_due, patches_due, creates_due) if due is not None)
+    return Writes(tuple(deletes), tuple(patches), tuple(creates), writes.wakeups + later)

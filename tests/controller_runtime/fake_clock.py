@@ -1,4 +1,4 @@
-"""An event loop whose clock jumps to the next timer: what takes hours of pauses is tested in milliseconds."""
+"""An event loop whose clock jumps to the next timer, so that tests with hours of pauses take milliseconds."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ class _JumpingSelector(selectors.DefaultSelector):
 
 
 class FakeClockLoop(asyncio.SelectorEventLoop):
-    """Nothing in it may wait for a thread, a process or another machine."""
+    """The clock jumps when no file descriptor is ready, so nothing may wait for a thread, a process or another
+    machine."""
 
     def __init__(self) -> None:
         self._jumping = _JumpingSelector()
@@ -34,6 +35,6 @@ class FakeClockLoop(asyncio.SelectorEventLoop):
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
-    """Run `work` to its end with a clock of its own."""
+    """Run the coroutine `work` to its end in a new `FakeClockLoop`, whose time begins at 0."""
     with asyncio.Runner(loop_factory=FakeClockLoop) as runner:
         return runner.run(work)

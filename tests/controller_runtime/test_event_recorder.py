@@ -1,4 +1,4 @@
-"""Events for people: said once, never in the way."""
+"""The event recorder: equal events are recorded once in a while, and recording blocks nothing."""
 
 from __future__ import annotations
 
@@ -20,15 +20,17 @@ SOURCE = "trainyard-operator"
 FAILED = Event("Warning", "JobFailed", "x" * 5000)
 
 
-class Listening(Api):
+class ScriptedApi(Api):
+    """Answers requests from a list (an exception in it is raised) and keeps their bodies in `sent`."""
+
     def __init__(self, answers: list[Any]) -> None:
         super().__init__("http://listening")
         self.answers = answers
-        self.heard: list[Json] = []
+        self.sent: list[Json] = []
         self.done = asyncio.Event()
 
     async def send(self, request: Request) -> bytes:
-        self.heard.append(decode(request.body or b"{}"))
+        self.sent.append(decode(request.body or b"{}"))
         answer = self.answers.pop(0)
         if not self.answers:
             self.done.set()
@@ -44,29 +46,29 @@ class Clock:
         return self.now
 
 
-async def said(recorder: EventRecorder, api: Listening) -> list[Json]:
+async def sent_events(recorder: EventRecorder, api: ScriptedApi) -> list[Json]:
     running = asyncio.create_task(recorder.run())
     await asyncio.wait_for(api.done.wait(), 10)
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
-    return api.heard
+    return api.sent
 
 
 async def test_the_same_words_are_said_again_only_after_a_while() -> None:
-    clock, api = Clock(), Listening([None, None])
+    clock, api = Clock(), ScriptedApi([None, None])
     recorder = EventRecorder(api, lambda: 0.0, clock)
     for _ in range(5):
         recorder.record(JOB, (RUNNING,), SOURCE)
     clock.now += REPEAT_SECONDS + 1
     recorder.record(JOB, (RUNNING, RUNNING), SOURCE)
-    assert [event["reason"] for event in await said(recorder, api)] == ["JobRunning", "JobRunning"]
+    assert [event["reason"] for event in await sent_events(recorder, api)] == ["JobRunning", "JobRunning"]
 
 
 async def test_an_event_names_the_job_and_fits_the_api() -> None:
-    api = Listening([None])
+    api = ScriptedApi([None])
     recorder = EventRecorder(api, lambda: 0.0)
     recorder.record(JOB, (FAILED,), SOURCE)
-    (event,) = await said(recorder, api)
+    (event,) = await sent_events(recorder, api)
     assert event["involvedObject"] == {
         "apiVersion": "tensorflow.org/v1alpha1",
         "kind": "TfJob",
@@ -80,16 +82,16 @@ async def test_an_event_names_the_job_and_fits_the_api() -> None:
 
 
 async def test_a_refused_event_does_not_silence_the_next() -> None:
-    api = Listening([Forbidden(403, "Forbidden", "no"), RuntimeError("a bug"), None])
+    api = ScriptedApi([Forbidden(403, "Forbidden", "no"), RuntimeError("a bug"), None])
     recorder = EventRecorder(api, lambda: 0.0)
     for number in range(3):
         recorder.record(JOB, (Event("Normal", f"Reason{number}", ""),), SOURCE)
-    assert [event["reason"] for event in await said(recorder, api)] == ["Reason0", "Reason1", "Reason2"]
+    assert [event["reason"] for event in await sent_events(recorder, api)] == ["Reason0", "Reason1", "Reason2"]
 
 
 async def test_a_thousand_and_one_events_forget_the_oldest_and_block_nobody() -> None:
-    api = Listening([None] * BUFFER_SIZE)
+    api = ScriptedApi([None] * BUFFER_SIZE)
     recorder = EventRecorder(api, lambda: 0.0)
     recorder.record(JOB, tuple(Event("Normal", f"Reason{number}", "") for number in range(BUFFER_SIZE + 1)), SOURCE)
-    heard = await said(recorder, api)
-    assert len(heard) == BUFFER_SIZE and heard[0]["reason"] == "Reason1"
+    sent = await sent_events(recorder, api)
+    assert len(sent) == BUFFER_SIZE and sent[0]["reason"] == "Reason1"

@@ -1,4 +1,4 @@
-"""Our own writes on their way: when we stop waiting, the store really holds them; and we do stop."""
+"""In-flight writes: a write is pending until the store shows it, and every wait ends."""
 
 from __future__ import annotations
 
@@ -25,43 +25,44 @@ class Pod(NamedTuple):
     name: str
     uid: str
     revision: int
-    going: bool = False
+    deleting: bool = False
 
 
-PODS_VIEW: ObjectAdapter[Pod] = ObjectAdapter(
+POD_ADAPTER: ObjectAdapter[Pod] = ObjectAdapter(
     decode=lambda raw: Pod(raw.decode(), "", 0),
     key=lambda pod: Key("n", pod.name),
     uid=lambda pod: pod.uid,
     revision=lambda pod: str(pod.revision),
     index=lambda pod: JOB,
-    deleting=lambda pod: pod.going,
+    deleting=lambda pod: pod.deleting,
 )
 NAMES = st.sampled_from("abc")
 
 
 class OwnWrites(RuleBasedStateMachine):
-    """We write, others write, and a watch brings it all later, or a relist skips what was in between."""
+    """The operator and other clients write; the store receives each write later by a watch event, or by a relist that
+    skips older events."""
 
     def __init__(self) -> None:
         super().__init__()
         self.revision = 1
         self.world: dict[str, Pod] = {}
-        self.log: list[tuple[str, Pod]] = []
-        self.told = 0
-        self.store: Store[Pod] = Store(PODS_VIEW)
+        self.log: list[tuple[str, Pod]] = []  # the watch events
+        self.delivered = 0  # events of `log` that the store has received
+        self.store: Store[Pod] = Store(POD_ADAPTER)
         self.store.apply(Replaced((), "1"))
         self.writes: InFlightWrites[str] = InFlightWrites({PODS: self.store}, timeout=20.0)
-        self.noted: list[AcknowledgedWrite[str]] = []
+        self.recorded: list[AcknowledgedWrite[str]] = []
 
-    def happen(self, verb: str, pod: Pod) -> None:
-        if verb == "DELETED":
+    def write(self, event_type: str, pod: Pod) -> None:
+        if event_type == "DELETED":
             self.world.pop(pod.name, None)
         else:
             self.world[pod.name] = pod
-        self.log.append((verb, pod))
+        self.log.append((event_type, pod))
 
-    def note(self, write: AcknowledgedWrite[str]) -> None:
-        self.noted.append(write)
+    def record_write(self, write: AcknowledgedWrite[str]) -> None:
+        self.recorded.append(write)
         self.writes.record(JOB, write, 0.0)
 
     @rule(name=NAMES, ours=st.booleans())
@@ -69,41 +70,41 @@ class OwnWrites(RuleBasedStateMachine):
         if name not in self.world:
             self.revision += 1
             pod = Pod(name, f"u{self.revision}", self.revision)
-            self.happen("ADDED", pod)
+            self.write("ADDED", pod)
             if ours:
-                self.note(AcknowledgedWrite(PODS, pod.uid, str(pod.revision)))
+                self.record_write(AcknowledgedWrite(PODS, pod.uid, str(pod.revision)))
 
     @rule(name=NAMES, ours=st.booleans())
     def patch(self, name: str, ours: bool) -> None:
         if name in self.world:
             self.revision += 1
             pod = self.world[name]._replace(revision=self.revision)
-            self.happen("MODIFIED", pod)
+            self.write("MODIFIED", pod)
             if ours:
-                self.note(AcknowledgedWrite(PODS, pod.uid, str(pod.revision)))
+                self.record_write(AcknowledgedWrite(PODS, pod.uid, str(pod.revision)))
 
     @rule(name=NAMES, ours=st.booleans(), gracefully=st.booleans())
     def delete(self, name: str, ours: bool, gracefully: bool) -> None:
         if name in self.world:
             self.revision += 1
-            pod = self.world[name]._replace(revision=self.revision, going=True)
-            self.happen("MODIFIED" if gracefully else "DELETED", pod)
-            if ours and self.store.by_uid(pod.uid):  # we delete only what we have seen
-                self.note(AcknowledgedWrite(PODS, pod.uid, gone=True))
+            pod = self.world[name]._replace(revision=self.revision, deleting=True)
+            self.write("MODIFIED" if gracefully else "DELETED", pod)
+            if ours and self.store.by_uid(pod.uid):  # the operator deletes cached pods only
+                self.record_write(AcknowledgedWrite(PODS, pod.uid, gone=True))
 
-    @precondition(lambda self: self.told < len(self.log))
+    @precondition(lambda self: self.delivered < len(self.log))
     @rule()
-    def line(self) -> None:
-        verb, pod = self.log[self.told]
-        self.told += 1
-        self.store.apply(Changed(verb, pod, str(pod.revision)))
+    def deliver_event(self) -> None:
+        event_type, pod = self.log[self.delivered]
+        self.delivered += 1
+        self.store.apply(Changed(event_type, pod, str(pod.revision)))
 
     @rule()
     def relist(self) -> None:
-        self.told = len(self.log)
+        self.delivered = len(self.log)
         self.store.apply(Replaced(tuple(self.world.values()), str(self.revision)))
 
-    @precondition(lambda self: self.told == len(self.log))
+    @precondition(lambda self: self.delivered == len(self.log))
     @rule()
     def bookmark(self) -> None:
         self.store.apply(Moved(str(self.revision)))
@@ -111,15 +112,15 @@ class OwnWrites(RuleBasedStateMachine):
     @invariant()
     def not_waiting_means_that_every_write_has_been_seen(self) -> None:
         if self.writes.has_pending(JOB):
-            assert self.told < len(self.log), "everything has been told, and still we wait"
+            assert self.delivered < len(self.log), "the store has received everything, and a write is still pending"
             return
-        seen = self.log[: self.told]
-        for write in self.noted:
-            of_it = [pod for _, pod in seen if pod.uid == write.uid]
+        received = self.log[: self.delivered]
+        for write in self.recorded:
+            versions = [pod for _, pod in received if pod.uid == write.uid]
             if write.gone:
-                assert of_it[-1].going or self.store.by_uid(write.uid) is None
+                assert versions[-1].deleting or self.store.by_uid(write.uid) is None
             else:
-                assert of_it and int(write.revision) <= max(pod.revision for pod in of_it)
+                assert versions and int(write.revision) <= max(pod.revision for pod in versions)
 
 
 TestOwnWrites = OwnWrites.TestCase
@@ -128,9 +129,9 @@ TestOwnWrites.settings = settings(max_examples=100, stateful_step_count=40, dead
 
 @pytest.fixture
 def store() -> Store[Pod]:
-    made: Store[Pod] = Store(PODS_VIEW)
-    made.apply(Replaced((), "5"))
-    return made
+    store: Store[Pod] = Store(POD_ADAPTER)
+    store.apply(Replaced((), "5"))
+    return store
 
 
 def test_what_does_not_arrive_is_listed_again_and_a_list_ends_the_wait(store: Store[Pod]) -> None:
@@ -139,7 +140,7 @@ def test_what_does_not_arrive_is_listed_again_and_a_list_ends_the_wait(store: St
     assert writes.has_pending(JOB) and writes.deadline(JOB) == 120.0
     assert writes.overdue(JOB, 119.9) == set()
     assert writes.overdue(JOB, 120.0) == {PODS}
-    assert writes.deadline(JOB) == 140.0  # it is not listed again at once
+    assert writes.deadline(JOB) == 140.0  # the next relist is not requested at once
     assert writes.has_pending(JOB)
     store.apply(Replaced((), "opaque-revision"))
     assert not writes.has_pending(JOB) and writes.deadline(JOB) is None
@@ -151,7 +152,7 @@ def test_a_list_before_the_time_out_proves_nothing_when_revisions_are_opaque(sto
     store.apply(Replaced((), "opaque-a"))
     assert writes.has_pending(JOB)
     store.apply(Changed("ADDED", Pod("a", "new", 0)._replace(), "opaque-c"))
-    assert writes.has_pending(JOB)  # there, but with another revision than the one we made
+    assert writes.has_pending(JOB)  # cached, but at another revision than that of the write
 
 
 def test_jobs_wait_for_their_own_writes_only(store: Store[Pod]) -> None:
@@ -163,7 +164,7 @@ def test_jobs_wait_for_their_own_writes_only(store: Store[Pod]) -> None:
 
 
 def test_writes_that_the_stores_show_are_forgotten_although_nobody_asks_for_their_job(store: Store[Pod]) -> None:
-    """Found by a soak: a job that is gone is not reconciled any more."""
+    """Found by a soak test: a deleted job is not reconciled any more."""
     writes: InFlightWrites[str] = InFlightWrites({PODS: store})
     writes.record("waits", AcknowledgedWrite(PODS, "late", "999999"), 0.0)
     for number in range(1000):

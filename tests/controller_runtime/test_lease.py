@@ -1,4 +1,4 @@
-"""The lease's decision as a table, and every mixture of candidates, delays and pauses that Hypothesis thinks of."""
+"""The table of the election's next moves, and random interleavings of candidates, delays and pauses by Hypothesis."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from trainyard.controller_runtime.leader_election import boottime
 from trainyard.controller_runtime.lease import (
     LeaseAction,
     LeaseMove,
@@ -17,7 +18,6 @@ from trainyard.controller_runtime.lease import (
     LeaseTimings,
     ObservedLease,
     Wait,
-    boottime,
     invalidate,
     is_leading,
     next_move,
@@ -39,7 +39,7 @@ def known(record: LeaseRecord | None, since: float = 100, looked: float = 100) -
 
 
 @pytest.mark.parametrize(
-    ("what", "now", "move"),
+    ("observed", "now", "move"),
     [
         (ObservedLease(), 100, LeaseAction.READ),
         (invalidate(known(MINE)), 101, LeaseAction.READ),
@@ -55,14 +55,14 @@ def known(record: LeaseRecord | None, since: float = 100, looked: float = 100) -
         (known(replace(THEIRS, duration=30), since=100, looked=114), 115, Wait(1)),
     ],
 )
-def test_the_table(what: ObservedLease, now: float, move: LeaseMove) -> None:
-    assert next_move("me", what, now, TERMS) == move
+def test_the_table(observed: ObservedLease, now: float, move: LeaseMove) -> None:
+    assert next_move("me", observed, now, TERMS) == move
 
 
 def test_we_lead_from_the_sending_of_an_accepted_write_until_the_deadline() -> None:
     ours = record_write(known(FREE), MINE, 100)
     assert [is_leading(ours, now, TERMS) for now in (100, 109.9, 110, 115)] == [True, True, False, False]
-    assert not is_leading(known(MINE), 100, TERMS)  # to see it is not enough: it may be about to end
+    assert not is_leading(known(MINE), 100, TERMS)  # reading our own Lease is not enough: it may expire at any moment
 
 
 def test_an_answer_that_is_lost_does_not_lengthen_the_term() -> None:
@@ -72,10 +72,10 @@ def test_an_answer_that_is_lost_does_not_lengthen_the_term() -> None:
 
 
 def test_who_finds_after_a_lost_answer_that_it_is_his_renews_it_before_his_term_ends() -> None:
-    """The answer to a renewal took five seconds and was lost, the next try contradicted us: a second is left."""
+    """The answer to a renewal was lost after five seconds and the retry got a Conflict: one second is left."""
     ours = invalidate(record_failure(record_write(known(FREE), MINE, 100), 107))
-    found = observe("me", ours, replace(MINE, revision="2"), 109)
-    assert is_leading(found, 109, TERMS) and next_move("me", found, 109, TERMS) is LeaseAction.RENEW
+    reread = observe("me", ours, replace(MINE, revision="2"), 109)
+    assert is_leading(reread, 109, TERMS) and next_move("me", reread, 109, TERMS) is LeaseAction.RENEW
 
 
 def test_seeing_another_holder_ends_the_term_at_once() -> None:
@@ -101,8 +101,8 @@ def test_the_clock_counts_suspend_where_the_system_has_one() -> None:
     assert abs(boottime() - time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))) < 1
 
 
-# Several candidates, each with a clock of its own, that may be paused at any point between deciding, sending,
-# the server's write and the arrival of its answer.
+# Several candidates, each with its own clock. A candidate may be paused between its decision, its request, the write on
+# the server and the arrival of the answer.
 
 
 @dataclass
@@ -111,9 +111,9 @@ class World:
     lease: LeaseRecord | None = None
     revision: int = 0
 
-    def write(self, seen: LeaseRecord | None, holder: str, duration: float) -> LeaseRecord | None:
-        """Compare and swap: None is a conflict."""
-        if (self.lease.revision if self.lease else "") != (seen.revision if seen else ""):
+    def write(self, read: LeaseRecord | None, holder: str, duration: float) -> LeaseRecord | None:
+        """Write the lease if it is still as it was read. None: Conflict."""
+        if (self.lease.revision if self.lease else "") != (read.revision if read else ""):
             return None
         self.revision += 1
         self.lease = LeaseRecord(holder, duration, 0, str(self.revision))
@@ -131,28 +131,28 @@ class Candidate:
         return world.now + self.skew
 
     def advance(self, world: World) -> None:
-        """One third of a move: decide and send, the server acts, the answer arrives."""
+        """One of three steps: decide and send the request; the server handles it; the answer arrives."""
         if self.next is not None:
-            act, self.next = self.next, None
-            act(world)
+            step, self.next = self.next, None
+            step(world)
             return
         sent = self.clock(world)
         move = next_move(self.me, self.known, sent, TERMS)
         if not isinstance(move, Wait):
-            seen = self.known.record
-            self.next = lambda world: self.serve(world, move, seen, sent)
+            read = self.known.record
+            self.next = lambda world: self.serve(world, move, read, sent)
 
-    def serve(self, world: World, move: LeaseAction, seen: LeaseRecord | None, sent: float) -> None:
+    def serve(self, world: World, move: LeaseAction, read: LeaseRecord | None, sent: float) -> None:
         if move is LeaseAction.READ:
-            found = world.lease
-            self.next = lambda world: self.hear(observe(self.me, self.known, found, self.clock(world)))
-        elif (made := world.write(seen, self.me, TERMS.duration)) is None:
-            self.next = lambda world: self.hear(invalidate(self.known))
+            lease = world.lease
+            self.next = lambda world: self.receive(observe(self.me, self.known, lease, self.clock(world)))
+        elif (written := world.write(read, self.me, TERMS.duration)) is None:
+            self.next = lambda world: self.receive(invalidate(self.known))
         else:
-            accepted = made
-            self.next = lambda world: self.hear(record_write(self.known, accepted, sent))
+            accepted = written
+            self.next = lambda world: self.receive(record_write(self.known, accepted, sent))
 
-    def hear(self, known: ObservedLease) -> None:
+    def receive(self, known: ObservedLease) -> None:
         self.known = known
 
 
@@ -163,11 +163,13 @@ class Candidate:
 )
 def test_never_do_two_lead_at_once(skews: list[float], moves: list[tuple[int, float]]) -> None:
     world = World()
-    everybody = [Candidate(f"c{at}", skew) for at, skew in enumerate(skews)]
-    for who, passed in moves:
-        world.now += passed
-        everybody[who % len(everybody)].advance(world)
-        leading = [one.me for one in everybody if is_leading(one.known, one.clock(world), TERMS)]
+    candidates = [Candidate(f"c{index}", skew) for index, skew in enumerate(skews)]
+    for index, seconds in moves:
+        world.now += seconds
+        candidates[index % len(candidates)].advance(world)
+        leading = [
+            candidate.me for candidate in candidates if is_leading(candidate.known, candidate.clock(world), TERMS)
+        ]
         assert len(leading) <= 1
 
 

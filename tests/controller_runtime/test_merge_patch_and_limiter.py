@@ -1,4 +1,4 @@
-"""Merge patches that remove what vanished; a pace that halves once and comes back."""
+"""Merge patches remove vanished keys; the concurrency limit is halved once per overload and recovers."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ def test_nothing_changed_is_an_empty_patch(value: dict[str, Any]) -> None:
 
 
 def sort(value: Any) -> Any:
-    """Comparable by repr, in which True is not 1."""
+    """Make equal values equal by repr, in which True is not 1."""
     if isinstance(value, dict):
         return sorted((key, sort(inner)) for key, inner in value.items())
-    return [sort(one) for one in value] if isinstance(value, list) else value
+    return [sort(item) for item in value] if isinstance(value, list) else value
 
 
 def test_a_vanished_key_is_named_with_null_at_every_depth() -> None:
@@ -64,8 +64,8 @@ class Clock:
         return self.now
 
 
-async def call(pace: ConcurrencyLimiter, clock: Clock, seconds: float, fails: bool = False) -> None:
-    async with pace.slot():
+async def call(limiter: ConcurrencyLimiter, clock: Clock, seconds: float, fails: bool = False) -> None:
+    async with limiter.slot():
         clock.now += seconds
         if fails:
             raise Unavailable(429, "TooManyRequests", "not now")
@@ -73,80 +73,80 @@ async def call(pace: ConcurrencyLimiter, clock: Clock, seconds: float, fails: bo
 
 async def test_a_groan_halves_the_pace_and_answers_bring_it_back() -> None:
     clock = Clock()
-    pace = ConcurrencyLimiter(clock)
+    limiter = ConcurrencyLimiter(clock)
     for _ in range(10):
         with pytest.raises(Unavailable):
-            await call(pace, clock, 0.01, fails=True)
-    assert pace.limit == LEAST
+            await call(limiter, clock, 0.01, fails=True)
+    assert limiter.limit == LEAST
     for _ in range(3000):
-        await call(pace, clock, 0.01)
-    assert pace.limit == MOST
+        await call(limiter, clock, 0.01)
+    assert limiter.limit == MOST
 
 
 async def test_a_burst_of_refusals_to_what_was_under_way_cuts_once() -> None:
     clock = Clock()
-    pace = ConcurrencyLimiter(clock)
-    everyone_in = asyncio.Barrier(10)
+    limiter = ConcurrencyLimiter(clock)
+    all_running = asyncio.Barrier(10)
 
     async def refused() -> None:
-        async with pace.slot():
-            await everyone_in.wait()
+        async with limiter.slot():
+            await all_running.wait()
             clock.now += 0.001
             raise Unavailable(429, "TooManyRequests", "not now")
 
     await asyncio.gather(*(refused() for _ in range(10)), return_exceptions=True)
-    assert pace.limit == START / 2
+    assert limiter.limit == START / 2
 
 
 async def test_a_server_that_turns_slow_is_given_air_but_one_that_is_slow_for_good_is_not_strangled() -> None:
     clock = Clock()
-    pace = ConcurrencyLimiter(clock)
+    limiter = ConcurrencyLimiter(clock)
     for _ in range(50):
-        await call(pace, clock, 0.01)
-    before = pace.limit
-    await call(pace, clock, 5.0)
-    assert pace.limit == before / 2
+        await call(limiter, clock, 0.01)
+    before = limiter.limit
+    await call(limiter, clock, 5.0)
+    assert limiter.limit == before / 2
     for _ in range(400):
-        await call(pace, clock, 5.0)
-    assert pace.limit > LEAST * 2
+        await call(limiter, clock, 5.0)
+    assert limiter.limit > LEAST * 2
 
 
 async def test_never_more_at_once_than_the_limit_and_in_order() -> None:
-    pace = ConcurrencyLimiter()
-    running = most = 0
+    limiter = ConcurrencyLimiter()
+    running = most_running = 0
     order: list[int] = []
 
-    async def one(number: int) -> None:
-        nonlocal running, most
-        async with pace.slot():
+    async def write(number: int) -> None:
+        nonlocal running, most_running
+        async with limiter.slot():
             order.append(number)
             running += 1
-            most = max(most, running)
+            most_running = max(most_running, running)
             await asyncio.sleep(0)
             running -= 1
 
-    await asyncio.gather(*(one(number) for number in range(500)))
-    assert most <= MOST and most >= START - 1
+    await asyncio.gather(*(write(number) for number in range(500)))
+    assert most_running <= MOST and most_running >= START - 1
     assert order == sorted(order)
-    assert pace.running == 0
+    assert limiter.running == 0
 
 
 async def test_a_turn_that_is_given_up_goes_to_the_next_in_line() -> None:
-    pace = ConcurrencyLimiter()
-    pace.limit = 1.0
-    leave = asyncio.Event()
+    limiter = ConcurrencyLimiter()
+    limiter.limit = 1.0
+    release = asyncio.Event()
 
     async def hold() -> None:
-        async with pace.slot():
-            await leave.wait()
+        async with limiter.slot():
+            await release.wait()
 
     holder = asyncio.create_task(hold())
     waiters = [asyncio.create_task(hold()) for _ in range(3)]
     await asyncio.sleep(0)
     waiters[0].cancel()
-    leave.set()
-    await asyncio.sleep(0)  # the holder leaves; its turn is somebody's now
+    release.set()
+    await asyncio.sleep(0)  # the holder releases its slot, which is granted to the next waiter
     waiters[1].cancel()
     await asyncio.wait_for(asyncio.gather(holder, waiters[2]), 5)
     await asyncio.gather(*waiters, return_exceptions=True)
-    assert pace.running == 0
+    assert limiter.running == 0

@@ -1,4 +1,5 @@
-"""Random legal streams, with losses, duplicates and 410s, into a store: it always equals the world at its revision."""
+"""Random legal watches, with lost connections, duplicates and 410s: the store always equals the server's objects at the
+store's resourceVersion."""
 
 from __future__ import annotations
 
@@ -29,20 +30,20 @@ from trainyard.objects import Key
 pytestmark = pytest.mark.slow
 
 
-class Thing(NamedTuple):
+class StoredObject(NamedTuple):
     name: str
     uid: str
     owner: str
     revision: int
 
 
-THINGS: ObjectAdapter[Thing] = ObjectAdapter(
-    decode=lambda raw: Thing(raw.decode(), "", "", 0),
-    key=lambda thing: Key("n", thing.name),
-    uid=lambda thing: thing.uid,
-    revision=lambda thing: str(thing.revision),
-    index=lambda thing: thing.owner,
-    deleting=lambda thing: False,
+ADAPTER: ObjectAdapter[StoredObject] = ObjectAdapter(
+    decode=lambda raw: StoredObject(raw.decode(), "", "", 0),
+    key=lambda obj: Key("n", obj.name),
+    uid=lambda obj: obj.uid,
+    revision=lambda obj: str(obj.revision),
+    index=lambda obj: obj.owner,
+    deleting=lambda obj: False,
 )
 
 NAMES = st.sampled_from(["a", "b", "c", "d", "e"])
@@ -50,86 +51,87 @@ OWNERS = st.sampled_from(["x", "y"])
 
 
 class Watched(RuleBasedStateMachine):
-    """A server with a log and a floor; a watch machine; a store. The wire may do anything legal."""
+    """A server with an event log, which expires below `oldest`; a reflector's state; a store. The connection may do
+    anything legal."""
 
     def __init__(self) -> None:
         super().__init__()
         self.revision = 10
-        self.floor = 10
-        self.world: dict[str, Thing] = {}
-        self.history: dict[int, dict[str, Thing]] = {10: {}}
-        self.log: list[tuple[int, str, Thing]] = []
-        self.state: State[Thing] = NotListed()
-        self.store: Store[Thing] = Store(THINGS)
-        self.listing: tuple[int, list[Thing]] = (0, [])
-        self.touched: set[str] = set()
-        self.believed: dict[str, int] = {}
+        self.oldest = 10
+        self.objects: dict[str, StoredObject] = {}
+        self.history: dict[int, dict[str, StoredObject]] = {10: {}}
+        self.log: list[tuple[int, str, StoredObject]] = []
+        self.state: State[StoredObject] = NotListed()
+        self.store: Store[StoredObject] = Store(ADAPTER)
+        self.listing: tuple[int, list[StoredObject]] = (0, [])
+        self.reported: set[str] = set()  # names of the changes that the store returned since the last check
+        self.previous: dict[str, int] = {}  # name -> revision in the store at the last check
 
-    # The world.
+    # The server.
 
-    def write(self, verb: str, thing: Thing) -> None:
-        self.log.append((self.revision, verb, thing))
-        self.history[self.revision] = dict(self.world)
+    def write(self, event_type: str, obj: StoredObject) -> None:
+        self.log.append((self.revision, event_type, obj))
+        self.history[self.revision] = dict(self.objects)
 
     @rule(names=st.lists(NAMES, min_size=1, max_size=5), owner=OWNERS)
     def put(self, names: list[str], owner: str) -> None:
         for name in names:
             self.revision += 1
-            before = self.world.get(name)
-            thing = Thing(name, before.uid if before else f"u{self.revision}", owner, self.revision)
-            self.world[name] = thing
-            self.write("MODIFIED" if before else "ADDED", thing)
+            before = self.objects.get(name)
+            obj = StoredObject(name, before.uid if before else f"u{self.revision}", owner, self.revision)
+            self.objects[name] = obj
+            self.write("MODIFIED" if before else "ADDED", obj)
 
     @rule(name=NAMES)
     def remove(self, name: str) -> None:
-        if name in self.world:
+        if name in self.objects:
             self.revision += 1
-            gone = self.world.pop(name)._replace(revision=self.revision)
-            self.write("DELETED", gone)
+            deleted = self.objects.pop(name)._replace(revision=self.revision)
+            self.write("DELETED", deleted)
 
     @rule(share=st.floats(0, 1))
     def compact(self, share: float) -> None:
-        self.floor += int((self.revision - self.floor) * share)
+        self.oldest += int((self.revision - self.oldest) * share)
 
-    # The wire.
+    # The connection.
 
-    def got(self, got: Any) -> None:
-        said, self.state = step(self.state, got)
-        if said is not None:
-            for before, after in self.store.apply(said):
-                for thing in (before, after):
-                    if thing is not None:
-                        self.touched.add(thing.name)
+    def receive(self, watch_input: Any) -> None:
+        event, self.state = step(self.state, watch_input)
+        if event is not None:
+            for before, after in self.store.apply(event):
+                for obj in (before, after):
+                    if obj is not None:
+                        self.reported.add(obj.name)
 
     @precondition(lambda self: isinstance(self.state, NotListed))
     @rule(size=st.integers(1, 6))
     def first_page(self, size: int) -> None:
-        things = sorted(self.world.values())
-        self.listing = (self.revision, things[size:])
-        self.got(ListPage(tuple(things[:size]), str(self.revision), "more" if things[size:] else ""))
+        objs = sorted(self.objects.values())
+        self.listing = (self.revision, objs[size:])
+        self.receive(ListPage(tuple(objs[:size]), str(self.revision), "more" if objs[size:] else ""))
 
     @precondition(lambda self: isinstance(self.state, Listing))
     @rule(size=st.integers(1, 3))
     def next_page(self, size: int) -> None:
         revision, rest = self.listing
-        if revision < self.floor:
-            self.got(Expired())
+        if revision < self.oldest:
+            self.receive(Expired())
             return
         self.listing = (revision, rest[size:])
-        self.got(ListPage(tuple(rest[:size]), str(revision), "more" if rest[size:] else ""))
+        self.receive(ListPage(tuple(rest[:size]), str(revision), "more" if rest[size:] else ""))
 
     @precondition(lambda self: isinstance(self.state, Watching))
-    @rule(count=st.integers(0, 4), again=st.integers(0, 6))
-    def lines(self, count: int, again: int) -> None:
-        """What comes after where we are; and one line from before it, that is delivered once more."""
+    @rule(count=st.integers(0, 4), repeated=st.integers(0, 6))
+    def deliver_events(self, count: int, repeated: int) -> None:
+        """Deliver the next events, and before them one event that was delivered already."""
         assert isinstance(self.state, Watching)
         known = int(self.state.revision)
-        if known < self.floor:
-            self.got(Expired())
+        if known < self.oldest:
+            self.receive(Expired())
             return
-        late = [entry for entry in self.log if self.floor <= entry[0] <= known][-again:][:1] if again else []
-        for revision, verb, thing in late + [entry for entry in self.log if entry[0] > known][:count]:
-            self.got(ObjectEvent(verb, thing, str(revision)))
+        old = [entry for entry in self.log if self.oldest <= entry[0] <= known][-repeated:][:1] if repeated else []
+        for revision, event_type, obj in old + [entry for entry in self.log if entry[0] > known][:count]:
+            self.receive(ObjectEvent(event_type, obj, str(revision)))
 
     @precondition(lambda self: isinstance(self.state, Watching))
     @rule()
@@ -137,14 +139,14 @@ class Watched(RuleBasedStateMachine):
         """Legal only when everything up to it has been delivered."""
         assert isinstance(self.state, Watching)
         known = int(self.state.revision)
-        quiet = min((entry[0] - 1 for entry in self.log if entry[0] > known), default=self.revision)
-        self.got(Bookmark(str(quiet)))
+        revision = min((entry[0] - 1 for entry in self.log if entry[0] > known), default=self.revision)
+        self.receive(Bookmark(str(revision)))
 
-    @rule(trouble=st.sampled_from([Disconnected(), ErrorAnswer(), Expired()]))
-    def break_down(self, trouble: Any) -> None:
-        self.got(trouble)
+    @rule(failure=st.sampled_from([Disconnected(), ErrorAnswer(), Expired()]))
+    def fail(self, failure: Any) -> None:
+        self.receive(failure)
 
-    # What must hold.
+    # The invariants.
 
     @invariant()
     def the_store_is_the_world_at_its_revision(self) -> None:
@@ -153,22 +155,23 @@ class Watched(RuleBasedStateMachine):
             return
         at = max(revision for revision in self.history if revision <= int(self.store.revision))
         expected = self.history[at]
-        assert {thing.name: thing for thing in self.store} == expected
+        assert {obj.name: obj for obj in self.store} == expected
         for owner in ("x", "y"):
-            under = {thing.name for thing in self.store.by_index(owner)}
-            assert under == {thing.name for thing in expected.values() if thing.owner == owner}
-        for thing in expected.values():
-            assert self.store.by_uid(thing.uid) == thing
-        gone = {entry[2].uid for entry in self.log} - {thing.uid for thing in expected.values()}
-        assert all(self.store.by_uid(uid) is None for uid in gone)
+            names = {obj.name for obj in self.store.by_index(owner)}
+            assert names == {obj.name for obj in expected.values() if obj.owner == owner}
+        for obj in expected.values():
+            assert self.store.by_uid(obj.uid) == obj
+        deleted_uids = {entry[2].uid for entry in self.log} - {obj.uid for obj in expected.values()}
+        assert all(self.store.by_uid(uid) is None for uid in deleted_uids)
 
     @invariant()
-    def everything_that_differs_was_told(self) -> None:
-        """Whoever sleeps until told never sleeps through a change, vanished objects included."""
-        now = {thing.name: thing.revision for thing in self.store}
-        differs = {name for name in now.keys() | self.believed.keys() if now.get(name) != self.believed.get(name)}
-        assert differs <= self.touched
-        self.believed, self.touched = now, set()
+    def every_difference_was_reported(self) -> None:
+        """`Store.apply` returns every change, deletions included."""
+        revisions = {obj.name: obj.revision for obj in self.store}
+        names = revisions.keys() | self.previous.keys()
+        changed = {name for name in names if revisions.get(name) != self.previous.get(name)}
+        assert changed <= self.reported
+        self.previous, self.reported = revisions, set()
 
 
 TestWatched = Watched.TestCase
@@ -176,14 +179,14 @@ TestWatched.settings = settings(max_examples=100, stateful_step_count=50, deadli
 
 
 def test_a_relist_tells_only_what_is_different() -> None:
-    store: Store[Thing] = Store(THINGS)
-    one, two, three = (Thing(name, f"u{name}", "x", 1) for name in "abc")
-    everything, _ = step(NotListed(), ListPage((one, two), "5"))
-    assert everything is not None
-    store.apply(everything)
-    relist, _ = step(NotListed(), ListPage((one, three), "9"))
+    store: Store[StoredObject] = Store(ADAPTER)
+    first, second, third = (StoredObject(name, f"u{name}", "x", 1) for name in "abc")
+    first_list, _ = step(NotListed(), ListPage((first, second), "5"))
+    assert first_list is not None
+    store.apply(first_list)
+    relist, _ = step(NotListed(), ListPage((first, third), "9"))
     assert relist is not None
     assert store.lists == 1
     changes = store.apply(relist)
-    assert set(changes) == {(two, None), (None, three)}
+    assert set(changes) == {(second, None), (None, third)}
     assert store.lists == 2 and store.revision == "9"

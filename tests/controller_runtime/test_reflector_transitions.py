@@ -1,4 +1,4 @@
-"""The watch, stepped by hand."""
+"""Every transition of the reflector's state machine."""
 
 from __future__ import annotations
 
@@ -72,10 +72,10 @@ STEPS: list[tuple[str, Any, Any, Any, Any]] = [
 
 
 @pytest.mark.parametrize(
-    ("state", "got", "said", "following"), [row[1:] for row in STEPS], ids=[row[0] for row in STEPS]
+    ("state", "watch_input", "store_event", "next_state"), [row[1:] for row in STEPS], ids=[row[0] for row in STEPS]
 )
-def test_one_step(state: Any, got: Any, said: Any, following: Any) -> None:
-    assert step(state, got) == (said, following)
+def test_one_step(state: Any, watch_input: Any, store_event: Any, next_state: Any) -> None:
+    assert step(state, watch_input) == (store_event, next_state)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,5 @@
-"""How often a server that ends each watch at once is asked: bounded, whatever the stream said, for every client."""
+"""The number of requests to a server that ends each watch at once is bounded, for every client and whatever events the
+watch sends."""
 
 from __future__ import annotations
 
@@ -39,8 +40,8 @@ STREAMS: dict[str, list[bytes | Exception]] = {
 }
 
 
-class HangingUp(Api):
-    """A server that ends each watch at once. Bookmarks count up, so that each is new."""
+class ClosingServer(Api):
+    """A server that ends each watch at once. Each bookmark has a new resourceVersion."""
 
     def __init__(self, stream: list[bytes | Exception]) -> None:
         super().__init__("http://scripted")
@@ -55,14 +56,14 @@ class HangingUp(Api):
     ) -> AsyncGenerator[bytes, None]:
         self.watches[request.path] = count = self.watches.get(request.path, 0) + 1
         opened()
-        for piece in self.lines:
-            if isinstance(piece, Exception):
-                raise piece
-            yield piece.replace(b'"10"', b'"%d"' % (10 + count))
+        for line in self.lines:
+            if isinstance(line, Exception):
+                raise line
+            yield line.replace(b'"10"', b'"%d"' % (10 + count))
 
 
-async def _feed(api: Api) -> None:
-    await Reflector(api, WatchTarget(POD), dict_adapter(), lambda said: None).run()
+async def _reflector(api: Api) -> None:
+    await Reflector(api, WatchTarget(POD), dict_adapter(), lambda event: None).run()
 
 
 async def _node_pods(api: Api) -> None:
@@ -93,7 +94,7 @@ async def _operator(api: Api) -> None:
         await operator.stop()
 
 
-CLIENTS: list[Callable[[Api], Coroutine[Any, Any, None]]] = [_feed, _node_pods, _node_config_map, _cli, _operator]
+CLIENTS: list[Callable[[Api], Coroutine[Any, Any, None]]] = [_reflector, _node_pods, _node_config_map, _cli, _operator]
 
 
 @pytest.mark.parametrize("stream", STREAMS.values(), ids=STREAMS)
@@ -101,37 +102,37 @@ CLIENTS: list[Callable[[Api], Coroutine[Any, Any, None]]] = [_feed, _node_pods, 
 def test_a_server_that_ends_each_watch_at_once_is_asked_ever_less(
     client: Callable[[Api], Coroutine[Any, Any, None]], stream: list[bytes | Exception]
 ) -> None:
-    api = HangingUp(stream)
+    api = ClosingServer(stream)
     if client is _node_config_map and stream == STREAMS["repeats an event"]:
-        return  # any event of that object is what it waits for
+        return  # this client ends at the first event of the object
 
-    async def for_a_while() -> None:
+    async def run_for_some_time() -> None:
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(SECONDS):
                 await client(api)
 
-    run(for_a_while())
+    run(run_for_some_time())
     assert api.watches and max(api.watches.values()) <= FEW, api.watches
 
 
 def test_a_handler_that_raises_is_reported_and_hears_a_fresh_list_ever_less_often() -> None:
-    """The node is not ready then, and the API server is not listed without a pause."""
-    api, said, heard = HangingUp([]), list[str](), list[float]()
+    """The node is NotReady meanwhile, and the lists have pauses between them."""
+    api, messages, times = ClosingServer([]), list[str](), list[float]()
 
     def apply(event: object) -> None:
-        heard.append(asyncio.get_running_loop().time())
+        times.append(asyncio.get_running_loop().time())
         raise OSError(36, "File name too long")
 
-    async def for_a_while() -> None:
-        tasks = TaskSupervisor("node", said.append)
+    async def run_for_some_time() -> None:
+        tasks = TaskSupervisor("node", messages.append)
         tasks.start("watch pods", Reflector(api, WatchTarget(POD), dict_adapter(), apply).run)
         await asyncio.sleep(SECONDS)
         assert "File name too long" in tasks.unhealthy
         await tasks.stop()
 
-    run(for_a_while())
-    assert 10 < len(heard) < FEW
-    assert said[0].startswith(
+    run(run_for_some_time())
+    assert 10 < len(times) < FEW
+    assert messages[0].startswith(
         "node: the task 'watch pods' failed: OSError: [Errno 36] File name too long; restarting it"
     )
 
@@ -146,8 +147,8 @@ def test_a_stream_that_advanced_or_lasted_is_opened_again_at_once() -> None:
 
 
 def test_no_other_file_opens_a_watch() -> None:
-    """A new loop around `Api.watch` would be a new place that decides when it is opened again."""
-    rooms = Path(__file__).parents[2] / "src" / "trainyard"
-    files = (path for path in rooms.rglob("*.py") if "testing" not in path.parts and ".watch(" in path.read_text())
-    callers = {str(path.relative_to(rooms)) for path in files if "api.watch(" in path.read_text()}
-    assert callers == {"controller_runtime/reflector.py", "node/cluster.py"}, "use controller_runtime.Feed"
+    """A second caller of `Api.watch` would need a second reopening policy."""
+    package = Path(__file__).parents[2] / "src" / "trainyard"
+    files = (path for path in package.rglob("*.py") if "testing" not in path.parts and ".watch(" in path.read_text())
+    callers = {str(path.relative_to(package)) for path in files if "api.watch(" in path.read_text()}
+    assert callers == {"controller_runtime/reflector.py", "node/cluster.py"}, "use controller_runtime.Reflector"

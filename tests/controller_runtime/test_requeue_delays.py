@@ -1,4 +1,4 @@
-"""When a job is looked at again, while somebody sets the wall clock."""
+"""Requeue delays while the wall clock is set."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from trainyard.testing.builders import NOW, tfjob
 
 
 async def test_a_delay_counts_from_the_clock_that_the_decision_was_made_by() -> None:
-    """Found by histories whose clocks jump: decided an hour ahead, a pause of ten seconds took an hour and ten."""
+    """Found by fault histories in which the wall clock jumps: after a plan made while the clock was an hour ahead, a
+    delay of ten seconds took an hour and ten seconds."""
     api: Any = None  # an idle plan sends nothing
-    shell = PlanExecutor(api, Config(), InFlightWrites({}), EventRecorder(api), now=lambda: NOW)
-    decided = NOW + 3600
-    idle = Plan(status={}, requeue_at=decided + 10)
-    assert await shell.apply(Reconcile(TFJOB, tfjob(), idle, JobState(), decided)) == 10
+    executor = PlanExecutor(api, Config(), InFlightWrites({}), EventRecorder(api), now=lambda: NOW)
+    planned_at = NOW + 3600
+    idle = Plan(status={}, requeue_at=planned_at + 10)
+    assert await executor.apply(Reconcile(TFJOB, tfjob(), idle, JobState(), planned_at)) == 10

@@ -1,4 +1,4 @@
-"""Long-lived tasks: whichever of them ends, its owner says so and starts it again."""
+"""Long-lived tasks: the supervisor reports and restarts each that ends."""
 
 from __future__ import annotations
 
@@ -53,15 +53,15 @@ async def _cancel() -> None:
 def test_a_task_that_ends_is_reported_and_started_again_ever_more_slowly(
     death: Callable[[], object], words: str
 ) -> None:
-    said: list[str] = []
+    messages: list[str] = []
     starts: list[float] = []
 
     async def work() -> None:
         starts.append(asyncio.get_running_loop().time())
         await death()  # type: ignore[misc]
 
-    async def for_a_while() -> None:
-        tasks = TaskSupervisor("node", said.append)
+    async def run_for_some_time() -> None:
+        tasks = TaskSupervisor("node", messages.append)
         tasks.start("watch pods", work)
         await asyncio.sleep(0.01)
         assert tasks.failing == f"node: the task 'watch pods' {words}" and not tasks.unhealthy
@@ -73,8 +73,8 @@ def test_a_task_that_ends_is_reported_and_started_again_ever_more_slowly(
         await asyncio.sleep(600)
         assert len(starts) == count
 
-    run(for_a_while())
-    assert said[0].startswith(f"node: the task 'watch pods' {words}; restarting it in 0.")
+    run(run_for_some_time())
+    assert messages[0].startswith(f"node: the task 'watch pods' {words}; restarting it in 0.")
     pauses = [after - before for before, after in pairwise(starts)]
     assert pauses[0] <= 0.25 and LONGEST_PAUSE / 2 <= pauses[-1] <= LONGEST_PAUSE and len(starts) < 60
 
@@ -82,7 +82,7 @@ def test_a_task_that_ends_is_reported_and_started_again_ever_more_slowly(
 def test_a_task_that_runs_again_for_long_is_healthy_and_its_next_pause_is_short() -> None:
     changes: list[str] = []
 
-    async def for_a_while() -> None:
+    async def run_for_some_time() -> None:
         deaths = asyncio.Queue[None]()
         tasks = TaskSupervisor("node", None, lambda: changes.append(tasks.failing))
         tasks.start("heartbeat", deaths.get)
@@ -99,30 +99,30 @@ def test_a_task_that_runs_again_for_long_is_healthy_and_its_next_pause_is_short(
         assert not tasks.failing
         await tasks.stop()
 
-    run(for_a_while())
+    run(run_for_some_time())
 
 
 def test_background_work_that_fails_is_reported_and_ends_nothing_else() -> None:
-    said: list[str] = []
+    messages: list[str] = []
 
-    async def for_a_while() -> None:
-        tasks = TaskSupervisor("node", said.append)
+    async def run_for_some_time() -> None:
+        tasks = TaskSupervisor("node", messages.append)
         tasks.start("heartbeat", asyncio.Event().wait)  # type: ignore[arg-type]
         tasks.spawn("adapt to Services", _fail())
         await asyncio.sleep(0.01)
         assert tasks.task("heartbeat") is not None and not tasks.failing
         await tasks.stop()
 
-    run(for_a_while())
-    assert said == ["node: the task 'adapt to Services' failed: ValueError: no such thing"]
+    run(run_for_some_time())
+    assert messages == ["node: the task 'adapt to Services' failed: ValueError: no such thing"]
 
 
 def test_the_config_file_of_the_operator_is_followed_again(tmp_path: Path) -> None:
-    """While it is not followed the operator is ready no more."""
+    """While the file is not watched the operator is not ready."""
     file = tmp_path / "config.yaml"
     file.write_text("")
 
-    async def for_a_while() -> None:
+    async def run_for_some_time() -> None:
         access = Access("http://127.0.0.1:9")
         operating = Operating(OperatorOptions(access, tuple(ALL), Config(), config_file=file))
         operating.start_following()
@@ -134,7 +134,7 @@ def test_the_config_file_of_the_operator_is_followed_again(tmp_path: Path) -> No
         assert not operating.tasks.failing
         await operating.tasks.stop()
 
-    run(for_a_while())
+    run(run_for_some_time())
 
 
 async def test_an_operator_whose_lease_nobody_renews_renews_it_again() -> None:
@@ -161,7 +161,7 @@ def is_leading(operating: Operating) -> bool:
     return "leading" in "".join(state for _, _, state in operating.checks())
 
 
-# Everything that runs in `up` and `run`.
+# The long-lived tasks of `up` and `run`.
 
 KINDS = {f"watch {WatchTarget(kind.gvk).name}" for kind in ALL}
 CHILDREN = {f"watch {WatchTarget(gvk).name}" for kind in ALL for gvk in kind.child_resources}
@@ -184,9 +184,9 @@ def _kill(tasks: TaskSupervisor) -> set[str]:
 
 @pytest.mark.slow
 async def test_whichever_task_of_a_cluster_is_killed_it_is_said_and_started_again(tmp_path: Path) -> None:
-    said: list[str] = []
+    messages: list[str] = []
     history = HistoryOptions(tmp_path / "history", "test")
-    async with LocalCluster(Options(network="shared", say=said.append, history=history)) as cluster:
+    async with LocalCluster(Options(network="shared", say=messages.append, history=history)) as cluster:
         owners = cluster.task_supervisors
         killed = {component: _kill(tasks) for component, tasks in owners.items()}
         async with asyncio.timeout(20):
@@ -196,11 +196,11 @@ async def test_whichever_task_of_a_cluster_is_killed_it_is_said_and_started_agai
                 await asyncio.sleep(0.01)
         for component, names in killed.items():
             for name in names:
-                assert any(f"{component}: the task {name!r} was cancelled; restarting" in text for text in said), (
+                assert any(f"{component}: the task {name!r} was cancelled; restarting" in text for text in messages), (
                     component,
                     name,
                 )
-    served = {name for name in killed["workloads"] if name.startswith("watch ")}  # whatever is served, by discovery
+    served = {name for name in killed["workloads"] if name.startswith("watch ")}  # all resources found by discovery
     assert served >= KINDS and killed == {**TABLE, "workloads": TABLE["workloads"] | served}
 
 
@@ -244,7 +244,7 @@ def _all_run(tasks: TaskSupervisor) -> bool:
     return all((task := tasks.task(name)) is not None and not task.cancelling() for name in tasks.names)
 
 
-# Tasks that have no supervisor: each ends with what started it, in the same function or object.
+# Files that start tasks without a supervisor: each task ends with the function or object that started it.
 SHORT_LIVED = {
     "app/daemon.py": "waits beside the work of `serve`",
     "app/local.py": "certificates, awaited by `start`",

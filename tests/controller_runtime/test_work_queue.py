@@ -1,4 +1,4 @@
-"""The queue against the simplest model that could be right."""
+"""The work queue against a simple model."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ class Queued(RuleBasedStateMachine):
         self.now = 100.0
         self.queue: WorkQueue[K] = WorkQueue(clock=lambda: self.now)
         self.due: dict[K, float] = {}
-        self.held: list[K] = []
-        self.served_while_waiting: dict[K, list[K]] = {}  # for each ready key: who was served since it was ready
+        self.processing: list[K] = []
+        self.served_while_waiting: dict[K, list[K]] = {}  # for each ready key: the keys served since then
 
     def ready(self) -> set[K]:
-        return {key for key, at in self.due.items() if at <= self.now and key not in self.held}
+        return {key for key, due_time in self.due.items() if due_time <= self.now and key not in self.processing}
 
     @rule(keys=st.lists(KEYS, min_size=1, max_size=4), delay=st.sampled_from([0.0, 0.0, 0.5, 1.0, 3.0, -1.0]))
     def add(self, keys: list[K], delay: float) -> None:
         for key in keys:
             self.queue.add(key, delay)
-            at = self.now + max(0.0, delay)
-            self.due[key] = min(at, self.due.get(key, at))
+            due_time = self.now + max(0.0, delay)
+            self.due[key] = min(due_time, self.due.get(key, due_time))
 
     @rule(seconds=st.sampled_from([0.1, 0.5, 2.0]))
     def wait(self, seconds: float) -> None:
@@ -51,35 +51,37 @@ class Queued(RuleBasedStateMachine):
         ready = self.ready()
         for key in ready:
             self.served_while_waiting.setdefault(key, [])
-        got = self.queue.pop()
-        assert (got is None) == (not ready)
-        if got is None:
+        popped = self.queue.pop()
+        assert (popped is None) == (not ready)
+        if popped is None:
             return
-        assert got in ready
-        self.check_turns(got)
-        del self.due[got]
-        self.held.append(got)
-        del self.served_while_waiting[got]
-        for waiting in self.served_while_waiting.values():
-            waiting.append(got)
+        assert popped in ready
+        self.check_fairness(popped)
+        del self.due[popped]
+        self.processing.append(popped)
+        del self.served_while_waiting[popped]
+        for served in self.served_while_waiting.values():
+            served.append(popped)
 
-    def check_turns(self, got: K) -> None:
-        """Nobody is served twice while another waits; nor is a namespace while another one waits."""
+    def check_fairness(self, popped: K) -> None:
+        """No key is served twice while another of its namespace waits; no namespace while another namespace waits."""
         for key, served in self.served_while_waiting.items():
-            if key != got and key.namespace == got.namespace:
-                assert got not in served, f"{got} was served twice while {key} waited"
-            if key.namespace != got.namespace:
-                others = [one for one in served if one.namespace == got.namespace]
-                since = [at for at, one in enumerate(served) if one.namespace == key.namespace]
-                latest = others and max(at for at, one in enumerate(served) if one.namespace == got.namespace)
-                assert not others or (since and since[-1] > latest), f"{got.namespace} twice, {key.namespace} waits"
+            if key != popped and key.namespace == popped.namespace:
+                assert popped not in served, f"{popped} was served twice while {key} waited"
+            if key.namespace != popped.namespace:
+                namespaces = [served_key.namespace for served_key in served]
+                turns = [index for index, namespace in enumerate(namespaces) if namespace == key.namespace]
+                popped_turns = [index for index, namespace in enumerate(namespaces) if namespace == popped.namespace]
+                assert not popped_turns or (turns and turns[-1] > popped_turns[-1]), (
+                    f"{popped.namespace} twice, {key.namespace} waits"
+                )
 
-    @precondition(lambda self: self.held)
-    @rule(at=st.integers(0, 5), again=st.booleans())
-    def done(self, at: int, again: bool) -> None:
-        key = self.held.pop(at % len(self.held))
+    @precondition(lambda self: self.processing)
+    @rule(index=st.integers(0, 5), requeue=st.booleans())
+    def done(self, index: int, requeue: bool) -> None:
+        key = self.processing.pop(index % len(self.processing))
         self.queue.done(key)
-        if again:
+        if requeue:
             self.add([key], 0.0)
 
     @invariant()
@@ -88,13 +90,13 @@ class Queued(RuleBasedStateMachine):
 
     @invariant()
     def the_next_time_is_known(self) -> None:
-        free = [at for key, at in self.due.items() if key not in self.held]
-        expected = min(free, default=None)
-        said = self.queue.next_time()
-        if expected is None or said is None:
-            assert said is expected
+        waiting = [due_time for key, due_time in self.due.items() if key not in self.processing]
+        expected = min(waiting, default=None)
+        next_time = self.queue.next_time()
+        if expected is None or next_time is None:
+            assert next_time is expected
         else:
-            assert max(said, self.now) == max(expected, self.now)
+            assert max(next_time, self.now) == max(expected, self.now)
 
 
 TestQueued = Queued.TestCase
@@ -124,10 +126,10 @@ def test_a_thousand_keys_of_one_namespace_do_not_hold_up_the_one_of_another() ->
 
 async def test_take_waits_for_an_add() -> None:
     queue: WorkQueue[K] = WorkQueue()
-    taking = asyncio.create_task(queue.get())
+    getting = asyncio.create_task(queue.get())
     await asyncio.sleep(0)
     queue.add(K("x", "a"))
-    assert await asyncio.wait_for(taking, 5) == K("x", "a")
+    assert await asyncio.wait_for(getting, 5) == K("x", "a")
 
 
 async def test_take_waits_for_the_time() -> None:
@@ -143,10 +145,10 @@ async def test_take_waits_for_the_time() -> None:
 async def test_an_earlier_time_shortens_a_wait_that_has_begun() -> None:
     queue: WorkQueue[K] = WorkQueue()
     queue.add(K("x", "a"), 3600)
-    taking = asyncio.create_task(queue.get())
+    getting = asyncio.create_task(queue.get())
     await asyncio.sleep(0)
     queue.add(K("x", "a"), 0.01)
-    assert await asyncio.wait_for(taking, 5) == K("x", "a")
+    assert await asyncio.wait_for(getting, 5) == K("x", "a")
 
 
 async def test_a_key_in_somebodys_hand_is_not_given_to_another() -> None:
@@ -154,19 +156,19 @@ async def test_a_key_in_somebodys_hand_is_not_given_to_another() -> None:
     queue.add(K("x", "a"))
     key = await queue.get()
     queue.add(key)
-    taking = asyncio.create_task(queue.get())
+    getting = asyncio.create_task(queue.get())
     await asyncio.sleep(0.01)
-    assert not taking.done()
+    assert not getting.done()
     queue.done(key)
-    assert await asyncio.wait_for(taking, 5) == key
+    assert await asyncio.wait_for(getting, 5) == key
 
 
 async def test_a_taker_that_is_cancelled_takes_nothing_along() -> None:
     queue: WorkQueue[K] = WorkQueue()
-    takers = [asyncio.create_task(queue.get()) for _ in range(3)]
+    getters = [asyncio.create_task(queue.get()) for _ in range(3)]
     await asyncio.sleep(0)
     queue.add(K("x", "a"))
     queue.add(K("x", "b"))
-    takers[0].cancel()
-    done = await asyncio.wait_for(asyncio.gather(*takers[1:]), 5)
+    getters[0].cancel()
+    done = await asyncio.wait_for(asyncio.gather(*getters[1:]), 5)
     assert set(done) == {K("x", "a"), K("x", "b")}

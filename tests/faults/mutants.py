@@ -14,7 +14,7 @@ from typing import Any
 from trainyard import core
 from trainyard.app import operating
 from trainyard.client import Api, Unavailable
-from trainyard.controller_runtime import lease
+from trainyard.controller_runtime import leader_election, lease
 from trainyard.controller_runtime import reflector as watch
 from trainyard.objects.values import replace
 from trainyard.operator import operator
@@ -46,38 +46,39 @@ def mutant(*caught_by: str) -> Callable[[Callable[[], None]], Callable[[], None]
 def writes_without_the_lease() -> None:
     """Writes are not checked against the lease when they are sent, nor does losing it stop the operator."""
     operating._guard = lambda election, request: None  # type: ignore[assignment]
-    lease.is_leading = lambda known, now, terms: known.last_renewal > float("-inf")
+    leader_election.is_leading = lambda known, now, terms: known.last_renewal > float("-inf")
 
 
 @mutant("one writer")
 def takes_a_lease_that_is_held() -> None:
     """A lease that another holds is taken without a wait."""
-    original = lease.next_move
+    original = leader_election.next_move
 
     def decide(me: str, known: lease.ObservedLease, now: float, terms: lease.LeaseTimings) -> lease.LeaseMove:
         if known.current and known.record is not None and known.record.holder != me:
             return lease.LeaseAction.ACQUIRE
         return original(me, known, now, terms)
 
-    lease.next_move = decide
+    leader_election.next_move = decide
 
 
 @mutant("one writer")
 def leads_until_it_hears_otherwise() -> None:
     """Leadership has no deadline: it ends when the lease is seen in other hands."""
-    lease.is_leading = lambda known, now, terms: known.last_renewal > float("-inf")
+    leader_election.is_leading = lambda known, now, terms: known.last_renewal > float("-inf")
 
 
 @mutant("one writer")
 def replicas_share_an_identity() -> None:
     """Both replicas have the same holder identity."""
     operating.token_hex = lambda length: "0"
-    original = lease.Election.__init__
+    elector = leader_election.LeaderElector
+    original = elector.__init__
 
-    def init(self: lease.Election, api: Api, seat: lease.LeaseIdentity, *more: Any, **fields: Any) -> None:
-        original(self, api, replace(seat, identity="operator"), *more, **fields)
+    def init(self: Any, api: Api, lease_id: lease.LeaseIdentity, *more: Any, **fields: Any) -> None:
+        original(self, api, replace(lease_id, identity="operator"), *more, **fields)
 
-    lease.Election.__init__ = init  # type: ignore[method-assign]
+    elector.__init__ = init  # type: ignore[method-assign]
 
 
 @mutant("by uid")
@@ -181,5 +182,5 @@ def pods_do_not_wake_their_job() -> None:
 @mutant("one writer")
 def overlapping_leases_are_not_looked_at() -> None:
     """An operator leads as soon as it holds its own lease, whoever holds one that overlaps."""
-    original = lease.record_list
-    lease.record_list = lambda known, rivals, now, led: original(known, {}, now, led)
+    original = leader_election.record_list
+    leader_election.record_list = lambda known, rivals, now, led: original(known, {}, now, led)

@@ -91,10 +91,10 @@ def jumping(shift: float) -> Callable[[], float]:
 def _shift_clocks(now: Callable[[], float]) -> None:
     """The clocks that the operator and the election are given in this process."""
     from trainyard.app import operating
-    from trainyard.controller_runtime.lease import Election
+    from trainyard.controller_runtime.leader_election import LeaderElector
 
     operating.Operator = functools.partial(operating.Operator, now=now)  # type: ignore[misc,assignment]
-    operating.Election = functools.partial(Election, now=now)  # type: ignore[misc,assignment]
+    operating.LeaderElector = functools.partial(LeaderElector, now=now)  # type: ignore[misc,assignment]
 
 
 def _serve() -> None:

@@ -26,7 +26,7 @@ AT = 1795262400.0  # THEN
 class Election:
     """It fails in a way that nobody has foreseen, and then somebody else has the lease."""
 
-    known, leads = ObservedLease(), False
+    observed, leads = ObservedLease(), False
 
     def __init__(self) -> None:
         self.moves = iter([ValueError("what is this"), LeaseRecord("somebody", 1.0, 1, "1")])
@@ -35,7 +35,7 @@ class Election:
         move = next(self.moves)
         if isinstance(move, Exception):
             raise move
-        self.known = ObservedLease(move)
+        self.observed = ObservedLease(move)
         return 0.0
 
 

@@ -1,7 +1,7 @@
-"""A whole control plane for stories: our real server, the real batch Job controller, and a node that follows a script.
+"""A control plane for tests: the embedded API server, the real batch Job controller, and a node that follows a script.
 
-`Yard` is the world that outlives operators; an operator is started and stopped within it, with an Api of its own that
-may be told to fail.
+`Yard` is the cluster; operators are started and stopped in it, each with its own Api, which may inject faults
+(`Troubled`).
 """
 
 from __future__ import annotations
@@ -43,19 +43,20 @@ def tf_job(name: str = "mnist", namespace: str = "default", workers: int = 1, **
 
 
 class ScriptedNode:
-    """Starts every pod that is bound to it, ends those it is told to end, and lets go of those that are deleted."""
+    """Sets bound pods to Running, ends the pods of the roles in `ends`, and removes pods that have a
+    deletionTimestamp."""
 
     def __init__(self, api: Api, now: Callable[[], float]) -> None:
         self.ends: dict[str, int] = {}  # role -> exit code of its pods from now on
-        self.holds = False  # starts nothing while true
+        self.holds = False  # while true, no pod is started
         self._api = api
         self._now = now
-        self.loop: Controller[Key] = Controller(api, self._reconcile, workers=4)
-        self.pods = self.loop.watch(WatchTarget(POD), enqueue_object)
+        self.controller: Controller[Key] = Controller(api, self._reconcile, workers=4)
+        self.pods = self.controller.watch(WatchTarget(POD), enqueue_object)
 
-    def look(self) -> None:
+    def enqueue_all(self) -> None:
         for pod in self.pods:
-            self.loop.queue.add(Key(pod["metadata"]["namespace"], name_of(pod)))
+            self.controller.queue.add(Key(pod["metadata"]["namespace"], name_of(pod)))
 
     async def _reconcile(self, key: Key) -> float | None:
         pod = self.pods.get(key)
@@ -72,12 +73,16 @@ class ScriptedNode:
         phase = pod.get("status", {}).get("phase", "Pending")
         code = self.ends.get(labels_of(pod).get("trainyard.dev/role", "").upper())
         if phase == "Pending" and not self.holds:
-            await self._say(pod, key, "Running", {"running": {"startedAt": format_time(self._now())}})
+            await self._patch_status(pod, key, "Running", {"running": {"startedAt": format_time(self._now())}})
         elif phase == "Running" and code is not None:
-            end = {"exitCode": code, "finishedAt": format_time(self._now()), "reason": "Error" if code else "Completed"}
-            await self._say(pod, key, "Failed" if code else "Succeeded", {"terminated": end})
+            terminated = {
+                "exitCode": code,
+                "finishedAt": format_time(self._now()),
+                "reason": "Error" if code else "Completed",
+            }
+            await self._patch_status(pod, key, "Failed" if code else "Succeeded", {"terminated": terminated})
 
-    async def _say(self, pod: Json, key: Key, phase: str, state: Json) -> None:
+    async def _patch_status(self, pod: Json, key: Key, phase: str, state: Json) -> None:
         names = [container["name"] for container in pod["spec"]["containers"]]
         status = {
             "phase": phase,
@@ -100,50 +105,50 @@ class Yard:
     async def job(self, name: str = "mnist", namespace: str = "default") -> Json:
         return await self.api.get(TFJOB, namespace, name)
 
-    async def until(self, true: Callable[[Json], bool], name: str = "mnist", namespace: str = "default") -> Json:
-        """Wait until that holds of the job."""
+    async def until(self, predicate: Callable[[Json], bool], name: str = "mnist", namespace: str = "default") -> Json:
+        """Wait until `predicate(job)` is true, and return the job. Raises TimeoutError after 20 seconds."""
         field = f"metadata.name={name}"
         async with asyncio.timeout(20):
             while True:
                 listed = await self.api.list(TFJOB, namespace, field_selector=field)
                 for job in listed["items"]:
-                    if true(job):
+                    if predicate(job):
                         return dict(job)
                 revision = listed["metadata"]["resourceVersion"]
-                await self._something(TFJOB, namespace, revision, field)
+                await self._next_event(TFJOB, namespace, revision, field)
 
     async def gone(self, gvk: GVK, name: str, namespace: str = "default") -> None:
-        """Wait until there is no such object."""
+        """Wait until there is no such object. Raises TimeoutError after 20 seconds."""
         field = f"metadata.name={name}"
         async with asyncio.timeout(20):
             while (listed := await self.api.list(gvk, namespace, field_selector=field))["items"]:
-                await self._something(gvk, namespace, listed["metadata"]["resourceVersion"], field)
+                await self._next_event(gvk, namespace, listed["metadata"]["resourceVersion"], field)
 
-    async def _something(self, gvk: GVK, namespace: str, revision: str, field: str) -> None:
-        """Wait until something happens after that revision."""
+    async def _next_event(self, gvk: GVK, namespace: str, revision: str, field: str) -> None:
+        """Wait for the first watch event after this resourceVersion."""
         async with aclosing(self.api.watch(gvk, namespace, revision, field_selector=field)) as lines:
             await anext(lines)
 
     async def condition(self, kind: str, name: str = "mnist", namespace: str = "default") -> Json:
-        """Wait until that condition of the job is true."""
+        """Wait until this condition of the job is true, and return the job."""
         return await self.until(lambda job: is_true(job.get("status", {}).get("conditions"), kind), name, namespace)
 
     def end(self, role: str, code: int = 0) -> None:
-        """From now on the pods of this role end with that code."""
+        """From now on the pods of this role end with this exit code."""
         self.node.ends[role] = code
-        self.node.look()
+        self.node.enqueue_all()
 
     @asynccontextmanager
     async def operator(self, api: Api | None = None) -> AsyncIterator[Operator]:
         """An operator that runs within the block."""
-        own = api or Api(self.server.url)
-        operator = Operator(own, kinds.ALL, Config(), now=self.clock)
+        operator_api = api or Api(self.server.url)
+        operator = Operator(operator_api, kinds.ALL, Config(), now=self.clock)
         await operator.start()
         try:
             yield operator
         finally:
             await operator.stop()
-            await own.close()
+            await operator_api.close()
 
 
 @asynccontextmanager
@@ -159,17 +164,18 @@ async def running_yard(clock: Callable[[], float], install: bool = True) -> Asyn
         await api.patch(NODE, "", "scripted", ready, "status")
         workloads, node = Workloads(workloads_api, clock), ScriptedNode(node_api, clock)
         await workloads.start()
-        await node.loop.start()
+        await node.controller.start()
         try:
             yield Yard(server, api, node, clock)
         finally:
-            await node.loop.stop()
+            await node.controller.stop()
             await workloads.stop()
     await server.stop()
 
 
 class Troubled(Api):
-    """An Api that says `before(request)` before each short request and `after(request)` after it; either may raise."""
+    """An Api that calls `before(request)` before each request other than a watch, and `after(request)` after it; either
+    may raise. `sent` has those requests."""
 
     def __init__(self, url: str) -> None:
         super().__init__(url)

@@ -1,7 +1,7 @@
-"""Killed at any request, before or after it was carried out, and started again: the end is always the same.
+"""An operator is killed at any request, before or after the server handled it, and replaced: the result is the same.
 
-The life in question has everything in it: default PS and its ConfigMap, a retryable failure of the master (counted
-once), success, cleanPodPolicy All, and the TTL. The clock is moved by hand where the life has to wait.
+The job has default PS with their ConfigMap, a retryable failure of the master (counted once), success, cleanPodPolicy
+All, and the TTL. The test sets the clock forward where the operator would wait.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class Clock:
         return time.time() + self.shift
 
 
-class Line:
-    """A line of operators: when one is killed, the next takes over."""
+class OperatorSeries:
+    """Operators one after the other: when `killed` is set, the first is stopped and the next started."""
 
     def __init__(self, yard: Yard, api: Troubled) -> None:
         self.yard = yard
@@ -57,27 +57,27 @@ class Line:
 
 
 @asynccontextmanager
-async def line_of_operators(yard: Yard, api: Troubled) -> AsyncIterator[Line]:
-    line = Line(yard, api)
-    running = asyncio.create_task(line.run())
+async def operator_series(yard: Yard, api: Troubled) -> AsyncIterator[OperatorSeries]:
+    series = OperatorSeries(yard, api)
+    running = asyncio.create_task(series.run())
     try:
-        yield line
+        yield series
     finally:
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
-        await line.operator.stop()
-        await line.api.close()
+        await series.operator.stop()
+        await series.api.close()
 
 
-async def live(yard: Yard, clock: Clock, line: Line) -> Json:
-    """One whole life. Returns what was there before the TTL, without what differs from life to life."""
+async def run_job(yard: Yard, clock: Clock, series: OperatorSeries) -> Json:
+    """Run the job until its TTL deletes it. Returns its state before that (see `remains`)."""
 
-    async def later(seconds: float, true: Callable[[Json], bool]) -> None:
-        """Move the clock and wait, looking again whenever an operator has taken over."""
+    async def later(seconds: float, predicate: Callable[[Json], bool]) -> None:
+        """Set the clock forward and wait until `predicate(job)` is true; meanwhile enqueue the job again and again."""
         clock.shift += seconds
-        waiting = asyncio.create_task(yard.until(true))
+        waiting = asyncio.create_task(yard.until(predicate))
         while not waiting.done():
-            line.operator.resync()
+            series.operator.resync()
             await asyncio.wait((waiting,), timeout=0.1)
         await waiting
 
@@ -98,43 +98,45 @@ async def live(yard: Yard, clock: Clock, line: Line) -> Json:
     clock.shift += 2000
     gone = asyncio.create_task(yard.gone(TFJOB, "mnist"))
     while not gone.done():
-        line.operator.resync()
+        series.operator.resync()
         await asyncio.wait((gone,), timeout=0.1)
     await gone
     return left
 
 
 async def remains(yard: Yard) -> Json:
-    found: Json = {}
+    """The number of children of each kind, and the job's status without the fields that differ between runs."""
+    result: Json = {}
     for gvk in kinds.TFJOB.child_resources:
         listed = await yard.api.list(gvk, "default", OWNER)
-        found[gvk.kind] = len(listed["items"])
-    found["status"] = timeless((await yard.job())["status"])
-    return found
+        result[gvk.kind] = len(listed["items"])
+    result["status"] = timeless((await yard.job())["status"])
+    return result
 
 
 def timeless(value: Any) -> Any:
-    """Without times, uids, and what depends on how far the others were at the moment the master ended."""
+    """Remove times, uids, and the fields that depend on the state of the other replicas when the master ended."""
     if isinstance(value, dict):
         drop = ("Time", "runtimeId", "message", "replicaStatuses")
         return {key: timeless(inner) for key, inner in value.items() if not key.endswith(drop)}
     return [timeless(inner) for inner in value] if isinstance(value, list) else value
 
 
-async def one_life(prepare: Callable[[Troubled, asyncio.Event], None]) -> tuple[Json, int]:
-    """What is left after a life with an operator that is troubled as `prepare` says, and how many requests it sent."""
+async def run_with_faults(prepare: Callable[[Troubled, asyncio.Event], None]) -> tuple[Json, int]:
+    """Run the job with the faults that `prepare` sets up. Returns the result of `run_job` and the number of requests of
+    the first operator."""
     clock = Clock()
     async with running_yard(clock) as yard:
         api = Troubled(yard.server.url)
-        async with line_of_operators(yard, api) as line:
-            prepare(api, line.killed)
-            left = await asyncio.wait_for(live(yard, clock, line), 60)
+        async with operator_series(yard, api) as series:
+            prepare(api, series.killed)
+            left = await asyncio.wait_for(run_job(yard, clock, series), 60)
             return left, len(api.sent)
 
 
 @pytest.fixture(scope="module")
-def undisturbed() -> tuple[Json, int]:
-    left, calls = asyncio.run(one_life(lambda api, killed: None))
+def without_faults() -> tuple[Json, int]:
+    left, calls = asyncio.run(run_with_faults(lambda api, killed: None))
     assert left["status"]["restarts"] == 1
     assert left["Job"] == left["Pod"] == left["Service"] == 0
     assert calls <= MOST_CALLS, "the life has more requests than are tried below: raise MOST_CALLS"
@@ -145,7 +147,7 @@ def undisturbed() -> tuple[Json, int]:
 @pytest.mark.parametrize("applied", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("call", range(1, MOST_CALLS + 1))
 async def test_killed_at_that_request_the_life_ends_the_same(
-    call: int, applied: bool, undisturbed: tuple[Json, int]
+    call: int, applied: bool, without_faults: tuple[Json, int]
 ) -> None:
 
     def prepare(api: Troubled, killed: asyncio.Event) -> None:
@@ -160,15 +162,15 @@ async def test_killed_at_that_request_the_life_ends_the_same(
 
         api.before, api.after = (dead, die) if applied else (die, dead)
 
-    left, _ = await one_life(prepare)
-    assert left == undisturbed[0]
+    left, _ = await run_with_faults(prepare)
+    assert left == without_faults[0]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("applied", [False, True], ids=["refused", "answer lost"])
 @pytest.mark.parametrize("every", [3, 5, 7])
 async def test_an_api_server_that_fails_again_and_again_changes_nothing_in_the_end(
-    every: int, applied: bool, undisturbed: tuple[Json, int]
+    every: int, applied: bool, without_faults: tuple[Json, int]
 ) -> None:
     def prepare(api: Troubled, killed: asyncio.Event) -> None:
         count = 0
@@ -184,5 +186,5 @@ async def test_an_api_server_that_fails_again_and_again_changes_nothing_in_the_e
         else:
             api.before = fail
 
-    left, _ = await one_life(prepare)
-    assert left == undisturbed[0]
+    left, _ = await run_with_faults(prepare)
+    assert left == without_faults[0]

@@ -1,4 +1,4 @@
-"""Operators of different kinds and namespaces: who overlaps excludes each other, who does not runs beside the other."""
+"""Operators of different kinds and namespaces: overlapping ones exclude each other, others lead at the same time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import pytest
 from operator_cluster import Troubled
 
 from trainyard.client import Api
-from trainyard.controller_runtime.lease import Claim, Election, LeaseIdentity, LeaseTimings, claim_of
+from trainyard.controller_runtime.leader_election import LeaderElector
+from trainyard.controller_runtime.lease import Claim, LeaseIdentity, LeaseTimings, claim_of
 from trainyard.objects import Json
 from trainyard.objects.resources import LEASE
 from trainyard.server import Server
@@ -22,26 +23,26 @@ OTHER = Claim(frozenset({"TfJob"}), "team-b")
 
 
 class Candidates:
-    """Operators of one cluster, on a clock that the test moves."""
+    """The elections of several operators in one cluster, with a clock that the test sets."""
 
     def __init__(self, server: Server) -> None:
         self.server, self.now = server, 1000.0
-        self.elections: list[Election] = []
+        self.elections: list[LeaderElector] = []
         self._apis: list[Troubled] = []
 
-    def add(self, claim: Claim) -> Election:
+    def add(self, claim: Claim) -> LeaderElector:
         self._apis.append(api := Troubled(self.server.url))
         seat = LeaseIdentity("default", claim.lease_name, f"operator-{len(self.elections)}", claim)
-        self.elections.append(election := Election(api, seat, TERMS, lambda: self.now))
+        self.elections.append(election := LeaderElector(api, seat, TERMS, lambda: self.now))
         return election
 
-    async def settle(self, *elections: Election) -> None:
+    async def settle(self, *elections: LeaderElector) -> None:
         for election in elections or self.elections:
             for _ in range(10):
                 if await election.step() > 0.25:
                     break
 
-    async def run(self, seconds: float, *elections: Election) -> None:
+    async def run(self, seconds: float, *elections: LeaderElector) -> None:
         for _ in range(int(seconds / 0.5)):
             self.now += 0.5
             await self.settle(*elections)
@@ -49,9 +50,9 @@ class Candidates:
     def overlapping_leaders(self) -> list[tuple[str, str]]:
         leaders = [election for election in self.elections if election.leads]
         return [
-            (one.lease, other.lease)
-            for one, other in itertools.combinations(leaders, 2)
-            if one.lease_id.claim and other.lease_id.claim and one.lease_id.claim.overlaps(other.lease_id.claim)
+            (first.lease, second.lease)
+            for first, second in itertools.combinations(leaders, 2)
+            if first.lease_id.claim and second.lease_id.claim and first.lease_id.claim.overlaps(second.lease_id.claim)
         ]
 
     async def close(self) -> None:
@@ -63,18 +64,18 @@ class Candidates:
 async def candidates() -> AsyncIterator[Candidates]:
     server = Server()
     await server.start()
-    made = Candidates(server)
-    yield made
-    await made.close()
+    candidates = Candidates(server)
+    yield candidates
+    await candidates.close()
     await server.stop()
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "overlap"),
+    ("first", "second", "overlap"),
     [(ALL, TF, True), (TF, MX, False), (TF, TEAM, True), (TEAM, OTHER, False), (MX, TEAM, False), (TEAM, TEAM, True)],
 )
-def test_claims_overlap_where_both_may_serve_a_job(one: Claim, other: Claim, overlap: bool) -> None:
-    assert one.overlaps(other) is other.overlaps(one) is overlap
+def test_claims_overlap_where_both_may_serve_a_job(first: Claim, second: Claim, overlap: bool) -> None:
+    assert first.overlaps(second) is second.overlaps(first) is overlap
 
 
 def test_a_lease_is_named_after_its_claim_and_says_it() -> None:
@@ -86,7 +87,7 @@ def test_a_lease_is_named_after_its_claim_and_says_it() -> None:
 
 
 async def test_operators_that_do_not_overlap_lead_beside_each_other(candidates: Candidates) -> None:
-    """The README of MxJob and the chart: each of them works."""
+    """As with the operator of the MxJob README beside that of the chart."""
     elections = [candidates.add(claim) for claim in (MX, TEAM, OTHER)]
     await candidates.settle()
     assert all(election.leads for election in elections)
@@ -117,20 +118,21 @@ async def test_a_leader_that_dies_is_followed_by_an_overlapping_one_within_the_d
     assert not other.leads
     await candidates.run(0.5, other)
     assert other.leads
-    candidates.now += 0.1  # the dead one was only paused: its renewal is refused, because its lease was cleared
+    # the first leader was only paused: its renewal gets a Conflict, because its Lease was cleared
+    candidates.now += 0.1
     await candidates.settle(leader)
     assert not leader.leads and other.leads
 
 
 async def test_of_two_that_take_their_leases_at_once_at_most_one_leads(candidates: Candidates) -> None:
-    one, other = candidates.add(ALL), candidates.add(TEAM)
-    await one.step(), await other.step()  # both have looked: nothing is held
-    await one.step(), await other.step()  # both have written their own
-    await one.step()
-    assert not one.leads  # it has seen the other's
-    await other.step()
+    first, second = candidates.add(ALL), candidates.add(TEAM)
+    await first.step(), await second.step()  # both have read the leases: none is held
+    await first.step(), await second.step()  # both have written their own Lease
+    await first.step()
+    assert not first.leads  # it has read the Lease of the second
+    await second.step()
     await candidates.run(2)
-    assert sorted([one.leads, other.leads]) == [False, True]
+    assert sorted([first.leads, second.leads]) == [False, True]
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -147,7 +149,7 @@ async def test_overlapping_operators_never_lead_at_once_whatever_is_paused(candi
         else:
             await election.step()
         assert not candidates.overlapping_leaders()
-        led |= {one.lease for one in candidates.elections if one.leads}
+        led |= {candidate.lease for candidate in candidates.elections if candidate.leads}
     assert len(led) > 1
 
 

@@ -1,4 +1,4 @@
-"""Candidates for one lease on our real server, on a clock that the test moves."""
+"""Candidates for one Lease on the embedded API server, with a clock that the test sets."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import pytest
 from operator_cluster import Troubled
 
 from trainyard.client import Api, Request, Unavailable
-from trainyard.controller_runtime.lease import Election, LeaseIdentity, LeaseTimings, NotLeading
+from trainyard.controller_runtime.leader_election import LeaderElector, NotLeading
+from trainyard.controller_runtime.lease import LeaseIdentity, LeaseTimings
 from trainyard.objects import Json
 from trainyard.objects.resources import LEASE
 from trainyard.server import Server
@@ -16,7 +17,7 @@ from trainyard.server import Server
 TERMS = LeaseTimings(duration=15, deadline=10, retry=2)
 
 
-class Room:
+class LeaseServer:
     """A server, a clock, and candidates."""
 
     def __init__(self, server: Server) -> None:
@@ -24,10 +25,10 @@ class Room:
         self.now = 1000.0
         self.apis: list[Troubled] = []
 
-    def candidate(self, me: str) -> tuple[Election, Troubled]:
+    def candidate(self, me: str) -> tuple[LeaderElector, Troubled]:
         api = Troubled(self.server.url)
         self.apis.append(api)
-        return Election(api, LeaseIdentity("default", "operator", me), TERMS, lambda: self.now), api
+        return LeaderElector(api, LeaseIdentity("default", "operator", me), TERMS, lambda: self.now), api
 
     async def lease(self) -> Json:
         async with Api(self.server.url) as api:
@@ -35,103 +36,104 @@ class Room:
 
 
 @pytest.fixture
-async def room() -> AsyncIterator[Room]:
+async def cluster() -> AsyncIterator[LeaseServer]:
     server = Server()
     await server.start()
-    made = Room(server)
-    yield made
-    for api in made.apis:
+    lease_server = LeaseServer(server)
+    yield lease_server
+    for api in lease_server.apis:
         await api.close()
     await server.stop()
 
 
-async def settle(*elections: Election) -> None:
-    """Each makes moves until it would wait."""
+async def settle(*elections: LeaderElector) -> None:
+    """Make moves with each election until it would wait."""
     for election in elections:
         for _ in range(10):
             if await election.step() > 0.5:
                 break
 
 
-async def test_the_first_makes_it_the_second_waits(room: Room) -> None:
-    one, _ = room.candidate("one")
-    two, _ = room.candidate("two")
-    await settle(one, two)
-    assert (one.leads, two.leads) == (True, False) and one.won.is_set() and two.lost.is_set()
-    spec = await room.lease()
-    assert (spec["holderIdentity"], spec["leaseDurationSeconds"], spec["leaseTransitions"]) == ("one", 15, 0)
+async def test_the_first_makes_it_the_second_waits(cluster: LeaseServer) -> None:
+    first, _ = cluster.candidate("first")
+    second, _ = cluster.candidate("second")
+    await settle(first, second)
+    assert (first.leads, second.leads) == (True, False) and first.won.is_set() and second.lost.is_set()
+    spec = await cluster.lease()
+    assert (spec["holderIdentity"], spec["leaseDurationSeconds"], spec["leaseTransitions"]) == ("first", 15, 0)
     assert len(spec["renewTime"]) == len("2026-11-21T20:00:00.000000Z")
 
 
-async def test_of_two_who_take_it_at_once_one_wins(room: Room) -> None:
-    one, _ = room.candidate("one")
-    two, _ = room.candidate("two")
-    await one.step(), await two.step()  # both have looked: there is none
-    await one.step(), await two.step()  # both make it
-    assert [one.leads, two.leads] == [True, False]
-    await settle(two)
-    assert not two.leads and two.observed.record is not None and two.observed.record.holder == "one"
+async def test_of_two_who_take_it_at_once_one_wins(cluster: LeaseServer) -> None:
+    first, _ = cluster.candidate("first")
+    second, _ = cluster.candidate("second")
+    await first.step(), await second.step()  # both have read: there is no Lease
+    await first.step(), await second.step()  # both create it
+    assert [first.leads, second.leads] == [True, False]
+    await settle(second)
+    assert not second.leads and second.observed.record is not None and second.observed.record.holder == "first"
 
 
-async def test_it_is_renewed_and_nobody_else_gets_it(room: Room) -> None:
-    one, api = room.candidate("one")
-    two, _ = room.candidate("two")
-    await settle(one, two)
+async def test_it_is_renewed_and_nobody_else_gets_it(cluster: LeaseServer) -> None:
+    first, api = cluster.candidate("first")
+    second, _ = cluster.candidate("second")
+    await settle(first, second)
     for _ in range(30):
-        room.now += 2
-        await settle(one, two)
-        assert one.leads and not two.leads
+        cluster.now += 2
+        await settle(first, second)
+        assert first.leads and not second.leads
     renewals = [request for request in api.sent if request.method == "PATCH"]
     assert len(renewals) == 30 and not [request for request in api.sent[3:] if request.method == "GET"]
 
 
-async def test_who_dies_is_followed_when_the_lease_is_over(room: Room) -> None:
-    one, _ = room.candidate("one")
-    two, _ = room.candidate("two")
-    await settle(one, two)
+async def test_who_dies_is_followed_when_the_lease_is_over(cluster: LeaseServer) -> None:
+    first, _ = cluster.candidate("first")
+    second, _ = cluster.candidate("second")
+    await settle(first, second)
     for _ in range(7):
-        room.now += 2
-        await settle(two)
-        assert not two.leads
-    room.now += 2
-    await settle(two)
-    assert two.leads and (await room.lease())["leaseTransitions"] == 1
+        cluster.now += 2
+        await settle(second)
+        assert not second.leads
+    cluster.now += 2
+    await settle(second)
+    assert second.leads and (await cluster.lease())["leaseTransitions"] == 1
 
 
-async def test_who_was_paused_leads_no_more_before_it_has_sent_anything(room: Room) -> None:
-    one, api = room.candidate("one")
-    two, _ = room.candidate("two")
-    await settle(one)
-    one.check()
-    room.now += 10
+async def test_who_was_paused_leads_no_more_before_it_has_sent_anything(cluster: LeaseServer) -> None:
+    first, api = cluster.candidate("first")
+    second, _ = cluster.candidate("second")
+    await settle(first)
+    first.check()
+    cluster.now += 10
     with pytest.raises(NotLeading, match="default/operator is not held"):
-        one.check()
-    room.now += 30
-    await settle(two)  # sees it for the first time: as fresh as can be
-    assert not two.leads
-    room.now += 15
-    await settle(two)
-    assert two.leads
+        first.check()
+    cluster.now += 30
+    await settle(second)  # reads the Lease for the first time, so its full duration counts from now
+    assert not second.leads
+    cluster.now += 15
+    await settle(second)
+    assert second.leads
     before = len(api.sent)
-    await settle(one)
-    assert not one.leads and one.lost.is_set()
-    assert [request.method for request in api.sent[before:]] == ["PATCH", "GET"]  # a renewal that is refused, a look
+    await settle(first)
+    assert not first.leads and first.lost.is_set()
+    # the renewal gets a Conflict, then a read
+    assert [request.method for request in api.sent[before:]] == ["PATCH", "GET"]
 
 
-async def test_a_release_lets_the_next_one_in_at_its_next_look(room: Room) -> None:
-    one, _ = room.candidate("one")
-    two, _ = room.candidate("two")
-    await settle(one, two)
-    await one.release()
-    assert not one.leads and not (await room.lease()).get("holderIdentity")
-    room.now += 2
-    await settle(two)
-    assert two.leads
+async def test_a_release_lets_the_next_one_in_at_its_next_look(cluster: LeaseServer) -> None:
+    first, _ = cluster.candidate("first")
+    second, _ = cluster.candidate("second")
+    await settle(first, second)
+    await first.release()
+    assert not first.leads and not (await cluster.lease()).get("holderIdentity")
+    cluster.now += 2
+    await settle(second)
+    assert second.leads
 
 
-async def test_a_release_after_a_renewal_of_unknown_outcome_still_lets_it_go(room: Room) -> None:
-    one, api = room.candidate("one")
-    await settle(one)
+async def test_a_release_after_a_renewal_of_unknown_outcome_still_lets_it_go(cluster: LeaseServer) -> None:
+    first, api = cluster.candidate("first")
+    await settle(first)
 
     def lose(request: Request) -> None:
         if request.method == "PATCH":
@@ -139,44 +141,44 @@ async def test_a_release_after_a_renewal_of_unknown_outcome_still_lets_it_go(roo
             raise Unavailable(0, "ConnectionLost", "the answer is lost")
 
     api.after = lose
-    room.now += 2
-    assert await one.step() > 0 and one.leads
-    await one.release()
-    assert not (await room.lease()).get("holderIdentity")
+    cluster.now += 2
+    assert await first.step() > 0 and first.leads
+    await first.release()
+    assert not (await cluster.lease()).get("holderIdentity")
 
 
-async def test_a_release_of_what_is_not_ours_changes_nothing(room: Room) -> None:
-    one, _ = room.candidate("one")
-    two, _ = room.candidate("two")
-    await settle(one, two)
-    await two.release()
-    assert (await room.lease())["holderIdentity"] == "one"
+async def test_a_release_of_what_is_not_ours_changes_nothing(cluster: LeaseServer) -> None:
+    first, _ = cluster.candidate("first")
+    second, _ = cluster.candidate("second")
+    await settle(first, second)
+    await second.release()
+    assert (await cluster.lease())["holderIdentity"] == "first"
 
 
-async def test_while_nobody_answers_the_term_ends_by_itself_and_begins_again_after(room: Room) -> None:
-    one, api = room.candidate("one")
-    await settle(one)
+async def test_while_nobody_answers_the_term_ends_by_itself_and_begins_again_after(cluster: LeaseServer) -> None:
+    first, api = cluster.candidate("first")
+    await settle(first)
 
-    def nobody(request: Request) -> None:
+    def no_answer(request: Request) -> None:
         raise Unavailable(0, "ConnectionLost", "nobody is there")
 
-    api.before = nobody
+    api.before = no_answer
     pauses = []
-    while one.leads:
-        pauses.append(await one.step())
-        room.now += pauses[-1]
-    await one.step()
-    assert one.lost.is_set() and sum(pauses) == pytest.approx(10)  # not a moment later than the deadline
+    while first.leads:
+        pauses.append(await first.step())
+        cluster.now += pauses[-1]
+    await first.step()
+    assert first.lost.is_set() and sum(pauses) == pytest.approx(10)  # not a moment later than the deadline
     api.before = lambda request: None
-    room.now += 2
-    await settle(one)
-    assert one.leads and (await room.lease())["leaseTransitions"] == 0  # nobody else has had it
+    cluster.now += 2
+    await settle(first)
+    assert first.leads and (await cluster.lease())["leaseTransitions"] == 0  # no other candidate has held it
 
 
-async def test_a_lease_that_somebody_deletes_is_made_again(room: Room) -> None:
-    one, api = room.candidate("one")
-    await settle(one)
+async def test_a_lease_that_somebody_deletes_is_made_again(cluster: LeaseServer) -> None:
+    first, api = cluster.candidate("first")
+    await settle(first)
     await api.delete(LEASE, "default", "operator")
-    room.now += 2
-    await settle(one)
-    assert one.leads and (await room.lease())["holderIdentity"] == "one"
+    cluster.now += 2
+    await settle(first)
+    assert first.leads and (await cluster.lease())["holderIdentity"] == "first"

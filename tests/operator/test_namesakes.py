@@ -1,4 +1,4 @@
-"""Who still has the name of a child, but is on the way out."""
+"""Foreign objects with the name of a child or the uid of a job."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ async def test_a_namesake_that_is_being_deleted_is_waited_for_and_nobody_is_told
         async with yard.operator():
             await yard.submit(tf_job())
             job = await yard.condition("NameConflict")
-            said = (condition(job["status"]["conditions"], "NameConflict") or {})["message"]
-            assert "it is being deleted: it is waited for" in said
-            assert "delete or rename" not in said
+            message = (condition(job["status"]["conditions"], "NameConflict") or {})["message"]
+            assert "it is being deleted: it is waited for" in message
+            assert "delete or rename" not in message
 
 
 async def test_what_bears_the_jobs_uid_in_another_namespace_is_nothing_of_the_jobs() -> None:
-    """Another tenant knows the uid, from an event or a log. His pod says that the MASTER has failed for good."""
+    """Another tenant knows the uid, from an event or a log, and creates a pod with the status of a failed MASTER."""
     async with running_yard(time.time) as yard, yard.operator() as operator:
         await yard.submit(tf_job())
         job = await yard.condition("Running")
@@ -36,16 +36,16 @@ async def test_what_bears_the_jobs_uid_in_another_namespace_is_nothing_of_the_jo
         owner = {"apiVersion": "batch/v1", "kind": "Job", "name": batch["name"], "uid": batch["uid"]}
         labels = {**batch["labels"], "tensorflow.org": ""}
         spec = {"containers": [{"name": "tensorflow", "image": "i"}], "schedulerName": "nobody"}
-        # The garbage collector deletes it, for its owner is not there; a finalizer keeps it all the same.
-        keeps = {"finalizers": ["evil.example/stays"]}
-        meta = {"name": "forged", "labels": labels, "ownerReferences": [{**owner, "controller": True}], **keeps}
+        # Its owner does not exist in this namespace: without a finalizer the garbage collector would delete the pod.
+        finalizers = {"finalizers": ["evil.example/stays"]}
+        meta = {"name": "forged", "labels": labels, "ownerReferences": [{**owner, "controller": True}], **finalizers}
         await yard.api.create(POD, "evil", {"metadata": meta, "spec": spec})
         state = {"name": "tensorflow", "state": {"terminated": {"exitCode": 1}}}
         status = {"phase": "Failed", "containerStatuses": [state]}
         await yard.api.patch(POD, "evil", "forged", {"status": status}, "status")
         store = operator._children[POD]
         async with asyncio.timeout(20):
-            while (there := store.get(Key("evil", "forged"))) is None or there.phase != "Failed":  # noqa: ASYNC110
+            while (forged := store.get(Key("evil", "forged"))) is None or forged.phase != "Failed":  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
-        seen = operator._observed(job, JobState())  # what the next plan is made from
-        assert {one.namespace for one in seen.children} == {"default"}
+        observed = operator._observed(job, JobState())  # the input of the next plan
+        assert {child.namespace for child in observed.children} == {"default"}

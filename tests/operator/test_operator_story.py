@@ -1,4 +1,4 @@
-"""The operator against our real server, the real Job controller and a node that follows a script."""
+"""The operator with the embedded API server, the real Job controller and a node that follows a script."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ def clock() -> Clock:
 
 @pytest.fixture
 async def yard(clock: Clock) -> AsyncIterator[Yard]:
-    async with running_yard(clock) as made:
-        yield made
+    async with running_yard(clock) as yard:
+        yield yard
 
 
 async def settle(api: Troubled, quiet: float = 0.4) -> None:
-    """Wait until the operator has sent nothing for a while."""
+    """Wait until the operator has sent nothing for `quiet` seconds."""
     async with asyncio.timeout(20):
         sent = -1
         while sent != len(api.sent):
@@ -96,45 +96,46 @@ async def test_counts_are_written_at_most_once_a_second_and_never_lost(yard: Yar
 
         def all_run(job: Json) -> bool:
             roles = job.get("status", {}).get("replicaStatuses", [])
-            found = {role["tf_replica_type"]: role["ReplicasStates"].get("Running") for role in roles}
-            return found == states
+            running = {role["tf_replica_type"]: role["ReplicasStates"].get("Running") for role in roles}
+            return running == states
 
-        began = time.monotonic()
+        started = time.monotonic()
         await yard.until(all_run)
-        took = time.monotonic() - began
+        seconds = time.monotonic() - started
         counts = [r for r in api.writes if r.path.endswith("/status") and b'"conditions"' not in (r.body or b"")]
-        assert len(counts) <= took + 1
+        assert len(counts) <= seconds + 1
 
 
-class Meddled(Troubled):
-    """Once, just before the first status write, somebody else does something."""
+class ConcurrentWriter(Troubled):
+    """Calls `write_concurrently` once, before it sends the first status patch: a write of another client."""
 
-    def __init__(self, url: str, meddle: Callable[[], Awaitable[object]]) -> None:
+    def __init__(self, url: str, write_concurrently: Callable[[], Awaitable[object]]) -> None:
         super().__init__(url)
-        self.meddle: Callable[[], Awaitable[object]] | None = meddle
+        self.write_concurrently: Callable[[], Awaitable[object]] | None = write_concurrently
 
     async def send(self, request: Request) -> bytes:
-        if request.path.endswith("/status") and self.meddle is not None:
-            meddle, self.meddle = self.meddle, None
-            await meddle()
+        if request.path.endswith("/status") and self.write_concurrently is not None:
+            write_concurrently, self.write_concurrently = self.write_concurrently, None
+            await write_concurrently()
         return await super().send(request)
 
 
 async def test_a_changed_job_ends_the_pass_before_anything_else_is_written(yard: Yard) -> None:
-    """The fence: somebody writes to the job between our decision and our first write."""
+    """The fence: another client writes to the job between the plan and the status patch."""
     label = {"metadata": {"labels": {"by": "somebody"}}}
-    api = Meddled(yard.server.url, lambda: yard.api.patch(TFJOB, "default", "mnist", label))
+    api = ConcurrentWriter(yard.server.url, lambda: yard.api.patch(TFJOB, "default", "mnist", label))
     async with yard.operator(api) as operator:
         await yard.submit(tf_job())
         await yard.condition("Running")
         writes = [request.method for request in api.writes]
-        refused = operator.counts["conflicts"]  # more than one when the next pass comes before word of the change
+        refused = operator.counts["conflicts"]  # more than one if the next reconcile precedes the watch event
         assert refused
-        assert writes[: refused + 2] == [*["PATCH"] * refused, "PATCH", "POST"]  # and only now a child
+        # The first child is created after the accepted status patch.
+        assert writes[: refused + 2] == [*["PATCH"] * refused, "PATCH", "POST"]
 
 
 async def test_a_spec_patch_that_changes_nothing_does_not_hold_the_job_up(yard: Yard) -> None:
-    """A server with an older CRD prunes what we store: there is no change, so no watch event either."""
+    """A server with an older CRD prunes the stored defaults: the object does not change, so there is no watch event."""
 
     class Pruning(Troubled):
         async def send(self, request: Request) -> bytes:
@@ -151,7 +152,7 @@ async def test_a_spec_patch_that_changes_nothing_does_not_hold_the_job_up(yard: 
 
 
 async def test_a_job_that_goes_between_decision_and_write_gets_no_children(yard: Yard) -> None:
-    api = Meddled(yard.server.url, lambda: yard.api.delete(TFJOB, "default", "mnist"))
+    api = ConcurrentWriter(yard.server.url, lambda: yard.api.delete(TFJOB, "default", "mnist"))
     async with yard.operator(api) as operator:
         await yard.submit(tf_job())
         await yard.gone(TFJOB, "mnist")
@@ -172,14 +173,14 @@ async def test_a_foreign_object_with_a_childs_name_is_left_alone_and_said(yard: 
     async with yard.operator(api) as operator:
         await yard.submit(tf_job())
         job = await yard.condition("NameConflict")
-        said = condition(job["status"]["conditions"], "NameConflict")
-        assert said is not None and "tfjob-mnis" in said["message"]
-        await yard.condition("Running")  # the others are made all the same
+        name_conflict = condition(job["status"]["conditions"], "NameConflict")
+        assert name_conflict is not None and "tfjob-mnis" in name_conflict["message"]
+        await yard.condition("Running")  # the other children are created
         await settle(api, 1.5)
         tries = len([r for r in api.writes if r.method == "POST" and r.path.endswith("/services")])
         assert tries <= 3
-        still = await yard.api.get(SERVICE, "default", "tfjob-mnis")
-        assert uid_of(still) == uid_of(foreign) and still["metadata"] == foreign["metadata"]
+        service = await yard.api.get(SERVICE, "default", "tfjob-mnis")
+        assert uid_of(service) == uid_of(foreign) and service["metadata"] == foreign["metadata"]
         await yard.api.delete(SERVICE, "default", "tfjob-mnis")
         clock.shift += 3600
         operator.resync()
@@ -201,15 +202,16 @@ async def test_a_foreign_object_that_bears_our_label_is_foreign_all_the_same(yar
 
 
 async def test_a_child_that_has_lost_our_label_is_said_and_not_waited_for(yard: Yard, clock: Clock) -> None:
-    """No watch of ours will ever show it: of an operator before us, or somebody took the label away."""
+    """The watches select by the label, so they never show the object. An older operator created it, or a user has
+    removed the label."""
     job = await yard.submit(tf_job())
     owner = owner_reference("tensorflow.org/v1alpha1", "TfJob", "mnist", uid_of(job))
     meta: Json = {"name": "tfjob-mnis", "ownerReferences": [owner]}
     service = {"apiVersion": "v1", "kind": "Service", "metadata": meta, "spec": {"ports": [{"port": 1}]}}
     await yard.api.create(SERVICE, "default", service)
     async with yard.operator() as operator:
-        said = condition((await yard.condition("NameConflict"))["status"]["conditions"], "NameConflict")
-        assert said is not None and "has no label trainyard.dev/owner" in said["message"]
+        name_conflict = condition((await yard.condition("NameConflict"))["status"]["conditions"], "NameConflict")
+        assert name_conflict is not None and "has no label trainyard.dev/owner" in name_conflict["message"]
         await yard.condition("Running")
         await yard.api.delete(SERVICE, "default", "tfjob-mnis")
         clock.shift += 3600
@@ -218,9 +220,9 @@ async def test_a_child_that_has_lost_our_label_is_said_and_not_waited_for(yard: 
 
 
 async def test_our_own_child_from_an_earlier_life_is_taken_as_made(yard: Yard) -> None:
-    """The answer to every create is lost once: it was made, but we do not know."""
+    """The answer to the first create of each resource is lost: the object exists, but the operator has no answer."""
     api = Troubled(yard.server.url)
-    lost: set[str] = set()
+    lost: set[str] = set()  # request paths
 
     def lose(request: Request) -> None:
         if request.method == "POST" and "/events" not in request.path and request.path not in lost:
@@ -311,8 +313,8 @@ async def test_a_job_made_anew_under_the_same_name_gets_children_of_its_own(yard
 
 async def test_watches_that_break_all_the_time_lose_nothing_and_list_nothing_again(yard: Yard) -> None:
     class Broken(Troubled):
-        async def stream(self, *asked: Any) -> AsyncGenerator[bytes, None]:
-            async for chunk in super().stream(*asked):
+        async def stream(self, *arguments: Any) -> AsyncGenerator[bytes, None]:
+            async for chunk in super().stream(*arguments):
                 yield chunk
                 raise Unavailable(0, "ConnectionLost", "cut after every chunk")
 
@@ -328,7 +330,8 @@ async def test_watches_that_break_all_the_time_lose_nothing_and_list_nothing_aga
 
 
 async def test_a_child_watch_that_hangs_never_makes_a_second_child_and_heals(yard: Yard) -> None:
-    """Our own creates do not show up: the job is held, and after a while that resource is listed again."""
+    """The watch of batch Jobs hangs, so the store does not show the creates: the job is not reconciled until the
+    timeout, when the resource is listed again."""
     hung = asyncio.Event()
 
     class Hanging(Troubled):
@@ -351,16 +354,16 @@ async def test_a_child_watch_that_hangs_never_makes_a_second_child_and_heals(yar
 
 
 async def test_jobs_of_many_namespaces_run_side_by_side(yard: Yard) -> None:
-    spaces = [f"team-{at}" for at in range(3)]
-    for space in spaces:
-        await yard.api.create(NAMESPACE, "", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": space}})
+    namespaces = [f"team-{index}" for index in range(3)]
+    for namespace in namespaces:
+        await yard.api.create(NAMESPACE, "", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
     async with yard.operator():
-        for space in spaces:
+        for namespace in namespaces:
             for at in range(3):
-                await yard.submit(tf_job(f"j{at}{space[-1]}x", space))
-        for space in spaces:
+                await yard.submit(tf_job(f"j{at}{namespace[-1]}x", namespace))
+        for namespace in namespaces:
             for at in range(3):
-                await yard.condition("Running", f"j{at}{space[-1]}x", space)
+                await yard.condition("Running", f"j{at}{namespace[-1]}x", namespace)
 
 
 async def test_events_that_are_refused_fail_nothing(yard: Yard) -> None:

@@ -1,4 +1,4 @@
-"""What the API server does not take, or fails at, holds nothing else up and is said."""
+"""Writes that the API server rejects or fails at do not delay other writes and are reported in the job's status."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from trainyard.objects.resources import JOB
 
 
 async def test_a_job_whose_spec_may_not_be_patched_runs_all_the_same() -> None:
-    """An admission policy says that nobody but the user writes specs: the job must not wait for it in silence."""
+    """An admission policy lets only the user write specs: the job runs without stored defaults."""
 
     def refuse(request: Request) -> None:
         if request.method == "PATCH" and request.path.endswith("/tfjobs/mnist"):
@@ -31,8 +31,8 @@ async def test_a_job_whose_spec_may_not_be_patched_runs_all_the_same() -> None:
 
 
 async def test_a_server_that_fails_at_one_child_again_and_again_is_heard_of() -> None:
-    """A webhook that is down answers the WORKER's Job with a 500 each time: the job says why it waits."""
-    words = 'failed calling webhook "policy.example.com": connection refused'
+    """A webhook is down, so each create of the WORKER's Job is answered with 500: the job has the condition Blocked."""
+    error = 'failed calling webhook "policy.example.com": connection refused'
     down = True
 
     def fail(request: Request) -> None:
@@ -42,7 +42,7 @@ async def test_a_server_that_fails_at_one_child_again_and_again_is_heard_of() ->
             and request.path.endswith("/jobs")
             and b'"name":"worker-' in (request.body or b"")
         ):
-            raise Unavailable(500, "InternalError", words)
+            raise Unavailable(500, "InternalError", error)
 
     job = tf_job()
     async with running_yard(time.time) as yard:
@@ -50,11 +50,11 @@ async def test_a_server_that_fails_at_one_child_again_and_again_is_heard_of() ->
         api.before = fail
         async with yard.operator(api):
             await yard.submit(job)
-            said = await yard.condition("Blocked")
-            (blocked,) = [one for one in said["status"]["conditions"] if one["type"] == "Blocked"]
-            assert words in blocked["message"] and blocked["reason"] == "InternalError"
+            job = await yard.condition("Blocked")
+            (blocked,) = [condition for condition in job["status"]["conditions"] if condition["type"] == "Blocked"]
+            assert error in blocked["message"] and blocked["reason"] == "InternalError"
             down = False
-            edit = {"spec": {"backoffLimit": 7}}  # a refusal is tried again at once after an edit
+            edit = {"spec": {"backoffLimit": 7}}  # after an edit a refused write is retried at once
             await yard.api.patch(TFJOB, "default", "mnist", edit)
             await yard.until(
                 lambda now: now["status"]["state"] == "Running" and not is_true(now["status"]["conditions"], "Blocked")

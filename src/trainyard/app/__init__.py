@@ -1,4 +1,5 @@
-"""Wires the rooms into programs. One file per program: `local` is a whole cluster in this process.
+"""The programs: each connects the packages below `app`. One module per program: `local` is a whole cluster in this
+process.
 
-Nothing is imported here: `config` is also used where neither a server nor a client may be loaded.
+This file imports nothing: `config` is also used by commands that must not import a server or a client.
 """

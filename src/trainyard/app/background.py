@@ -1,21 +1,21 @@
-"""A local cluster in the background: where its state is, and how it is started, found and stopped.
+"""Background clusters (`trainyard up`): where their state is stored, and how they are started, detected and stopped.
 
-The folder of the cluster NAME is $XDG_STATE_HOME/trainyard/NAME (or ~/.local/state/...), for this user alone:
+The folder of the cluster NAME is $XDG_STATE_HOME/trainyard/NAME (or ~/.local/state/...), mode 0700:
 
-    state/        all that the cluster has (state.py): it stays when the cluster is stopped or killed
-    aside/TIME/   a state that somebody wanted out of the way, as it was
-    merged        the kubeconfigs of the person's own that this cluster was written into (merging.py)
-    turn          held by whoever starts or stops it: two `up`, or an `up` and a `down`, take turns
-    lock          held by the daemon as long as it lives, and nothing else says that it does; its process id is in it
-    cluster.json  what is true of the cluster; written when it is ready, gone when it stops
-    kubeconfig    for kubectl and for our own words; it stays, too, and holds again when the cluster is up again
-    daemon.log    what the daemon said, and .1 what the one before it said
+    state/        all state of the cluster (state.py); kept when the cluster is stopped or killed
+    aside/TIME/   a state that `up --fresh` moved away, unchanged
+    merged        the paths of the user's kubeconfigs into which the cluster was written (merging.py), one a line
+    turn          lock file of the process that starts or stops the cluster: concurrent `up` and `down` run in turn
+    lock          lock file that the daemon holds as long as it lives: the only proof that it lives; has its process id
+    cluster.json  facts about the running cluster; written when it is ready, removed when it stops
+    kubeconfig    for kubectl and for the commands of Trainyard; kept too, and valid again when the cluster is up again
+    daemon.log    output of the daemon; daemon.log.1 is the output of the daemon before it
 
 Rules:
-- The lock is taken by the starter and handed to the daemon, so there is no moment in which nobody holds it.
-- A process id is believed only while the lock is held.
-- A state is removed by nobody but `delete`, which is asked for by name, and says what goes.
-- Nothing heavy is loaded here: `trainyard status` must be quick.
+- The starting process takes the lock and passes the open descriptor to the daemon: the lock is never free in between.
+- The process id is used only while the lock is held.
+- Only `Background.delete` removes a state: the user asks for it by an option, and is shown what is removed.
+- This module imports nothing heavy: `trainyard status` must be quick.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ from typing import Any
 from trainyard.app.folder import PREFIX, remove, sweep
 
 NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?")
-HISTORY = "history"  # beside the clusters' folders: what is kept of every job (history.py)
-LOOK = 0.05  # seconds between two looks at a lock that somebody else holds
-TAKE = 1.0  # seconds: others hold the lock for a moment when they look whether it is held
-GONE = 60.0  # seconds in which a cluster that is on its way down must be gone
-KILLED = 10.0
+HISTORY = "history"  # beside the clusters' folders: the records of all jobs (history.py)
+LOOK = 0.05  # seconds between two attempts to take a lock that another process holds
+TAKE = 1.0  # seconds: `alive` in another process holds the lock for a moment while it tests it
+GONE = 60.0  # seconds within which a daemon that is shutting down must have ended
+KILLED = 10.0  # seconds within which a process must have ended after a signal that kills its pods
 
 Say = Callable[[str], object]
 
 
 class BackgroundError(Exception):
-    """The cluster cannot be started or stopped. The text names the fix; `code` is the exit code of the command."""
+    """The cluster cannot be started or stopped. The message names the fix; `code` is the exit code of the command."""
 
     def __init__(self, text: str, code: int = 3) -> None:
         super().__init__(text)
@@ -55,7 +55,8 @@ class BackgroundError(Exception):
 
 
 def state_folder() -> Path:
-    """Where the state of all background clusters of this user is."""
+    """The folder that holds the folders of all background clusters of this user. Raises BackgroundError when there is
+    no home folder."""
     named = os.environ.get("XDG_STATE_HOME", "")
     if os.path.isabs(named):
         return Path(named) / "trainyard"
@@ -66,7 +67,7 @@ def state_folder() -> Path:
 
 
 def names() -> list[str]:
-    """The clusters that have a state folder, up or not."""
+    """The names of the clusters that have a folder, running or not, sorted."""
     with contextlib.suppress(OSError, BackgroundError):
         folders = [path for path in state_folder().iterdir() if path.name != HISTORY and path.is_dir()]
         return sorted(path.name for path in folders if NAME.fullmatch(path.name))
@@ -74,19 +75,20 @@ def names() -> list[str]:
 
 
 def known(but: str = "") -> str:
-    """The other clusters that there are, as the end of a sentence about one that is not there."""
-    others = [name for name in names() if name != but]
-    return f"; there {'are' if len(others) > 1 else 'is'}: {', '.join(others)}" if others else ""
+    """A clause for the end of an error message that lists the existing clusters except `but`; "" when there are
+    none."""
+    existing = [name for name in names() if name != but]
+    return f"; there {'are' if len(existing) > 1 else 'is'}: {', '.join(existing)}" if existing else ""
 
 
 def behind(kubeconfig: str) -> Background | None:
-    """The background cluster whose kubeconfig that is; None for any other file."""
+    """The background cluster whose kubeconfig has this path; None for any other file."""
     clusters = (Background(name) for name in names())
     return next((cluster for cluster in clusters if str(cluster.kubeconfig) == kubeconfig), None)
 
 
 class Background:
-    """The background cluster of that name."""
+    """The background cluster with the given name."""
 
     def __init__(self, name: str = "default") -> None:
         if not NAME.fullmatch(name):
@@ -106,7 +108,7 @@ class Background:
 
     @property
     def context(self) -> str:
-        """What the cluster is called in a kubeconfig."""
+        """The name of the cluster's context, cluster and user in a kubeconfig."""
         return f"trainyard-{self.name}"
 
     @property
@@ -115,13 +117,13 @@ class Background:
 
     @property
     def alive(self) -> bool:
-        """True while a daemon lives: starting, up, or on its way down."""
+        """True while a daemon process lives: starting, ready or shutting down. Raises BackgroundError."""
         try:
             lock = os.open(self.folder / "lock", os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
         except FileNotFoundError:
             return False
         except OSError as error:
-            raise _unusable(self.folder, error) from None
+            raise _state_folder_error(self.folder, error) from None
         try:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except OSError:
@@ -132,11 +134,11 @@ class Background:
 
     @property
     def killed(self) -> bool:
-        """Its daemon has gone without ending the cluster: `kill -9`, or the machine lost its power."""
+        """True when the daemon ended without stopping the cluster: `kill -9`, or a power failure of the machine."""
         return not self.alive and (self.folder / "cluster.json").exists()
 
     def why_not_up(self) -> str:
-        """What it is while it is not up, and the command that brings it back."""
+        """One clause that says why the cluster is not running, with the command that starts it."""
         up = f"`{self.word('up')}`"
         if self.killed:
             return f"the daemon of the cluster {self.name} was killed; its jobs and files are kept: go on with {up}"
@@ -145,77 +147,79 @@ class Background:
         return f"no cluster: start one with {up}"
 
     def facts(self) -> dict[str, Any] | None:
-        """What is true of the cluster, None while it is not up."""
+        """The content of cluster.json: pid, since, network, server, folder, again. None while the cluster is not
+        ready."""
         if not self.alive:
             return None
         try:
-            found = json.loads((self.folder / "cluster.json").read_bytes())
+            facts = json.loads((self.folder / "cluster.json").read_bytes())
         except (OSError, ValueError):
             return None
-        return found if isinstance(found, dict) else None
+        return facts if isinstance(facts, dict) else None
 
     def merged(self) -> list[Path]:
-        """The kubeconfigs of the person's own that it was written into."""
+        """The user's kubeconfigs into which the cluster was written."""
         with contextlib.suppress(OSError, UnicodeDecodeError):
             return [Path(line) for line in (self.folder / "merged").read_text().splitlines() if line]
         return []
 
     def remember(self, kubeconfig: Path) -> None:
-        """It was written into that one."""
-        known = self.merged()
-        if kubeconfig not in known:
-            lines = "".join(f"{path}\n" for path in [*known, kubeconfig])
-            early = self.folder / "merged.new"
-            early.write_text(lines)
-            early.chmod(0o600)
-            early.replace(self.folder / "merged")
+        """Record that the cluster was written into this kubeconfig."""
+        merged = self.merged()
+        if kubeconfig not in merged:
+            lines = "".join(f"{path}\n" for path in [*merged, kubeconfig])
+            new_file = self.folder / "merged.new"
+            new_file.write_text(lines)
+            new_file.chmod(0o600)
+            new_file.replace(self.folder / "merged")
 
     # --- up
 
     def start(self, options: dict[str, Any], say: Say, fresh: bool = False) -> bool:
-        """Bring it up, and return when it is ready; False when it was up already. Raises BackgroundError. `fresh`: with
-        nothing of what it had, which is put aside."""
-        with self._turn():
+        """Start the cluster, and return when it is ready; False when it already was. With `fresh` the cluster starts
+        empty, and its previous state is moved to aside/. Raises BackgroundError."""
+        with self._exclusive():
             if self.facts() is not None:
                 if fresh:
                     raise BackgroundError(f"the cluster {self.name} is up; stop it first: {self.word('down')}")
                 return False
-            lock = self._lock(say)
+            lock = self._acquire_daemon_lock(say)
             try:
-                self._clean()
+                self._remove_leftovers()
                 if fresh and self.state.exists():
-                    say(f"what it had is put aside, as it was: {self._put_aside()}")
+                    say(f"what it had is put aside, as it was: {self._move_state_aside()}")
                 self._spawn(lock, options, say)
             except OSError as error:
-                raise _unusable(self.folder, error) from None
+                raise _state_folder_error(self.folder, error) from None
             finally:
                 os.close(lock)
             return True
 
-    def _lock(self, say: Say) -> int:
-        """The lock, held by us. A daemon that is neither up nor gone is waited for."""
+    def _acquire_daemon_lock(self, say: Say) -> int:
+        """Take the daemon's lock, and return its file descriptor. Waits for a daemon that is shutting down. Raises
+        BackgroundError, OSError."""
         lock = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-        if _held(lock, TAKE):
+        if _try_lock(lock, TAKE):
             return lock
         say("a cluster of that name is on its way down; waiting for it")
-        if _held(lock, GONE):
+        if _try_lock(lock, GONE):
             return lock
         os.close(lock)
         raise BackgroundError(f"the cluster {self.name} does not end; stop it with: {self.word('down')}")
 
     def _spawn(self, lock: int, options: dict[str, Any], say: Say) -> None:
-        """Start the daemon and hear it out until it is ready."""
-        ears, mouth = os.pipe()
+        """Start the daemon, and print its progress until it is ready. Raises BackgroundError, OSError."""
+        read_end, write_end = os.pipe()
         with contextlib.suppress(FileNotFoundError):
             self.log.replace(f"{self.log}.1")
         log = os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o600)
         try:
             daemon = subprocess.Popen(
-                [sys.executable, "-P", "-m", "trainyard.app.daemon", str(self.folder), f"{lock}", f"{mouth}"],
+                [sys.executable, "-P", "-m", "trainyard.app.daemon", str(self.folder), f"{lock}", f"{write_end}"],
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
-                pass_fds=(lock, mouth),
+                pass_fds=(lock, write_end),
                 env=_environment(),
                 cwd="/",
                 umask=0o077,
@@ -223,40 +227,44 @@ class Background:
             )
         finally:
             os.close(log)
-            os.close(mouth)
+            os.close(write_end)
         try:
-            with os.fdopen(ears, "rb") as said:
+            with os.fdopen(read_end, "rb") as messages:
                 if daemon.stdin is not None:
                     with contextlib.suppress(BrokenPipeError), daemon.stdin:
                         daemon.stdin.write(json.dumps(options).encode())
-                _hear(said, say, self.log)
+                _wait_until_ready(messages, say, self.log)
         except BaseException:
-            _end(daemon)
-            self._clean()
+            _terminate(daemon)
+            self._remove_leftovers()
             raise
-        daemon.returncode = 0  # it lives on: nobody here is to wait for it
+        daemon.returncode = 0  # the daemon outlives this process: Popen must not warn that it was not waited for
 
     # --- down
 
     def stop(self, grace: float, say: Say) -> bool:
-        """Stop it, in good order for `grace` seconds, then by force; False when it was not up."""
+        """Send SIGTERM and wait `grace` seconds for the pods to end, then kill pods and daemon; False when no daemon
+        was alive. Raises BackgroundError."""
         if not self.folder.is_dir():
             return False
-        with self._turn():
-            was = self.alive
-            if was and not self._ended(signal.SIGTERM, grace):
+        with self._exclusive():
+            was_alive = self.alive
+            if was_alive and not self._signal_and_wait(signal.SIGTERM, grace):
                 say(f"it has not ended within {grace:g} seconds: its pods are killed")
-                if not self._ended(signal.SIGTERM, KILLED) and not self._ended(signal.SIGKILL, KILLED):
+                if not self._signal_and_wait(signal.SIGTERM, KILLED) and not self._signal_and_wait(
+                    signal.SIGKILL, KILLED
+                ):
                     raise BackgroundError(f"process {self._pid()} does not end; look into {self.log}")
-            self._clean()
-            return was
+            self._remove_leftovers()
+            return was_alive
 
     def delete(self, say: Say) -> bool:
-        """After `stop`: remove all that it had; False when there is nothing."""
+        """After `stop`: remove the folder of the cluster with all state; False when it does not exist. Raises
+        BackgroundError."""
         if not self.folder.is_dir():
             return False
-        with self._turn():
-            lock = self._lock(say)
+        with self._exclusive():
+            lock = self._acquire_daemon_lock(say)
             try:
                 remove(self.folder)
             except OSError as error:
@@ -265,20 +273,20 @@ class Background:
                 os.close(lock)
         return True
 
-    def _put_aside(self) -> Path:
-        place = self.folder / "aside" / time.strftime("%Y%m%dT%H%M%S")
-        while place.exists():
-            place = place.with_name(f"{place.name}+")
-        place.parent.mkdir(mode=0o700, exist_ok=True)
-        self.state.rename(place)
-        return place
+    def _move_state_aside(self) -> Path:
+        target = self.folder / "aside" / time.strftime("%Y%m%dT%H%M%S")
+        while target.exists():
+            target = target.with_name(f"{target.name}+")
+        target.parent.mkdir(mode=0o700, exist_ok=True)
+        self.state.rename(target)
+        return target
 
-    def _ended(self, number: int, seconds: float) -> bool:
-        """Send the daemon a signal; True when it has ended in that time."""
-        self._send(number)
-        until = time.monotonic() + seconds
+    def _signal_and_wait(self, signum: int, seconds: float) -> bool:
+        """Send the daemon a signal; True when it has ended within `seconds`."""
+        self._send_signal(signum)
+        deadline = time.monotonic() + seconds
         while self.alive:
-            if time.monotonic() > until:
+            if time.monotonic() > deadline:
                 return False
             time.sleep(LOOK)
         return True
@@ -289,44 +297,47 @@ class Background:
         except (OSError, ValueError):
             return 0
 
-    def _send(self, number: int) -> None:
-        """The handle is opened first and the lock looked at then: so it cannot be a stranger with the same number."""
+    def _send_signal(self, signum: int) -> None:
+        """Open the pidfd first and check the lock afterwards: so the signal cannot reach another process that was given
+        the same process id."""
         pid = self._pid()
         if not pid:
             return
         with contextlib.suppress(ProcessLookupError):
             if not hasattr(os, "pidfd_open"):
-                os.kill(pid, number)
+                os.kill(pid, signum)
                 return
-            process = os.pidfd_open(pid)
+            pidfd = os.pidfd_open(pid)
             try:
                 if self.alive and self._pid() == pid:
-                    signal.pidfd_send_signal(process, number)
+                    signal.pidfd_send_signal(pidfd, signum)
             finally:
-                os.close(process)
+                os.close(pidfd)
 
-    def _clean(self) -> None:
-        """Take away what a cluster that is not there any more has left; the hub of a killed one may still be at it."""
+    def _remove_leftovers(self) -> None:
+        """Remove what a dead daemon left behind. The helper process of a killed daemon may still be running, so this
+        retries for KILLED seconds."""
         (self.folder / "cluster.json").unlink(missing_ok=True)
-        until = time.monotonic() + KILLED
+        deadline = time.monotonic() + KILLED
         sweep(self.folder)
-        while list(self.folder.glob(f"{PREFIX}*")) and time.monotonic() < until:
+        while list(self.folder.glob(f"{PREFIX}*")) and time.monotonic() < deadline:
             time.sleep(LOOK)
             sweep(self.folder)
 
     @contextlib.contextmanager
-    def _turn(self) -> Iterator[None]:
-        turn = self._taken()
-        while not _is_at(turn, self.folder / "turn"):  # whoever had it has removed the folder
-            os.close(turn)
-            turn = self._taken()
+    def _exclusive(self) -> Iterator[None]:
+        """Hold the file `turn`: only one process starts or stops the cluster at a time. Waits without a limit."""
+        lock = self._acquire_operation_lock()
+        while not _is_file_at(lock, self.folder / "turn"):  # the previous holder has removed the folder
+            os.close(lock)
+            lock = self._acquire_operation_lock()
         try:
             yield
         finally:
-            os.close(turn)
+            os.close(lock)
 
-    def _taken(self) -> int:
-        """The turn, held by us."""
+    def _acquire_operation_lock(self) -> int:
+        """Make the folder, lock the file `turn` and return its file descriptor. Raises BackgroundError."""
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             if self.folder.is_symlink() or self.folder.stat().st_uid != os.getuid():
@@ -334,61 +345,63 @@ class Background:
                     f"{self.folder} belongs to somebody else; set XDG_STATE_HOME to a folder of yours"
                 )
             self.folder.chmod(0o700)
-            turn = os.open(self.folder / "turn", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            lock = os.open(self.folder / "turn", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         except OSError as error:
-            raise _unusable(self.folder, error) from None
+            raise _state_folder_error(self.folder, error) from None
         try:
-            fcntl.flock(turn, fcntl.LOCK_EX)
+            fcntl.flock(lock, fcntl.LOCK_EX)
         except BaseException:
-            os.close(turn)
+            os.close(lock)
             raise
-        return turn
+        return lock
 
     def word(self, verb: str) -> str:
-        """The command about this cluster, as a person types it."""
+        """The command line of this verb for this cluster, as a user types it."""
         return word(verb, self.name)
 
 
 def word(verb: str, name: str) -> str:
-    """The command about the cluster of that name."""
+    """The command line of this verb for the cluster of that name."""
     return f"trainyard {verb}" if name == "default" else f"trainyard {verb} --name {name}"
 
 
-def _is_at(fd: int, path: Path) -> bool:
-    """Whether that open file still is the one with that name."""
+def _is_file_at(fd: int, path: Path) -> bool:
+    """Whether `path` still names this open file."""
     try:
         return os.path.samestat(os.fstat(fd), path.lstat())
     except OSError:
         return False
 
 
-def _held(lock: int, seconds: float) -> bool:
-    until = time.monotonic() + seconds
+def _try_lock(lock: int, seconds: float) -> bool:
+    """Try for `seconds` to lock the open file exclusively; whether that succeeded."""
+    deadline = time.monotonic() + seconds
     while True:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return True
         except BlockingIOError:
-            if time.monotonic() > until:
+            if time.monotonic() > deadline:
                 return False
             time.sleep(LOOK)
 
 
-def _hear(said: Any, say: Say, log: Path) -> None:
-    """Pass on what a starting daemon says, until it is ready. Raises BackgroundError when it does not get there."""
-    for line in said:
-        word = json.loads(line)
-        if "ready" in word:
+def _wait_until_ready(messages: Any, say: Say, log: Path) -> None:
+    """Print the notes of a starting daemon until it is ready. Raises BackgroundError when it fails or ends before
+    that."""
+    for line in messages:
+        message = json.loads(line)
+        if "ready" in message:
             return
-        if "failed" in word:
-            raise BackgroundError(word["failed"], word["code"])
-        say(word["note"])
-    last = (log.read_text(errors="replace").splitlines() or ["nothing"])[-1]
-    raise BackgroundError(f"the cluster ended while it started; the last it said was: {last}\nSee {log}")
+        if "failed" in message:
+            raise BackgroundError(message["failed"], message["code"])
+        say(message["note"])
+    last_line = (log.read_text(errors="replace").splitlines() or ["nothing"])[-1]
+    raise BackgroundError(f"the cluster ended while it started; the last it said was: {last_line}\nSee {log}")
 
 
-def _end(daemon: subprocess.Popen[bytes]) -> None:
-    """A daemon that did not get ready does not stay: its hub takes its processes along."""
+def _terminate(daemon: subprocess.Popen[bytes]) -> None:
+    """End a daemon that did not get ready. Its helper process ends the processes of the pods."""
     for stop in (daemon.terminate, daemon.kill):
         stop()
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -397,23 +410,23 @@ def _end(daemon: subprocess.Popen[bytes]) -> None:
 
 
 def _environment() -> dict[str, str]:
-    """Ours, with a module path that holds in another folder, too."""
-    found = dict(os.environ)
-    if path := found.get("PYTHONPATH"):
-        found["PYTHONPATH"] = os.pathsep.join(os.path.abspath(part) for part in path.split(os.pathsep) if part)
-    return found
+    """The environment of this process, with absolute paths in PYTHONPATH: the daemon runs in another folder."""
+    environment = dict(os.environ)
+    if path := environment.get("PYTHONPATH"):
+        environment["PYTHONPATH"] = os.pathsep.join(os.path.abspath(part) for part in path.split(os.pathsep) if part)
+    return environment
 
 
-def _unusable(folder: Path, error: OSError) -> BackgroundError:
-    what = (error.strerror or str(error)).lower()
-    return BackgroundError(f"{error.filename or folder}: {what}; set XDG_STATE_HOME to a folder that you can write")
+def _state_folder_error(folder: Path, error: OSError) -> BackgroundError:
+    reason = (error.strerror or str(error)).lower()
+    return BackgroundError(f"{error.filename or folder}: {reason}; set XDG_STATE_HOME to a folder that you can write")
 
 
 def in_words(error: Exception) -> str:
-    """Why something cannot run here, with the fix."""
+    """Why a cluster cannot run on this machine, with the fix."""
     if isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename else ""
-        what = f"{where}{(error.strerror or str(error)).lower()}"
+        reason = f"{where}{(error.strerror or str(error)).lower()}"
         fix = "free some space" if error.errno == errno.ENOSPC else "name another place with TMPDIR or --cache"
-        return f"{what}; {fix}"
+        return f"{reason}; {fix}"
     return str(error)

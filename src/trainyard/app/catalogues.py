@@ -1,18 +1,19 @@
-"""Where image catalogues and built environments are. Light: commands that start no cluster load only this."""
+"""The paths of image catalogues and of built environments. Imports little: some commands start no cluster."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
 
-CATALOGUE = Path("trainyard", "images.yaml")  # a person's own, in the user's configuration folder
+CATALOGUE = Path("trainyard", "images.yaml")  # the user's own, in $XDG_CONFIG_HOME
 
 
 def catalogues(named: tuple[Path, ...]) -> list[Path]:
-    """The image catalogues of a person: those named, then the one in the configuration folder."""
+    """The user's image catalogues: those in `named`, then the one in the configuration folder if it exists."""
     own = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / CATALOGUE
     return [*named, *([own] if own.is_file() else [])]
 
 
 def cache_folder() -> Path:
+    """The folder of built environments."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "trainyard"

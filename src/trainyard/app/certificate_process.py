@@ -1,7 +1,7 @@
-"""The certificates of a cluster that lasts as long as its process, made by a process of their own.
+"""The certificates of a cluster without a home, made by a child process.
 
-To load `cryptography` takes a fifth of the time in which `trainyard run` starts; meanwhile the rest of the cluster
-starts on another core. The authority's key ends with that process.
+Importing `cryptography` takes a fifth of the start of `trainyard run`; the rest of the cluster starts meanwhile on
+another core. The authority's key exists only in the child process.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ PROGRAM = Path(__file__).parents[1] / "server" / "certificates.py"
 
 
 class CertificateProcess:
-    """Begins to work at once. Use `with`: a process whose certificates nobody asked for is killed."""
+    """Starts at once. Use `with`: a process whose certificates were not taken is killed."""
 
     def __init__(self) -> None:
-        # -P: beside the program stands a module `http`, which is not Python's.
+        # -P: the folder of the program has a module `http`, which would hide that of the standard library.
         argv = [sys.executable, "-P", str(PROGRAM)]
         self._process = subprocess.Popen(
             argv,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            start_new_session=True,  # Ctrl-C in a terminal is for the runner alone
+            start_new_session=True,  # SIGINT of Ctrl-C must reach only `trainyard run`
         )
 
     def __enter__(self) -> CertificateProcess:
@@ -38,15 +38,18 @@ class CertificateProcess:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._process.kill()
-        self._process.wait()  # a thread in `certified` may still read the pipes: it closes them
+        self._process.wait()  # the pipes stay open: a thread in `certified` may still read them, and closes them
 
     def certified(self, folder: Path) -> tuple[ssl.SSLContext, str]:
-        """What the TLS door listens with, its files in `folder`, and the authority to trust (PEM). Raises OSError."""
+        """The TLS context of the API server, its files in `folder`, and the PEM of the authority to trust. Raises
+        OSError."""
         from trainyard.server.certificates import Certificate, Made, listening
 
-        answer, errors = self._process.communicate()
+        output, errors = self._process.communicate()
         if self._process.returncode:
-            last = errors.decode(errors="replace").strip().rpartition("\n")[2]
-            raise OSError(f"no certificate can be made: {last or f'exit code {self._process.returncode}'}")
-        made = msgspec.json.decode(answer, type=Made)
-        return listening(*Certificate(made.chain, made.key).write(folder / "apiserver")), made.authority
+            last_line = errors.decode(errors="replace").strip().rpartition("\n")[2]
+            raise OSError(f"no certificate can be made: {last_line or f'exit code {self._process.returncode}'}")
+        certificates = msgspec.json.decode(output, type=Made)
+        return listening(
+            *Certificate(certificates.chain, certificates.key).write(folder / "apiserver")
+        ), certificates.authority

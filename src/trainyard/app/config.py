@@ -1,10 +1,10 @@
-"""The administrator's controller config file, and the program texts we ship, read into `core.Config`.
+"""The administrator's controller config file, and the program texts that Trainyard ships, read into `core.Config`.
 
 Rules:
-- `parse` is pure and complete: every problem is told, with its field and what to write instead.
-- What the old operators took is taken: `accelerators`, `grpcServerFilePath`, numbers where text is meant. A key that is
-  not known is a warning, never an error.
-- Read once, at the start.
+- `parse` is pure and complete: it reports every problem, with the field and what to write instead.
+- It accepts what the old operators accepted: `accelerators`, `grpcServerFilePath`, numbers where text is meant. An
+  unknown key is a warning, never an error.
+- The file is read once, at the start; `trainyard operator` reads it again when it changes (operating.py).
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from trainyard.objects import Json, Problem
 from trainyard.objects.strict import ManifestError, load
 
 PS_SERVER = "grpc_tensorflow_server.py"
-_INSIDE = "controller_config_file.yaml"  # the key under which the ConfigMap of the READMEs holds the file
-_SHAPES = {"volumes": ("name", "mountPath", "hostPath"), "envVars": ("name", "value")}
+_INSIDE = "controller_config_file.yaml"  # the key of the file in the ConfigMap of the READMEs
+_ITEM_FIELDS = {"volumes": ("name", "mountPath", "hostPath"), "envVars": ("name", "value")}
 
 
 class ConfigError(Exception):
-    """The config cannot be used; `problems` say why."""
+    """The config cannot be used; `problems` has the reasons."""
 
     def __init__(self, problems: list[Problem]) -> None:
         super().__init__("\n".join(map(str, problems)))
@@ -34,7 +34,7 @@ class ConfigError(Exception):
 
 @dataclass(slots=True)
 class Parsed:
-    """A config file, understood."""
+    """A parsed config file."""
 
     accelerators: dict[str, Json] = field(default_factory=dict)
     server_path: str = ""
@@ -43,15 +43,16 @@ class Parsed:
 
 
 def read(path: Path | None, warn: Callable[[str], None]) -> Config:
-    """The config in `path`, or the empty one; shipped files included. Raises ConfigError."""
+    """The config in `path`, without a path the empty one; with the shipped files. `warn` gets each warning. Raises
+    ConfigError."""
     files = shipped()
     if path is None:
         return Config(files=files)
     try:
         text = path.read_bytes()
     except OSError as error:
-        why = f"cannot be read ({error.strerror}); name a controller config file that can"
-        raise ConfigError([Problem(str(path), why)]) from None
+        reason = f"cannot be read ({error.strerror}); name a controller config file that can"
+        raise ConfigError([Problem(str(path), reason)]) from None
     parsed = parse(text, str(path))
     for warning in parsed.warnings:
         warn(str(warning))
@@ -61,15 +62,16 @@ def read(path: Path | None, warn: Callable[[str], None]) -> Config:
 
 
 def shipped() -> dict[str, str]:
-    """The program texts that jobs may mount, by file name."""
+    """The program texts that jobs can mount, by file name."""
     folder = resources.files("trainyard.kinds") / "files"
     if not folder.is_dir():
         return {}
-    return {one.name: one.read_text() for one in folder.iterdir() if one.is_file()}
+    return {file.name: file.read_text() for file in folder.iterdir() if file.is_file()}
 
 
 def _replace_server(files: dict[str, str], path: str, warn: Callable[[str], None]) -> None:
-    """The server program that the administrator names. The old images' path does not exist here: then ours is used."""
+    """Use the server program that the administrator names. When it cannot be read (the old images' path does not exist
+    here), the shipped one is used."""
     try:
         files[PS_SERVER] = Path(path).read_text()
     except (OSError, ValueError):
@@ -77,29 +79,31 @@ def _replace_server(files: dict[str, str], path: str, warn: Callable[[str], None
 
 
 def parse(text: str | bytes, source: str) -> Parsed:
-    """Understand a config file, or the ConfigMap that holds one. Raises ConfigError with all problems."""
+    """Parse a config file, or the ConfigMap that holds one. Raises ConfigError with all problems."""
     try:
-        values = load(text, source)
+        documents = load(text, source)
     except ManifestError as error:
         raise ConfigError(error.problems) from None
-    if len(values) > 1:
-        raise ConfigError([Problem(f"{source}:{values[1].line}", "a second document; write one, without '---'")])
+    if len(documents) > 1:
+        raise ConfigError([Problem(f"{source}:{documents[1].line}", "a second document; write one, without '---'")])
     parsed = Parsed()
-    top = values[0].value if values else {}
+    top = documents[0].value if documents else {}
     if isinstance(top, dict) and top.get("kind") == "ConfigMap":
-        return _in_config_map(top, source)
+        return _parse_config_map(top, source)
     if not isinstance(top, dict):
         parsed.problems.append(Problem(source, "is not a mapping; write accelerators: at the top"))
     else:
         _read_top(top, parsed)
     if parsed.problems:
-        raise ConfigError([Problem(f"{source}: {one.path}".rstrip(": "), one.text) for one in parsed.problems])
+        raise ConfigError(
+            [Problem(f"{source}: {problem.path}".rstrip(": "), problem.text) for problem in parsed.problems]
+        )
     return parsed
 
 
-def _in_config_map(top: Mapping[str, Any], source: str) -> Parsed:
-    inside = top.get("data")
-    text = inside.get(_INSIDE) if isinstance(inside, dict) else None
+def _parse_config_map(config_map: Mapping[str, Any], source: str) -> Parsed:
+    data = config_map.get("data")
+    text = data.get(_INSIDE) if isinstance(data, dict) else None
     if not isinstance(text, str):
         raise ConfigError([Problem(f"{source}: data", f"holds no {_INSIDE}; write the config under this key")])
     return parse(text, f"{source}, {_INSIDE}")
@@ -124,8 +128,8 @@ def _read_accelerators(value: Any, parsed: Parsed) -> None:
     if value is None:
         return
     if not isinstance(value, dict):
-        wanted = "a mapping from resource names to volumes and envVars"
-        parsed.problems.append(Problem("accelerators", f"is not {wanted}; write one"))
+        expected = "a mapping from resource names to volumes and envVars"
+        parsed.problems.append(Problem("accelerators", f"is not {expected}; write one"))
         return
     for resource, entry in value.items():
         path = f"accelerators[{resource}]"
@@ -136,17 +140,18 @@ def _read_accelerators(value: Any, parsed: Parsed) -> None:
 
 
 def _read_entry(entry: Mapping[str, Any], path: str, parsed: Parsed) -> Json:
-    read_entry: Json = {}
+    result: Json = {}
     for key, items in entry.items():
-        if key not in _SHAPES:
+        if key not in _ITEM_FIELDS:
             parsed.warnings.append(Problem(f"{path}.{key}", "is not known and is left out; known: volumes, envVars"))
         elif items is not None and not isinstance(items, list):
             parsed.problems.append(Problem(f"{path}.{key}", "is not a list; begin each item with '- name:'"))
         else:
-            read_entry[key] = [
-                _read_item(item, _SHAPES[key], f"{path}.{key}[{at}]", parsed) for at, item in enumerate(items or [])
+            result[key] = [
+                _read_item(item, _ITEM_FIELDS[key], f"{path}.{key}[{index}]", parsed)
+                for index, item in enumerate(items or [])
             ]
-    return read_entry
+    return result
 
 
 def _read_item(item: Any, fields: tuple[str, ...], path: str, parsed: Parsed) -> dict[str, str]:
@@ -155,7 +160,7 @@ def _read_item(item: Any, fields: tuple[str, ...], path: str, parsed: Parsed) ->
         return {}
     for key in item.keys() - set(fields):
         parsed.warnings.append(Problem(f"{path}.{key}", f"is not known and is left out; known: {', '.join(fields)}"))
-    read_item: dict[str, str] = {}
+    result: dict[str, str] = {}
     for key in fields:
         value = item.get(key)
         if isinstance(value, (dict, list)):
@@ -163,8 +168,8 @@ def _read_item(item: Any, fields: tuple[str, ...], path: str, parsed: Parsed) ->
         elif value is None and key != "value":
             parsed.problems.append(Problem(f"{path}.{key}", "is missing; write it"))
         else:
-            read_item[key] = _text(value)
-    return read_item
+            result[key] = _text(value)
+    return result
 
 
 def _text(value: Any) -> str:

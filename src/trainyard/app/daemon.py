@@ -1,12 +1,13 @@
-"""The process behind `trainyard up`: a LocalCluster until SIGTERM. Started by app/background.py, never by a person.
+"""The process behind `trainyard up`: a LocalCluster until SIGTERM. app/background.py starts it, users never do.
 
-    python -m trainyard.app.daemon FOLDER LOCK MOUTH    (two file descriptors; the options come as JSON on stdin)
+    python -m trainyard.app.daemon FOLDER LOCK PIPE    (two file descriptors; the options are JSON on stdin)
 
 Rules:
-- It says what happens into `mouth` until it is ready, one JSON object a line; whoever listens there going away before
-  that means that nobody wants the cluster any more.
-- SIGTERM once: every pod ends within its grace. Twice: at once. SIGHUP is nothing: it outlives its terminal.
-- The lock is let go by ending, and is never inherited by what it starts.
+- It writes its progress into the pipe until the cluster is ready, one JSON object a line. When the reader closes the
+  pipe before that, `trainyard up` was interrupted, and the daemon ends.
+- The first SIGTERM: every pod ends within its grace period. The second one: at once. SIGHUP is ignored: the daemon
+  outlives its terminal.
+- The end of the process releases the lock; no child process inherits the lock.
 """
 
 from __future__ import annotations
@@ -41,20 +42,22 @@ log = logging.getLogger("trainyard.daemon")
 
 
 class Mouth:
-    """What `trainyard up` hears. After it is ready there is only the log."""
+    """The pipe to `trainyard up`. After the cluster is ready there is only the log."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
-        self.deserted = asyncio.Event()  # nobody listens, and it is not ready yet
+        self.deserted = asyncio.Event()  # the reader has closed the pipe before the cluster is ready
 
     def say(self, text: str) -> None:
+        """Write a note into the log and the pipe."""
         print(printable(text, line=True), flush=True)  # standard output is the log
         self.tell(note=text)
 
-    def tell(self, **word: Any) -> None:
+    def tell(self, **message: Any) -> None:
+        """Write one message into the pipe: note, or ready, or failed with code."""
         if self._fd >= 0:
             try:
-                os.write(self._fd, encode(word) + b"\n")
+                os.write(self._fd, encode(message) + b"\n")
             except BrokenPipeError:
                 self.deserted.set()
 
@@ -64,24 +67,24 @@ class Mouth:
 
 
 class Signals:
-    """SIGTERM once, and twice."""
+    """`stop` is set by the first SIGTERM or SIGINT, `kill` by the second one."""
 
     def __init__(self) -> None:
         self.stop, self.kill = asyncio.Event(), asyncio.Event()
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, lambda: (self.kill if self.stop.is_set() else self.stop).set())
+        for signum in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(signum, lambda: (self.kill if self.stop.is_set() else self.stop).set())
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
 
 async def serve(folder: Path, words: dict[str, Any], mouth: Mouth) -> int:
-    """The life of a background cluster. The exit code means something to nobody."""
+    """Run the cluster until SIGTERM, or until its start fails. Returns the exit code, which no caller uses."""
     signals = Signals()
     cluster: LocalCluster | None = None
     try:
         again = (folder / "state").exists()
         cluster = LocalCluster(options(folder, words, mouth))
-        if not await _unless(signals.stop, mouth.deserted, cluster.start()):
+        if not await _run_unless(signals.stop, mouth.deserted, cluster.start()):
             return 1
         cluster.write_kubeconfig(folder / "kubeconfig", f"trainyard-{folder.name}")
         _write_facts(folder, cluster, again)
@@ -104,28 +107,26 @@ async def serve(folder: Path, words: dict[str, Any], mouth: Mouth) -> int:
         return 3
     finally:
         (folder / "cluster.json").unlink(missing_ok=True)
-        if cluster is not None and not await _unless(signals.kill, signals.kill, cluster.stop()):
+        if cluster is not None and not await _run_unless(signals.kill, signals.kill, cluster.stop()):
             await cluster.stop(kill=True)
 
 
 def options(folder: Path, words: dict[str, Any], mouth: Mouth) -> Options:
-    """What the command line said, as it came through stdin."""
+    """The options of the command line of `trainyard up`, from the JSON on stdin."""
     current = words.get("working_directory")
     return Options(
         network=words["network"],
         images=tuple(map(Path, words["images"])),
         cache=Path(words["cache"]) if words["cache"] else None,
         python=words.get("python", ""),
-        mounts={claim: Path(place) for claim, place in words["mounts"].items()},
+        mounts={claim: Path(source) for claim, source in words["mounts"].items()},
         config=read_config(Path(words["config"]) if words["config"] else None, mouth.say),
         say=mouth.say,
         operator=words.get("operator", True),
         working_directory=Path(current) if current else None,
         home=folder / "state",
-        hidden=(
-            folder.parent,
-            Path(os.path.expanduser("~/.kube")),
-        ),  # kubeconfigs, also those that this one was written into
+        # These folders have the kubeconfigs of all background clusters, and the user's own.
+        hidden=(folder.parent, Path(os.path.expanduser("~/.kube"))),
         history=HistoryOptions(
             folder.parent / HISTORY,
             folder.name,
@@ -144,42 +145,44 @@ def _write_facts(folder: Path, cluster: LocalCluster, again: bool) -> None:
         "folder": str(cluster.folder),
         "again": again,
     }
-    fresh = folder / "cluster.json.new"
-    fresh.write_text(json.dumps(facts))
-    fresh.replace(folder / "cluster.json")
+    new_file = folder / "cluster.json.new"
+    new_file.write_text(json.dumps(facts))
+    new_file.replace(folder / "cluster.json")
 
 
-async def _unless(one: asyncio.Event, other: asyncio.Event, work: Coroutine[Any, Any, Any]) -> bool:
-    """Do the work to its end: True. Give it up when one of the events comes: False."""
+async def _run_unless(first: asyncio.Event, second: asyncio.Event, work: Coroutine[Any, Any, Any]) -> bool:
+    """True when the coroutine has finished; its exception is raised. When one of the events is set first, the coroutine
+    is cancelled: False."""
     task = asyncio.ensure_future(work)
-    waits = [asyncio.ensure_future(event.wait()) for event in (one, other)]
+    wait_tasks = [asyncio.ensure_future(event.wait()) for event in (first, second)]
     try:
-        await asyncio.wait({task, *waits}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({task, *wait_tasks}, return_when=asyncio.FIRST_COMPLETED)
         if task.done():
             task.result()
         return task.done()
     finally:
-        for each in (task, *waits):
-            each.cancel()
+        for pending in (task, *wait_tasks):
+            pending.cancel()
             with contextlib.suppress(asyncio.CancelledError, Exception):
-                await each
+                await pending
 
 
 def main() -> None:
-    folder, lock, said = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
-    for fd in (lock, said):
+    """Write the process id into the lock file, read the options from stdin, and run the cluster."""
+    folder, lock, pipe = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+    for fd in (lock, pipe):
         os.set_inheritable(fd, False)
     os.ftruncate(lock, 0)
     os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
-    words = json.load(sys.stdin)
+    arguments = json.load(sys.stdin)
     os.dup2(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC), 0)
     level = os.environ.get("TRAINYARD_LOG", "WARNING").upper()
     begin("text", level)
-    sys.exit(asyncio.run(_main(folder, words, said)))
+    sys.exit(asyncio.run(_main(folder, arguments, pipe)))
 
 
-async def _main(folder: Path, words: dict[str, Any], said: int) -> int:
-    return await serve(folder, words, Mouth(said))
+async def _main(folder: Path, arguments: dict[str, Any], pipe: int) -> int:
+    return await serve(folder, arguments, Mouth(pipe))
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
-"""What `trainyard run` starts before it loads the rest of the program: the private folder, the process that makes the
-certificates, and the helper process of the node. They get ready on another core meanwhile."""
+"""The parts of a cluster that `trainyard run` starts before it imports the rest of the program: the private folder, the
+process that makes the certificates, and the helper process of the node. They start on another core meanwhile."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from trainyard.node.helper_process import HelperProcess
 
 
 class EarlyStart:
-    """Use `with`: what no cluster has taken is ended and removed. `network` is auto, namespace or shared."""
+    """Use `with`: parts that no cluster has taken are ended and removed. `network` is auto, namespace or shared."""
 
     def __init__(self, network: str) -> None:
-        """Raises OSError when there is no place for the folder, or no process can be started."""
-        with ExitStack() as started:
-            self.certified = started.enter_context(CertificateProcess()).certified
+        """Raises OSError when the folder cannot be made, or a process cannot be started."""
+        with ExitStack() as stack:
+            self.certified = stack.enter_context(CertificateProcess()).certified
             self._folder: Folder | None = Folder()
-            started.callback(self._close_folder)
+            stack.callback(self._close_folder)
             log = self._folder.path / "hub.log"
             self._helper: HelperProcess | None = HelperProcess("namespace" if network == "auto" else network, log)
-            started.callback(self._close_helper)
-            self._started = started.pop_all()
+            stack.callback(self._close_helper)
+            self._stack = stack.pop_all()
 
     def __enter__(self) -> EarlyStart:
         return self
@@ -31,15 +31,15 @@ class EarlyStart:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._started.close()
+        self._stack.close()
 
     def take_folder(self) -> Folder:
-        """The folder, for its next owner to close."""
+        """The folder; the caller closes it."""
         folder, self._folder = self._folder, None
         return folder or Folder()
 
     def take_helper(self) -> HelperProcess | None:
-        """The helper, for its next owner to close."""
+        """The helper process; the caller closes it. None when it was taken already."""
         helper, self._helper = self._helper, None
         return helper
 

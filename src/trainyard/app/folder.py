@@ -1,7 +1,7 @@
-"""The cluster's private folder: logs, volumes, sockets. 0700, removed at the end.
+"""The private folder of a cluster: logs, volumes, sockets. Mode 0700, removed at the end.
 
-A folder whose process was killed cannot be removed by it. Each holds a lock as long as its process lives, and every
-new start sweeps those of this user that nobody holds, so kills never add up.
+A killed process cannot remove its folder. Each process holds a lock in its folder as long as it lives, and every start
+removes the folders of this user whose lock is free, so the folders of killed processes do not accumulate.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ _LOCK = ".lock"
 
 
 class Folder:
-    """A new folder under the system's place for temporary files, or under `parent`."""
+    """A new folder in `parent`, by default in the system's temporary folder. Raises OSError."""
 
     def __init__(self, parent: Path | None = None) -> None:
         place = parent or Path(tempfile.gettempdir())
         sweep(place)
         self.path = Path(tempfile.mkdtemp(prefix=PREFIX, dir=place))  # 0700
         try:
-            self._lock = _locked(self.path)
+            self._lock = _create_lock(self.path)
         except OSError:
             shutil.rmtree(self.path, ignore_errors=True)
             raise
 
     def close(self, keep: bool = False) -> None:
-        """Remove the folder. A kept one loses its lock file, so that no sweep takes it."""
+        """Remove the folder, or with `keep` only its lock file, so that no sweep removes it."""
         if keep:
             (self.path / _LOCK).unlink(missing_ok=True)
         else:
@@ -41,29 +41,30 @@ class Folder:
 
 
 def remove(folder: Path) -> None:
-    """The folder and all that pods have left in it. Raises OSError when something stays."""
-    from trainyard.node.removing import remove as removed  # here: who only looks at folders loads no node
+    """Remove the folder with all files that pods made in it. Raises OSError when a file cannot be removed."""
+    from trainyard.node.removing import remove as remove_tree  # imported here: most commands do not need the node
 
-    removed(folder)
+    remove_tree(folder)
 
 
 def private(folder: Path) -> None:
-    """Make the folder, if it is not there, for this user alone. Raises OSError."""
+    """Make the folder unless it exists, and set its mode to 0700. Raises OSError."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     folder.chmod(0o700)
 
 
-def _locked(path: Path) -> int:
-    """Held before it has the name that `sweep` looks for."""
-    early = path / f"{_LOCK}.new"
-    lock = os.open(early, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+def _create_lock(path: Path) -> int:
+    """Create and lock the lock file, and return its descriptor. It is locked before it has the name that `sweep`
+    tests."""
+    new_file = path / f"{_LOCK}.new"
+    lock = os.open(new_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     fcntl.flock(lock, fcntl.LOCK_EX)
-    early.rename(path / _LOCK)
+    new_file.rename(path / _LOCK)
     return lock
 
 
 def sweep(place: Path) -> None:
-    """Remove what dead processes of this user left."""
+    """Remove the folders in `place` that dead processes of this user left."""
     for path in place.glob(f"{PREFIX}*"):
         with contextlib.suppress(OSError):
             if not path.is_symlink() and path.stat().st_uid == os.getuid() and _abandoned(path):
@@ -71,7 +72,8 @@ def sweep(place: Path) -> None:
 
 
 def _abandoned(path: Path) -> bool:
-    """True when the lock is there and nobody holds it. Without a lock file it is being made, or kept on purpose."""
+    """True when the lock file exists and is not locked. A folder without a lock file is being made, or was kept. Raises
+    OSError."""
     lock = os.open(path / _LOCK, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,4 +1,4 @@
-"""What probes and Prometheus ask: /healthz, /readyz, /metrics. It serves nothing else, and knows nothing itself."""
+"""The HTTP server for probes and Prometheus: /healthz, /readyz, /metrics. All state comes from its callbacks."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from trainyard.operator.metrics import CONTENT_TYPE
 
 
 class Health:
-    """`alive` and `ready` say what is wrong, "" for nothing; `metrics` gives the text; `checks` lists what
-    stands behind `ready`: (name, what is wrong, what else is known). `port` is what it got."""
+    """`alive` and `ready` return the error, "" for none; `metrics` returns the text for Prometheus; `checks` returns
+    the lines of `/readyz?verbose`: (name, error or "", other information). `port` is the port after `start`."""
 
     def __init__(
         self,
@@ -28,11 +28,11 @@ class Health:
         self._runner: web.AppRunner | None = None
 
     async def start(self, host: str, port: int) -> None:
-        """Raises OSError when there is no listening there."""
+        """Listen on this address; port 0 is any free one. Raises OSError."""
         app = web.Application()
-        app.router.add_get("/healthz", self._say_alive)
-        app.router.add_get("/readyz", self._say_ready)
-        app.router.add_get("/metrics", self._show)
+        app.router.add_get("/healthz", self._get_healthz)
+        app.router.add_get("/readyz", self._get_readyz)
+        app.router.add_get("/metrics", self._get_metrics)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
         await self._runner.setup()
         await web.TCPSite(self._runner, host or None, port).start()
@@ -43,26 +43,26 @@ class Health:
             await self._runner.cleanup()
             self._runner = None
 
-    async def _say_alive(self, request: web.Request) -> web.Response:
-        return _answer(self._alive())
+    async def _get_healthz(self, request: web.Request) -> web.Response:
+        return _response(self._alive())
 
-    async def _say_ready(self, request: web.Request) -> web.Response:
-        wrong = self._ready()
+    async def _get_readyz(self, request: web.Request) -> web.Response:
+        error = self._ready()
         if "verbose" not in request.query:
-            return _answer(wrong)
+            return _response(error)
         lines = [_line(*check) for check in self._checks()]
-        lines.append(f"readyz check {'failed' if wrong else 'passed'}\n")
-        return web.Response(text="".join(lines), status=503 if wrong else 200)
+        lines.append(f"readyz check {'failed' if error else 'passed'}\n")
+        return web.Response(text="".join(lines), status=503 if error else 200)
 
-    async def _show(self, request: web.Request) -> web.Response:
+    async def _get_metrics(self, request: web.Request) -> web.Response:
         return web.Response(body=self._metrics(), headers={"Content-Type": CONTENT_TYPE})
 
 
-def _line(name: str, wrong: str, known: str) -> str:
-    """As the API server's own `/readyz?verbose` has it."""
-    text = wrong or known
-    return f"[{'-' if wrong else '+'}]{name} {'failed' if wrong else 'ok'}{': ' if text else ''}{text}\n"
+def _line(name: str, error: str, information: str) -> str:
+    """One line in the format of `/readyz?verbose` of the Kubernetes API server."""
+    text = error or information
+    return f"[{'-' if error else '+'}]{name} {'failed' if error else 'ok'}{': ' if text else ''}{text}\n"
 
 
-def _answer(wrong: str) -> web.Response:
-    return web.Response(text=f"{wrong}\n" if wrong else "ok\n", status=503 if wrong else 200)
+def _response(error: str) -> web.Response:
+    return web.Response(text=f"{error}\n" if error else "ok\n", status=503 if error else 200)

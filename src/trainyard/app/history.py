@@ -1,20 +1,20 @@
-"""The history: what is kept of every job that ran on this machine, after its end, after `down`, after its deletion.
+"""The history: the records of all jobs that ran on this machine, kept after their end, `down` and their deletion.
 
-$XDG_STATE_HOME/trainyard/history (or ~/.local/state/...), for this user alone, has one folder per job,
-`<time>-<namespace>-<job>-<id>`; the id is the beginning of the job's uid:
+$XDG_STATE_HOME/trainyard/history (or ~/.local/state/...), mode 0700, has one folder per job,
+`<time>-<namespace>-<job>-<id>`; the id is the first 8 characters of the job's uid:
 
     manifest.yaml   the job as it was submitted
     job.yaml        the job as it was last seen
     events.yaml     events about the job and its pods, one per line
-    result.json     what became of it: result, times, restarts, how each pod ended (`Record`)
+    result.json     the outcome: result, times, restarts, how each pod ended (`Record`)
     logs/<role>-<index>/attempt-<n>-<pod id>/<container>/<run>.log
-    recording       there while a process records the job: the name of that process's lock file
+    recording       exists while a process records the job: the name of that process's lock file
 
 Rules:
-- A file is written beside its place and renamed, so a reader never sees half of it. Nothing is synced to the disk.
-- A process that records holds a lock on a file in `.recorders` as long as it lives. A record whose process is gone
-  without a result is "Interrupted"; it is never removed for that.
-- What is removed to keep the history small: retention.py.
+- A file is written under another name and renamed, so a reader never sees half of it. Nothing is synced to the disk.
+- A process that records holds a lock on a file in `.recorders` as long as it lives. A record without a result whose
+  process has ended is "Interrupted"; it is never removed for that.
+- retention.py removes records to keep the history small.
 """
 
 from __future__ import annotations
@@ -40,66 +40,70 @@ from trainyard.objects.labels import ATTEMPT, INDEX, ROLE
 RESULT, RECORDING, LOGS = "result.json", "recording", "logs"
 INTERRUPTED = "Interrupted"
 ID_LENGTH = 8
-_POD_INDEX = "apps.kubernetes.io/pod-index"  # a StatefulSet's pods share their labels but for this one
+_POD_INDEX = "apps.kubernetes.io/pod-index"  # the only label of a StatefulSet's pod that has its index
 RECORDERS = ".recorders"
 _NAME_LENGTH = 60  # characters of a namespace or a job's name in the name of a folder
 
 
 def history_folder() -> Path:
-    """Where the history of this user is. Raises BackgroundError when there is no home folder."""
+    """The folder of the history of this user. Raises BackgroundError when there is no home folder."""
     return state_folder() / HISTORY
 
 
 def replica_name(pod: Json) -> str:
-    """`role-index`, as the CLI calls a replica; the pod's name where it is none (TensorBoard)."""
+    """`role-index`, as the CLI names a replica; for a pod that is no replica (TensorBoard) its label app, else its
+    name."""
     labels = labels_of(pod)
     role, index = str(labels.get(ROLE) or "").lower(), index_of(pod)
     return f"{role}-{index}" if role and index else str(labels.get("app") or name_of(pod))
 
 
 def index_of(pod: Json) -> str:
-    """The number of a replica within its role; "" for a pod that is none."""
+    """The index of a replica within its role; "" for a pod that is no replica."""
     labels = labels_of(pod)
     return str(labels.get(_POD_INDEX) or labels.get(INDEX) or "")
 
 
 def attempt_of(pod: Json) -> int:
+    """The attempt in the pod's label; 0 without one."""
     text = str(labels_of(pod).get(ATTEMPT) or "0")
     return int(text) if text.isdecimal() else 0
 
 
 def pod_logs(pod: Json) -> str:
-    """The folder of a pod's logs within those of its job."""
+    """The path of a pod's log folder, relative to the log folder of its job."""
     return f"{replica_name(pod)}/attempt-{attempt_of(pod)}-{uid_of(pod)[:ID_LENGTH]}"
 
 
 def folder_name(uid: str, namespace: str, name: str, created: float) -> str:
-    moment = datetime.fromtimestamp(created, UTC).strftime("%Y%m%dT%H%M%SZ")
-    return f"{moment}-{namespace[:_NAME_LENGTH]}-{name[:_NAME_LENGTH]}-{uid[:ID_LENGTH]}"
+    """The name of a job's folder. `created`: seconds since the epoch."""
+    timestamp = datetime.fromtimestamp(created, UTC).strftime("%Y%m%dT%H%M%SZ")
+    return f"{timestamp}-{namespace[:_NAME_LENGTH]}-{name[:_NAME_LENGTH]}-{uid[:ID_LENGTH]}"
 
 
 def write_file(path: Path, text: str) -> None:
-    """Replace a file as a whole. Its folder must be there."""
-    beside = path.with_name(f".{path.name}.new")
+    """Replace a file atomically; mode 0600. Its folder must exist. Raises OSError."""
+    new_file = path.with_name(f".{path.name}.new")
     try:
-        with open(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "w") as file:
+        with open(os.open(new_file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "w") as file:
             file.write(text)
     except OSError:
-        beside.unlink(missing_ok=True)  # on a full disk even half a file is in the way
+        new_file.unlink(missing_ok=True)  # on a full disk even a partial file takes space
         raise
-    beside.replace(path)
+    new_file.replace(path)
 
 
 # Reading.
 
 
 class Record(msgspec.Struct, frozen=True):
-    """One job of the history: the folder, and what its result.json holds."""
+    """One job of the history: its folder, and the content of its result.json."""
 
     folder: Path
     data: Json
 
     def text(self, key: str) -> str:
+        """The field of result.json as text; "" when it is missing or null."""
         return str(self.data.get(key) or "")
 
     @property
@@ -120,12 +124,12 @@ class Record(msgspec.Struct, frozen=True):
 
     @property
     def result(self) -> str:
-        """Succeeded, Failed, Interrupted or Deleted; "" while the job goes on."""
+        """Succeeded, Failed, Interrupted or Deleted; "" while the job has not ended."""
         return self.text("result")
 
     @property
     def logs(self) -> Path:
-        """Where the logs are: in the folder, or where --logs-dir said."""
+        """The folder of the logs: in the job's folder, or in the one that --logs-dir named."""
         return Path(self.text("logs") or self.folder / LOGS)
 
     @property
@@ -143,11 +147,12 @@ class Record(msgspec.Struct, frozen=True):
 
     @property
     def last_seen(self) -> tuple[float, float]:
-        """Orders jobs by when they were last there: until their deletion, else their end; one that goes on is later."""
+        """Sort key (end, start), seconds since the epoch: the end is the deletion, else the end of the job, else
+        infinity."""
         return parse_time(self.data.get("deleted")) or self.ended or math.inf, self.started
 
     def files(self) -> list[Path]:
-        """The log files, by replica, attempt, container and run."""
+        """The log files, sorted by replica, attempt, container and run."""
         return sorted(self.logs.glob("*/*/*/*.log"), key=lambda path: [_natural(part) for part in path.parts[-4:]])
 
     def events(self) -> list[Json]:
@@ -155,14 +160,14 @@ class Record(msgspec.Struct, frozen=True):
 
 
 def _natural(text: str) -> list[tuple[int, str]]:
-    """worker-2 before worker-10."""
+    """Sort key that puts worker-2 before worker-10."""
     return [
         (int(part), "") if part.isdecimal() else (0, part) for part in re.split(r"(\d+)", text.removesuffix(".log"))
     ]
 
 
 def read_events(path: Path) -> list[Json]:
-    """Each line of the file is an item of a YAML list, written as JSON."""
+    """The events in an events.yaml: each line is an item of a YAML list, written as JSON. [] when it cannot be read."""
     with contextlib.suppress(OSError, ValueError):
         lines = path.read_text().splitlines()
         events = [json.loads(line.removeprefix("- ")) for line in lines if line.startswith("- ")]
@@ -175,13 +180,14 @@ def events_text(events: list[Json]) -> str:
 
 
 def records(root: Path) -> list[Record]:
-    """All jobs of the history, newest first."""
-    read = [record for folder in job_folders(root) if (record := read_record(folder))]
-    return sorted(read, key=lambda record: (record.started, record.folder.name), reverse=True)
+    """The records of all jobs of the history, newest first."""
+    readable = [record for folder in job_folders(root) if (record := read_record(folder))]
+    return sorted(readable, key=lambda record: (record.started, record.folder.name), reverse=True)
 
 
 def read_record(folder: Path) -> Record | None:
-    """None when it cannot be read. What nobody records any more and has no result was interrupted."""
+    """None when the record cannot be read. A record without a result that no process records any more is
+    Interrupted."""
     try:
         data = json.loads((folder / RESULT).read_bytes())
     except (OSError, ValueError):
@@ -194,10 +200,13 @@ def read_record(folder: Path) -> Record | None:
 
 
 def interrupted(data: Json, folder: Path) -> Json:
-    """As it is known of a job whose process was killed: it ended not later than anything was written."""
-    written = [path.stat().st_mtime for path in (folder / RESULT, *folder.glob(f"{LOGS}/*/*/*/*.log")) if path.exists()]
+    """The content of result.json for a job whose process was killed: its end is the time of the last write to its
+    files."""
+    write_times = [
+        path.stat().st_mtime for path in (folder / RESULT, *folder.glob(f"{LOGS}/*/*/*/*.log")) if path.exists()
+    ]
     message = data.get("message") or "its result is not known: the process that ran it was killed, or its disk was full"
-    return {**data, "result": INTERRUPTED, "ended": format_time(max(written, default=0.0)), "message": message}
+    return {**data, "result": INTERRUPTED, "ended": format_time(max(write_times, default=0.0)), "message": message}
 
 
 def job_folders(root: Path) -> list[Path]:
@@ -207,11 +216,11 @@ def job_folders(root: Path) -> list[Path]:
     return []
 
 
-# Who records.
+# Locks of the recording processes.
 
 
 class RecorderLock:
-    """Held as long as this process lives. Raises OSError."""
+    """The lock file of a recording process, locked until `close` or the end of the process. Raises OSError."""
 
     def __init__(self, root: Path) -> None:
         folder = root / RECORDERS
@@ -219,10 +228,10 @@ class RecorderLock:
         private(folder)
         self.name = f"{os.getpid()}-{time.time_ns():x}"
         self._path = folder / self.name
-        beside = folder / f".{self.name}"  # locked before it has the name that others look for
-        self._file = os.open(beside, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        unpublished = folder / f".{self.name}"  # locked before it is renamed to the name that other processes test
+        self._file = os.open(unpublished, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         fcntl.flock(self._file, fcntl.LOCK_EX)
-        beside.rename(self._path)
+        unpublished.rename(self._path)
 
     def close(self) -> None:
         self._path.unlink(missing_ok=True)
@@ -230,7 +239,7 @@ class RecorderLock:
 
 
 def is_recorded(folder: Path) -> bool:
-    """Whether a process that lives writes into this job's folder."""
+    """Whether a live process writes into this job's folder."""
     try:
         name = (folder / RECORDING).read_text().strip()
     except OSError:
@@ -239,6 +248,7 @@ def is_recorded(folder: Path) -> bool:
 
 
 def is_held(path: Path) -> bool:
+    """Whether a process holds a lock on this file; False when the file does not exist."""
     try:
         file = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:
@@ -253,22 +263,23 @@ def is_held(path: Path) -> bool:
 
 
 def shortened(path: Path) -> str:
-    """With ~ for the home folder."""
+    """The path as text, with ~ for the home folder."""
     with contextlib.suppress(ValueError, RuntimeError):
         return f"~/{path.relative_to(Path.home())}"
     return str(path)
 
 
 def find(root: Path, text: str, namespace: str = "") -> list[Record]:
-    """The jobs of that name (NAME, KIND/NAME) or that id, newest first. An id names one job, whatever its namespace."""
+    """The records of the jobs with that name (NAME, KIND/NAME) or id, newest first. An id names one job, whatever its
+    namespace."""
     kind, _, name = text.rpartition("/")
     kind = kind.lower()
-    every = records(root)
-    if not kind and (by_id := [record for record in every if record.id == name]):
+    all_records = records(root)
+    if not kind and (by_id := [record for record in all_records if record.id == name]):
         return by_id
     return [
         record
-        for record in every
+        for record in all_records
         if record.name == name
         and (not namespace or record.namespace == namespace)
         and (not kind or kind in _names_of_kind(record))
@@ -276,11 +287,12 @@ def find(root: Path, text: str, namespace: str = "") -> list[Record]:
 
 
 def _names_of_kind(record: Record) -> tuple[str, ...]:
+    """The names by which kubectl accepts a kind, in lower case: singular and plural, without and with the API group."""
     kind = record.kind.lower()
     group = record.text("apiVersion").partition("/")[0]
     return (kind, f"{kind}s", f"{kind}.{group}", f"{kind}s.{group}")
 
 
 def summary(record: Record) -> dict[str, Any]:
-    """A record as programs read it."""
+    """A record as one JSON object, for `-o json`."""
     return {"id": record.id, **record.data, "folder": str(record.folder), "logs": str(record.logs)}

@@ -1,11 +1,12 @@
-"""Everything a cluster needs to run the operator, as objects: what `trainyard manifests` prints.
+"""The objects that install the operator in a cluster: the output of `trainyard manifests`.
 
     objects(Install())  ->  definitions, Namespace, ServiceAccount, roles, bindings, ConfigMap, Deployment
 
 Rules for this file:
-- Pure: values in, objects out. deploy/, config/ and charts/trainyard are these objects in files (app/packages.py).
-- The operator runs under the restricted Pod Security Standard: no root, no capabilities, nothing to write to.
-- What an installation holds follows from its kinds: definitions, rights, and the operator's --kinds.
+- Pure: values in, objects out. deploy/, config/ and charts/trainyard have these objects in files
+  (testing/packages.py).
+- The operator runs under the restricted Pod Security Standard: no root, no capabilities, a read-only file system.
+- The kinds of an installation determine its definitions, its rights, and the operator's --kinds.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from trainyard.app import rights
 from trainyard.core import Kind
 from trainyard.objects import Json
 
-LEASE_NAMESPACE = "default"  # that of `trainyard operator --lease-namespace`
+LEASE_NAMESPACE = "default"  # the default of `trainyard operator --lease-namespace`
 CONFIG_MAP = "tf-job-operator-config"  # the name in the TfJob README
 CONFIG_FILE = "controller_config_file.yaml"
 CONFIG_FOLDER = "/etc/trainyard"
@@ -31,9 +32,9 @@ USER = 65532
 CORE, RBAC = "v1", "rbac.authorization.k8s.io/v1"
 
 
-def _volume(name: str, inside: str, host: str) -> Json:
-    """A folder of the node, and where pods see it."""
-    return {"name": name, "mountPath": inside, "hostPath": host}
+def _volume(name: str, mount_path: str, host_path: str) -> Json:
+    """A folder of the node at `host_path`, mounted into pods at `mount_path`."""
+    return {"name": name, "mountPath": mount_path, "hostPath": host_path}
 
 
 _GPU = "alpha.kubernetes.io/nvidia-gpu"
@@ -59,16 +60,16 @@ CLOUDS: dict[str, Json] = {
         }
     },
 }
-"""The old chart's accelerators, by cloud."""
+"""The accelerators of the old chart, by cloud."""
 
 
 def config_of(cloud: str) -> str:
-    """The text of the config file for that cloud."""
+    """The text of the controller config file for that cloud."""
     return str(yaml.safe_dump({"accelerators": CLOUDS[cloud]}, sort_keys=False))
 
 
 class Names(msgspec.Struct, frozen=True):
-    """What the objects of an installation are called."""
+    """The names of the objects of an installation."""
 
     operator: str = "trainyard-operator"  # Deployment and ServiceAccount
     role: str = "trainyard-operator"
@@ -78,7 +79,7 @@ class Names(msgspec.Struct, frozen=True):
 
 
 class Install(msgspec.Struct, frozen=True):
-    """One installation. `namespaced`: it serves its own namespace only, and has Roles instead of ClusterRoles."""
+    """One installation. `namespaced`: it serves its own namespace only, with Roles instead of ClusterRoles."""
 
     namespace: str = "trainyard"
     kinds: tuple[Kind, ...] = rights.DEFAULT
@@ -94,17 +95,17 @@ class Install(msgspec.Struct, frozen=True):
 
 
 def objects(install: Install) -> list[Json]:
-    """All of it, in an order in which it can be created."""
+    """All objects of the installation, in an order in which they can be created."""
     return [*lasting_objects(install), *operator_objects(install)]
 
 
 def lasting_objects(install: Install) -> list[Json]:
-    """Definitions and the namespace: to delete them deletes jobs, so an uninstall leaves them."""
+    """The definitions and the namespace. Deleting them deletes jobs, so an uninstall keeps them."""
     return [*definitions(install.kinds), *([namespace(install)] if install.namespace != "default" else [])]
 
 
 def operator_objects(install: Install) -> list[Json]:
-    """The operator and its rights: what an uninstall deletes. Jobs and what they run stay."""
+    """The operator and its rights: the objects that an uninstall deletes. Jobs and their children stay."""
     return [*access(install), config_map(install), deployment(install)]
 
 
@@ -118,25 +119,29 @@ def namespace(install: Install) -> Json:
 
 
 def access(install: Install) -> list[Json]:
-    """The ServiceAccount and all it may do. What ChainerJob needs has a role of its own: take it away to opt out."""
+    """The ServiceAccount, its roles and bindings. The rights for ChainerJob are in a role of their own: remove it to
+    opt out."""
     names = install.names
-    found = [_object(CORE, "ServiceAccount", names.operator, install.namespace)]
-    for suffix, held in (
+    access_objects = [_object(CORE, "ServiceAccount", names.operator, install.namespace)]
+    for suffix, granted in (
         ("", rights.plain_rights(install.kinds)),
         ("-chainerjob", rights.opted_rights(install.kinds)),
     ):
-        if held:
-            found += _pair(install, (f"{names.role}{suffix}", f"{names.binding}{suffix}"), rights.rules(held))
+        if granted:
+            access_objects += _role_and_binding(
+                install, (f"{names.role}{suffix}", f"{names.binding}{suffix}"), rights.rules(granted)
+            )
     lease = (f"{install.namespace}-{names.lease_role}", f"{install.namespace}-{names.lease_binding}")
-    return [*found, *_pair(install, lease, rights.lease_rules(), LEASE_NAMESPACE)]
+    return [*access_objects, *_role_and_binding(install, lease, rights.lease_rules(), LEASE_NAMESPACE)]
 
 
-def _pair(install: Install, names: tuple[str, str], rules: list[Json], namespace: str = "") -> list[Json]:
-    """A role with these rules, and its binding to the operator; in `namespace`, else where the installation serves."""
-    place = namespace or (install.namespace if install.namespaced else "")
-    prefix = "" if place else "Cluster"
-    role = _object(RBAC, f"{prefix}Role", names[0], place) | {"rules": rules}
-    binding = _object(RBAC, f"{prefix}RoleBinding", names[1], place)
+def _role_and_binding(install: Install, names: tuple[str, str], rules: list[Json], namespace: str = "") -> list[Json]:
+    """A role with these rules, and its binding to the operator's ServiceAccount: in `namespace`, else where the
+    installation serves."""
+    scope = namespace or (install.namespace if install.namespaced else "")
+    prefix = "" if scope else "Cluster"
+    role = _object(RBAC, f"{prefix}Role", names[0], scope) | {"rules": rules}
+    binding = _object(RBAC, f"{prefix}RoleBinding", names[1], scope)
     reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": f"{prefix}Role", "name": names[0]}
     return [role, binding | {"roleRef": reference, "subjects": [install.subject]}]
 
@@ -146,7 +151,8 @@ def config_map(install: Install) -> Json:
 
 
 def deployment(install: Install) -> Json:
-    """The operator. A second replica waits for the lease, and so does any other operator of the same jobs."""
+    """The Deployment of the operator. A second replica waits for the lease, as does any other operator of the same
+    jobs."""
     labels = {"app": install.names.operator}
     pod = {
         "serviceAccountName": install.names.operator,
@@ -169,7 +175,7 @@ def deployment(install: Install) -> Json:
 
 
 def arguments(install: Install) -> list[str]:
-    """What `trainyard operator` is told."""
+    """The arguments of `trainyard operator`."""
     return [
         f"--kinds={','.join(kind.gvk.kind for kind in install.kinds)}",
         *([f"--namespace={install.namespace}"] if install.namespaced else []),
@@ -185,7 +191,10 @@ def _container(install: Install) -> Json:
         "image": install.image,
         "command": ["trainyard", "operator"],
         "args": arguments(install),
-        "env": [_field("MY_POD_NAMESPACE", "metadata.namespace"), _field("MY_POD_NAME", "metadata.name")],
+        "env": [
+            _env_from_field("MY_POD_NAMESPACE", "metadata.namespace"),
+            _env_from_field("MY_POD_NAME", "metadata.name"),
+        ],
         "ports": [{"name": "metrics", "containerPort": PORT}],
         "livenessProbe": _probe("/healthz", periodSeconds=10, failureThreshold=3, initialDelaySeconds=5),
         "readinessProbe": _probe("/readyz", periodSeconds=5),
@@ -203,14 +212,14 @@ def _probe(path: str, **times: int) -> Json:
     return {"httpGet": {"path": path, "port": "metrics"}, **times}
 
 
-def _field(name: str, path: str) -> Json:
+def _env_from_field(name: str, path: str) -> Json:
     return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
 
 
-def _object(api_version: str, kind: str, name: str, place: str = "") -> Json:
+def _object(api_version: str, kind: str, name: str, namespace: str = "") -> Json:
     meta = {
         "name": name,
-        **({"namespace": place} if place else {}),
+        **({"namespace": namespace} if namespace else {}),
         "labels": {"app.kubernetes.io/part-of": "trainyard"},
     }
     return {"apiVersion": api_version, "kind": kind, "metadata": meta}

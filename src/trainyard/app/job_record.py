@@ -1,9 +1,9 @@
-"""What the history knows of one job while it is recorded: the job, its pods and its events become the files of its
-folder. Holds values only; `Snapshot.write` is the one place that touches the disk.
+"""The record of one job in memory, while it is recorded: the job, its pods and its events become the files of its
+folder. It holds values only; only `Snapshot.write` touches the disk.
 
 Rules:
-- An object that is seen costs the same whatever the size of the job: it is put in its place, and written later.
-- Of the pods of one replica, and of the events, the first and the last ones are kept; how many were left out is said.
+- Adding an object costs the same whatever the size of the job: it is stored by uid, and written later.
+- Of the pods of one replica, and of the events, the first and the last ones are kept; the number left out is recorded.
 """
 
 from __future__ import annotations
@@ -52,11 +52,12 @@ from trainyard.objects.yaml_text import as_yaml
 
 _SET_BY_SERVER = ("uid", "resourceVersion", "generation", "creationTimestamp", "managedFields", "selfLink")
 _ENDED = ("Succeeded", "Failed")
-LOST = LOST_PROCESS[0]  # the reason of a run that ended with the cluster
+LOST = LOST_PROCESS[0]  # the reason of a container run that ended with the cluster
 
 
 class Snapshot(msgspec.Struct, frozen=True):
-    """What is to be written of a job: None is as it was. `recording`: the recorder's lock, "" when it has done."""
+    """The files of a job to write; None is a file that has not changed. `recording` is the name of the recorder's lock
+    file, "" when recording has ended."""
 
     folder: Path
     recording: str
@@ -68,14 +69,14 @@ class Snapshot(msgspec.Struct, frozen=True):
     removed_logs: tuple[Path, ...] = ()
 
     def write(self) -> None:
-        """Raises OSError. A job that was removed from the history stays removed."""
+        """Write the files. A job whose folder was removed from the history stays removed. Raises OSError."""
         for logs in self.removed_logs:
             shutil.rmtree(logs, ignore_errors=True)
         if not self.folder.is_dir():
             return
         if self.recording:
             write_file(self.folder / RECORDING, f"{self.recording}\n")
-        # The result comes first: it is small, and on a full disk the one that matters.
+        # The result comes first: it is small, and the most important file when the disk is full.
         write_file(self.folder / RESULT, json.dumps({**self.data, "pods": self.pods}, ensure_ascii=False))
         if self.manifest is not None:
             write_file(self.folder / "manifest.yaml", as_yaml(self.manifest))
@@ -89,7 +90,7 @@ class Snapshot(msgspec.Struct, frozen=True):
 
 @dataclass(slots=True)
 class JobRecord:
-    """`data` is result.json without its pods; what an earlier process has recorded goes on."""
+    """`data` is result.json without its pods. A record that an earlier process began is continued (`loaded`)."""
 
     folder: Path
     data: Json
@@ -101,13 +102,13 @@ class JobRecord:
     gone: bool = False  # the job object has been deleted
     _manifest: Json | None = None
     _job: Json | None = None
-    _new_job: bool = False
-    _new_events: bool = False
+    _job_changed: bool = False
+    _events_changed: bool = False
     _removed_logs: list[Path] = field(default_factory=list)
 
     @classmethod
     def loaded(cls, folder: Path, data: Json, limits: Limits) -> JobRecord:
-        """As an earlier process left it."""
+        """A record as an earlier process left it on disk."""
         pods = {str(pod.get("uid")): pod for pod in data.get("pods") or [] if isinstance(pod, dict)}
         events = {str(event.get("uid")): event for event in read_events(folder / "events.yaml")}
         kept = {key: value for key, value in data.items() if key != "pods"}
@@ -122,20 +123,21 @@ class JobRecord:
 
     @property
     def over(self) -> bool:
-        """Nothing writes logs any more, and the result is known."""
+        """True when the result is known and no pod is live, so that no more logs are written."""
         return bool(self.data.get("result")) and not self.live
 
     @property
     def complete(self) -> bool:
-        """The job and its pods are deleted: nothing more will be seen of them."""
+        """True when the job and all its pods are deleted: no further change will be seen."""
         return self.over and self.gone and all(pod.get("deleted") for pod in self.pods.values())
 
-    # What is seen.
+    # Observed objects.
 
     def see_job(self, job: Json, now: float) -> None:
+        """Take over a version of the job that a watch delivered. `now`: seconds since the epoch."""
         if self._job is None and not (self.folder / "manifest.yaml").exists():
             self._manifest = as_submitted(job)
-        self._job, self._new_job = job, True
+        self._job, self._job_changed = job, True
         result, reason, message = result_of(job)
         status = _dict(job.get("status"))
         ended = str(status.get("completionTime") or "") or self.data.get("ended") or format_time(now)
@@ -148,7 +150,7 @@ class JobRecord:
             "namespace": namespace_of(job),
             "name": name_of(job),
             "created": job["metadata"].get("creationTimestamp"),
-            "started": self.data.get("started") or status.get("startTime") or "",  # a resume sets it anew
+            "started": self.data.get("started") or status.get("startTime") or "",  # a resume sets startTime again
             "ended": ended if result else "",
             "result": result,
             "reason": reason,
@@ -156,19 +158,21 @@ class JobRecord:
         }
 
     def delete_job(self, now: float) -> None:
+        """The job object was deleted."""
         self.gone = True
         self.data["deleted"] = format_time(now)
         if not self.data.get("result"):
             self.data |= {"result": "Deleted", "ended": format_time(now), "message": "deleted before its end"}
 
     def interrupt(self, now: float, message: str) -> None:
-        """Nobody runs the job any more."""
+        """The cluster ended, so the job does not run on."""
         self.live.clear()
         if not self.data.get("result"):
             self.data |= {"result": INTERRUPTED, "ended": format_time(now), "message": message}
 
     def see_pod(self, pod: Json, gone: bool) -> list[str]:
-        """Returns the uids of pods that were left out for this one."""
+        """Take over a version of a pod; `gone` is a deleted one. Returns the uids of the pods that were left out for
+        it."""
         uid = uid_of(pod)
         entry = pod_entry(pod, self.pods.get(uid))
         if uid not in self.pods:
@@ -183,7 +187,8 @@ class JobRecord:
         return self._leave_out(str(entry["replica"]))
 
     def _leave_out(self, replica: str) -> list[str]:
-        """The oldest pod of that replica which is neither one of the first nor one of the last."""
+        """Remove the oldest pod of a replica that is neither among its first nor among its last ones. Returns its uid,
+        in a list."""
         uids = self.slots[replica]
         if len(uids) <= 2 * self.limits.pods or uids[self.limits.pods] in self.live:
             return []
@@ -199,42 +204,43 @@ class JobRecord:
         return [uid]
 
     def see_event(self, event: Json) -> None:
+        """Take over an event; at the limit the oldest of the later half is left out."""
         self.events[uid_of(event)] = event_entry(event)
-        self._new_events = True
+        self._events_changed = True
         if len(self.events) > 2 * self.limits.events:
             del self.events[next(islice(self.events, self.limits.events, None))]
             self.data["eventsLeftOut"] = int(self.data.get("eventsLeftOut") or 0) + 1
 
-    # What is written.
+    # Writing.
 
     def snapshot(self, recorder: str) -> Snapshot:
-        """All that has changed since the last one."""
+        """All that has changed since the last snapshot."""
         pods = list(self.pods.values())
         self.data["restarts"] = restarts_of(pods, _dict(self.data.get("leftOut")))
-        events = list(self.events.values()) if self._new_events else None
-        made = Snapshot(
+        events = list(self.events.values()) if self._events_changed else None
+        snapshot = Snapshot(
             self.folder,
             "" if self.over else recorder,
             deepcopy(self.data),
             pods,
             self._manifest,
-            self._job if self._new_job else None,
+            self._job if self._job_changed else None,
             events,
             tuple(self._removed_logs),
         )
-        self._manifest, self._new_job, self._new_events, self._removed_logs = None, False, False, []
-        return made
+        self._manifest, self._job_changed, self._events_changed, self._removed_logs = None, False, False, []
+        return snapshot
 
 
 def as_submitted(job: Json) -> Json:
-    """The job without what the server has set, so that the file can be submitted again."""
+    """The job without the fields that the server sets, so that the file can be submitted again."""
     meta = {key: value for key, value in job["metadata"].items() if key not in _SET_BY_SERVER}
     rest = {key: value for key, value in job.items() if key != "status"}
     return {"apiVersion": job.get("apiVersion"), "kind": job.get("kind"), **rest, "metadata": meta}
 
 
 def result_of(job: Json) -> tuple[str, str, str]:
-    """Succeeded, Failed or "" while the job goes on; its reason and its message."""
+    """(result, reason, message). The result is Succeeded, Failed, or "" while the job has not ended."""
     status = _dict(job.get("status"))
     for result in _ENDED:
         if is_true(status.get("conditions"), result):
@@ -245,16 +251,17 @@ def result_of(job: Json) -> tuple[str, str, str]:
 
 
 def pod_entry(pod: Json, before: Json | None = None) -> Json:
-    """How a pod stands. The ends of earlier container runs, which its status has forgotten, are taken from `before`."""
+    """The entry of a pod in result.json. The ends of earlier container runs, which the pod's status no longer has, are
+    taken from `before`, the previous entry of the pod."""
     meta, status = _dict(pod.get("metadata")), _dict(pod.get("status"))
-    earlier = {str(container.get("name")): container for container in (before or {}).get("containers") or []}
+    previous = {str(container.get("name")): container for container in (before or {}).get("containers") or []}
     statuses = [
         (init, container_status)
         for init, part in ((True, "initContainerStatuses"), (False, "containerStatuses"))
         for container_status in status.get(part) or []
         if isinstance(container_status, dict)
     ]
-    containers = [_container(seen, init, earlier.get(str(seen.get("name")))) for init, seen in statuses]
+    containers = [_container_entry(entry, init, previous.get(str(entry.get("name")))) for init, entry in statuses]
     ends = [end for container in containers for run in container["runs"] if (end := str(run.get("ended") or ""))]
     return {
         "name": name_of(pod),
@@ -271,44 +278,45 @@ def pod_entry(pod: Json, before: Json | None = None) -> Json:
         "started": str(status.get("startTime") or ""),
         "ended": max(ends, default="") if status.get("phase") in _ENDED else "",
         "restarts": sum(_restarts(container) for container in containers if not container["init"]),
-        "stopped": _was_stopped(status, containers),
+        "stopped": _ended_with_node(status, containers),
         "containers": containers,
         "logs": pod_logs(pod),
     }
 
 
 def _restarts(container: Json) -> int:
-    """Restarts after an end of the program's own, not after a stop (or a kill) of the whole cluster."""
+    """Restarts after a container ended by itself; restarts after the whole cluster was stopped or killed are not
+    counted."""
     restarts = int(container["restarts"])
     lost = sum(1 for run in container["runs"] if run["reason"] == LOST and run["run"] <= restarts)
     return restarts - lost
 
 
-def _was_stopped(status: Json, containers: list[Json]) -> bool:
-    """The pod ended with its node, not by itself: the one that takes its place is no restart."""
+def _ended_with_node(status: Json, containers: list[Json]) -> bool:
+    """True when the pod ended because its node did, not by itself: the pod that replaces it is no restart."""
     lost = any(container["runs"] and container["runs"][-1]["reason"] == LOST for container in containers)
     return status.get("phase") == "Failed" and (lost or is_true(status.get("conditions"), "DisruptionTarget"))
 
 
-_RUNS = 10  # first and last ends of a container's runs
+_KEPT_RUNS = 10  # runs of a container that are kept: so many first and so many last ones
 
 
-def _container(status: Json, init: bool, before: Json | None) -> Json:
+def _container_entry(status: Json, init: bool, previous: Json | None) -> Json:
     restarts = int(status.get("restartCount") or 0)
-    runs = {int(run["run"]): run for run in (before or {}).get("runs") or []}
+    runs = {int(run["run"]): run for run in (previous or {}).get("runs") or []}
     state, last = _dict(status.get("state")), _dict(status.get("lastState"))
     if terminated := _dict(last.get("terminated")):
         number = restarts + 1 if "waiting" in state else restarts
-        runs[number] = _run(number, terminated)
+        runs[number] = _run_entry(number, terminated)
     if terminated := _dict(state.get("terminated")):
-        runs[restarts + 1] = _run(restarts + 1, terminated)
+        runs[restarts + 1] = _run_entry(restarts + 1, terminated)
     kept = [runs[number] for number in sorted(runs)]
-    if len(kept) > 2 * _RUNS:
-        kept = [*kept[:_RUNS], *kept[-_RUNS:]]
+    if len(kept) > 2 * _KEPT_RUNS:
+        kept = [*kept[:_KEPT_RUNS], *kept[-_KEPT_RUNS:]]
     return {"name": str(status.get("name")), "init": init, "restarts": restarts, "runs": kept}
 
 
-def _run(number: int, terminated: Json) -> Json:
+def _run_entry(number: int, terminated: Json) -> Json:
     return {
         "run": number,
         "exitCode": terminated.get("exitCode"),
@@ -320,21 +328,22 @@ def _run(number: int, terminated: Json) -> Json:
 
 
 def restarts_of(pods: Iterable[Json], left_out: Json) -> int:
-    """Every pod of a replica after its first one, and every restart of a container. The pod that takes the place of
-    one that a suspension, or a stop of the cluster, has ended is no restart."""
-    counts: dict[str, int] = {}
+    """The restarts of a job: every pod of a replica after its first one, and every restart of a container. A pod that
+    replaces one ended by a suspension, or by a stop of the cluster, is no restart. `left_out`: the field leftOut of
+    result.json, by replica."""
+    pod_counts: dict[str, int] = {}
     newest: dict[str, Json] = {}
     total = 0
     for pod in pods:
         replica = str(pod["replica"])
-        before = newest.get(replica)
-        counts[replica] = counts.get(replica, 0) + (0 if before and _ended_from_outside(before) else 1)
+        previous = newest.get(replica)
+        pod_counts[replica] = pod_counts.get(replica, 0) + (0 if previous and _ended_from_outside(previous) else 1)
         newest[replica] = pod
         total += int(pod.get("restarts") or 0)
-    for replica, more in left_out.items():
-        counts[replica] = counts.get(replica, 0) + int(more["pods"]) - int(more.get("suspended") or 0)
-        total += int(more["restarts"])
-    return total + sum(count - 1 for count in counts.values())
+    for replica, omitted in left_out.items():
+        pod_counts[replica] = pod_counts.get(replica, 0) + int(omitted["pods"]) - int(omitted.get("suspended") or 0)
+        total += int(omitted["restarts"])
+    return total + sum(count - 1 for count in pod_counts.values())
 
 
 def _ended_from_outside(pod: Json) -> bool:
@@ -342,14 +351,15 @@ def _ended_from_outside(pod: Json) -> bool:
 
 
 def event_entry(event: Json) -> Json:
-    about, series = _dict(event.get("involvedObject")), _dict(event.get("series"))
+    """The entry of a core/v1 Event in events.yaml."""
+    involved, series = _dict(event.get("involvedObject")), _dict(event.get("series"))
     meta = _dict(event.get("metadata"))
     last = series.get("lastObservedTime") or event.get("lastTimestamp") or event.get("eventTime")
     return {
         "time": str(last or meta.get("creationTimestamp") or ""),
         "type": str(event.get("type") or ""),
         "reason": str(event.get("reason") or ""),
-        "object": f"{about.get('kind', '')}/{about.get('name', '')}",
+        "object": f"{involved.get('kind', '')}/{involved.get('name', '')}",
         "message": str(event.get("message") or ""),
         "count": int(series.get("count") or event.get("count") or 1),
         "source": str(_dict(event.get("source")).get("component") or event.get("reportingComponent") or ""),
@@ -358,7 +368,7 @@ def event_entry(event: Json) -> Json:
 
 
 def took(data: Json, now: float) -> float | None:
-    """Seconds from the start to the end, or to now."""
+    """Seconds from the start to the end, or to `now`; None without a start time."""
     with contextlib.suppress(TypeError):
         start = parse_time(data.get("started")) or parse_time(data.get("created"))
         return None if start is None else max(0.0, (parse_time(data.get("ended")) or now) - start)

@@ -1,16 +1,17 @@
-"""A node that joins a real control plane: pods that its scheduler places here run as processes of this machine.
+"""A node that joins a real control plane: pods that its scheduler binds to this node run as processes of this machine.
 
     node = JoinedNode(JoinOptions(access=..., name="laptop", state=folder))
     await node.start(); ...; await node.stop()
 
 Rules for this file:
-- It only ties together: who we are (kubeconfig.py), the name (a Lease in kube-node-lease, as kubelets have it), the
-  node, and its door for the API server.
-- A name has one life at a time. Whoever holds the lease and renews it is alive; whoever held it on this machine and is
-  no process any more is dead. Nothing else is believed, and clocks of different machines are not compared.
-- A Node that we made goes with us: one that stays NotReady would keep its pods for ever. One that was there before is
-  left as it was found, unschedulable and not ready, until we come back.
-- The API server may be away: pods run on, and what they came to is written when it is back.
+- It only connects: credentials (kubeconfig.py), the node name (a Lease in kube-node-lease, as of kubelets), the node,
+  and its kubelet endpoint for the API server.
+- At most one process runs a node of a name. The holder of the lease is alive while it renews the lease; it is dead if
+  it ran on this machine and its process has ended. There is no other evidence; clocks of different machines are not
+  compared.
+- A Node object that this node created is deleted with it: a NotReady Node would keep its pods for ever. A Node object
+  that existed before is left, unschedulable and not ready, until this node comes back.
+- The API server may be unreachable: pods run on, and their results are written when it is reachable again.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ from trainyard.app.kubeconfig import Access
 from trainyard.app.watchdog import Watchdog
 from trainyard.client import AlreadyExists, Api, ApiError, Forbidden, NotFound, Unavailable
 from trainyard.controller_runtime import TaskSupervisor
-from trainyard.controller_runtime.lease import Election, LeaseIdentity, LeaseTimings, parse_lease
+from trainyard.controller_runtime.leader_election import LeaderElector
+from trainyard.controller_runtime.lease import LeaseIdentity, LeaseTimings, parse_lease
 from trainyard.node import Images, Node, NodeError
 from trainyard.node.doors import API_SERVERS, CertificateDoor, secured
 from trainyard.node.names import cluster_ip, ports_of
@@ -51,13 +53,13 @@ log = logging.getLogger(__name__)
 
 LEASES = "kube-node-lease"
 LEASE_SECONDS = 40.0
-ANSWER_SECONDS = 5.0  # at the end nobody waits longer for an API server
+ANSWER_SECONDS = 5.0  # the longest wait for the API server while stopping
 
 
 class JoinOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How a node joins. `state` is a private folder, gone at the end. `authority` (PEM) signs the certificates that the
-    API server shows to kubelets, `callers` are their names; by default the cluster's own and what is usual. `shown` is
-    the certificate and key with which the API server is answered; by default one that only we have signed."""
+    """The options of a joined node. `state` is a private folder, removed at the end. `authority` (PEM) signs the client
+    certificates of the API server, `callers` are the names in them; by default the cluster's CA and the usual names.
+    `shown` is the certificate and key of the kubelet endpoint; by default one that this node signs itself."""
 
     access: Access
     name: str
@@ -78,17 +80,17 @@ class JoinOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JoinedNode:
-    """`ousted` is set when another has taken the name, after all that ran here was ended."""
+    """`ousted` is set when another process has taken the node name, after all pods here were ended."""
 
     def __init__(self, options: JoinOptions) -> None:
         self._options = options
         credentials = options.access.credentials()
         self._api = options.access.api("trainyard-node", credentials)
-        self._lease = options.access.api("trainyard-node", credentials)
+        self._lease_api = options.access.api("trainyard-node", credentials)
         duration = options.lease
         self._life = Life.new(options.name)
-        self._election = Election(
-            self._lease,
+        self._election = LeaderElector(
+            self._lease_api,
             LeaseIdentity(LEASES, options.name, self._life.text),
             LeaseTimings(duration, duration * 2 / 3, duration / 4, duration / 4),
         )
@@ -96,12 +98,12 @@ class JoinedNode:
         self._watchdog = Watchdog()
         self._node: Node | None = None
         self.tasks = TaskSupervisor("node", options.say)
-        self._ended = self._given_up = False
+        self._ended = self._lease_released = False
         self.ousted = asyncio.Event()
 
     @property
     def network(self) -> str:
-        """The network that was chosen."""
+        """The network that was chosen; "" before the start."""
         return self._node.network if self._node else ""
 
     @property
@@ -109,15 +111,15 @@ class JoinedNode:
         return self._api
 
     def look(self) -> None:
-        """Look at every pod now: for whoever has moved the clock."""
+        """Process every pod now: for callers that have moved the clock."""
         if self._node is not None:
             self._node.resync()
 
     async def start(self) -> None:
-        """The Node is ready when this returns. Raises NodeError, ApiError."""
+        """The Node is Ready when this returns. Raises NodeError, ApiError."""
         self._watchdog.start()
         try:
-            await self._take_the_name()
+            await self._acquire_lease()
             self.tasks.start("renew the lease", self._keep_the_name)
             options = self._options
             options.state.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -140,70 +142,74 @@ class JoinedNode:
             raise
 
     async def stop(self, kill: bool = False) -> None:
-        """End every pod within its grace period (or at once), say so, and go. May be called again to kill."""
-        node, stays = self._node, False
+        """End every pod within its grace period (or at once), write their status, and leave the cluster. Can be called
+        again, with `kill`."""
+        node, unreachable = self._node, False
         if node is not None and not self._ended and not self.ousted.is_set():
-            stays = not await node.leave(kill, ANSWER_SECONDS)
-        if stays:
+            unreachable = not await node.leave(kill, ANSWER_SECONDS)
+        if unreachable:
             self._options.say("node: the API server does not answer; it will find this node gone by its lease")
         self._ended = True
-        async with contextlib.AsyncExitStack() as end:  # the last is done first, and each whatever became of the others
-            end.push_async_callback(self._watchdog.stop)
-            end.push_async_callback(self._lease.close)
-            end.push_async_callback(self._api.close)
-            if not stays and not self.ousted.is_set():
-                end.push_async_callback(self._give_up_the_name)
-            end.push_async_callback(self.tasks.stop)
+        # The stack calls in reverse order; an error of one callback does not skip the other ones.
+        async with contextlib.AsyncExitStack() as stack:
+            stack.push_async_callback(self._watchdog.stop)
+            stack.push_async_callback(self._lease_api.close)
+            stack.push_async_callback(self._api.close)
+            if not unreachable and not self.ousted.is_set():
+                stack.push_async_callback(self._release_lease)
+            stack.push_async_callback(self.tasks.stop)
             if self._images is not None:
-                end.push_async_callback(self._images.close)
+                stack.push_async_callback(self._images.close)
             if node is not None:
-                end.push_async_callback(node.stop, True)
+                stack.push_async_callback(node.stop, True)
 
-    # --- the name
+    # --- the lease of the node name
 
-    async def _take_the_name(self) -> None:
-        """Until the lease is ours. Raises NodeError when somebody alive has it."""
-        first = await self._held()
-        holder = first.holder if first else ""
+    async def _acquire_lease(self) -> None:
+        """Wait until this process holds the lease. Raises NodeError when a live process holds it, or when it cannot be
+        written; ApiError."""
+        initial = await self._current_holder()
+        holder = initial.holder if initial else ""
         if holder and Life.read(holder).dead():
             self._options.say(f"node: the one before, {holder}, was killed; its pods are looked after")
             await self._election.step()
-            self._election.observed = replace(
-                self._election.observed, unchanged_since=-math.inf
-            )  # nobody needs to be waited for
+            # The holder is dead: its lease counts as expired.
+            self._election.observed = replace(self._election.observed, unchanged_since=-math.inf)
         elif holder:
             self._options.say(f"node: {self._options.name} is held by {holder}; watching whether that one lives")
-        clock, patience = asyncio.get_running_loop().time, ANSWER_SECONDS + 2 * max(self._options.lease, LEASE_SECONDS)
-        began = clock()
+        clock, timeout = asyncio.get_running_loop().time, ANSWER_SECONDS + 2 * max(self._options.lease, LEASE_SECONDS)
+        start = clock()
         while not self._election.leads:
-            if clock() > began + patience:
+            if clock() > start + timeout:
                 text = f"the lease {LEASES}/{self._options.name} cannot be written"
                 raise NodeError(f"{text}; let this user create and update leases there")
             pause = await self._election.step()
             record = self._election.observed.record
-            if first and record and record.holder == holder and record.revision != first.revision:
+            if initial and record and record.holder == holder and record.revision != initial.revision:
                 text = f"a node of the name {self._options.name} is alive: {holder} renews its lease in {LEASES}"
                 raise NodeError(f"{text}; choose another name with --name, or stop that one")
             if not self._election.leads:
                 await asyncio.sleep(min(pause, 1.0))
 
-    async def _held(self) -> _Held | None:
-        """Who has the lease now. Makes the namespace of leases where it is missing. Raises what says why it cannot."""
+    async def _current_holder(self) -> _LeaseHolder | None:
+        """The holder of the lease, None without a lease. Creates the namespace of leases when it is missing. Raises
+        ApiError."""
         try:
-            found = parse_lease(await self._lease.get(LEASE, LEASES, self._options.name))
-            return _Held(found.holder, found.revision)
+            record = parse_lease(await self._lease_api.get(LEASE, LEASES, self._options.name))
+            return _LeaseHolder(record.holder, record.revision)
         except NotFound:
             with contextlib.suppress(AlreadyExists, Forbidden):
                 body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": LEASES}}
-                await self._lease.create(NAMESPACE, "", body)
+                await self._lease_api.create(NAMESPACE, "", body)
             return None
 
     async def _keep_the_name(self) -> None:
-        """Renew it. Who has lost it to another ends what runs here: that pods run twice is worse than that they end."""
+        """Renew the lease. When another process has taken it, end all pods here: a pod that runs twice is worse than
+        one that ends."""
         while True:
             try:
                 pause = await self._election.step()
-            except Exception as error:  # a lease that is not renewed in silence would be another's soon
+            except Exception as error:  # reported: a lease that is no longer renewed is soon taken by another process
                 self._options.say(f"node: the lease {LEASES}/{self._options.name} could not be renewed: {error!r}")
                 pause = self._options.lease / 4
             record = self._election.observed.record
@@ -214,49 +220,54 @@ class JoinedNode:
         if self._node is not None:
             await self._node.stop(kill=True)
         self.ousted.set()
-        self.tasks.cancel("renew the lease")  # that was its last: it is not started again
+        self.tasks.cancel("renew the lease")  # so that the supervisor does not start this task again
 
-    async def _give_up_the_name(self) -> None:
-        if self._given_up:
+    async def _release_lease(self) -> None:
+        """Delete the lease together with a Node object of this node, else release it. At most once."""
+        if self._lease_released:
             return
-        self._given_up = True
+        self._lease_released = True
         with contextlib.suppress(ApiError, TimeoutError):
             async with asyncio.timeout(ANSWER_SECONDS):
                 if not self._election.leads:
-                    await self._election.step()  # the API server was away, and another may have come meanwhile
+                    # The API server was unreachable: another process may hold the lease by now.
+                    await self._election.step()
                 if not self._election.leads:
                     return
                 if self._node is not None and self._node.network and await self._node.withdraw():
-                    await self._lease.delete(LEASE, LEASES, self._options.name)
+                    await self._lease_api.delete(LEASE, LEASES, self._options.name)
                 else:
                     await self._election.release()
 
-    # --- the cluster around us
+    # --- the cluster
 
     async def _member(self) -> Member:
+        """How the node registers in the cluster."""
         options = self._options
-        where = urlsplit(options.access.server)
-        port = where.port or (443 if where.scheme == "https" else 80)
-        address, number = await self._kubernetes()
+        server = urlsplit(options.access.server)
+        port = server.port or (443 if server.scheme == "https" else 80)
+        service_ip, service_port = await self._kubernetes_service()
         outside = Outside(
-            (where.hostname or "", port) if where.scheme == "https" and address else None,
-            (address, number),
-            await self._ranges(),
+            (server.hostname or "", port) if server.scheme == "https" and service_ip else None,
+            (service_ip, service_port),
+            await self._service_cidrs(),
         )
         more = {**room_for_pods(options.state), **options.more}
-        return Member(self._door(), outside, more, options.taints, comes_and_goes=True)
+        return Member(self._kubelet_endpoint(), outside, more, options.taints, comes_and_goes=True)
 
-    async def _kubernetes(self) -> tuple[str, int]:
-        """Where pods expect the API server: its own Service."""
+    async def _kubernetes_service(self) -> tuple[str, int]:
+        """The cluster IP and port of the Service default/kubernetes, by which pods reach the API server; ("", 0)
+        without one."""
         try:
             service = await self._api.get(SERVICE, "default", "kubernetes")
         except (NotFound, Forbidden):
             self._options.say("node: there is no Service default/kubernetes; pods here cannot reach the API server")
             return "", 0
-        return cluster_ip(service), next((one.number for one in ports_of(service)), 443)
+        return cluster_ip(service), next((port.number for port in ports_of(service)), 443)
 
-    async def _ranges(self) -> tuple[str, ...]:
-        """The addresses of Services. An older server does not say (before 1.33): then each Service's own is taken."""
+    async def _service_cidrs(self) -> tuple[str, ...]:
+        """The address ranges of Services, from the ServiceCIDRs (Kubernetes 1.33 or later); () without them: then the
+        cluster IP of each Service is used."""
         try:
             listed = await self._api.list(SERVICE_CIDR)
         except Unavailable:
@@ -264,19 +275,23 @@ class JoinedNode:
         except ApiError:
             return ()
         return tuple(
-            str(one) for item in listed.get("items") or [] for one in (item.get("spec") or {}).get("cidrs") or []
+            str(cidr) for item in listed.get("items") or [] for cidr in (item.get("spec") or {}).get("cidrs") or []
         )
 
-    def _door(self) -> CertificateDoor:
+    def _kubelet_endpoint(self) -> CertificateDoor:
+        """The TLS endpoint for logs and exec; it accepts clients with a certificate of the authority and a name in
+        `callers`."""
         options = self._options
-        shown = options.shown
-        if shown is None:
-            made = Authority.new(time.time()).server("trainyard-node", (options.name, "localhost"), ("127.0.0.1",))
-            shown = made.write(options.state / "kubelet")
+        serving = options.shown
+        if serving is None:
+            certificate = Authority.new(time.time()).server(
+                "trainyard-node", (options.name, "localhost"), ("127.0.0.1",)
+            )
+            serving = certificate.write(options.state / "kubelet")
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.set_alpn_protocols(["http/1.1"])
-        context.load_cert_chain(*shown)
+        context.load_cert_chain(*serving)
         authority = options.authority or options.access.ca
         if not authority:
             fix = "name the authority of the API server's client certificate with --client-ca-file"
@@ -284,13 +299,14 @@ class JoinedNode:
         return CertificateDoor(secured(context, authority), tuple(options.callers))
 
 
-class _Held(msgspec.Struct, frozen=True):
+class _LeaseHolder(msgspec.Struct, frozen=True):
     holder: str
     revision: str
 
 
 class Life(msgspec.Struct, frozen=True):
-    """One life of one node, as it is written in a lease: its name, the machine, the process, and a random word."""
+    """The holder identity of one process of one node, as written in a lease: node name, machine, process, and a random
+    suffix."""
 
     text: str
     machine: str = ""
@@ -298,7 +314,7 @@ class Life(msgspec.Struct, frozen=True):
 
     @staticmethod
     def new(name: str) -> Life:
-        return Life.read(f"{name}_{_machine()}_{_process(os.getpid())}_{token_hex(4)}")
+        return Life.read(f"{name}_{_machine_id()}_{_process_id(os.getpid())}_{token_hex(4)}")
 
     @staticmethod
     def read(text: str) -> Life:
@@ -306,14 +322,14 @@ class Life(msgspec.Struct, frozen=True):
         return Life(text, *parts[1:3]) if len(parts) == 4 else Life(text)
 
     def dead(self) -> bool:
-        """True when it lived on this machine and its process is gone; False when it lives or nobody can know."""
-        if not self.machine or self.machine != _machine() or not (pid := self.process.partition(".")[0]).isdecimal():
+        """True when the process ran on this machine and has ended; False when it runs, or when that is unknown."""
+        if not self.machine or self.machine != _machine_id() or not (pid := self.process.partition(".")[0]).isdecimal():
             return False
-        return _process(int(pid)) != self.process
+        return _process_id(int(pid)) != self.process
 
 
-def _machine() -> str:
-    """This boot of this machine, and what counts its processes; "" where that cannot be told."""
+def _machine_id() -> str:
+    """The boot id of this machine and its PID namespace; "" where they are unknown."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip().replace("-", "")[:12]
         return f"{boot}.{os.stat('/proc/self/ns/pid').st_ino}"
@@ -321,8 +337,9 @@ def _machine() -> str:
         return ""
 
 
-def _process(pid: int) -> str:
-    """A process and when it started: numbers are used again. "" when there is none."""
+def _process_id(pid: int) -> str:
+    """The process id with the start time of the process, since ids are reused; "" when the process does not exist or is
+    a zombie."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -331,7 +348,7 @@ def _process(pid: int) -> str:
 
 
 def host_name() -> str:
-    """This machine's name, as a Node may be called."""
+    """This machine's host name, as a valid name of a Node."""
     return re.sub(r"[^a-z0-9.-]+", "-", platform.node().lower()).strip("-.") or "node"
 
 

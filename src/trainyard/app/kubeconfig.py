@@ -1,13 +1,13 @@
-"""Which cluster a person means: a kubeconfig, read. It opens no connection and loads no HTTP library.
+"""Kubeconfig files: which cluster a command uses. Opens no connection and imports no HTTP library.
 
 Rules:
-- `--kubeconfig`, else $KUBECONFIG (several files, the first that says something wins), else the background cluster.
-  ~/.kube/config is never taken unasked: `trainyard delete` must not reach a cluster that nobody thought of.
-- Read are: server, certificate-authority(-data), insecure-skip-tls-verify, tls-server-name, proxy-url, token,
-  tokenFile, client certificates, exec, namespace. What we cannot do (auth-provider, a password, another proxy than
-  one for HTTP) is refused with the fix.
+- `--kubeconfig`, else $KUBECONFIG (of several files the first that has a value wins), else the background cluster.
+  ~/.kube/config is never a default: `trainyard delete` must not reach a cluster that the user did not name.
+- Supported: server, certificate-authority(-data), insecure-skip-tls-verify, tls-server-name, proxy-url, token,
+  tokenFile, client certificates, exec, namespace. What is not supported (auth-provider, a password, a proxy that is no
+  HTTP proxy) is refused with the fix.
 - Relative paths are relative to the file that holds them.
-- In a pod the folder of the service account says it all. `credentials` reads again whatever came from files.
+- In a pod the folder of the service account has all values. `credentials` reads values from files again.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 
 class KubeconfigError(Exception):
-    """No cluster can be made out. The text names the fix."""
+    """The cluster cannot be determined. The message names the fix."""
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """One cluster, and who we are there."""
+    """One cluster, and the credentials for it."""
 
     server: str
     namespace: str = "default"
@@ -49,97 +49,101 @@ class Access:
     ca: bytes = b""  # PEM
     certificate: bytes = field(default=b"", repr=False)  # PEM, with its key
     insecure: bool = False
-    server_name: str = ""  # in the server's certificate, where that is not the one in the URL
+    server_name: str = ""  # the name in the server's certificate, if it is not the host of the URL
     proxy: str = field(default="", repr=False)  # its URL may hold a password
     source: str = ""
-    plugin: Json | None = field(default=None, repr=False, compare=False)  # `exec`, its command as a path
-    files: tuple[Path, ...] = field(default=(), repr=False, compare=False)  # all that this was read from
+    plugin: Json | None = field(default=None, repr=False, compare=False)  # `exec`, with `command` as a path
+    files: tuple[Path, ...] = field(default=(), repr=False, compare=False)  # the files that this was read from
     again: Callable[[], Access] | None = field(default=None, repr=False, compare=False)
 
     def api(self, agent: str = "trainyard", credentials: Credentials | None = None) -> Api:
-        """A client of that cluster. Raises OSError or ValueError for certificates of no use."""
+        """A client of that cluster. Raises OSError or ValueError for certificates that cannot be used."""
         from trainyard.client import Api
 
-        who = credentials or self.credentials()
-        return Api(self.server, who, agent=agent, proxy=self.proxy, server_name=self.server_name)
+        client_credentials = credentials or self.credentials()
+        return Api(self.server, client_credentials, agent=agent, proxy=self.proxy, server_name=self.server_name)
 
     def secure(self) -> ssl.SSLContext | None:
-        """The TLS context, None where the system's own will do."""
-        return self._secure(self.certificate)
+        """The TLS context; None when the system's default will do. Raises OSError or ValueError."""
+        return self._tls_context(self.certificate)
 
-    def _secure(self, certificate: bytes) -> ssl.SSLContext | None:
+    def _tls_context(self, certificate: bytes) -> ssl.SSLContext | None:
         from trainyard.client.credentials import tls
 
         return tls(self.ca, certificate, self.insecure)
 
     def identity(self) -> Identity:
+        """The token and the TLS context as they are now."""
         from trainyard.client import Identity
 
         return Identity(self.token, self.secure())
 
     def credentials(self) -> Credentials:
-        """Who we are there, for as long as it takes. Raises OSError or ValueError for certificates of no use."""
+        """Credentials that are renewed when the plugin or the files give new ones. Raises OSError or ValueError for
+        certificates that cannot be used."""
         from trainyard.client.credentials import Files, Fixed, Plugin, Program
 
         if self.plugin is not None:
-            self.secure()  # what is wrong with the authority's certificate is said now
+            self.secure()  # raises now when the CA certificate cannot be used
             spec = self.plugin
             program = Program(
                 version=str(spec["apiVersion"]),
                 command=str(spec["command"]),
                 args=tuple(map(str, spec.get("args") or ())),
-                env={str(one["name"]): str(one.get("value", "")) for one in spec.get("env") or ()},
-                cluster=self._told() if spec.get("provideClusterInfo") else None,
+                env={str(variable["name"]): str(variable.get("value", "")) for variable in spec.get("env") or ()},
+                cluster=self._cluster_info() if spec.get("provideClusterInfo") else None,
                 hint=str(spec.get("installHint") or ""),
             )
-            return Plugin(program, self._secure)
-        again = self.again
-        if again is None:
+            return Plugin(program, self._tls_context)
+        read_again = self.again
+        if read_again is None:
             return Fixed(self.token, self.secure())
-        return Files(self.files, lambda: again().identity())
+        return Files(self.files, lambda: read_again().identity())
 
-    def _told(self) -> Json:
-        """What a plugin hears of the cluster."""
-        told: Json = {"server": self.server, "insecure-skip-tls-verify": self.insecure}
-        told |= {"tls-server-name": self.server_name} if self.server_name else {}
-        told |= {"proxy-url": self.proxy} if self.proxy else {}
+    def _cluster_info(self) -> Json:
+        """The cluster of an ExecCredential, for plugins with provideClusterInfo."""
+        cluster: Json = {"server": self.server, "insecure-skip-tls-verify": self.insecure}
+        cluster |= {"tls-server-name": self.server_name} if self.server_name else {}
+        cluster |= {"proxy-url": self.proxy} if self.proxy else {}
         if self.ca:
-            told["certificate-authority-data"] = base64.b64encode(self.ca).decode()
-        return told
+            cluster["certificate-authority-data"] = base64.b64encode(self.ca).decode()
+        return cluster
 
 
 def find(named: str = "", context: str = "", env: Mapping[str, str] = os.environ) -> Access:
-    """The cluster that is meant. Raises KubeconfigError."""
+    """The cluster that a command uses: by the file `named`, $KUBECONFIG or the background cluster. Raises
+    KubeconfigError."""
     if named:
         return read([Path(named)], context)
-    if given := [Path(part) for part in env.get("KUBECONFIG", "").split(os.pathsep) if part]:
-        return read(given, context)
+    if paths := [Path(part) for part in env.get("KUBECONFIG", "").split(os.pathsep) if part]:
+        return read(paths, context)
     cluster = Background()
     if cluster.facts() is None:
         text = f"{cluster.why_not_up()}, or name another with --kubeconfig FILE or $KUBECONFIG"
-        kubectls = Path(env.get("HOME") or "/nonexistent") / ".kube" / "config"
-        raise KubeconfigError(f"{text} (kubectl's own is {kubectls})" if kubectls.is_file() else text)
+        kubectl_config = Path(env.get("HOME") or "/nonexistent") / ".kube" / "config"
+        raise KubeconfigError(f"{text} (kubectl's own is {kubectl_config})" if kubectl_config.is_file() else text)
     return read([cluster.kubeconfig], context)
 
 
 def in_cluster(env: Mapping[str, str] = os.environ, folder: Path = SERVICE_ACCOUNT) -> Access | None:
-    """Whom a pod is: its service account. None where this is no pod."""
+    """The cluster of this pod, by its service account; None outside of a pod. Raises KubeconfigError."""
     host, port = env.get("KUBERNETES_SERVICE_HOST", ""), env.get("KUBERNETES_SERVICE_PORT", "443")
-    token, ca, place = folder / "token", folder / "ca.crt", folder / "namespace"
+    token, ca, namespace_file = folder / "token", folder / "ca.crt", folder / "namespace"
     if not host or not token.is_file():
         return None
     return Access(
         server=f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}",
-        namespace=_text(place, place.name if place.is_file() else "") or "default",
+        namespace=_text(namespace_file, namespace_file.name if namespace_file.is_file() else "") or "default",
         token=_read(token, token).decode("utf-8", "replace").strip(),
         ca=_read(ca, ca),
         source=str(folder),
         files=(token, ca),
-        again=partial(_must, env, folder),
+        again=partial(_in_cluster_again, env, folder),
     )
 
 
-def _must(env: Mapping[str, str], folder: Path) -> Access:
+def _in_cluster_again(env: Mapping[str, str], folder: Path) -> Access:
+    """As `in_cluster`, but raises KubeconfigError when the token is missing."""
     access = in_cluster(env, folder)
     if access is None or not access.token:
         raise KubeconfigError(f"{folder}/token is not there now")
@@ -147,83 +151,96 @@ def _must(env: Mapping[str, str], folder: Path) -> Access:
 
 
 def read(paths: Sequence[Path], context: str = "") -> Access:
-    """What the files say together. Files that are not there are left out, unless none is."""
+    """The cluster of a context in these files, merged. Missing files are skipped. Raises KubeconfigError, also when no
+    file exists."""
     loaded = [(path, _load(path)) for path in paths if path.exists()]
     if not loaded:
         missing = os.pathsep.join(map(str, paths))
         raise KubeconfigError(f"{missing}: no such file; is the cluster down? Start one with `trainyard up`")
     source = ", ".join(str(path) for path, _ in loaded)
-    name = context or next((str(one["current-context"]) for _, one in loaded if one.get("current-context")), "")
+    name = context or next(
+        (str(config["current-context"]) for _, config in loaded if config.get("current-context")), ""
+    )
     if not name:
         raise KubeconfigError(f"{source}: no current-context; choose one with --context NAME")
-    _, chosen = _entry(loaded, "contexts", name, "--context", source)
-    place, cluster = _entry(loaded, "clusters", str(chosen.get("cluster") or ""), f"contexts[{name}].cluster", source)
-    who = str(chosen.get("user") or "")
-    home, user = _entry(loaded, "users", who, f"contexts[{name}].user", source) if who else (place, {})
+    _, chosen_context = _entry(loaded, "contexts", name, "--context", source)
+    cluster_file, cluster = _entry(
+        loaded, "clusters", str(chosen_context.get("cluster") or ""), f"contexts[{name}].cluster", source
+    )
+    user_name = str(chosen_context.get("user") or "")
+    user_file, user = (
+        _entry(loaded, "users", user_name, f"contexts[{name}].user", source) if user_name else (cluster_file, {})
+    )
     if not cluster.get("server"):
-        raise KubeconfigError(f"{source}: clusters[{chosen.get('cluster')}].cluster.server is missing; write its URL")
-    token = str(user.get("token") or "") or _text(home, user.get("tokenFile"))
-    certificate = _bytes(home, user, "client-certificate") + b"\n" + _bytes(home, user, "client-key")
-    plugin = None if token or certificate.strip() else _plugin(home, user, f"{source}: users[{who}].user.exec")
+        raise KubeconfigError(
+            f"{source}: clusters[{chosen_context.get('cluster')}].cluster.server is missing; write its URL"
+        )
+    token = str(user.get("token") or "") or _text(user_file, user.get("tokenFile"))
+    certificate = _bytes(user_file, user, "client-certificate") + b"\n" + _bytes(user_file, user, "client-key")
+    plugin = (
+        None if token or certificate.strip() else _plugin(user_file, user, f"{source}: users[{user_name}].user.exec")
+    )
     if (
         not token
         and not certificate.strip()
         and plugin is None
-        and (hard := [word for word in CANNOT if user.get(word)])
+        and (unsupported := [key for key in CANNOT if user.get(key)])
     ):
         fix = "write a token or a client certificate, for example with `kubectl create token`"
-        raise KubeconfigError(f"{source}: users[{who}].user.{hard[0]} cannot be used here; {fix}")
+        raise KubeconfigError(f"{source}: users[{user_name}].user.{unsupported[0]} cannot be used here; {fix}")
     return Access(
         server=str(cluster["server"]).rstrip("/"),
-        namespace=str(chosen.get("namespace") or "default"),
+        namespace=str(chosen_context.get("namespace") or "default"),
         token=token,
-        ca=_bytes(place, cluster, "certificate-authority"),
+        ca=_bytes(cluster_file, cluster, "certificate-authority"),
         certificate=certificate if certificate.strip() else b"",
         insecure=cluster.get("insecure-skip-tls-verify") is True,
         server_name=str(cluster.get("tls-server-name") or ""),
-        proxy=_proxy(cluster, f"{source}: clusters[{chosen.get('cluster')}].cluster.proxy-url"),
+        proxy=_proxy(cluster, f"{source}: clusters[{chosen_context.get('cluster')}].cluster.proxy-url"),
         source=source,
         plugin=plugin,
-        files=tuple(path for path, _ in loaded) + _named(place, cluster) + _named(home, user),
+        files=tuple(path for path, _ in loaded) + _files_of(cluster_file, cluster) + _files_of(user_file, user),
         again=partial(read, paths, context),
     )
 
 
-def _proxy(cluster: Json, where: str) -> str:
+def _proxy(cluster: Json, path: str) -> str:
+    """The proxy-url of a cluster entry, which `path` names in errors; "" without one. Raises KubeconfigError."""
     url = str(cluster.get("proxy-url") or "")
     if url and not url.startswith(("http://", "https://")):
-        raise KubeconfigError(f"{where} is no HTTP proxy, and no other can be used here; write http://HOST:PORT")
+        raise KubeconfigError(f"{path} is no HTTP proxy, and no other can be used here; write http://HOST:PORT")
     return url
 
 
-def _named(file: Path, holder: Json) -> tuple[Path, ...]:
-    """The files that an entry names."""
-    names = ("certificate-authority", "client-certificate", "client-key", "tokenFile")
-    return tuple(file.parent / str(holder[name]) for name in names if holder.get(name))
+def _files_of(file: Path, entry: Json) -> tuple[Path, ...]:
+    """The files that a cluster or user entry refers to."""
+    keys = ("certificate-authority", "client-certificate", "client-key", "tokenFile")
+    return tuple(file.parent / str(entry[key]) for key in keys if entry.get(key))
 
 
-def _plugin(file: Path, user: Json, where: str) -> Json | None:
-    """A user's `exec`, checked. A command with a slash is a path beside the kubeconfig."""
+def _plugin(file: Path, user: Json, path: str) -> Json | None:
+    """A user's `exec`, checked; None without one. A command with a slash is relative to the kubeconfig. Raises
+    KubeconfigError."""
     spec = user.get("exec")
     if not spec:
         return None
-    known = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
+    versions = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
     if not isinstance(spec, dict) or not isinstance(spec.get("command"), str) or not spec["command"]:
-        raise KubeconfigError(f"{where}.command is missing; write the program's name")
-    if spec.get("apiVersion") not in known:
-        raise KubeconfigError(f"{where}.apiVersion is {spec.get('apiVersion')!r}; write {known[0]}")
+        raise KubeconfigError(f"{path}.command is missing; write the program's name")
+    if spec.get("apiVersion") not in versions:
+        raise KubeconfigError(f"{path}.apiVersion is {spec.get('apiVersion')!r}; write {versions[0]}")
     if spec.get("interactiveMode") == "Always":
         fix = "nobody is asked here; write IfAvailable or Never"
-        raise KubeconfigError(f"{where}.interactiveMode is Always: {fix}")
-    if not all(isinstance(one, dict) and one.get("name") for one in spec.get("env") or ()):
-        raise KubeconfigError(f"{where}.env has an entry without a name; write name: and value:")
+        raise KubeconfigError(f"{path}.interactiveMode is Always: {fix}")
+    if not all(isinstance(variable, dict) and variable.get("name") for variable in spec.get("env") or ()):
+        raise KubeconfigError(f"{path}.env has an entry without a name; write name: and value:")
     command = spec["command"]
     return {**spec, "command": str((file.parent / command).absolute()) if "/" in command else command}
 
 
 def _load(path: Path) -> Json:
     try:
-        found = yaml.load(path.read_bytes(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506  (both are safe)
+        config = yaml.load(path.read_bytes(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506  (both loaders are safe)
     except OSError as error:
         raise KubeconfigError(
             f"{path}: {(error.strerror or str(error)).lower()}; name a file that can be read"
@@ -233,38 +250,41 @@ def _load(path: Path) -> Json:
         raise KubeconfigError(
             f"{path}:{mark.line + 1 if mark else 1}: not YAML; mend it or name another file"
         ) from None
-    if not isinstance(found, dict):
+    if not isinstance(config, dict):
         raise KubeconfigError(f"{path}: is not a kubeconfig; name a file that is one")
-    return found
+    return config
 
 
-def _entry(loaded: Sequence[tuple[Path, Json]], section: str, name: str, where: str, source: str) -> tuple[Path, Json]:
-    """The named entry, with the file that holds it."""
-    known = []
-    for path, one in loaded:
-        listed = one.get(section)
-        for entry in listed if isinstance(listed, list) else ():
+def _entry(
+    loaded: Sequence[tuple[Path, Json]], section: str, name: str, reference: str, source: str
+) -> tuple[Path, Json]:
+    """The file that holds the entry of that name, and the entry. `reference`: the field or option that names it. Raises
+    KubeconfigError."""
+    names = []
+    for path, config in loaded:
+        entries = config.get(section)
+        for entry in entries if isinstance(entries, list) else ():
             if isinstance(entry, dict):
-                known.append(str(entry.get("name")))
-                found: Any = entry.get(SECTIONS[section])
-                if entry.get("name") == name and isinstance(found, dict):
-                    return path, found
-    text = f"{source}: {where}: there is no {name!r} under {section}"
-    raise KubeconfigError(f"{text}; known are: {', '.join(known) or 'none'}")
+                names.append(str(entry.get("name")))
+                value: Any = entry.get(SECTIONS[section])
+                if entry.get("name") == name and isinstance(value, dict):
+                    return path, value
+    text = f"{source}: {reference}: there is no {name!r} under {section}"
+    raise KubeconfigError(f"{text}; known are: {', '.join(names) or 'none'}")
 
 
-def _bytes(file: Path, holder: Json, name: str) -> bytes:
-    """`NAME-data`, or the content of the file that `NAME` names."""
-    if data := holder.get(f"{name}-data"):
+def _bytes(file: Path, entry: Json, key: str) -> bytes:
+    """The decoded value of `KEY-data`, else the content of the file that `KEY` names; b"" without both."""
+    if data := entry.get(f"{key}-data"):
         try:
             return base64.b64decode(str(data), validate=True)
         except (binascii.Error, ValueError):
-            raise KubeconfigError(f"{file}: {name}-data is not base64; write it anew") from None
-    return _read(file, holder.get(name))
+            raise KubeconfigError(f"{file}: {key}-data is not base64; write it anew") from None
+    return _read(file, entry.get(key))
 
 
-def _text(file: Path, named: Any) -> str:
-    return _read(file, named).decode("utf-8", "replace").strip()
+def _text(file: Path, path: Any) -> str:
+    return _read(file, path).decode("utf-8", "replace").strip()
 
 
 def _read(file: Path, named: Any) -> bytes:

@@ -1,16 +1,16 @@
-"""A whole cluster in this process: API server, workloads, node and operator on one event loop.
+"""A whole cluster in this process: API server, controllers, node and operator on one event loop.
 
     async with LocalCluster(Options(...)) as cluster:
         await cluster.api.create(...)
 
 Rules:
-- Loopback only, free ports, a random token. What is on disk lies in one private folder, removed at the end; with a
-  `home` (state.py) all of it stays there instead, and the next cluster with that home goes on where this one was.
-- One door: TLS on loopback, with a certificate of this cluster, for kubectl and pods. The parts in here reach
-  the server within the process, with no address that others could try.
-- Nobody in here has a shorter way than the API: each part is a client like any other.
-- The order of the end is the reverse of the start: first those who make pods, then the pods, then the server.
-  `stop(kill=True)` does not wait for anybody's grace.
+- Loopback only, free ports, a random token. The files are in one private folder, removed at the end; with a `home`
+  (state.py) they are kept there, and the next cluster with that home continues with them.
+- The API server has one listener: TLS on loopback, with a certificate of this cluster, for kubectl and pods. The
+  components of this process call the server in memory, without a listener that other processes could reach.
+- The API is the only interface between the components: each is a client like any other.
+- The stop order is the reverse of the start order: first the controllers that create pods, then the pods, then the
+  server. `stop(kill=True)` waits for no grace period.
 """
 
 from __future__ import annotations
@@ -52,35 +52,33 @@ from trainyard.server.certificates import write
 from trainyard.server.limits import raise_descriptors
 from trainyard.workloads import Workloads
 
-INSIDE = "http://localhost"  # what the parts in here call the server; nobody looks it up
-LATER = 0.5  # seconds: to install all kinds takes as long as a third of the rest of a start
-
-"""Makes what the TLS door listens with, its files in a folder, and says which authority to trust. Raises OSError."""
+INSIDE = "http://localhost"  # the URL of in-process requests; it is never resolved
+LATER = 0.5  # seconds after the start: installing all kinds takes a third as long as the rest of a start
 
 
 class Options(msgspec.Struct, frozen=True):
-    """How a local cluster is made."""
+    """The options of a local cluster."""
 
     network: str = "auto"
     images: tuple[Path, ...] = ()
     cache: Path | None = None
-    python: str = ""  # the interpreter or environment of images that have none of their own; "" finds one
-    progress: Callable[[str, str | None], object] | None = None  # how far installations are; `say` hears it without
+    python: str = ""  # interpreter or environment for images without one; "" searches for one
+    progress: Callable[[str, str | None], object] | None = None  # gets the progress of installations; default: `say`
     mounts: Mapping[str, Path] = msgspec.field(default_factory=dict)
     config: Config = msgspec.field(default_factory=lambda: Config(files=shipped()))
     say: Callable[[str], None] = print
-    operator: bool = True  # without one nobody decides anything: `trainyard operator` may
-    state: Path | None = None  # where the private folder is made; the system's temporary folder by default
-    home: Path | None = None  # keep everything there instead
+    operator: bool = True  # False: jobs are not reconciled, unless by `trainyard operator`
+    state: Path | None = None  # parent of the private folder; default: the system's temporary folder
+    home: Path | None = None  # the folder of a persistent cluster (state.py), instead of a private folder
     working_directory: Path | None = None  # of pods without the annotation, see objects/labels.py
-    hidden: tuple[Path, ...] = ()  # folders of the person's that pods see empty, beside what the cluster keeps
-    history: HistoryOptions | None = None  # what is kept of each job; None: nothing
-    kinds_first: frozenset[GVK] | None = None  # served when `start` returns, the others LATER; None: all
-    early: EarlyStart | None = None  # what of a cluster without a home was started before; None: all starts with it
+    hidden: tuple[Path, ...] = ()  # folders that pods see empty, in addition to the cluster's own
+    history: HistoryOptions | None = None  # the history of jobs; None: no history
+    kinds_first: frozenset[GVK] | None = None  # served when `start` returns, the others after LATER; None: all
+    early: EarlyStart | None = None  # parts of a cluster without a home that run already; None: none
 
 
 class LocalCluster:
-    """Start with `await start()`, end with `await stop()`, or use `async with`. With a home: raises DiskError."""
+    """Starts with `await start()`, ends with `await stop()`; or `async with`. With a home it raises DiskError."""
 
     def __init__(self, options: Options, now: Callable[[], float] = time.time) -> None:
         self._options = options
@@ -92,15 +90,15 @@ class LocalCluster:
         self._images: Images | None = None
         self._node: Node | None = None
         self.history: HistoryRecorder | None = None
-        self.interruption = ""  # why jobs that have not ended will not: for the history
+        self.interruption = ""  # the message of unfinished jobs in the history
         self.token = self._state.token if self._state else secrets.token_urlsafe(32)
         self.root_ca = ""
         log, key = (self._state.log, self._state.key) if self._state else (None, b"")
         self.server = Server(
-            _checks(), self.token, now, log, kubelet_token=secrets.token_urlsafe(32), key=key, report=options.say
+            _validators(), self.token, now, log, kubelet_token=secrets.token_urlsafe(32), key=key, report=options.say
         )
         self._api: Api | None = None
-        self._watchdog = Watchdog()  # everything runs on one loop: a part that holds it up stops all of it
+        self._watchdog = Watchdog()  # all components share one event loop: one that blocks it stops all
 
     @property
     def api(self) -> Api:
@@ -116,14 +114,19 @@ class LocalCluster:
 
     @property
     def task_supervisors(self) -> dict[str, TaskSupervisor]:
-        """The owners of all long-lived tasks of this cluster, by component."""
-        parts = {"node": self._node, "workloads": self._workloads, "operator": self._operator, "history": self.history}
-        owners = {name: part.tasks for name, part in parts.items() if part is not None}
-        return {"API server": self.server.tasks, **owners}
+        """The supervisors of all long-lived tasks of this cluster, by component."""
+        components = {
+            "node": self._node,
+            "workloads": self._workloads,
+            "operator": self._operator,
+            "history": self.history,
+        }
+        supervisors = {name: component.tasks for name, component in components.items() if component is not None}
+        return {"API server": self.server.tasks, **supervisors}
 
     @property
     def network(self) -> str:
-        """The network that was chosen."""
+        """The network that was chosen; "" before the start."""
         return self._node.network if self._node else ""
 
     async def __aenter__(self) -> LocalCluster:
@@ -140,8 +143,8 @@ class LocalCluster:
         await self.stop()
 
     async def start(self, submit: Callable[[], Awaitable[None]] | None = None) -> None:
-        """Everything is up, and the kinds are served (but see `kinds_first`), when this returns. `submit` is called as
-        soon as they are, while the node still starts."""
+        """All components are ready, and the kinds are served (but see `kinds_first`), when this returns. `submit` is
+        called as soon as the kinds are served, while the node still starts."""
         options = self._options
         self._watchdog.start()
         self._images = Images(
@@ -153,17 +156,18 @@ class LocalCluster:
         )
         self._folder = self._state or (options.early.take_folder() if options.early else Folder(options.state))
         raise_descriptors()
-        # Certificates take a while, most of it to load the library: meanwhile the rest starts.
-        certified = asyncio.create_task(
+        # Making certificates is slow, mostly importing the library: the other components start meanwhile.
+        certificate = asyncio.create_task(
             asyncio.to_thread(self._state.certified)
             if self._state
-            else asyncio.to_thread(options.early.certified if options.early else _certified, self._folder.path)
+            else asyncio.to_thread(options.early.certified if options.early else _new_certificate, self._folder.path)
         )
         await self.server.open()
         self._api = api = Api(INSIDE, self.token, transport=self.server.in_process())
-        secure = asyncio.ensure_future(_first(certified))
-        secure.add_done_callback(lambda done: done.cancelled() or done.exception())  # whoever awaits `certified` tells
-        await self._open_door(secure)
+        tls_context = asyncio.ensure_future(_context_of(certificate))
+        # The exception is retrieved here, so that asyncio does not log it: awaiting `certificate` raises it.
+        tls_context.add_done_callback(lambda done: done.cancelled() or done.exception())
+        await self._listen(tls_context)
         if options.history is not None and options.history.limits.jobs:
             self.history = HistoryRecorder(options.history, options.say, self._now)
         self._node = Node(
@@ -180,38 +184,40 @@ class LocalCluster:
             log_folder=self.history.log_folder if self.history else lambda pod: None,
             hidden=(options.home or self._folder.path, *options.hidden),
             helper=options.early.take_helper() if options.early else None,
-            log_size=0 if options.history and options.history.logs else LOG_SIZE,  # a folder of the user's own: whole
+            # Logs in a folder that the user chose are not cut.
+            log_size=0 if options.history and options.history.logs else LOG_SIZE,
         )
         self.server.kubelet = self._node.logs
         self._images.look_ahead(str(options.working_directory or ""))
-        await _all(self._node.start(), self._start_controllers(api, certified, submit))
+        await _gather(self._node.start(), self._start_controllers(api, certificate, submit))
 
     async def _start_controllers(
         self,
         api: Api,
-        certified: asyncio.Task[tuple[ssl.SSLContext, str]],
+        certificate: asyncio.Task[tuple[ssl.SSLContext, str]],
         submit: Callable[[], Awaitable[None]] | None,
     ) -> None:
-        await self._install(kind for kind in kinds.ALL if self._first(kind))
-        if others := [kind for kind in kinds.ALL if not self._first(kind)]:
-            self.server.tasks.spawn("install kinds", self._install_later(others))
+        await self._install(kind for kind in kinds.ALL if self._is_served_first(kind))
+        if later_kinds := [kind for kind in kinds.ALL if not self._is_served_first(kind)]:
+            self.server.tasks.spawn("install kinds", self._install_later(later_kinds))
         mounted = frozenset(self._options.mounts)
         self._workloads = workloads = Workloads(api, self._now, mounted=mounted, report=self._options.say)
 
         async def trust() -> None:
-            _, self.root_ca = await certified
+            _, self.root_ca = await certificate
             workloads.trust(self.root_ca)
 
         async def control() -> None:
-            parts = [workloads.start(), *([self.start_operator()] if self._options.operator else [])]
-            await _all(*parts, *([self.history.start(api)] if self.history else []))
+            controllers = [workloads.start(), *([self.start_operator()] if self._options.operator else [])]
+            await _gather(*controllers, *([self.history.start(api)] if self.history else []))
             if submit is not None:
                 await submit()
 
-        await _all(trust(), control())
+        await _gather(trust(), control())
 
-    async def _open_door(self, context: asyncio.Future[ssl.SSLContext]) -> None:
-        """TLS, at the port of the life before where there was one and it is free."""
+    async def _listen(self, context: asyncio.Future[ssl.SSLContext]) -> None:
+        """Listen with TLS: on the port of the previous cluster of this home if there is one and it is free, else on any
+        free port. Raises OSError."""
         state = self._state
         try:
             await self.server.start_tls(context, port=state.port if state else 0)
@@ -224,31 +230,34 @@ class LocalCluster:
         if state is not None:
             state.keep_port(_address(self.server.tls_url)[1])
 
-    def _first(self, kind: Kind) -> bool:
+    def _is_served_first(self, kind: Kind) -> bool:
         return self._options.kinds_first is None or kind.gvk in self._options.kinds_first
 
-    async def _install_later(self, others: Iterable[Kind]) -> None:
+    async def _install_later(self, later_kinds: Iterable[Kind]) -> None:
         await asyncio.sleep(LATER)
-        await self._install(others)
+        await self._install(later_kinds)
 
-    async def _install(self, served: Iterable[Kind]) -> None:
-        """What a cluster has from the beginning: our kinds. Where they are there already, as this program has them."""
-        for kind in served:
+    async def _install(self, to_install: Iterable[Kind]) -> None:
+        """Install the CustomResourceDefinitions of these kinds. Existing ones are brought to the version of this
+        program."""
+        for kind in to_install:
             definition = kinds.crd(kind)
-            vouch(definition)  # to examine ours takes as long as all the rest of a start
+            vouch(definition)  # known to be valid: validating all of them takes as long as the rest of a start
             try:
-                await self.api.send(create(CRD, "", definition))  # the answer is as large, and nobody reads it
+                # `send` does not parse the response, which is as large as the definition and not used.
+                await self.api.send(create(CRD, "", definition))
             except AlreadyExists:
-                ours = {"metadata": {"labels": definition["metadata"].get("labels")}, "spec": definition["spec"]}
-                await self.api.patch(CRD, "", definition["metadata"]["name"], ours)
+                patch = {"metadata": {"labels": definition["metadata"].get("labels")}, "spec": definition["spec"]}
+                await self.api.patch(CRD, "", definition["metadata"]["name"], patch)
 
     async def namespace(self, name: str) -> None:
-        """Make a namespace, if it is not there."""
+        """Create the namespace unless it exists."""
         with contextlib.suppress(AlreadyExists):
             await self.api.create(NAMESPACE, "", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
 
     async def start_operator(self, api: Api | None = None) -> Operator:
-        """Start an operator, with an Api of its own if one is given. It goes on where the one before it stopped."""
+        """Start an operator, with its own Api if one is passed. It continues the work of the operator before it, which
+        is stopped."""
         await self.stop_operator()
         self._operator = Operator(
             api or self.api, kinds.ALL, self._options.config, now=self._now, report=self._options.say
@@ -257,44 +266,47 @@ class LocalCluster:
         return self._operator
 
     async def stop_operator(self) -> None:
-        """Stop the operator where it is. Jobs run on; nobody decides anything until the next one is started."""
+        """Stop the operator. Jobs run on, but are not reconciled until the next operator is started."""
         operator, self._operator = self._operator, None
         if operator is not None:
             await operator.stop()
 
     async def stop_controllers(self) -> None:
-        """From now on nobody makes pods: what is stopped stays stopped."""
+        """Stop the operator and the controllers: no component creates pods any more."""
         workloads, self._workloads = self._workloads, None
         await asyncio.gather(self.stop_operator(), *([workloads.stop()] if workloads else []))
 
     def resync(self) -> None:
-        """Let everybody look at everything now: for whoever has moved the clock."""
-        for one in (self._node, self._workloads, self._operator):
-            if one is not None:
-                one.resync()
+        """Let node, controllers and operator process every object now: for callers that have moved the clock."""
+        for component in (self._node, self._workloads, self._operator):
+            if component is not None:
+                component.resync()
 
     async def stop(self, kill: bool = False, keep: bool = False) -> None:
-        """End every pod within its grace period (or at once), then everything else. May be called again to kill."""
-        async with contextlib.AsyncExitStack() as end:  # the last is done first, and each whatever became of the others
-            end.push_async_callback(self._watchdog.stop)
+        """End every pod within its grace period (or at once), then all components. `keep`: the private folder stays.
+        Can be called again, with `kill`."""
+        # The stack calls in reverse order; an error of one callback does not skip the other ones.
+        async with contextlib.AsyncExitStack() as stack:
+            stack.push_async_callback(self._watchdog.stop)
             if self._folder is not None:
-                end.callback(self._folder.close, keep)
+                stack.callback(self._folder.close, keep)
                 self._folder = None
             elif self._state is not None:
-                end.callback(self._state.close)
-            end.push_async_callback(self.server.stop)
+                stack.callback(self._state.close)
+            stack.push_async_callback(self.server.stop)
             if self._api is not None:
-                end.push_async_callback(self._api.close)
+                stack.push_async_callback(self._api.close)
             if self.history is not None:
-                end.push_async_callback(self.history.close, kill, self.interruption)
+                stack.push_async_callback(self.history.close, kill, self.interruption)
             if self._node is not None:
-                end.push_async_callback(self._node.stop, kill, self._state is not None)
+                stack.push_async_callback(self._node.stop, kill, self._state is not None)
             if self._images is not None:
-                end.push_async_callback(self._images.close)
-            end.push_async_callback(self.stop_controllers)
+                stack.push_async_callback(self._images.close)
+            stack.push_async_callback(self.stop_controllers)
 
     def write_kubeconfig(self, path: Path | None = None, name: str = "trainyard") -> Path:
-        """A file that kubectl takes, for this user only; in the private folder unless `path` says where."""
+        """Write a kubeconfig for kubectl, mode 0600: to `path`, by default into the private folder. Returns its
+        path."""
         path = path or self.folder / "kubeconfig"
         text = yaml.safe_dump(kubeconfig(self.server.tls_url, self.token, self.root_ca, name), sort_keys=False)
         write(path, text.encode())
@@ -302,20 +314,21 @@ class LocalCluster:
 
 
 def kubeconfig(url: str, token: str, root_ca: str, name: str = "trainyard") -> Json:
-    trusted = base64.b64encode(root_ca.encode()).decode()
+    """A kubeconfig with one cluster, user and context, all called `name`. `root_ca`: PEM."""
+    ca_data = base64.b64encode(root_ca.encode()).decode()
     return {
         "apiVersion": "v1",
         "kind": "Config",
-        "clusters": [{"name": name, "cluster": {"server": url, "certificate-authority-data": trusted}}],
+        "clusters": [{"name": name, "cluster": {"server": url, "certificate-authority-data": ca_data}}],
         "users": [{"name": name, "user": {"token": token}}],
         "contexts": [{"name": name, "context": {"cluster": name, "user": name, "namespace": "default"}}],
         "current-context": name,
     }
 
 
-async def _all(*work: Coroutine[Any, Any, object]) -> None:
-    """Do all of it at once. Where one part fails the others are stopped, and its exception is raised."""
-    tasks = [asyncio.ensure_future(part) for part in work]
+async def _gather(*coroutines: Coroutine[Any, Any, object]) -> None:
+    """Run the coroutines concurrently. When one fails the others are cancelled, and its exception is raised."""
+    tasks = [asyncio.ensure_future(coroutine) for coroutine in coroutines]
     try:
         await asyncio.gather(*tasks)
     finally:
@@ -324,21 +337,23 @@ async def _all(*work: Coroutine[Any, Any, object]) -> None:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _first(certified: asyncio.Task[tuple[ssl.SSLContext, str]]) -> ssl.SSLContext:
-    return (await certified)[0]
+async def _context_of(certificate: asyncio.Task[tuple[ssl.SSLContext, str]]) -> ssl.SSLContext:
+    return (await certificate)[0]
 
 
-def _certified(folder: Path) -> tuple[ssl.SSLContext, str]:
-    """What the TLS door listens with, and the authority to trust. By the real clock: others judge it by theirs."""
+def _new_certificate(folder: Path) -> tuple[ssl.SSLContext, str]:
+    """The server's TLS context and the PEM of the authority to trust; files in `folder`. Uses the real clock, since
+    clients check the validity by theirs."""
     authority = Authority.new(time.time())
     return authority.context(folder), authority.pem
 
 
 def _address(url: str) -> tuple[str, int]:
     """Host and port of a URL that names both."""
-    found = urlsplit(url)
-    return found.hostname or "", found.port or 0
+    parts = urlsplit(url)
+    return parts.hostname or "", parts.port or 0
 
 
-def _checks() -> dict[tuple[str, str], Callable[[Json, Json | None], list[Any]]]:
+def _validators() -> dict[tuple[str, str], Callable[[Json, Json | None], list[Any]]]:
+    """The validation function of each kind, by (API group, kind)."""
     return {(kind.gvk.group, kind.gvk.kind): kinds.check(kind) for kind in kinds.ALL}

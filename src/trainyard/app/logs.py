@@ -1,7 +1,8 @@
-"""What a program that runs for weeks logs: one line each, as text for people or as JSON for those who collect them.
+"""The log format of the long-running programs: one line per message, as text or as JSON.
 
-Our log messages are written `words name=%s name=%d`. In text they stay so; in JSON each such name is a field of its
-own, taken from the template and not from the text, so that a value with spaces or "=" in it cannot pretend to be one.
+The log messages of Trainyard are written `words name=%s name=%d`. The text format leaves them so; in JSON each such
+name is a field, taken from the template and not from the formatted text, so that a value with spaces or "=" cannot pass
+as a field.
 """
 
 from __future__ import annotations
@@ -17,44 +18,44 @@ from trainyard.objects.printable import printable
 
 FORMATS = ("text", "json")
 LEVELS = ("debug", "info", "warning", "error")
-_PLACE = re.compile(r"%%|%[-#0 +]*\d*(?:\.\d+)?[a-zA-Z]")
+_DIRECTIVE = re.compile(r"%%|%[-#0 +]*\d*(?:\.\d+)?[a-zA-Z]")
 _PAIR = re.compile(r"(?:^|(?<=\s))(\w+)=([^\s=]*%[^\s=]*)(?=\s|$)")
 OWN = frozenset({"time", "level", "logger", "message", "error"})
 
 
 def split(template: str, args: tuple[Any, ...]) -> tuple[str, dict[str, str]]:
-    """The words and the fields of a message. What is no pair stays among the words."""
+    """The text and the fields of a message. Whatever is no `name=value` stays in the text."""
     fields: dict[str, str] = {}
-    words, left, end = "", list(args), 0
-    for pair in _PAIR.finditer(template):
-        words += _fill(template[end : pair.start()], left)
-        fields[pair[1]] = _fill(pair[2], left)
-        end = pair.end()
-    words += _fill(template[end:], left)
-    return " ".join(words.split()), fields
+    text, remaining, end = "", list(args), 0
+    for match in _PAIR.finditer(template):
+        text += _fill(template[end : match.start()], remaining)
+        fields[match[1]] = _fill(match[2], remaining)
+        end = match.end()
+    text += _fill(template[end:], remaining)
+    return " ".join(text.split()), fields
 
 
-def _fill(part: str, left: list[Any]) -> str:
-    """This part of the template with its arguments, which are taken from `left`."""
-    count = sum(found != "%%" for found in _PLACE.findall(part))
-    taken, left[:] = left[:count], left[count:]
-    return part % tuple(taken)
+def _fill(part: str, remaining: list[Any]) -> str:
+    """This part of the template, formatted with its arguments, which are removed from `remaining`."""
+    count = sum(directive != "%%" for directive in _DIRECTIVE.findall(part))
+    arguments, remaining[:] = remaining[:count], remaining[count:]
+    return part % tuple(arguments)
 
 
 class Text(logging.Formatter):
     """`2026-11-21T20:00:00.123Z INFO control.loop words name=value`; a line break in a value is written \\n."""
 
     def format(self, record: logging.LogRecord) -> str:
-        said = printable(record.getMessage(), line=True)
-        line = f"{_time(record)} {record.levelname} {_logger(record)} {said}"
+        message = printable(record.getMessage(), line=True)
+        line = f"{_time(record)} {record.levelname} {_logger(record)} {message}"
         if not record.exc_info:
             return line
-        # Indented: a line in the text of an error cannot pretend to be one of the log.
+        # Indented, so that a line in the text of an error cannot pass as a line of the log.
         return f"{line}\n{indent(printable(self.formatException(record.exc_info)), '    ', lambda _: True)}"
 
 
 class Lines(logging.Formatter):
-    """One JSON object a line: time, level, logger, message, the fields of the message, and the traceback if any."""
+    """One JSON object a line: time, level, logger, message, the fields of the message, and the traceback as `error`."""
 
     def format(self, record: logging.LogRecord) -> str:
         words, fields = record.getMessage(), dict[str, str]()
@@ -82,7 +83,7 @@ def _logger(record: logging.LogRecord) -> str:
 
 
 def begin(form: str, level: str) -> None:
-    """From now on everything that is logged goes to stderr like this."""
-    speaker = logging.StreamHandler()
-    speaker.setFormatter(Lines() if form == "json" else Text())
-    logging.basicConfig(level=level.upper(), handlers=[speaker], force=True)
+    """Log to stderr from now on. `form`: one of FORMATS; `level`: one of LEVELS."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(Lines() if form == "json" else Text())
+    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)

@@ -1,11 +1,11 @@
-"""A cluster in the person's own kubeconfig: written in, kept right, taken out again.
+"""A background cluster in the user's own kubeconfig: add, update and remove its entries.
 
 Rules:
-- The file is a person's. All that is not ours stays as it is, fields that nobody knows and the way values are written
-  included; only comments cannot be kept. The current context is set only where there is none.
-- A file that is not a kubeconfig is never written to.
-- A write is a new file in the place of the old one, for its owner alone, since there is a token in it; where there is a
-  link, in the place of what it leads to. The lock is kubectl's own: FILE.lock.
+- The file belongs to the user. All other entries are kept as they are, with unknown fields and the style of the values;
+  only comments are lost. The current context is set only when there is none.
+- A file that is not a kubeconfig is never written.
+- A write replaces the file atomically, readable for its owner alone, since it holds a token; of a symlink the target is
+  replaced. The lock is that of kubectl: FILE.lock.
 """
 
 from __future__ import annotations
@@ -21,73 +21,75 @@ import yaml
 
 from trainyard.app.kubeconfig import SECTIONS, KubeconfigError
 
-LOCKED = 5.0  # seconds for another program to finish its write
-LOOK = 0.05
+LOCKED = 5.0  # seconds to wait for another program that holds the lock
+LOOK = 0.05  # seconds between two attempts to lock
 _MAP, _SEQUENCE, _TEXT = "tag:yaml.org,2002:map", "tag:yaml.org,2002:seq", "tag:yaml.org,2002:str"
 _NULL = "tag:yaml.org,2002:null"
 
 
 def own(env: Mapping[str, str] = os.environ) -> Path:
-    """The person's own kubeconfig: where kubectl writes to. Raises KubeconfigError."""
-    named = [Path(part) for part in env.get("KUBECONFIG", "").split(os.pathsep) if part]
-    if named:
-        return next((path for path in named if path.exists()), named[-1]).absolute()
+    """The user's own kubeconfig: the file that kubectl writes to. Raises KubeconfigError."""
+    paths = [Path(part) for part in env.get("KUBECONFIG", "").split(os.pathsep) if part]
+    if paths:
+        return next((path for path in paths if path.exists()), paths[-1]).absolute()
     if not env.get("HOME"):
         raise KubeconfigError("there is no home folder; set KUBECONFIG to the file that is meant")
     return Path(env["HOME"]) / ".kube" / "config"
 
 
 def must_be_whole(path: Path) -> None:
-    """Raises KubeconfigError when the file is there and nothing can be written into it."""
+    """Raises KubeconfigError when the file exists and no entry can be added to it."""
     _load(path)
 
 
 def merge(path: Path, source: Path, name: str) -> None:
-    """Write the one cluster of `source` into the file, with that name for its cluster, its user and its context."""
-    ours = yaml.safe_load(source.read_bytes())
+    """Add the one cluster of the kubeconfig `source` to the file; cluster, user and context are called `name`. Raises
+    KubeconfigError."""
+    added = yaml.safe_load(source.read_bytes())
     with _locked(path):
         document = _load(path)
-        for section, word in SECTIONS.items():
-            value, items = dict(ours[section][0][word]), _items(path, document, section)
+        for section, field in SECTIONS.items():
+            value, items = dict(added[section][0][field]), _items(path, document, section)
             if section == "contexts":
-                value |= {"cluster": name, "user": name, **_chosen(items, name)}
-            _put(items, name, {"name": name, word: value})
+                value |= {"cluster": name, "user": name, **_namespace_of(items, name)}
+            _put(items, name, {"name": name, field: value})
         if not _text(_get(document, "current-context")):
             _set(document, "current-context", yaml.ScalarNode(_TEXT, name))
         _write(path, document)
 
 
 def remove(path: Path, name: str) -> bool:
-    """Take it out again. Was it there?"""
+    """Remove the entries of that name; whether there were any. Raises KubeconfigError."""
     with _locked(path):
         if not path.exists():
             return False
-        document, found = _load(path), False
+        document, changed = _load(path), False
         for section in SECTIONS:
             items = _items(path, document, section)
-            left = [one for one in items.value if _name_of(one) != name]
-            found = found or len(left) < len(items.value)
-            items.value[:] = left
+            kept = [item for item in items.value if _name_of(item) != name]
+            changed = changed or len(kept) < len(items.value)
+            items.value[:] = kept
         if _text(_get(document, "current-context")) == name:
             _set(document, "current-context", yaml.ScalarNode(_TEXT, "", style='"'))
-            found = True
-        if found:
+            changed = True
+        if changed:
             _write(path, document)
-        return found
+        return changed
 
 
-# --- the document: YAML's nodes, so that what is not touched stays as it was written
+# --- the document, as YAML nodes: entries that are not edited keep their style
 
 
 def _load(path: Path) -> yaml.MappingNode:
+    """The kubeconfig as YAML nodes; an empty one when the file does not exist. Raises KubeconfigError."""
     try:
         text = path.read_text("utf-8")
         document = yaml.compose(text, Loader=yaml.SafeLoader)
     except FileNotFoundError:
         document = None
     except OSError as error:
-        what = (error.strerror or str(error)).lower()
-        raise KubeconfigError(f"{path}: {what}; name another file with $KUBECONFIG") from None
+        reason = (error.strerror or str(error)).lower()
+        raise KubeconfigError(f"{path}: {reason}; name another file with $KUBECONFIG") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         mark = getattr(error, "problem_mark", None)
         line = f":{mark.line + 1}" if mark else ""
@@ -104,49 +106,50 @@ def _load(path: Path) -> yaml.MappingNode:
 
 
 def _get(document: yaml.MappingNode, key: str) -> yaml.Node | None:
-    return next((value for one, value in document.value if one.value == key), None)
+    return next((value for name, value in document.value if name.value == key), None)
 
 
 def _set(document: yaml.MappingNode, key: str, value: yaml.Node) -> None:
-    for at, (one, _) in enumerate(document.value):
-        if one.value == key:
-            document.value[at] = (one, value)
+    for index, (name, _) in enumerate(document.value):
+        if name.value == key:
+            document.value[index] = (name, value)
             return
     document.value.append((yaml.ScalarNode(_TEXT, key), value))
 
 
 def _items(path: Path, document: yaml.MappingNode, section: str) -> yaml.SequenceNode:
-    """The list of that section, made when it is not there."""
-    found = _get(document, section)
-    if found is None or (isinstance(found, yaml.ScalarNode) and found.tag == _NULL):
-        found = yaml.SequenceNode(_SEQUENCE, [], flow_style=False)
-        _set(document, section, found)
-    if not isinstance(found, yaml.SequenceNode) or not all(isinstance(one, yaml.MappingNode) for one in found.value):
+    """The list of that section, added to the document when it is missing. Raises KubeconfigError."""
+    node = _get(document, section)
+    if node is None or (isinstance(node, yaml.ScalarNode) and node.tag == _NULL):
+        node = yaml.SequenceNode(_SEQUENCE, [], flow_style=False)
+        _set(document, section, node)
+    if not isinstance(node, yaml.SequenceNode) or not all(isinstance(item, yaml.MappingNode) for item in node.value):
         raise KubeconfigError(
             f"{path}: {section} is not a list of entries; mend it, or name another file. It stays as it is"
         )
-    if not found.value:
-        found.flow_style = document.flow_style
-    return found
+    if not node.value:
+        node.flow_style = document.flow_style
+    return node
 
 
-def _chosen(items: yaml.SequenceNode, name: str) -> dict[str, str]:
-    """What a person has chosen for the context of that name: `kubectl config set-context --current --namespace=x`."""
-    context = next((_get(one, "context") for one in items.value if _name_of(one) == name), None)
+def _namespace_of(items: yaml.SequenceNode, name: str) -> dict[str, str]:
+    """The namespace that the user set for the context of that name: `kubectl config set-context --current
+    --namespace=x`."""
+    context = next((_get(item, "context") for item in items.value if _name_of(item) == name), None)
     namespace = _text(_get(context, "namespace")) if isinstance(context, yaml.MappingNode) else ""
     return {"namespace": namespace} if namespace else {}
 
 
 def _put(items: yaml.SequenceNode, name: str, entry: dict[str, Any]) -> None:
-    """The entry, in the place of the one of that name; further ones of that name go."""
+    """Replace the first entry of that name, or append the entry; remove further entries of that name."""
     node = yaml.compose(yaml.safe_dump(entry, sort_keys=False), Loader=yaml.SafeLoader)
-    places = [at for at, one in enumerate(items.value) if _name_of(one) == name]
-    if places:
-        items.value[places[0]] = node
+    indexes = [index for index, item in enumerate(items.value) if _name_of(item) == name]
+    if indexes:
+        items.value[indexes[0]] = node
     else:
         items.value.append(node)
-    for at in reversed(places[1:]):
-        del items.value[at]
+    for index in reversed(indexes[1:]):
+        del items.value[index]
 
 
 def _name_of(item: yaml.Node) -> str:
@@ -162,43 +165,46 @@ def _text(node: yaml.Node | None) -> str:
 
 @contextlib.contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    real = path.resolve()
-    lock = real.with_name(f"{real.name}.lock")
-    until = time.monotonic() + LOCKED
+    """Hold the lock file of kubectl. Errors of the file system, also those of the caller, are raised as
+    KubeconfigError."""
+    target = path.resolve()
+    lock = target.with_name(f"{target.name}.lock")
+    deadline = time.monotonic() + LOCKED
     while True:
         try:
-            real.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             os.close(os.open(lock, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
             break
         except FileExistsError:
-            if time.monotonic() > until:
+            if time.monotonic() > deadline:
                 text = f"{path}: another program is writing it ({lock} is there)"
                 raise KubeconfigError(f"{text}; try again, or remove that file if none is") from None
             time.sleep(LOOK)
         except OSError as error:
-            what = (error.strerror or str(error)).lower()
-            raise KubeconfigError(f"{lock}: {what}; name another file with $KUBECONFIG") from None
+            reason = (error.strerror or str(error)).lower()
+            raise KubeconfigError(f"{lock}: {reason}; name another file with $KUBECONFIG") from None
     try:
         yield
     except (OSError, UnicodeError) as error:
-        what = (getattr(error, "strerror", "") or str(error)).lower()
-        raise KubeconfigError(f"{path}: {what}; it stays as it was") from None
+        reason = (getattr(error, "strerror", "") or str(error)).lower()
+        raise KubeconfigError(f"{path}: {reason}; it stays as it was") from None
     finally:
         lock.unlink(missing_ok=True)
 
 
 def _write(path: Path, document: yaml.MappingNode) -> None:
-    real = path.resolve()
-    mode = real.stat().st_mode & 0o700 if real.exists() else 0o600
-    early = real.with_name(f".{real.name}.{os.getpid()}.new")
+    """Replace the file, or the target of the symlink, atomically."""
+    target = path.resolve()
+    mode = target.stat().st_mode & 0o700 if target.exists() else 0o600
+    new_file = target.with_name(f".{target.name}.{os.getpid()}.new")
     try:
         text = yaml.serialize(document, Dumper=yaml.SafeDumper, width=2**20, allow_unicode=True)
-        with os.fdopen(os.open(early, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
-            file.write(text.encode())  # as it is read, whatever the locale says
+        with os.fdopen(os.open(new_file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
+            file.write(text.encode())  # UTF-8 as in `_load`, whatever the locale is
             file.flush()
             os.fsync(file.fileno())
-        early.chmod(mode)
-        early.replace(real)
+        new_file.chmod(mode)
+        new_file.replace(target)
     except BaseException:
-        early.unlink(missing_ok=True)
+        new_file.unlink(missing_ok=True)
         raise

@@ -1,13 +1,14 @@
-"""The operator as a program: one process beside an API server, until it is told to stop.
+"""The operator as a program: one process that serves one API server until it is stopped.
 
     await operate(options, stop)
 
 Rules for this file:
-- It only ties together: who we are (kubeconfig.py), the operator and the lease (control), health and metrics, the
-  admin's config file and its changes.
-- With a lease there is an operator only while it is ours, and each write is checked against it once more when it is
-  sent. The lease has an Api of its own: it waits for nobody.
-- Going down takes less than a second, whoever does not answer: what is under way is abandoned, which is harmless.
+- It only connects: credentials (kubeconfig.py), the operator, the lease (controller_runtime), health and metrics, the
+  administrator's config file and its changes.
+- With leader election an operator exists only while this process holds the lease, and each write is checked against the
+  lease again when it is sent. The election has its own Api, so that no other request delays it.
+- Stopping takes less than a second, even when the API server does not answer: pending requests are abandoned, which is
+  harmless.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ from trainyard.app.kubeconfig import SERVICE_ACCOUNT, Access, KubeconfigError, i
 from trainyard.app.watchdog import Watchdog
 from trainyard.client import Api, ApiError, Request
 from trainyard.controller_runtime import TaskSupervisor
-from trainyard.controller_runtime.lease import Claim, Election, LeaseIdentity, LeaseTimings
+from trainyard.controller_runtime.leader_election import LeaderElector
+from trainyard.controller_runtime.lease import Claim, LeaseIdentity, LeaseTimings
 from trainyard.core import Config, Kind
 from trainyard.core.names import is_dns_label
 from trainyard.objects import Problem
@@ -43,43 +45,44 @@ from trainyard.operator.metrics import Metrics
 
 log = logging.getLogger(__name__)
 
-LOOK_SECONDS = 5.0  # between two looks at the config file
+LOOK_SECONDS = 5.0  # between two reads of the config file
 RELEASE_SECONDS = 0.5
 ELECTION = "hold the lease"
-LEASE_NAMESPACE = "default"  # every cluster has it, and every operator looks for the others there
+LEASE_NAMESPACE = "default"  # it exists in every cluster, and all operators of a cluster have their Leases in it
 LEASE_SECONDS = 4
 DOMAIN = Config().cluster_domain
 RESOLVER = Path("/etc/resolv.conf")
 
 
 class Options(msgspec.Struct, frozen=True):
-    """What the command line said, understood."""
+    """The options of `trainyard operator`, parsed."""
 
     access: Access
     kinds: tuple[Kind, ...]
     config: Config
     namespace: str = ""
     config_file: Path | None = None
-    seat: LeaseIdentity | None = None  # the lease to hold while we work, None to work at once
+    seat: LeaseIdentity | None = None  # the lease to hold while reconciling; None: no leader election
     terms: LeaseTimings = msgspec.field(default_factory=LeaseTimings)
     bind: tuple[str, int] | None = None  # where health and metrics are served
-    node_lost: float | None = None  # seconds after which pods that should have ended are deleted without their node
-    domain: str = DOMAIN  # of the cluster's DNS, below which the Services have their names
+    node_lost: float | None = None  # seconds after which terminating pods of a lost node are force-deleted
+    domain: str = DOMAIN  # the cluster's DNS domain
 
     def configured(self, config: Config) -> Config:
-        """The administrator's config, with what the command line says of it."""
+        """The administrator's config with the values of the command line."""
         return replace(config, node_lost=self.node_lost, cluster_domain=self.domain)
 
 
 def whom(env: Mapping[str, str], named: str = "", context: str = "", folder: Path = SERVICE_ACCOUNT) -> Access:
-    """The cluster to serve: what is named, what the environment names, or the cluster of this pod.
+    """The cluster to serve: by the file `named`, by the environment ($USE_KUBE_CONFIG, then $KUBECONFIG), or the
+    cluster of this pod.
 
-    The cluster of `trainyard up` has an operator and is never taken unasked. Raises KubeconfigError.
+    The background cluster has an operator, so it is not a default. Raises KubeconfigError.
     """
     if named or env.get("USE_KUBE_CONFIG"):
         return read([Path(named or env["USE_KUBE_CONFIG"])], context)
-    if given := [Path(part) for part in env.get("KUBECONFIG", "").split(os.pathsep) if part]:
-        return read(given, context)
+    if paths := [Path(part) for part in env.get("KUBECONFIG", "").split(os.pathsep) if part]:
+        return read(paths, context)
     if (access := in_cluster(env, folder)) is not None:
         return access
     text = "no cluster: this is no pod with a service account; name one with --kubeconfig FILE, $USE_KUBE_CONFIG"
@@ -87,39 +90,40 @@ def whom(env: Mapping[str, str], named: str = "", context: str = "", folder: Pat
 
 
 def chosen(words: str) -> tuple[Kind, ...]:
-    """The kinds that a comma-separated list names, each under every group it is served in. Raises ManifestError."""
-    known = {kind.singular: kind for kind in kinds.EACH}
-    others = {alias: kind.singular for kind in kinds.EACH for alias in (kind.gvk.plural, *kind.short_names)}
+    """The kinds in a comma-separated list, each in every API group that serves it. Raises ManifestError."""
+    kind_by_name = {kind.singular: kind for kind in kinds.EACH}
+    aliases = {alias: kind.singular for kind in kinds.EACH for alias in (kind.gvk.plural, *kind.short_names)}
     names: list[str] = []
     for word in (part.strip().lower() for part in words.split(",") if part.strip()):
-        name = others.get(word, word)
-        if word != "all" and name not in known:
-            text = f"{word!r} is no kind of job; known are: {', '.join(known)}, all"
+        name = aliases.get(word, word)
+        if word != "all" and name not in kind_by_name:
+            text = f"{word!r} is no kind of job; known are: {', '.join(kind_by_name)}, all"
             raise ManifestError([Problem("--kinds", text)])
-        names += known if word == "all" else [name]
+        names += kind_by_name if word == "all" else [name]
     if not names:
-        raise ManifestError([Problem("--kinds", f"names no kind; write some of: {', '.join(known)}, all")])
-    return kinds.served(known[name] for name in dict.fromkeys(names))
+        raise ManifestError([Problem("--kinds", f"names no kind; write some of: {', '.join(kind_by_name)}, all")])
+    return kinds.served(kind_by_name[name] for name in dict.fromkeys(names))
 
 
 def seat(
     env: Mapping[str, str], served: Iterable[Kind], namespace: str = "", lease_namespace: str = LEASE_NAMESPACE
 ) -> LeaseIdentity:
-    """The lease to hold for these kinds in this namespace ("": all), and our name in it: never that of a former life of
-    this pod."""
-    who = env.get("MY_POD_NAME") or platform.node() or "operator"
+    """The lease to hold for these kinds in this namespace ("": all), and the holder identity of this process: never
+    that of an earlier container of this pod."""
+    instance = env.get("MY_POD_NAME") or platform.node() or "operator"
     claim = Claim(frozenset(kind.gvk.kind for kind in served), namespace)
-    return LeaseIdentity(lease_namespace, claim.lease_name, f"{who}_{token_hex(8)}", claim)
+    return LeaseIdentity(lease_namespace, claim.lease_name, f"{instance}_{token_hex(8)}", claim)
 
 
 def terms(duration: float = LEASE_SECONDS) -> LeaseTimings:
-    """For 4 seconds until another takes over: 3 until we stop, a look each 0.5, a renewal each second."""
+    """The timings of the lease, scaled from its duration. For 4 s until another process takes over: renew deadline 3 s,
+    retry period 0.5 s, renewal every 1 s."""
     return LeaseTimings(duration, duration * 3 / 4, duration / 8, duration / 4)
 
 
 def cluster_domain(named: str, in_cluster: bool, resolver: Path = RESOLVER) -> str:
-    """The DNS domain of the cluster to serve: what is named, or in a pod of it what the kubelet wrote into its resolver
-    configuration ("search trainyard.svc.corp.example svc.corp.example ..."). Raises ManifestError."""
+    """The DNS domain of the cluster to serve: `named`, or in a pod the domain in the search line that the kubelet wrote
+    into resolv.conf ("search trainyard.svc.corp.example svc.corp.example ..."). Raises ManifestError."""
     if named:
         domain = named.strip(".")
         if len(domain) > 200 or not all(map(is_dns_label, domain.split("."))):
@@ -130,15 +134,15 @@ def cluster_domain(named: str, in_cluster: bool, resolver: Path = RESOLVER) -> s
     except (OSError, ValueError):
         lines = []
     searches = [line.split()[1:] for line in lines if line.split()[:1] == ["search"]]
-    for name in searches[-1] if searches else ():  # the last line counts
-        below, _, domain = name.rstrip(".").partition(".")
-        if below == "svc" and domain and all(map(is_dns_label, domain.split("."))):
+    for search in searches[-1] if searches else ():  # as in resolv.conf(5), the last search line is used
+        first_label, _, domain = search.rstrip(".").partition(".")
+        if first_label == "svc" and domain and all(map(is_dns_label, domain.split("."))):
             return domain
     return DOMAIN
 
 
 def address(text: str) -> tuple[str, int] | None:
-    """HOST:PORT to listen at; no host is every address, "0" or "" is nowhere. Raises ManifestError."""
+    """HOST:PORT to listen on; without a host all addresses, "0" or "" for none. Raises ManifestError."""
     if text in ("", "0"):
         return None
     host, colon, port = text.rpartition(":")
@@ -149,26 +153,27 @@ def address(text: str) -> tuple[str, int] | None:
 
 
 async def operate(options: Options, stop: asyncio.Event) -> None:
-    """Serve until `stop`."""
+    """Reconcile jobs until `stop` is set."""
     await Operating(options).run(stop)
 
 
 class Operating:
-    """The life of the process."""
+    """The operator process: leader election, operator, health server."""
 
     def __init__(self, options: Options) -> None:
-        """Raises OSError or ValueError when the certificates are of no use."""
+        """Raises OSError or ValueError when the certificates cannot be used."""
         self._options = options
         self._config = options.configured(options.config)
         self._operator: Operator | None = None
         self._credentials = options.access.credentials()
-        self._election = Election(self._api(), options.seat, options.terms) if options.seat else None
+        self._election = LeaderElector(self._api(), options.seat, options.terms) if options.seat else None
         self.metrics = Metrics(options.kinds, self._leads, self._standby)
         self.tasks = TaskSupervisor("operator")
-        self._watchdog, self._answers = Watchdog(), 0
+        self._watchdog, self._answer_count = Watchdog(), 0
         self.health = Health(self.alive, self.ready, self.metrics.render, self.checks)
 
     async def run(self, stop: asyncio.Event) -> None:
+        """Reconcile until `stop` is set, then stop everything. Raises OSError when it cannot listen."""
         served = ",".join(dict.fromkeys(kind.gvk.kind for kind in self._options.kinds))
         where = self._options.namespace or "*"
         log.info("serving server=%s namespace=%s kinds=%s", self._options.access.server, where, served)
@@ -178,7 +183,7 @@ class Operating:
             if self._options.bind is not None:
                 await self.health.start(*self._options.bind)
                 log.info("health and metrics are served host=%s port=%d", self._options.bind[0], self.health.port)
-            await (self._work(stop) if self._election is None else self._stand(self._election, stop))
+            await (self._reconcile(stop) if self._election is None else self._run_elected(self._election, stop))
         finally:
             await self.tasks.stop()
             await self._watchdog.stop()
@@ -186,12 +191,12 @@ class Operating:
             log.info("stopped")
 
     def start_following(self) -> None:
-        """Hear of changes of the admin's config file, if there is one, until `tasks` is stopped."""
+        """Watch the administrator's config file, if there is one, until `tasks` is stopped."""
         if (file := self._options.config_file) is not None:
             self.tasks.start("follow the controller config", lambda: follow_config(file, self.configure))
 
     def configure(self, config: Config | None) -> None:
-        """A new config; None is one that could not be used."""
+        """Use a new config; None stands for a config that was refused."""
         self.metrics.config_reloads.labels("refused" if config is None else "used").inc()
         if config is not None:
             self._config = self._options.configured(config)
@@ -199,45 +204,49 @@ class Operating:
                 self._operator.set_config(self._config)
 
     def alive(self) -> str:
-        """Why a new start is needed, "" when it is not."""
-        if why := self.tasks.unhealthy:  # of a standby, too: its election
-            return why
+        """Why this process must be restarted; "" when it is healthy."""
+        if reason := self.tasks.unhealthy:  # a standby has tasks, too: its election
+            return reason
         if (operator := self._operator) is None:
             return ""
-        if why := operator.unhealthy:
-            return why
-        return self._watchdog.hangs(operator.queue.processing, (operator.counts.get("passes"), self._answers))
+        if reason := operator.unhealthy:
+            return reason
+        return self._watchdog.hangs(operator.queue.processing, (operator.counts.get("passes"), self._answer_count))
 
     def ready(self) -> str:
-        """Why this process cannot do its part yet, "" when it can. To stand by is a part."""
-        if why := self.tasks.failing:
-            return why
+        """Why this process is not ready, "" when it is. A standby that knows the lease is ready."""
+        if reason := self.tasks.failing:
+            return reason
         if self._operator is None:
             return "" if self._election is not None and self._election.contacted else "the lease is not known yet"
-        if why := self._operator.tasks.failing:
-            return why
+        if reason := self._operator.tasks.failing:
+            return reason
         if self._operator.synced:
             return ""
-        behind = {one.gvk.plural: one.why for one in self._operator.watches if one.state in ("listing", "failing")}
-        return f"not listed yet: {'; '.join(f'{name}: {why}' if why else name for name, why in sorted(behind.items()))}"
+        unsynced = {
+            watch.gvk.plural: watch.why for watch in self._operator.watches if watch.state in ("listing", "failing")
+        }
+        return (
+            f"not listed yet: {'; '.join(f'{name}: {why}' if why else name for name, why in sorted(unsynced.items()))}"
+        )
 
     def checks(self) -> list[tuple[str, str, str]]:
-        """What `/readyz?verbose` lists: the name of each check, what is wrong ("": nothing), and what else is known."""
-        wrong = self.ready()
+        """The lines of `/readyz?verbose`: (name of the check, error or "", other information)."""
+        not_ready = self.ready()
         if self._election is None:
-            return [("watches", wrong, "no leader election")]
+            return [("watches", not_ready, "no leader election")]
         state = f"standing by for {standby}" if (standby := self._standby()) else f"leading {self._election.lease}"
-        unknown = "" if self._election.contacted else "the lease is not known yet"
-        return [("lease", unknown, state), ("watches", "" if unknown else wrong, "")]
+        no_lease = "" if self._election.contacted else "the lease is not known yet"
+        return [("lease", no_lease, state), ("watches", "" if no_lease else not_ready, "")]
 
-    async def _stand(self, election: Election, stop: asyncio.Event) -> None:
-        """Work whenever the lease is ours. Let it go in the end."""
+    async def _run_elected(self, election: LeaderElector, stop: asyncio.Event) -> None:
+        """Reconcile whenever this process holds the lease. Release the lease at the end."""
         self.tasks.start(ELECTION, election.run)
         try:
             while not stop.is_set():
-                await _first(stop, election.won)
+                await _wait_for_any(stop, election.won)
                 if not stop.is_set():
-                    await self._work(stop, election.lost)
+                    await self._reconcile(stop, election.lost)
         finally:
             self.tasks.cancel(ELECTION)
             with contextlib.suppress(ApiError, TimeoutError):
@@ -245,17 +254,17 @@ class Operating:
                     await election.release()
             await election.close()
 
-    async def _work(self, stop: asyncio.Event, *ends: asyncio.Event) -> None:
-        """One operator, until one of these. Nothing of it is left when this returns."""
+    async def _reconcile(self, stop: asyncio.Event, *events: asyncio.Event) -> None:
+        """Run one operator until one of the events is set. The operator is stopped when this returns."""
         async with self._api() as api:
             if self._election is not None:
                 api.guard = partial(_guard, self._election)
-            api.observe = self._answered
+            api.observe = self._count_answer
             self._operator = operator = Operator(api, self._options.kinds, self._config, self._options.namespace)
             self.metrics.observe_operator(operator)
             await operator.start()
             try:
-                await _first(stop, *ends)
+                await _wait_for_any(stop, *events)
             finally:
                 self.metrics.observe_operator(None)
                 self._operator = None
@@ -266,44 +275,46 @@ class Operating:
         api.observe = lambda request, code, seconds: self.metrics.observe_request(request, code, seconds)
         return api
 
-    def _answered(self, request: Request, code: int, seconds: float) -> None:
-        self._answers += 1
+    def _count_answer(self, request: Request, code: int, seconds: float) -> None:
+        self._answer_count += 1
         self.metrics.observe_request(request, code, seconds)
 
     def _standby(self) -> str:
+        """The identity of the leader that this process stands by for; "" when it leads."""
         return "" if self._election is None or self._election.leads else self._election.standby or "nobody yet"
 
     def _leads(self) -> bool:
         return self._election is None or self._election.leads
 
 
-def _guard(election: Election, request: Request) -> None:
-    if request.method != "GET":  # to read does no harm
+def _guard(election: LeaderElector, request: Request) -> None:
+    """Raise when this process no longer holds the lease and the request is a write."""
+    if request.method != "GET":  # reads are safe without the lease
         election.check()
 
 
-async def _first(*ends: asyncio.Event) -> None:
-    """Wait for the first of these."""
-    waits = [asyncio.create_task(end.wait()) for end in ends]
+async def _wait_for_any(*events: asyncio.Event) -> None:
+    """Wait until one of the events is set."""
+    tasks = [asyncio.create_task(event.wait()) for event in events]
     try:
-        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        for wait in waits:
-            wait.cancel()
-        await asyncio.gather(*waits, return_exceptions=True)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def follow_config(path: Path, use: Callable[[Config | None], None], pause: float = LOOK_SECONDS) -> None:
-    """Tell `use` of each new content of the config file. One that cannot be used is said, and `use` hears None.
+    """Call `use` with the config after each change of the file, and with None (and a log message) when it is refused.
 
-    A mounted ConfigMap changes by swapping a link far above the file, so it is the content that is compared.
+    The kubelet updates a mounted ConfigMap by swapping a symlink above the file, so the contents are compared.
     """
-    known = _content(path)
+    previous = _content(path)
     while True:
         await asyncio.sleep(pause)
-        if (now := _content(path)) is None or now == known:
-            continue  # away for a moment while it is swapped, or the same
-        known = now
+        if (content := _content(path)) is None or content == previous:
+            continue  # missing during the swap, or unchanged
+        previous = content
         try:
             config = read_config(path, lambda text: log.warning("controller config: %s", text))
         except ConfigError as error:
@@ -316,6 +327,7 @@ async def follow_config(path: Path, use: Callable[[Config | None], None], pause:
 
 
 def _content(path: Path) -> bytes | None:
+    """The content of the file; None when it cannot be read."""
     try:
         return path.read_bytes()
     except OSError:

@@ -1,10 +1,10 @@
-"""The recorder of the history: watches jobs, their pods and their events, and writes what became of them (history.py).
+"""The recorder of the history: watches jobs, their pods and their events, and writes a record of each job (history.py).
 
 Rules:
-- A client of the API like any other. It only reads, and a job never waits for it: files are written by a thread, many
-  changes at once.
-- The node asks it where the logs of a pod are to be kept, and writes them there itself: a kill loses none of them.
-- A disk that is full or a folder that cannot be written is said once. It stops no job.
+- The recorder is a client of the API like any other. It only reads, and no job waits for it: a thread writes the files,
+  many changes at once.
+- The node calls `log_folder` for the folder of a pod's logs, and writes the logs there itself: a kill loses none.
+- A full disk or a folder that cannot be written is reported once per cause. It stops no job.
 """
 
 from __future__ import annotations
@@ -56,18 +56,18 @@ from trainyard.objects.resources import EVENT, POD
 
 log = logging.getLogger(__name__)
 
-_FIRST_WRITE = 0.1  # seconds after a change
-_BETWEEN_WRITES = 1.0  # while no job ends
-_SHARE = 20  # writing takes at most one part in so many of the time
-_CATCH_UP = 2.0  # seconds at the end, for what the watches have not told yet
-_SYNC = 5.0
-_EARLY_EVENTS = 500  # objects that nobody has told us of yet whose events are remembered
-_EVENTS_OF_ONE = 20  # of each of them
-_PRUNE_EVERY = 60.0
+_FIRST_WRITE = 0.1  # seconds from a change to its write
+_BETWEEN_WRITES = 1.0  # seconds between two writes, while no job ends
+_WRITE_PAUSE_FACTOR = 20  # pause after a write / its duration: writing takes at most 1/20 of the time
+_CATCH_UP = 2.0  # seconds at the end, for the changes that the watches have not delivered yet
+_SYNC_TIMEOUT = 5.0  # seconds in which `start` waits for the first lists
+_MAX_ORPHANS = 500  # objects not seen yet whose events are kept
+_EVENTS_PER_ORPHAN = 20  # events kept of each of these objects
+_PRUNE_INTERVAL = 60.0  # seconds
 
 
 class HistoryOptions(msgspec.Struct, frozen=True):
-    """`where` names the cluster in the history: "run", or the background cluster's name."""
+    """`where` is the name of the cluster in the history: "run", or the name of the background cluster."""
 
     root: Path
     where: str
@@ -76,47 +76,48 @@ class HistoryOptions(msgspec.Struct, frozen=True):
 
 
 class HistoryRecorder:
-    """Begin with `start`, end with `close`. Raises nothing for a disk that cannot be written: it says so."""
+    """Starts with `start`, ends with `close`. An error of the disk is reported by `say` and never raised."""
 
     def __init__(self, options: HistoryOptions, say: Callable[[str], object], now: Callable[[], float]) -> None:
         self._options, self._say, self._now = options, say, now
         self._root = options.root
         self._records: dict[str, JobRecord] = {}  # by the job's uid
-        self._about: dict[str, JobRecord] = {}  # by the uid of a job, of its pods, and of what made the pods
-        self._early: OrderedDict[str, dict[str, Json]] = OrderedDict()  # events, by the uid of what they are about
-        self._folders: dict[str, Path] = {}  # by the id in their name
+        self._record_by_uid: dict[str, JobRecord] = {}  # uids of jobs, pods and the pods' owners
+        self._orphan_events: OrderedDict[str, dict[str, Json]] = OrderedDict()  # by involvedObject.uid, event uid
+        self._folder_by_id: dict[str, Path] = {}  # by the id at the end of their name
         self._changed: dict[str, JobRecord] = {}
-        self._news = asyncio.Event()  # something is to be written
-        self._end_seen = asyncio.Event()  # a job has ended or is deleted: that is asked for at once
-        self._told = asyncio.Event()  # a watch has told something
-        self._writing = asyncio.Lock()
-        self._said: set[str] = set()
+        self._write_due = asyncio.Event()  # a record has changed
+        self._job_finished = asyncio.Event()  # a job has ended or was deleted: users look at its record at once
+        self._watch_advanced = asyncio.Event()  # a store has changed
+        self._write_lock = asyncio.Lock()
+        self._reported: set[str] = set()
         self._stores: dict[GVK, Store[Json]] = {}
         self.tasks = TaskSupervisor("history", say)
         self._synced = False
-        self._pruned = 0.0
+        self._last_prune = 0.0
         self._api: Api | None = None
         self._lock: RecorderLock | None = None
         try:
             self._lock = RecorderLock(self._root)
         except OSError as error:
-            self._failed(error)
-        self._folders = {folder.name.rpartition("-")[2]: folder for folder in job_folders(self._root)}
+            self._report(error)
+        self._folder_by_id = {folder.name.rpartition("-")[2]: folder for folder in job_folders(self._root)}
 
     @property
     def _name(self) -> str:
         return self._lock.name if self._lock else ""
 
     def logs_of(self, jobs: Iterable[str]) -> Path | None:
-        """Where the logs of these jobs (uids) are: the folder of one job, or the one around those of several."""
+        """The folder of the logs of these jobs (uids): of one job its own, of several the common parent. None when
+        there is no log folder."""
         folders = [record.logs for uid in jobs if (record := self._records.get(uid)) and record.logs.is_dir()]
         return Path(os.path.commonpath(folders)) if folders else None
 
-    # The node's question.
+    # Called by the node.
 
     def log_folder(self, pod: Json) -> Path | None:
-        """Where the logs of a pod are to be kept: made, when this returns. None for a pod without a job, or when there
-        is no place."""
+        """The folder for the logs of a pod, made if the pod has not ended. None for a pod without a job, or when the
+        folder cannot be made."""
         live = (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed")
         record = self._record_of(pod, live)
         if record is None:
@@ -126,56 +127,56 @@ class HistoryRecorder:
             if live:
                 folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         except OSError as error:
-            self._failed(error)
+            self._report(error)
             return None
         return folder
 
-    # From start to end.
+    # Lifecycle.
 
     async def start(self, api: Api) -> None:
-        """Watch. Returns when what there is has been told, or soon after."""
+        """Start the watches. Returns when all first lists are stored, at the latest after _SYNC_TIMEOUT."""
         self._api = api
         if self._lock:
-            await self._in_thread(mark_interrupted, self._root)
+            await self._run_in_thread(mark_interrupted, self._root)
         for kind in kinds.ALL:
             self._watch(WatchTarget(kind.gvk, optional=True), self._job_seen)
         self._watch(WatchTarget(POD, selection=Selection(OWNER)), self._pod_seen)
         self._watch(WatchTarget(EVENT, optional=True), self._event_seen)
         self.tasks.start("write records", self._keep_writing)
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_SYNC):
-                await self._until(lambda: all(store.synced for store in self._stores.values()))
+            async with asyncio.timeout(_SYNC_TIMEOUT):
+                await self._wait_until(lambda: all(store.synced for store in self._stores.values()))
         self._synced = True
 
-    async def _until(self, true: Callable[[], bool]) -> None:
-        """Wait for the watches."""
-        while not true():
-            self._told.clear()
-            await self._told.wait()
+    async def _wait_until(self, condition: Callable[[], bool]) -> None:
+        """Wait until `condition` holds, and check it after each change of a store."""
+        while not condition():
+            self._watch_advanced.clear()
+            await self._watch_advanced.wait()
 
-    def _watch(self, source: WatchTarget, seen: Callable[[Json | None, Json | None], None]) -> None:
-        store: Store[Json] = Store(dict_adapter(api_version=source.gvk.api_version, kind=source.gvk.kind))
-        self._stores[source.gvk] = store
+    def _watch(self, target: WatchTarget, handle: Callable[[Json | None, Json | None], None]) -> None:
+        store: Store[Json] = Store(dict_adapter(api_version=target.gvk.api_version, kind=target.gvk.kind))
+        self._stores[target.gvk] = store
 
-        def apply(said: StoreEvent[Json]) -> None:
-            for change in store.apply(said):
+        def apply(event: StoreEvent[Json]) -> None:
+            for change in store.apply(event):
                 try:
-                    seen(change.before, change.after)
-                except Exception:  # a bug of ours must not end the watch
+                    handle(change.before, change.after)
+                except Exception:  # a bug of the recorder must not end the watch
                     log.exception("a bug in the recorder of the history")
-            self._told.set()
+            self._watch_advanced.set()
 
         if self._api is not None:
-            self.tasks.start(f"watch {source.name}", Reflector(self._api, source, store.adapter, apply).run)
+            self.tasks.start(f"watch {target.name}", Reflector(self._api, target, store.adapter, apply).run)
 
     async def close(self, kill: bool = False, message: str = "") -> None:
-        """Write what there is. `message` says why jobs that have not ended will not."""
+        """Write all records. `message` is the reason that is recorded for jobs that have not ended."""
         if not kill:
             with contextlib.suppress(ApiError, TimeoutError):
                 async with asyncio.timeout(_CATCH_UP):
                     await self._catch_up()
-        # A thread cannot be cancelled: what it writes must not come after what is written last.
-        async with self._writing:
+        # A thread cannot be cancelled: its write must end before the last write begins.
+        async with self._write_lock:
             self.tasks.cancel_all()
         await self.tasks.stop()
         for uid, record in self._records.items():
@@ -184,129 +185,131 @@ class HistoryRecorder:
                 self._changed[uid] = record
         await self._write()
         if self._lock:
-            await self._in_thread(prune, self._root, self._options.limits)
+            await self._run_in_thread(prune, self._root, self._options.limits)
             self._lock.close()
             self._lock = None
 
     async def _catch_up(self) -> None:
-        """Until the watches have told what is true now. Nobody writes any more when this is called."""
+        """Wait until each store equals a fresh list. No component writes to the API any more when this is called."""
         for gvk, store in self._stores.items():
             if self._api is None or not (len(store) or gvk == EVENT):
                 continue
             page = await self._api.list(gvk, "", OWNER if gvk == POD else "")
             listed = _versions(page.get("items") or [])
-            await self._until(lambda: _versions(store) == listed)  # noqa: B023  (awaited in the same turn)
+            await self._wait_until(lambda: _versions(store) == listed)  # noqa: B023  (awaited in the same iteration)
 
-    # What the watches tell.
+    # Changes delivered by the watches.
 
     def _job_seen(self, before: Json | None, after: Json | None) -> None:
         job = after or before
         if job is None:
             return
-        gone = before is not None and (after is None or uid_of(after) != uid_of(before))
-        if before is not None and gone and (record := self._records.get(uid_of(before))):
+        deleted = before is not None and (after is None or uid_of(after) != uid_of(before))
+        if before is not None and deleted and (record := self._records.get(uid_of(before))):
             record.delete_job(self._now())
-            self._end_seen.set()
-            self._mark(uid_of(before), record)
+            self._job_finished.set()
+            self._mark_changed(uid_of(before), record)
         if after is None:
             return
-        known = uid_of(after) in self._records or uid_of(after)[:ID_LENGTH] in self._folders
+        known = uid_of(after) in self._records or uid_of(after)[:ID_LENGTH] in self._folder_by_id
         if not known and not self._synced and result_of(after)[0]:
-            return  # it ended before there was a history, or has been removed from it
+            return  # it ended before its history was kept, or its record was removed
         created = parse_time(after["metadata"].get("creationTimestamp"))
         if record := self._record(uid_of(after), namespace_of(after), name_of(after), created, True):
             record.see_job(after, self._now())
             if result_of(after)[0]:
-                self._end_seen.set()
-            self._mark(uid_of(after), record)
+                self._job_finished.set()
+            self._mark_changed(uid_of(after), record)
 
     def _pod_seen(self, before: Json | None, after: Json | None) -> None:
         if before is not None and (after is None or uid_of(after) != uid_of(before)):
-            self._see_pod(before, gone=True)
+            self._record_pod(before, deleted=True)
         if after is not None:
-            self._see_pod(after, gone=False)
+            self._record_pod(after, deleted=False)
 
-    def _see_pod(self, pod: Json, gone: bool) -> None:
-        live = not gone and (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed")
+    def _record_pod(self, pod: Json, deleted: bool) -> None:
+        live = not deleted and (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed")
         record = self._record_of(pod, live)
         if record is None:
             return
         for uid in (uid_of(pod), *(str(owner.get("uid")) for owner in pod["metadata"].get("ownerReferences") or [])):
-            self._belongs(uid, record)
-        for uid in record.see_pod(pod, gone):
-            self._about.pop(uid, None)
-        self._mark(str(labels_of(pod).get(OWNER)), record)
+            self._map_uid(uid, record)
+        for uid in record.see_pod(pod, deleted):
+            self._record_by_uid.pop(uid, None)
+        self._mark_changed(str(labels_of(pod).get(OWNER)), record)
 
     def _event_seen(self, before: Json | None, after: Json | None) -> None:
         if after is None:
             return
         uid = str((after.get("involvedObject") or {}).get("uid") or "")
-        if record := self._about.get(uid):
+        if record := self._record_by_uid.get(uid):
             record.see_event(after)
-            self._mark(str(record.data["uid"]), record)
+            self._mark_changed(str(record.data["uid"]), record)
         elif uid:
-            events = self._early.setdefault(uid, {})
+            events = self._orphan_events.setdefault(uid, {})
             events[uid_of(after)] = after
-            if len(events) > _EVENTS_OF_ONE:
+            if len(events) > _EVENTS_PER_ORPHAN:
                 del events[next(iter(events))]
-            if len(self._early) > _EARLY_EVENTS:
-                self._early.popitem(last=False)
+            if len(self._orphan_events) > _MAX_ORPHANS:
+                self._orphan_events.popitem(last=False)
 
-    def _belongs(self, uid: str, record: JobRecord) -> None:
-        """Events about that uid are the job's."""
-        self._about[uid] = record
-        for event in self._early.pop(uid, {}).values():
+    def _map_uid(self, uid: str, record: JobRecord) -> None:
+        """From now on events about this uid are events of that job."""
+        self._record_by_uid[uid] = record
+        for event in self._orphan_events.pop(uid, {}).values():
             record.see_event(event)
 
     # Records.
 
     def _record_of(self, pod: Json, live: bool) -> JobRecord | None:
-        """The record of the job that a pod belongs to. A pod that lives may be seen before its job is."""
+        """The record of the job that owns a pod. A watch may deliver a live pod before its job."""
         uid, owners = str(labels_of(pod).get(OWNER) or ""), pod["metadata"].get("ownerReferences") or []
         if not uid or not owners:
             return None
         return self._record(uid, namespace_of(pod), str(owners[0].get("name") or ""), None, live)
 
     def _record(self, uid: str, namespace: str, name: str, created: float | None, new: bool) -> JobRecord | None:
-        """`new`: make one, if there is none."""
+        """The record of the job with this uid: known, read from the history, or with `new` made. None when there is
+        none."""
         if uid in self._records:
             return self._records[uid]
-        folder = self._folders.get(uid[:ID_LENGTH])
-        if folder is not None and (known := read_record(folder)) is not None:
-            record = JobRecord.loaded(folder, known.data, self._options.limits)
+        folder = self._folder_by_id.get(uid[:ID_LENGTH])
+        if folder is not None and (stored := read_record(folder)) is not None:
+            record = JobRecord.loaded(folder, stored.data, self._options.limits)
         elif new:
-            made = self._make(uid, namespace, name, self._now() if created is None else created)
-            if made is None:
+            new_record = self._make_record(uid, namespace, name, self._now() if created is None else created)
+            if new_record is None:
                 return None
-            record = made
+            record = new_record
         else:
             return None
         self._records[uid] = record
-        self._belongs(uid, record)
+        self._map_uid(uid, record)
         return record
 
-    def _make(self, uid: str, namespace: str, name: str, created: float) -> JobRecord | None:
-        """A folder for a job that is new. None when there is no place for it."""
+    def _make_record(self, uid: str, namespace: str, name: str, created: float) -> JobRecord | None:
+        """A record with a folder for a new job. None when no folder can be made."""
         folder = self._root / folder_name(uid, namespace, name, created)
-        logs = self._own_folder(folder.name)
+        logs = self._make_logs_folder(folder.name)
         data: Json = {"uid": uid, "namespace": namespace, "name": name, "where": self._options.where}
         data |= {"created": format_time(created), "logs": str(logs or ""), "result": ""}
         if self._lock is None and logs is None:
-            return None  # there is no place, which has been said
+            return None  # neither folder can be made, which is reported already
         try:
             if self._lock is not None:
                 folder.mkdir(mode=0o700, exist_ok=True)
                 write_file(folder / RECORDING, f"{self._name}\n")
                 write_file(folder / RESULT, encode({**data, "pods": []}).decode())
         except OSError as error:
-            self._failed(error)
+            self._report(error)
             if logs is None:
                 return None
-        self._folders[uid[:ID_LENGTH]] = folder
+        self._folder_by_id[uid[:ID_LENGTH]] = folder
         return JobRecord(folder, data, self._options.limits)
 
-    def _own_folder(self, name: str) -> Path | None:
-        """A new folder in the one that --logs-dir named; what is there already is not touched."""
+    def _make_logs_folder(self, name: str) -> Path | None:
+        """A new folder for the logs of a job in the folder that --logs-dir named; existing folders are left alone. None
+        without --logs-dir, or when it cannot be made."""
         if self._options.logs is None:
             return None
         for number in range(1, 100):
@@ -316,66 +319,70 @@ class HistoryRecorder:
             except FileExistsError:
                 continue
             except OSError as error:
-                self._failed(error)
+                self._report(error)
                 return None
             return path
         return None
 
     # Writing.
 
-    def _mark(self, uid: str, record: JobRecord) -> None:
+    def _mark_changed(self, uid: str, record: JobRecord) -> None:
         self._changed[uid] = record
-        self._news.set()
+        self._write_due.set()
 
     async def _keep_writing(self) -> None:
-        pause = share = 0.0
+        """Write changed records for ever: once in _BETWEEN_WRITES seconds, and at once when a job has ended. Also
+        prunes the history, at most once in _PRUNE_INTERVAL."""
+        pause = write_pause = 0.0
         while True:
-            await self._news.wait()
-            await asyncio.sleep(max(_FIRST_WRITE, share))
+            await self._write_due.wait()
+            await asyncio.sleep(max(_FIRST_WRITE, write_pause))
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause):
-                    await self._end_seen.wait()
-            self._news.clear()
-            self._end_seen.clear()
-            began = time.monotonic()
-            ended = await self._write()
-            pause, share = _BETWEEN_WRITES, _SHARE * (time.monotonic() - began)
-            if ended and time.monotonic() - self._pruned > _PRUNE_EVERY:
-                self._pruned = time.monotonic()
-                await self._in_thread(prune, self._root, self._options.limits)
+                    await self._job_finished.wait()
+            self._write_due.clear()
+            self._job_finished.clear()
+            start = time.monotonic()
+            finished = await self._write()
+            pause, write_pause = _BETWEEN_WRITES, _WRITE_PAUSE_FACTOR * (time.monotonic() - start)
+            if finished and time.monotonic() - self._last_prune > _PRUNE_INTERVAL:
+                self._last_prune = time.monotonic()
+                await self._run_in_thread(prune, self._root, self._options.limits)
 
     async def _write(self) -> bool:
-        """Write what has changed; whether a job has come to its end with it."""
-        async with self._writing:
+        """Write the records that have changed; whether one of their jobs has ended."""
+        async with self._write_lock:
             changed, self._changed = self._changed, {}
             snapshots = [record.snapshot(self._name) for record in changed.values()]
             for uid, record in changed.items():
                 if record.complete:
                     self._forget(uid, record)
             for snapshot in snapshots:
-                await self._in_thread(snapshot.write)
+                await self._run_in_thread(snapshot.write)
             return any(record.over for record in changed.values())
 
     def _forget(self, uid: str, record: JobRecord) -> None:
-        """The job is gone, and all of it is written."""
+        """Drop the record of a deleted job from memory: all of it is written."""
         self._records.pop(uid, None)
-        for about in [about for about, known in self._about.items() if known is record]:
-            del self._about[about]
+        for mapped in [mapped for mapped, owner in self._record_by_uid.items() if owner is record]:
+            del self._record_by_uid[mapped]
 
-    async def _in_thread(self, work: Callable[..., object], *words: object) -> None:
+    async def _run_in_thread(self, function: Callable[..., object], *arguments: object) -> None:
+        """Call the function in a thread, and report an OSError."""
         try:
-            await asyncio.to_thread(work, *words)
+            await asyncio.to_thread(function, *arguments)
         except OSError as error:
-            self._failed(error)
+            self._report(error)
 
-    def _failed(self, error: OSError) -> None:
-        """Said once for each cause."""
-        what = (error.strerror or str(error)).lower()
-        if what not in self._said:
-            self._said.add(what)
+    def _report(self, error: OSError) -> None:
+        """Report an error of the disk, once for each cause."""
+        reason = (error.strerror or str(error)).lower()
+        if reason not in self._reported:
+            self._reported.add(reason)
             fix = "Free some space, or set XDG_STATE_HOME to a folder that you can write"
-            self._say(f"history: {error.filename or self._root}: {what}; not everything is kept. {fix}")
+            self._say(f"history: {error.filename or self._root}: {reason}; not everything is kept. {fix}")
 
 
 def _versions(objects: Iterable[Json]) -> set[tuple[str, str]]:
+    """The (uid, resourceVersion) pairs of the objects."""
     return {(uid_of(obj), revision_of(obj)) for obj in objects}

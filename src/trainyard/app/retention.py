@@ -1,8 +1,8 @@
-"""How much of the history is kept, and what is removed to stay within that.
+"""How much of the history is kept, and the removal of what exceeds these limits.
 
 Rules:
-- The oldest jobs go first. A job that a living process records is never removed, nor is the newest one.
-- Logs in a folder of the user's own choice (--logs-dir) are the user's: nothing here touches them."""
+- The oldest jobs are removed first. A job that a live process records is never removed, nor is the newest one.
+- Logs in a folder that the user chose (--logs-dir) belong to the user: this module does not touch them."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ _SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,3})?)(?:([KMGT])(i?))?", re.ASCII)
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """How much is kept."""
+    """How much of the history is kept."""
 
-    jobs: int = 200  # 0: no history at all
+    jobs: int = 200  # 0 turns the history off
     size: int = 1 << 30  # bytes, all jobs together; the newest job stays whatever its size
-    log_size: int = 64 << 20  # bytes of one log file: the beginning and the end stay; the node keeps to it, too
-    pods: int = 10  # of each replica: so many first and so many last ones, with their logs
-    events: int = 1000  # of each job: so many first and so many last ones
+    log_size: int = 64 << 20  # bytes of one log file: its beginning and its end are kept; the node has the same limit
+    pods: int = 10  # of each replica: so many first and so many last ones are kept, with their logs
+    events: int = 1000  # of each job: so many first and so many last ones are kept
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> Limits:
@@ -59,12 +59,14 @@ class Limits(msgspec.Struct, frozen=True):
 
 
 def _bytes(size: re.Match[str]) -> int:
+    """The number of bytes that a matched size stands for."""
     power = " KMGT".index(size[2] or " ")
     return int(Fraction(size[1]) * (1024 if size[3] else 1000) ** power)
 
 
 def mark_interrupted(root: Path) -> None:
-    """Write "Interrupted" into each record whose process was killed. Raises OSError."""
+    """Write the result "Interrupted" into each record whose process was killed, and remove lock files without an owner.
+    Raises OSError."""
     for folder in job_folders(root):
         if (folder / RECORDING).exists() and not is_recorded(folder):
             if (record := read_record(folder)) is not None:
@@ -77,15 +79,15 @@ def mark_interrupted(root: Path) -> None:
 
 
 def prune(root: Path, limits: Limits) -> None:
-    """Remove the oldest jobs beyond the limits, and the middle of logs that are too long. Never of a job that is
-    recorded. Another process that does the same at this moment is enough."""
-    with _only_one(root) as alone:
-        if not alone:
+    """Remove the oldest jobs beyond the limits, and the middle of logs that are too long; jobs that are recorded are
+    left alone. Does nothing while another process prunes. Raises OSError."""
+    with _exclusive(root) as locked:
+        if not locked:
             return
         sizes: dict[Path, int] = {}
         for folder in job_folders(root):
             recorded = is_recorded(folder)
-            sizes[folder] = _size(folder, 0 if recorded else limits.log_size)
+            sizes[folder] = _trim_and_measure(folder, 0 if recorded else limits.log_size)
         total, count = sum(sizes.values()), len(sizes)
         for folder in list(sizes)[:-1]:
             if (total > limits.size or count > limits.jobs) and not is_recorded(folder):
@@ -96,51 +98,52 @@ def prune(root: Path, limits: Limits) -> None:
 
 
 def remove_record(folder: Path) -> None:
-    """Out of sight first, so that nobody reads half a record. Raises OSError."""
+    """Rename the folder first, so that no process reads half a record, then remove it. Raises OSError."""
     removed = folder.with_name(f"{_REMOVED}{folder.name}")
     folder.rename(removed)
     shutil.rmtree(removed)
 
 
-def _size(folder: Path, longest: int) -> int:
-    """Bytes of all files. `longest`: logs beyond that are cut; 0: none is."""
+def _trim_and_measure(folder: Path, max_log_size: int) -> int:
+    """The bytes on disk of all files in the folder. Logs longer than `longest` bytes are cut; 0 cuts none."""
     total = 0
-    for place, _, names in os.walk(folder):
+    for parent, _, names in os.walk(folder):
         for name in names:
-            path = Path(place, name)
+            path = Path(parent, name)
             with contextlib.suppress(OSError):
-                if longest and path.lstat().st_size > longest and name.endswith(".log"):
-                    cut_log(path, longest)
+                if max_log_size and path.lstat().st_size > max_log_size and name.endswith(".log"):
+                    cut_log(path, max_log_size)
                 stat = path.lstat()
                 total += disk_size(stat.st_size, stat.st_blocks)
     return total
 
 
 def cut_log(path: Path, longest: int) -> None:
-    """Keep a quarter of what may stay from the beginning of a log, three quarters from its end, in whole lines."""
-    from trainyard.node.pod_logs import open_log  # a node takes longer to import than `history` takes
+    """Cut a log to `longest` bytes in whole lines: a quarter from its beginning, three quarters from its end, and a
+    note between them. Raises OSError."""
+    from trainyard.node.pod_logs import open_log  # importing the node takes longer than `trainyard history` does
 
-    beside = path.with_name(f".{path.name}.new")
-    with os.fdopen(open_log(path), "rb", buffering=0) as log, beside.open("xb") as kept:
+    new_file = path.with_name(f".{path.name}.new")
+    with os.fdopen(open_log(path), "rb", buffering=0) as log, new_file.open("xb") as kept:
         size = log.seek(0, os.SEEK_END)
-        # What was left out while the program ran; the line behind it that says so is the first one of `last`.
-        begin, end = hole(log) or (size, 0)
+        # The part that the node left out while the program ran; the note about it is the first line of `last`.
+        hole_start, hole_end = hole(log) or (size, 0)
         log.seek(0)
-        first = log.read(min(longest // 4, begin))
+        first = log.read(min(longest // 4, hole_start))
         first = first[: first.rfind(b"\n") + 1] or first
-        log.seek(max(size - (longest - longest // 4), end))
+        log.seek(max(size - (longest - longest // 4), hole_end))
         last = log.read()
         last = last[last.find(b"\n") + 1 :] or last
         left_out = size - len(first) - len(last)
         note = f"[trainyard: {left_out} bytes of this log were left out to keep the history small]\n"
         kept.write(first + (b"" if first.endswith(b"\n") else b"\n") + note.encode() + last)
-    beside.chmod(0o600)
-    beside.replace(path)
+    new_file.chmod(0o600)
+    new_file.replace(path)
 
 
 @contextlib.contextmanager
-def _only_one(root: Path) -> Iterator[bool]:
-    """True for the one process that has the lock."""
+def _exclusive(root: Path) -> Iterator[bool]:
+    """Yields whether this process got the lock; does not wait for it."""
     file = os.open(root / ".prune", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         try:

@@ -1,11 +1,11 @@
-"""What the operator may do: RBAC, from one table of the places in the code that ask the API server for something.
+"""The RBAC rights of the operator, from one table of the places in the code that send requests to the API server.
 
 Rules for this file:
-- A right is one (API group, resource, verb). It is here because a line of SITES says which code asks it, of which
-  resources, and why. tests/manifests runs a life of each kind under exactly these rights and fails when one is missing
+- A right is one (API group, resource, verb). Each has a line of SITES with the code that uses it, the resources, and
+  the reason. tests/manifests runs the life cycle of each kind with exactly these rights and fails when one is missing
   and when one is not used.
-- Kinds that let their jobs into pods (GRANTED) are opt-in: their rights stand in a role of their own.
-- No secrets, no wildcards. What the operator may list it never needs to get.
+- Kinds whose jobs access pods (GRANTED) are opt-in: their rights are in a role of their own.
+- No secrets, no wildcards. A resource that the operator lists needs no `get`.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ PATCHED: dict[str, tuple[GVK, ...]] = {
     "MxJob": (SERVICE,),
     "ChainerJob": (STATEFUL_SET, CONFIG_MAP, ROLE),
 }
-"""Children that are brought to an edited spec by a patch; all others are deleted and made again."""
+"""Children that are patched when the spec of the job was edited; all others are deleted and created again."""
 
 GRANTED: dict[str, tuple[tuple[str, str, str], ...]] = {
     "ChainerJob": (("", "pods", "get"), ("", "pods/exec", "get"), ("", "pods/exec", "create")),
 }
-"""What a job's own Role grants to its launcher. RBAC lets nobody grant what he does not hold himself."""
+"""The rights that a job's own Role grants to its launcher. RBAC allows a client to grant only rights that it has."""
 
 
 class Right(NamedTuple):
-    """One thing that may be done."""
+    """One RBAC right."""
 
     group: str
     resource: str
@@ -46,7 +46,7 @@ class Right(NamedTuple):
 
 
 class Site(NamedTuple):
-    """A place in the code that asks, and of which resources of a kind."""
+    """A place in the code that sends requests; `of` returns the (API group, resource) pairs for a kind."""
 
     where: str
     verbs: tuple[str, ...]
@@ -54,78 +54,96 @@ class Site(NamedTuple):
     why: str
 
 
-def _job(kind: Kind, subresource: str = "") -> list[tuple[str, str]]:
+def _job_resources(kind: Kind, subresource: str = "") -> list[tuple[str, str]]:
     return [(group, f"{kind.gvk.plural}{subresource}") for group in (kind.gvk.group, *kind.groups)]
 
 
-def _stored(kind: Kind) -> list[tuple[str, str]]:
-    """Kinds that keep something in the spec."""
-    return _job(kind) if kind.has_runtime_id else []
+def _jobs_with_stored_defaults(kind: Kind) -> list[tuple[str, str]]:
+    """The jobs of kinds whose defaults (the RuntimeId) are stored in the spec."""
+    return _job_resources(kind) if kind.has_runtime_id else []
 
 
-def _children(kind: Kind) -> list[tuple[str, str]]:
+def _child_resources(kind: Kind) -> list[tuple[str, str]]:
     return [(gvk.group, gvk.plural) for gvk in kind.child_resources]
 
 
-def _made(kind: Kind) -> list[tuple[str, str]]:
-    """Children that we make. Pods of batch Jobs and StatefulSets are made by Kubernetes: we only look at them."""
-    ours = [gvk for gvk in kind.child_resources if gvk != POD or JOB not in kind.child_resources]
-    return [(gvk.group, gvk.plural) for gvk in ours]
+def _created_children(kind: Kind) -> list[tuple[str, str]]:
+    """The children that the operator creates. Pods of batch Jobs and StatefulSets are created by Kubernetes: the
+    operator only watches them."""
+    created = [gvk for gvk in kind.child_resources if gvk != POD or JOB not in kind.child_resources]
+    return [(gvk.group, gvk.plural) for gvk in created]
 
 
-def _patched(kind: Kind) -> list[tuple[str, str]]:
+def _patched_children(kind: Kind) -> list[tuple[str, str]]:
     return [(gvk.group, gvk.plural) for gvk in PATCHED.get(kind.gvk.kind, ())]
 
 
 SITES: tuple[Site, ...] = (
-    Site("controller_runtime/reflector.py", ("list", "watch"), _job, "jobs are seen"),
-    Site("operator/plan_executor.py, spec", ("patch",), _stored, "the RuntimeId and other defaults are stored, once"),
-    Site("operator/plan_executor.py, status", ("patch",), lambda kind: _job(kind, "/status"), "the status is said"),
-    Site("operator/plan_executor.py, deletes", ("delete",), _job, "ttlSecondsAfterFinished"),
+    Site("controller_runtime/reflector.py", ("list", "watch"), _job_resources, "jobs are seen"),
+    Site(
+        "operator/plan_executor.py, spec",
+        ("patch",),
+        _jobs_with_stored_defaults,
+        "the RuntimeId and other defaults are stored, once",
+    ),
+    Site(
+        "operator/plan_executor.py, status",
+        ("patch",),
+        lambda kind: _job_resources(kind, "/status"),
+        "the status is said",
+    ),
+    Site("operator/plan_executor.py, deletes", ("delete",), _job_resources, "ttlSecondsAfterFinished"),
     Site(
         "objects/meta.py, owner references",
         ("update",),
-        lambda kind: _job(kind, "/finalizers"),
+        lambda kind: _job_resources(kind, "/finalizers"),
         "no request of ours: OwnerReferencesPermissionEnforcement asks for it, see above",
     ),
     Site(
-        "controller_runtime/reflector.py", ("list", "watch"), _children, "children, and the pods of children, are seen"
+        "controller_runtime/reflector.py",
+        ("list", "watch"),
+        _child_resources,
+        "children, and the pods of children, are seen",
     ),
-    Site("operator/plan_executor.py, creates", ("create",), _made, "children are made"),
+    Site("operator/plan_executor.py, creates", ("create",), _created_children, "children are made"),
     Site(
-        "operator/plan_executor.py, deletes", ("delete",), _made, "suspend, a new attempt, scaling down, cleanPodPolicy"
+        "operator/plan_executor.py, deletes",
+        ("delete",),
+        _created_children,
+        "suspend, a new attempt, scaling down, cleanPodPolicy",
     ),
-    Site("operator/plan_executor.py, patches", ("patch",), _patched, "children follow an edit of the job"),
+    Site("operator/plan_executor.py, patches", ("patch",), _patched_children, "children follow an edit of the job"),
     Site("controller_runtime/event_recorder.py", ("create",), lambda kind: [("", "events")], "people are told"),
 )
-"""Every place that asks for objects of jobs."""
+"""Every place in the code that sends requests for jobs and their children."""
 
 LEASE_SITES: tuple[tuple[str, str], ...] = (
     ("list", "who leads is looked up, and who serves some of the same jobs"),
     ("create", "the first operator makes the lease"),
     ("patch", "it is taken, renewed and released; one that overlaps and has expired is cleared"),
 )
-"""What leader election asks, of the Leases in the one namespace where all operators of a cluster have theirs."""
+"""(verb, reason) of leader election, for the Leases of all operators of a cluster, which are in one namespace."""
 
 
 def rights(kind: Kind) -> frozenset[Right]:
-    """What the operator needs for one kind, under all its API groups."""
-    asked = {Right(*resource, verb) for site in SITES for resource in site.of(kind) for verb in site.verbs}
-    return frozenset(asked | {Right(*one) for one in GRANTED.get(kind.gvk.kind, ())})
+    """The rights that the operator needs for one kind, in all its API groups."""
+    used = {Right(*resource, verb) for site in SITES for resource in site.of(kind) for verb in site.verbs}
+    return frozenset(used | {Right(*grant) for grant in GRANTED.get(kind.gvk.kind, ())})
 
 
 def opt_in(kind: Kind) -> bool:
+    """Whether the kind needs sensitive rights, so that its rights are in a role of their own."""
     return kind.gvk.kind in GRANTED
 
 
 def plain_rights(chosen: Iterable[Kind]) -> frozenset[Right]:
-    """For those of the chosen kinds that need nothing sensitive. The right to say events is in any case here."""
-    found = [rights(kind) for kind in chosen if not opt_in(kind)]
-    return frozenset({Right("", "events", "create")}).union(*found)
+    """The rights for those of the chosen kinds that are not opt-in. Creating events is always among them."""
+    needed = [rights(kind) for kind in chosen if not opt_in(kind)]
+    return frozenset({Right("", "events", "create")}).union(*needed)
 
 
 def opted_rights(chosen: Iterable[Kind]) -> frozenset[Right]:
-    """What the others need beside that."""
+    """The rights that the opt-in kinds need in addition."""
     chosen = tuple(chosen)
     return frozenset().union(*(rights(kind) for kind in chosen if opt_in(kind))) - plain_rights(chosen)
 
@@ -134,30 +152,32 @@ _VERBS = ("get", "list", "watch", "create", "patch", "update", "delete")
 
 
 def rules(wanted: Iterable[Right]) -> list[Json]:
-    """PolicyRules that say exactly this: one for each API group and set of verbs."""
+    """PolicyRules that grant exactly these rights: one for each API group and set of verbs."""
     verbs: dict[tuple[str, str], set[str]] = {}
     for right in wanted:
         verbs.setdefault((right.group, right.resource), set()).add(right.verb)
-    found: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+    resources_of: dict[tuple[str, tuple[str, ...]], list[str]] = {}
     for (group, resource), names in sorted(verbs.items()):
-        found.setdefault((group, tuple(sorted(names, key=_VERBS.index))), []).append(resource)
+        resources_of.setdefault((group, tuple(sorted(names, key=_VERBS.index))), []).append(resource)
     return [
         {"apiGroups": [group], "resources": resources, "verbs": list(names)}
-        for (group, names), resources in found.items()
+        for (group, names), resources in resources_of.items()
     ]
 
 
 def lease_rules() -> list[Json]:
-    """For all leases of a namespace: their names follow from what each operator serves."""
+    """For all Leases of a namespace, since the name of a Lease depends on the kinds and the namespace of its
+    operator."""
     return rules(Right(*LEASES, verb) for verb, _ in LEASE_SITES)
 
 
 def pairs(chosen: Iterable[Kind]) -> frozenset[tuple[str, str]]:
-    """(resource, verb) of all that the operator holds for these kinds, the lease too; finalizers are counted apart."""
+    """(resource, verb) of all rights of the operator for these kinds and the lease; without finalizers, which no
+    request uses."""
     chosen = tuple(chosen)
-    held = plain_rights(chosen) | opted_rights(chosen) | {Right(*LEASES, verb) for verb, _ in LEASE_SITES}
-    return frozenset((one.name, one.verb) for one in held if not one.resource.endswith("/finalizers"))
+    granted = plain_rights(chosen) | opted_rights(chosen) | {Right(*LEASES, verb) for verb, _ in LEASE_SITES}
+    return frozenset((right.name, right.verb) for right in granted if not right.resource.endswith("/finalizers"))
 
 
 DEFAULT: tuple[Kind, ...] = tuple(kind for kind in kinds.EACH if not opt_in(kind))
-"""The kinds that need nothing sensitive."""
+"""The kinds that are not opt-in."""

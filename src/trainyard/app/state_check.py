@@ -1,11 +1,12 @@
-"""Whether a kept state is whole: asked before anything in it is opened for writing, so that a refusal changes nothing.
+"""Checks that the state of a stopped cluster is complete, before any of its files is opened for writing: a refusal
+changes nothing.
 
     keys.json   format, token, key, port, certified; `files` has the SHA-256 of each certificate file, `checksum` that
-                of all other fields. Without `format` it was written by an older program, and has neither.
+                of all other fields. A file without `format` was written by an older program, and has neither.
 
 Rules:
-- Every refusal is a DiskError: one sentence that names the path, what is wrong with it and the fix.
-- Nothing is written, made or repaired here.
+- Every refusal is a DiskError: one sentence that names the path, the problem and the fix.
+- This module writes, creates and repairs nothing.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ from trainyard.server.disk import NAME
 
 FACTS = "keys.json"
 FORMAT = 1
-_AGAIN = "put it back from a copy, or move the state away to start anew"
+_RESTORE = "put it back from a copy, or move the state away to start anew"
 
 
 def encoded(facts: dict[str, Any]) -> bytes:
-    """What keys.json holds for these facts."""
+    """The content of keys.json for these facts."""
     facts = {**facts, "format": FORMAT}
     facts.pop("checksum", None)
     return json.dumps({**facts, "checksum": _checksum(facts)}).encode()
@@ -39,33 +40,34 @@ def digest(path: Path) -> str:
 
 
 def check_state(folder: Path) -> dict[str, Any] | None:
-    """The facts of keys.json; None in a folder in which no cluster has been. Raises DiskError."""
+    """The facts of keys.json; None for a folder that holds no state yet. Raises DiskError."""
     keys, log, node = folder / "keys", folder / "log", folder / "node"
     for part in (folder, keys, log, node):
-        if _present(part):
+        if _exists(part):
             _must_be_private(part, stat.S_ISDIR, "folder")
     for part in (keys, log):
         for path in sorted(part.iterdir()) if part.is_dir() else ():
             _must_be_private(path, stat.S_ISREG, "regular file")
     has_log = (log / NAME).is_file() and (log / NAME).stat().st_size > 0
-    kept = node.is_dir() and any(node.iterdir())
-    facts = _facts(keys / FACTS) if _present(keys / FACTS) else None
-    if facts is None and (has_log or kept):
-        raise DiskError(keys / FACTS, f"it is missing, but what belongs to it is there; {_AGAIN}", spoilt=True)
-    if not has_log and (kept or (facts or {}).get("port")):  # the port is kept when the log has entries already
-        what = "it is empty" if (log / NAME).exists() else "it is missing"
-        raise DiskError(log / NAME, f"{what}, but what belongs to it is there; {_AGAIN}", spoilt=True)
-    for name, wanted in (facts or {}).get("files", {}).items():
+    has_node = node.is_dir() and any(node.iterdir())
+    facts = _facts(keys / FACTS) if _exists(keys / FACTS) else None
+    if facts is None and (has_log or has_node):
+        raise DiskError(keys / FACTS, f"it is missing, but what belongs to it is there; {_RESTORE}", spoilt=True)
+    if not has_log and (has_node or (facts or {}).get("port")):  # the port is stored after the first entries of the log
+        problem = "it is empty" if (log / NAME).exists() else "it is missing"
+        raise DiskError(log / NAME, f"{problem}, but what belongs to it is there; {_RESTORE}", spoilt=True)
+    for name, expected in (facts or {}).get("files", {}).items():
         try:
-            same = digest(keys / name) == wanted
+            unchanged = digest(keys / name) == expected
         except OSError:
-            raise DiskError(keys / name, f"it is missing or cannot be read; {_AGAIN}", spoilt=True) from None
-        if not same:
-            raise DiskError(keys / name, f"it is not what was written; {_AGAIN}", spoilt=True)
+            raise DiskError(keys / name, f"it is missing or cannot be read; {_RESTORE}", spoilt=True) from None
+        if not unchanged:
+            raise DiskError(keys / name, f"it is not what was written; {_RESTORE}", spoilt=True)
     return facts
 
 
 def _facts(path: Path) -> dict[str, Any]:
+    """The facts of keys.json, with valid fields and checksum. Raises DiskError."""
     try:
         facts = json.loads(path.read_bytes())
         if not isinstance(facts, dict):
@@ -83,12 +85,12 @@ def _facts(path: Path) -> dict[str, Any]:
         raise _unreadable(path, error) from None
     except (ValueError, TypeError, RecursionError, OverflowError) as error:
         reason = " ".join(str(error).split())
-        raise DiskError(path, f"it is broken ({reason}); {_AGAIN}", spoilt=True) from None
+        raise DiskError(path, f"it is broken ({reason}); {_RESTORE}", spoilt=True) from None
     return facts
 
 
 def _must_be_usable(facts: dict[str, Any]) -> None:
-    """Raises ValueError, TypeError."""
+    """Check types and ranges of the fields. Raises ValueError, TypeError."""
     for name in ("token", "key"):
         secret = facts.get(name)
         if not (isinstance(secret, str) and len(secret) >= 32) and not (name == "key" and name not in facts):
@@ -102,19 +104,20 @@ def _must_be_usable(facts: dict[str, Any]) -> None:
         raise ValueError("its files are no names with checksums")
 
 
-def _must_be_private(path: Path, right: Any, what: str) -> None:
+def _must_be_private(path: Path, is_type: Any, type_name: str) -> None:
+    """Check the type of the file, that this user owns it, and that no other user can access it. Raises DiskError."""
     try:
-        state = path.lstat()
-    except FileNotFoundError:  # a journal that another process has just finished with
+        status = path.lstat()
+    except FileNotFoundError:  # a journal that another process has just removed
         return
     except OSError as error:
         raise _unreadable(path, error) from None
-    needed = 0o700 if right is stat.S_ISDIR else 0o600
-    mode = stat.S_IMODE(state.st_mode)
-    if not right(state.st_mode):
-        raise DiskError(path, f"it is not a {what}; {_AGAIN}", spoilt=True)
-    if state.st_uid != os.getuid():
-        raise DiskError(path, f"it belongs to user {state.st_uid}, not to {os.getuid()}; give it back with chown")
+    needed = 0o700 if is_type is stat.S_ISDIR else 0o600
+    mode = stat.S_IMODE(status.st_mode)
+    if not is_type(status.st_mode):
+        raise DiskError(path, f"it is not a {type_name}; {_RESTORE}", spoilt=True)
+    if status.st_uid != os.getuid():
+        raise DiskError(path, f"it belongs to user {status.st_uid}, not to {os.getuid()}; give it back with chown")
     if mode & needed != needed or mode & 0o077:
         raise DiskError(path, f"its mode is {mode:04o}, not {needed:04o}; see who has used it, then chmod {needed:o}")
 
@@ -123,9 +126,11 @@ def _unreadable(path: Path, error: OSError) -> DiskError:
     return DiskError(path, f"{(error.strerror or str(error)).lower()}; give this user the right to read it")
 
 
-def _present(path: Path) -> bool:
+def _exists(path: Path) -> bool:
+    """Whether the path exists, also as a dangling symlink."""
     return os.path.lexists(path)
 
 
 def _checksum(facts: dict[str, Any]) -> str:
+    """The SHA-256 of the facts, sorted by field name, hexadecimal."""
     return hashlib.sha256(encode(sorted(facts.items()))).hexdigest()

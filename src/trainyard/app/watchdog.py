@@ -1,13 +1,13 @@
-"""A watchdog: whether the operator's loop turns, and whether its passes get on.
+"""A watchdog: detects an event loop that is blocked, and a reconcile that makes no progress.
 
     watchdog.start(); ...; watchdog.hangs(held, done); ...; await watchdog.stop()
 
 Rules for this file:
-- A loop that stands still cannot say so, and answers no probe: that alone makes /healthz fail. A thread beside it says
-  in the log where it stands, once for each time.
-- A pass that has got no further for long, with no request of it answered or given up, is a bug: /healthz says so. The
-  API server may be slow or away as long as it likes, because each request is given up after a minute.
-- A process that was paused as a whole has not stood still.
+- A blocked event loop cannot log, and answers no probe, which makes /healthz fail. So a thread logs where the loop is
+  blocked, once for each time.
+- A reconcile without progress for HUNG_SECONDS, in which no request was answered or given up, is a bug: /healthz
+  reports it. The API server can be slow or unreachable for any time, because each request is given up after a minute.
+- A loop whose whole process was paused was not blocked.
 """
 
 from __future__ import annotations
@@ -24,65 +24,66 @@ from trainyard.controller_runtime import TaskSupervisor
 
 log = logging.getLogger(__name__)
 
-BEAT = 1.0
-STILL_SECONDS = 10.0
+BEAT = 1.0  # seconds between two heartbeats of the loop
+STILL_SECONDS = 10.0  # without a heartbeat: the loop is blocked
 HUNG_SECONDS = 180.0  # three times as long as any request may take
-FRAMES = 12  # of the stack
+FRAMES = 12  # of the stack trace in the log
 
 
 class Watchdog:
-    """Of one loop. `clock` is a monotonic one."""
+    """Watches the event loop that calls `start`. `still`, `hung`: seconds; `clock` is monotonic."""
 
     def __init__(
         self, still: float = STILL_SECONDS, hung: float = HUNG_SECONDS, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._still, self._hung, self._clock = still, hung, clock
-        self._beat = min(BEAT, still / 4)
-        self._turned = clock()
-        self._done: object = None
-        self._since = clock()
+        self._still_seconds, self._hung_seconds, self._clock = still, hung, clock
+        self._interval = min(BEAT, still / 4)
+        self._last_heartbeat = clock()
+        self._progress: object = None
+        self._progress_time = clock()
         self.tasks = TaskSupervisor("watchdog")
-        self._ended = threading.Event()
+        self._stopped = threading.Event()
 
     def start(self) -> None:
-        """In the loop that is watched."""
-        self._turned = self._clock()
-        self.tasks.start("turn", self._turn)
-        threading.Thread(target=self._look, args=(threading.get_ident(),), name="watchdog", daemon=True).start()
+        """Call this in the event loop to watch."""
+        self._last_heartbeat = self._clock()
+        self.tasks.start("turn", self._heartbeat)
+        threading.Thread(target=self._watch_loop, args=(threading.get_ident(),), name="watchdog", daemon=True).start()
 
     async def stop(self) -> None:
-        self._ended.set()
+        self._stopped.set()
         await self.tasks.stop()
 
     def hangs(self, held: int, done: object) -> str:
-        """Why a new start is needed, "" when it is not. `held` jobs are looked at; `done` changes with each step."""
+        """Why the process must be restarted; "" when it is healthy. `held`: the number of jobs being reconciled;
+        `done`: any value that changes with progress."""
         now = self._clock()
-        if not held or done != self._done:
-            self._done, self._since = done, now
-        late = now - self._since
-        return f"a pass over a job has got no further for {late:.0f} s" if late >= self._hung else ""
+        if not held or done != self._progress:
+            self._progress, self._progress_time = done, now
+        elapsed = now - self._progress_time
+        return f"a pass over a job has got no further for {elapsed:.0f} s" if elapsed >= self._hung_seconds else ""
 
-    async def _turn(self) -> None:
+    async def _heartbeat(self) -> None:
         while True:
-            self._turned = self._clock()
-            await asyncio.sleep(self._beat)
+            self._last_heartbeat = self._clock()
+            await asyncio.sleep(self._interval)
 
-    def _look(self, thread: int) -> None:
-        """In a thread of its own."""
-        said, before = False, self._clock()
-        while not self._ended.wait(self._beat):
+    def _watch_loop(self, thread: int) -> None:
+        """Runs in its own thread: logs each time the loop is blocked. `thread`: the ident of the thread of the loop."""
+        reported, previous = False, self._clock()
+        while not self._stopped.wait(self._interval):
             now = self._clock()
-            paused, before = now - before > self._still / 2, now
-            late = now - self._turned
-            if late < self._still or paused:
-                said = said and late >= self._still
-            elif not said:
-                said = True
-                log.error("the loop has stood still seconds=%.1f where=%s", late, _where(thread))
+            paused, previous = now - previous > self._still_seconds / 2, now
+            elapsed = now - self._last_heartbeat
+            if elapsed < self._still_seconds or paused:
+                reported = reported and elapsed >= self._still_seconds
+            elif not reported:
+                reported = True
+                log.error("the loop has stood still seconds=%.1f where=%s", elapsed, _stack_of(thread))
 
 
-def _where(thread: int) -> str:
-    """The end of that thread's stack, innermost last, in one line."""
+def _stack_of(thread: int) -> str:
+    """The innermost frames of that thread's stack, innermost last, in one line."""
     frame = sys._current_frames().get(thread)
     stack = traceback.extract_stack(frame)[-FRAMES:] if frame is not None else []
-    return " > ".join(f"{one.name} ({one.filename.rpartition('/')[2]}:{one.lineno})" for one in stack)
+    return " > ".join(f"{entry.name} ({entry.filename.rpartition('/')[2]}:{entry.lineno})" for entry in stack)

@@ -1,8 +1,11 @@
 """One HTTP client for a Kubernetes API server, real or embedded.
 
-The room's idea: requests and answers are values (request.py, pure), failures are one tree (errors.py), and a thin
-transport (api.py) moves bytes between them, as whoever credentials.py says we are. It knows no kind of job and decides
-nothing.
+- request.py builds requests and parses responses; pure functions, no I/O.
+- errors.py has one exception class per error response that callers tell apart.
+- api.py sends requests through a transport (transport.py: the interface; http.py: HTTP by aiohttp).
+- credentials.py gives the bearer token and the TLS context of each request.
+
+The client has no code for any kind of job and makes no decisions.
 """
 
 from trainyard.client.api import Api

@@ -1,13 +1,13 @@
-"""The client: `Api` sends what request.py builds and raises what errors.py draws. A transport carries both.
+"""The client: `Api` sends the requests of request.py through a transport and raises the errors of errors.py.
 
 Rules for this file:
-- It never retries and never decides. A connection that fails, breaks or stays silent is `Unavailable`. Exceptions are
-  answers on which no server acts: after a 401 a request is sent again if there is another identity to send it with,
-  and after a 429 for as long as `patience` says.
-- Short requests have a total time. A watch has no read time-out, because silence is normal; the server is told to end
-  it after a while, and a peer that is dead is noticed, at the latest, shortly after that while.
-- Answers come uncompressed: gunzip costs more than the decoding.
-- aiohttp is loaded by the first request that goes over a network: it takes as long as all the rest.
+- The client does not retry. A connection that fails, breaks or times out raises `Unavailable`. Two exceptions, both
+  after responses that prove that the server did not process the request: after a 401 it is sent once more if the
+  credentials give another identity, and after a 429 it is sent again for up to `patience` seconds.
+- Short requests have a total timeout. A watch has no read timeout, because silence is normal: `timeoutSeconds` makes
+  the server end it, and the connection to a dead peer ends at the latest `GUARD_SECONDS` after that.
+- Responses are requested uncompressed: gunzip takes longer than the decoding.
+- The first request over a network imports aiohttp: the import takes as long as that of all other modules.
 """
 
 from __future__ import annotations
@@ -29,21 +29,24 @@ from trainyard.client.request import EVERYTHING, Query, Request, Selection
 from trainyard.client.transport import Reply, Transport
 from trainyard.objects import GVK, Json
 
-SHORTEST_PAUSE = 0.2
+SHORTEST_PAUSE = 0.2  # seconds
 TOTAL_SECONDS = 60.0
 WATCH_SECONDS = 480
-GUARD_SECONDS = 30.0  # how much longer than promised a watch may last before the peer counts as dead
+GUARD_SECONDS = 30.0  # a watch that lasts this much longer than its timeoutSeconds has a dead peer
 
 
 class Api:
-    """One API server. Use as `async with Api(url) as api`, or call `close`. `ca` is a file, or a whole TLS context.
+    """A client of one API server. Use as `async with Api(url) as api`, or call `close`.
 
-    Before the first request may be set: `guard`, called with each request at the last moment before it is sent (what it
-    raises is raised instead), and `observe`, called with each request, the answer's code (0: none) and the
-    seconds until it began.
+    These attributes may be set before the first request:
+    - `guard` is called with each request immediately before it is sent; an exception that it raises cancels the
+      request and propagates.
+    - `observe` is called with each request, the status code of the response (0: none) and the seconds until the
+      response began.
+    - `patience`: for so many seconds a request answered with 429 (TooManyRequests) is sent again.
     """
 
-    patience: float = 0.0  # seconds in which a request that finds no room (429) is sent again
+    patience: float = 0.0
     guard: Callable[[Request], None] | None = None
     observe: Callable[[Request, int, float], None] | None = None
 
@@ -58,10 +61,11 @@ class Api:
         server_name: str = "",
         transport: Transport | None = None,
     ) -> None:
-        """`token` may be Credentials, which then also say whom to trust.
+        """`token` is a bearer token ("" for none), or Credentials, which then give the TLS context too.
 
-        `proxy`: the URL of an HTTP proxy on the way; `server_name`: the name in the server's certificate, where that is
-        not the one in `url`. `transport` leads to a server in this process; `url` is then only its name.
+        `ca`: a PEM file with the CA of the server, or a TLS context. `agent`: the product in `User-Agent`. `proxy`: the
+        URL of an HTTP proxy. `server_name`: the name in the server's certificate, where `url` has another one.
+        `transport`: the connection to a server in this process; `url` is then only a name.
         """
         self.url = url.rstrip("/")
         self._headers = {
@@ -84,7 +88,7 @@ class Api:
         await self.close()
 
     async def close(self) -> None:
-        """Close every connection. Streams that are still read end with Unavailable."""
+        """Close every connection. A stream that is still being read raises Unavailable."""
         if self._transport is not None:
             await self._transport.close()
 
@@ -100,25 +104,25 @@ class Api:
         limit: int = 0,
         cont: str = "",
     ) -> Json:
-        """One page of a list, decoded; everything when `limit` is 0."""
-        which = Selection(label_selector, field_selector)
-        return await self._json(requests.list_objects(gvk, namespace, which, limit, cont))
+        """One page of a list, decoded; all objects when `limit` is 0. `cont` is the continue token."""
+        selection = Selection(label_selector, field_selector)
+        return await self._json(requests.list_objects(gvk, namespace, selection, limit, cont))
 
     async def list_bytes(
         self, gvk: GVK, namespace: str, which: Selection = EVERYTHING, limit: int = 0, cont: str = ""
     ) -> bytes:
-        """One page of a list as it came, for those who decode in two steps."""
+        """One page of a list as received, for callers with a decoder of their own."""
         return await self.send(requests.list_objects(gvk, namespace, which, limit, cont))
 
     async def create(self, gvk: GVK, namespace: str, obj: Json, subresource: str = "") -> Json:
-        """Create `obj`; with a subresource, POST it there (`binding` of the pod that `obj` names)."""
+        """Create `obj`; with a subresource, POST to it (`binding` of the pod that `obj` names)."""
         return await self._json(requests.create(gvk, namespace, obj, subresource))
 
     async def replace(self, gvk: GVK, namespace: str, name: str, obj: Json, subresource: str = "") -> Json:
         return await self._json(requests.replace(gvk, namespace, name, obj, subresource))
 
     async def patch(self, gvk: GVK, namespace: str, name: str, body: Json, subresource: str = "") -> Json:
-        """A JSON merge patch. A null removes a key; `metadata.resourceVersion` in it is a precondition."""
+        """Send a JSON merge patch. A null removes a key; `metadata.resourceVersion` in it is a precondition."""
         return await self._json(requests.patch(gvk, namespace, name, body, subresource))
 
     async def delete(
@@ -130,7 +134,8 @@ class Api:
         propagation: str = "Background",
         grace: int | None = None,
     ) -> Json:
-        """Delete one object; with a uid only if it is still that one (else Conflict)."""
+        """Delete one object. `uid` is a precondition: Conflict if the object has another uid. `grace` is in seconds;
+        None leaves gracePeriodSeconds out."""
         return await self._json(requests.delete(gvk, namespace, name, uid, propagation, grace))
 
     async def watch(
@@ -142,14 +147,14 @@ class Api:
         field_selector: str = "",
         opened: Callable[[], None] = lambda: None,
     ) -> AsyncGenerator[bytes, None]:
-        """Watch lines after `revision`, one JSON document each, until the server ends the watch.
+        """The watch events after the resourceVersion `revision`, a line of JSON each, until the server ends the watch.
 
-        `opened` is called when the server has let the watch begin: its first line may be a minute away.
+        `opened` is called when the server has answered 200: the first event may come a minute later.
         """
-        seconds = int(WATCH_SECONDS * random.uniform(0.8, 1.2))  # so that a fleet does not come back in step
-        which = Selection(label_selector, field_selector)
+        seconds = int(WATCH_SECONDS * random.uniform(0.8, 1.2))  # jitter: many clients do not reconnect at one time
+        selection = Selection(label_selector, field_selector)
         lines = requests.Lines()
-        async for chunk in self.stream(requests.watch(gvk, namespace, revision, which, seconds), seconds, opened):
+        async for chunk in self.stream(requests.watch(gvk, namespace, revision, selection, seconds), seconds, opened):
             for line in lines.feed(chunk):
                 yield line
 
@@ -165,7 +170,7 @@ class Api:
         tail: int | None = None,
         timestamps: bool = False,
     ) -> AsyncGenerator[bytes, None]:
-        """A container's output, in chunks as they come; `since` in seconds, `tail` in lines."""
+        """The log of a container, in chunks as received; `since` in seconds, `tail` in lines."""
         query = {
             "container": container,
             "follow": "true" if follow else "",
@@ -180,32 +185,36 @@ class Api:
     async def request(
         self, method: str, path: str, query: Query = (), body: bytes | None = None, content_type: str = ""
     ) -> bytes:
-        """Any other request; the body of its answer as it came."""
+        """Send any other request. Returns the body of the response as received."""
         return await self.send(Request(method, path, query, body, content_type))
 
     async def _json(self, request: Request) -> Json:
         return requests.decoded(request, await self.send(request))
 
     async def send(self, request: Request) -> bytes:
-        """Send one request; the body of a good answer. With `stream` the only door to the network."""
-        until = time.monotonic() + self.patience
+        """Send one request and return the body of a 2xx response. Raises an ApiError for any other.
+
+        All requests go through this method or `stream`.
+        """
+        deadline = time.monotonic() + self.patience
         while True:
             try:
-                return await self._sent(request)
+                return await self._send_authenticated(request)
             except Unavailable as error:
                 pause = max(SHORTEST_PAUSE, error.retry_after or 0.0)
-                if error.code != 429 or time.monotonic() + pause > until:
+                if error.code != 429 or time.monotonic() + pause > deadline:
                     raise
                 await asyncio.sleep(pause)
 
-    async def _sent(self, request: Request) -> bytes:
-        identity = await self._who().identity()
+    async def _send_authenticated(self, request: Request) -> bytes:
+        """Send a request with the current identity; after a 401 once more with a new one, if there is one."""
+        identity = await self._get_credentials().identity()
         try:
             return await self._send(request, identity)
         except ApiError as error:
-            if error.code != 401 or (other := await self._who().anew(identity)) is identity:
+            if error.code != 401 or (renewed := await self._get_credentials().anew(identity)) is identity:
                 raise
-            return await self._send(request, other)
+            return await self._send(request, renewed)
 
     async def _send(self, request: Request, identity: Identity) -> bytes:
         async with self._reply(request, identity, TOTAL_SECONDS, streams=False) as reply:
@@ -214,28 +223,29 @@ class Api:
     async def stream(
         self, request: Request, seconds: float | None, opened: Callable[[], None] = lambda: None
     ) -> AsyncGenerator[bytes, None]:
-        """Send one request and give its answer in chunks as they come; None lets it last for ever.
+        """Send one request and yield the body of its response in chunks as received.
 
-        `opened` is called when it is answered with 200, before any chunk.
+        `seconds`: the timeout without `GUARD_SECONDS`, None for no timeout. `opened` is called after a response with
+        status 200, before the first chunk. Any other status raises an ApiError.
         """
         total = seconds + GUARD_SECONDS if seconds is not None else None
-        identity = await self._who().identity()
+        identity = await self._get_credentials().identity()
         async with self._reply(request, identity, total, streams=True) as reply:
             if reply.status == 401:
-                await self._who().anew(identity)  # for whoever tries again
+                await self._get_credentials().anew(identity)  # for the caller's next attempt
             if reply.status != 200:
                 requests.answer(request, reply.status, reply.headers, await reply.read())
             opened()
             async for chunk in reply.chunks():
                 yield chunk
 
-    def _who(self) -> Credentials:
-        """Made at the first use: a file that is not there is the fault of a request, not of a name."""
+    def _get_credentials(self) -> Credentials:
+        """The credentials, created at the first request: a missing CA file fails that request, not the constructor."""
         if self._credentials is None:
             if isinstance(self._token, str):
                 ca = self._ca
-                secure = ca if isinstance(ca, ssl.SSLContext) else ssl.create_default_context(cafile=ca) if ca else None
-                self._credentials = Fixed(self._token, secure)
+                tls = ca if isinstance(ca, ssl.SSLContext) else ssl.create_default_context(cafile=ca) if ca else None
+                self._credentials = Fixed(self._token, tls)
             else:
                 self._credentials = self._token
         return self._credentials
@@ -244,23 +254,25 @@ class Api:
     async def _reply(
         self, request: Request, identity: Identity, seconds: float | None, *, streams: bool
     ) -> AsyncIterator[Reply]:
-        began, answered = time.perf_counter(), False
+        """Send a request and yield its response; calls `observe` once."""
+        start, answered = time.perf_counter(), False
         try:
-            async with self._carrier().open(request, identity, seconds, self.guard, streams=streams) as reply:
+            async with self._get_transport().open(request, identity, seconds, self.guard, streams=streams) as reply:
                 answered = True
-                self._observed(request, reply.status, began)
+                self._report(request, reply.status, start)
                 yield reply
         finally:
             if not answered:
-                self._observed(request, 0, began)
+                self._report(request, 0, start)
 
-    def _carrier(self) -> Transport:
+    def _get_transport(self) -> Transport:
+        """The transport, created at the first request."""
         if self._transport is None:
             from trainyard.client.http import HttpTransport
 
             self._transport = HttpTransport(self.url, self._headers, self._proxy, self._server_name)
         return self._transport
 
-    def _observed(self, request: Request, code: int, began: float) -> None:
+    def _report(self, request: Request, code: int, start: float) -> None:
         if self.observe is not None:
-            self.observe(request, code, time.perf_counter() - began)
+            self.observe(request, code, time.perf_counter() - start)

@@ -1,12 +1,14 @@
-"""Who we are to the API server, and whom we trust to be it: asked before each request, because both change.
+"""Credentials: the bearer token and the TLS context of each request. They are read before each request, as both change.
 
-    Fixed      a token and a TLS context that stay as they are
-    Files      made from files (a service account's folder, a kubeconfig): made anew when one of them changes
-    Plugin     what a program says (client.authentication.k8s.io): asked again when its answer expires
+    Fixed      a constant token and TLS context
+    Files      loaded from files (a ServiceAccount's volume, a kubeconfig), again when one of them changes
+    Plugin     from an exec plugin (client.authentication.k8s.io), run again when its ExecCredential expires
 
 Rules for this file:
-- After a 401 `anew` is asked, with the identity that was refused. It gives another one, or the same if there is none.
-- What cannot be read now is said and tried again at the next request; the last identity that was good is used so long.
+- After a 401 the client calls `anew` with the rejected identity. It returns another identity, or the same if there is
+  no other.
+- Files that cannot be read, and a plugin that fails before its ExecCredential has expired, are logged as a warning and
+  tried again at the next request; until then the last valid identity is used.
 - A token or a key is never logged, and is in no `repr`.
 """
 
@@ -31,28 +33,31 @@ from trainyard.objects import Json, parse_time
 log = logging.getLogger(__name__)
 
 VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
-PLUGIN_SECONDS = 60.0
-EARLY = 10.0  # an answer of a plugin is renewed so many seconds before it expires
+PLUGIN_SECONDS = 60.0  # timeout of a plugin
+EARLY = 10.0  # an ExecCredential is renewed this many seconds before it expires
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Identity:
-    """What one request needs: a bearer token ("" for none) and a TLS context (None for the system's own)."""
+    """The credentials of one request: a bearer token ("" for none) and a TLS context (None: the system's CAs, no client
+    certificate)."""
 
     token: str = field(default="", repr=False)
     secure: ssl.SSLContext | None = None
 
 
 class Credentials(Protocol):
+    """A source of identities."""
+
     async def identity(self) -> Identity:
-        """Who we are now."""
+        """The current identity."""
 
     async def anew(self, refused: Identity) -> Identity:
-        """The server does not know that identity. Another one, or the same."""
+        """A new identity after the server answered 401 to `refused`; the same object if there is no other."""
 
 
 class Fixed:
-    """The same for ever."""
+    """A constant identity."""
 
     def __init__(self, token: str = "", secure: ssl.SSLContext | None = None) -> None:
         self._identity = Identity(token, secure)
@@ -65,62 +70,66 @@ class Fixed:
 
 
 class Files:
-    """An identity that `load` makes of files. They are looked at each time: a volume may swap them at any moment."""
+    """An identity that `load` reads from files. Each request calls stat on them: a volume may change at any moment."""
 
     def __init__(self, files: Sequence[Path], load: Callable[[], Identity]) -> None:
-        """Raises what `load` raises: the first identity must be there."""
+        """Loads the first identity. Raises what `load` raises."""
         self._files = files
         self._load = load
-        self._stamps = self._look()
+        self._stamps = self._get_stamps()
         self._identity = load()
 
     async def identity(self) -> Identity:
-        if (stamps := self._look()) != self._stamps:
-            self._read(stamps)
+        if (stamps := self._get_stamps()) != self._stamps:
+            self._reload(stamps)
         return self._identity
 
     async def anew(self, refused: Identity) -> Identity:
         if refused is self._identity:
-            before = self._identity
-            self._read(self._look())
-            if self._identity.token == before.token:  # nothing has changed: to try again would be of no use
-                self._identity = before
+            old_identity = self._identity
+            self._reload(self._get_stamps())
+            if self._identity.token == old_identity.token:  # unchanged: the same object tells the caller not to retry
+                self._identity = old_identity
         return self._identity
 
-    def _read(self, stamps: tuple[object, ...]) -> None:
+    def _reload(self, stamps: tuple[object, ...]) -> None:
         try:
             self._identity = self._load()
-        except Exception as error:  # half written, or away for a moment
+        except Exception as error:  # a file is incomplete, or missing for a moment
             log.warning("credentials could not be read again, the old ones are used why=%s", error)
         else:
             self._stamps = stamps
 
-    def _look(self) -> tuple[object, ...]:
+    def _get_stamps(self) -> tuple[object, ...]:
         return tuple(_stamp(path) for path in self._files)
 
 
 def _stamp(path: Path) -> object:
+    """A value that changes when the file changes; None when there is no file."""
     try:
-        seen = path.stat()
+        stat = path.stat()
     except OSError:
         return None
-    return seen.st_mtime_ns, seen.st_ino, seen.st_size
+    return stat.st_mtime_ns, stat.st_ino, stat.st_size
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A kubeconfig's `exec`: the program and what it is told."""
+    """The `exec` section of a user in a kubeconfig. `version` is its apiVersion, `hint` its installHint.
+
+    `cluster` is the cluster information for the plugin, set with `provideClusterInfo`.
+    """
 
     version: str
     command: str
     args: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict, repr=False)
-    cluster: Json | None = None  # told to it when it asks for that
+    cluster: Json | None = None
     hint: str = ""
 
 
 class PluginError(Unavailable):
-    """The program that gives credentials gave none. The text names it."""
+    """The exec plugin did not give credentials. The message names the plugin; the reason is NoCredentials."""
 
     def __init__(self, program: Program, why: str) -> None:
         text = f"the credential plugin {program.command} {why}"
@@ -128,7 +137,7 @@ class PluginError(Unavailable):
 
 
 class Plugin:
-    """What a program says, until that expires. It is asked once, however many requests wait for its answer."""
+    """The identity from an exec plugin, until it expires. The plugin runs once for all requests that wait for it."""
 
     def __init__(
         self,
@@ -136,54 +145,59 @@ class Plugin:
         secure: Callable[[bytes], ssl.SSLContext | None],
         now: Callable[[], float] = time.time,
     ) -> None:
-        """`secure` makes the TLS context, given a client certificate with its key (or b"")."""
+        """`secure` makes the TLS context from a client certificate with its key in PEM (b"" for none)."""
         self._program = program
         self._secure = secure
         self._now = now
-        self._known: Identity | None = None
-        self._until = float("inf")
-        self._asking = asyncio.Lock()
-        self._failures = 0  # those who wait for an answer share its failure
-        self._failed: PluginError | None = None
+        self._identity: Identity | None = None
+        self._expires = float("inf")  # seconds since the epoch
+        self._lock = asyncio.Lock()
+        self._failures = 0  # number of failed runs: the requests that wait for a run share its failure
+        self._last_error: PluginError | None = None
 
     async def identity(self) -> Identity:
-        if self._known is not None and self._now() < self._until - EARLY:
-            return self._known
+        """The current identity. Raises PluginError when the plugin fails and no valid identity is left."""
+        if self._identity is not None and self._now() < self._expires - EARLY:
+            return self._identity
         failures = self._failures
-        async with self._asking:
-            if self._known is None or self._now() >= self._until - EARLY:
+        async with self._lock:
+            if self._identity is None or self._now() >= self._expires - EARLY:
                 try:
-                    await self._ask(failures)
+                    await self._renew(failures)
                 except PluginError as error:
-                    if self._known is None or self._now() >= self._until:
+                    if self._identity is None or self._now() >= self._expires:
                         raise
                     log.warning("credentials are not renewed yet, the old ones still hold why=%s", error)
             return self._current()
 
     async def anew(self, refused: Identity) -> Identity:
         failures = self._failures
-        async with self._asking:
-            if self._known is refused:
-                await self._ask(failures)
+        async with self._lock:
+            if self._identity is refused:
+                await self._renew(failures)
             return self._current()
 
     def _current(self) -> Identity:
-        if self._known is None:
+        if self._identity is None:
             raise PluginError(self._program, "has not answered")
-        return self._known
+        return self._identity
 
-    async def _ask(self, failures: int) -> None:
-        """Ask it, unless it has failed since the caller began to wait, when there were so many failures."""
-        if self._failed is not None and self._failures > failures:
-            raise self._failed
+    async def _renew(self, failures: int) -> None:
+        """Run the plugin. Raises PluginError.
+
+        `failures` is the number of failures when the caller began to wait for the lock: if a run has failed since then,
+        its error is raised again and the plugin is not run.
+        """
+        if self._last_error is not None and self._failures > failures:
+            raise self._last_error
         try:
             answer = parse_answer(self._program, await _run(self._program))
-            self._known, self._until = Identity(answer.token, self._trusting(answer.certificate)), answer.until
+            self._identity, self._expires = Identity(answer.token, self._tls(answer.certificate)), answer.until
         except PluginError as error:
-            self._failures, self._failed = self._failures + 1, error
+            self._failures, self._last_error = self._failures + 1, error
             raise
 
-    def _trusting(self, certificate: bytes) -> ssl.SSLContext | None:
+    def _tls(self, certificate: bytes) -> ssl.SSLContext | None:
         try:
             return self._secure(certificate)
         except ssl.SSLError as error:
@@ -192,7 +206,10 @@ class Plugin:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a plugin said."""
+    """The `status` of an ExecCredential: a token, a client certificate with its key (PEM), or both.
+
+    `until` is the expirationTimestamp in seconds since the epoch, infinity without one.
+    """
 
     token: str = field(default="", repr=False)
     certificate: bytes = field(default=b"", repr=False)
@@ -200,14 +217,18 @@ class Answer:
 
 
 def parse_answer(program: Program, text: bytes) -> Answer:
-    """Understand a plugin's output. Raises PluginError, which holds nothing of it."""
+    """Parse the output of a plugin, an ExecCredential. Raises PluginError, whose message has nothing of the output."""
     try:
-        said: Any = json.loads(text)
+        credential: Any = json.loads(text)
     except ValueError:
         raise PluginError(program, "printed something that is not JSON; it must print an ExecCredential") from None
-    if not isinstance(said, dict) or said.get("kind") != "ExecCredential" or said.get("apiVersion") not in VERSIONS:
+    if (
+        not isinstance(credential, dict)
+        or credential.get("kind") != "ExecCredential"
+        or credential.get("apiVersion") not in VERSIONS
+    ):
         raise PluginError(program, f"printed no ExecCredential of {' or '.join(VERSIONS)}")
-    status = said.get("status")
+    status = credential.get("status")
     if not isinstance(status, dict):
         raise PluginError(program, "printed an ExecCredential without a status")
     certificate, key = status.get("clientCertificateData") or "", status.get("clientKeyData") or ""
@@ -216,45 +237,47 @@ def parse_answer(program: Program, text: bytes) -> Answer:
     token = status.get("token") or ""
     if not token and not certificate:
         raise PluginError(program, "printed neither a token nor a client certificate")
-    expires = status.get("expirationTimestamp")
-    until = parse_time(expires)
-    if expires and until is None:
+    expiration = status.get("expirationTimestamp")
+    until = parse_time(expiration)
+    if expiration and until is None:
         raise PluginError(program, "printed an expirationTimestamp that is not a time of RFC 3339")
     pem = f"{certificate}\n{key}".encode() if certificate else b""
     return Answer(str(token), pem, float("inf") if until is None else until)
 
 
 async def _run(program: Program) -> bytes:
+    """Run the plugin and return its stdout. Raises PluginError when it cannot be started, fails or times out."""
     spec: Json = {"interactive": False, **({"cluster": program.cluster} if program.cluster else {})}
-    asked = json.dumps({"apiVersion": program.version, "kind": "ExecCredential", "spec": spec})
-    env = {**os.environ, **program.env, "KUBERNETES_EXEC_INFO": asked}
+    exec_info = json.dumps({"apiVersion": program.version, "kind": "ExecCredential", "spec": spec})
+    env = {**os.environ, **program.env, "KUBERNETES_EXEC_INFO": exec_info}
     try:
-        running = await asyncio.create_subprocess_exec(
+        process = await asyncio.create_subprocess_exec(
             *(program.command, *program.args),
             env=env,
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
-            stderr=sys.stderr,  # it tells a person what is wrong
+            stderr=sys.stderr,  # the plugin writes its error messages for the user there
         )
     except (OSError, ValueError) as error:
-        why = (getattr(error, "strerror", "") or str(error)).lower()
-        raise PluginError(program, f"cannot be started ({why})") from None
+        reason = (getattr(error, "strerror", "") or str(error)).lower()
+        raise PluginError(program, f"cannot be started ({reason})") from None
     try:
         async with asyncio.timeout(PLUGIN_SECONDS):
-            said, _ = await running.communicate()
+            stdout, _ = await process.communicate()
     except TimeoutError:
         raise PluginError(program, f"has not answered within {PLUGIN_SECONDS:.0f} seconds") from None
     finally:
-        if running.returncode is None:
-            running.kill()
-            await running.wait()
-    if running.returncode:
-        raise PluginError(program, f"ended with exit code {running.returncode}")
-    return said
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    if process.returncode:
+        raise PluginError(program, f"ended with exit code {process.returncode}")
+    return stdout
 
 
 def tls(ca: bytes = b"", certificate: bytes = b"", insecure: bool = False) -> ssl.SSLContext | None:
-    """The TLS context for PEM texts; None where the system's own will do. Raises ssl.SSLError."""
+    """A TLS context that trusts `ca` (b"": the system's CAs) and has the client certificate with its key; both in PEM.
+    `insecure` accepts any server. None when all are unset. Raises ssl.SSLError."""
     if not (ca or certificate or insecure):
         return None
     context = ssl.create_default_context(cadata=ca.decode("ascii", "replace") if ca else None)
@@ -262,7 +285,7 @@ def tls(ca: bytes = b"", certificate: bytes = b"", insecure: bool = False) -> ss
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     if certificate:
-        with tempfile.NamedTemporaryFile() as file:  # 0600; Python's ssl takes a client certificate from a file only
+        with tempfile.NamedTemporaryFile() as file:  # mode 0600; ssl loads a client certificate from files only
             file.write(certificate)
             file.flush()
             context.load_cert_chain(file.name)

@@ -1,18 +1,17 @@
-"""What can go wrong when the API server is asked something. One tree, and a caller catches the branch it can deal with.
+"""The errors of a request to the API server. All are ApiErrors; a caller catches the subclasses that it can handle.
 
-    ApiError                    the server's answer was not 2xx; carries code, reason, message, details
-    +-- Conflict        409     our copy was old, or a precondition (uid, resourceVersion) did not hold: look again
-    +-- AlreadyExists   409     the name is taken: by ours from an earlier life, or by somebody else's object
+    ApiError                    the response was not 2xx; has code, reason, message, details
+    +-- Conflict        409     our copy was stale, or a precondition (uid, resourceVersion) failed: read again
+    +-- AlreadyExists   409     the name is taken, by an object that we created before or by one of another owner
     +-- NotFound        404     no such object, or no such resource (its CRD is missing)
-    +-- Gone            410     the revision is too old: list again
-    +-- Invalid         422     the object is wrong, trying again does not help
-    +-- Forbidden       403     not allowed, a quota, or a namespace on its way out
-    +-- Unavailable     429, 5xx, no answer at all, half an answer: the world's fault. The outcome of a write is unknown
+    +-- Gone            410     the resourceVersion or continue token has expired: list again
+    +-- Invalid         422     the object is invalid; a retry does not help
+    +-- Forbidden       403     no permission, a quota is exceeded, or the namespace is being deleted
+    +-- Unavailable     408, 429, 5xx, no response, or half a response. The outcome of a write is unknown
 
 Rules for this file:
-- An error says what the server said; it never holds a token or a body that we sent.
-- `Unavailable.retry_after` is what the server asked for (seconds), None when it asked for nothing. The client itself
-  never retries: whoever retries honours it.
+- An error has the reason and message of the server; it never holds a token or the body of a request.
+- `Unavailable.retry_after` is the server's Retry-After (seconds), None without one. A caller that retries waits for it.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from trainyard.objects import Json
 
 
 class ApiError(Exception):
-    """The API server said no."""
+    """The response of the API server was not 2xx. `code` 0: there was no complete response."""
 
     def __init__(self, code: int, reason: str, message: str, details: Json | None = None) -> None:
         super().__init__(message)
@@ -35,7 +34,7 @@ class ApiError(Exception):
 
 
 class Conflict(ApiError):
-    """Our copy was old, or a precondition did not hold."""
+    """Our copy was stale, or a precondition failed."""
 
 
 class AlreadyExists(ApiError):
@@ -47,19 +46,19 @@ class NotFound(ApiError):
 
 
 class Gone(ApiError):
-    """The revision or the continue token is too old."""
+    """The resourceVersion or the continue token has expired."""
 
 
 class Invalid(ApiError):
-    """The object is wrong."""
+    """The object is invalid."""
 
 
 class Forbidden(ApiError):
-    """Not allowed, or over a quota."""
+    """No permission, or a quota is exceeded."""
 
 
 class Unavailable(ApiError):
-    """No answer, half an answer, or "not now"."""
+    """No response, half a response, or a temporary failure (408, 429, 5xx). `retry_after` is in seconds."""
 
     def __init__(
         self,
@@ -79,7 +78,7 @@ _BY_CODE: dict[int, type[ApiError]] = {403: Forbidden, 404: NotFound, 409: Confl
 def error_for(
     code: int, reason: str, message: str, details: Json | None = None, retry_after: float | None = None
 ) -> ApiError:
-    """The branch of the tree that an answer belongs to."""
+    """The error for a response with this status code and reason."""
     if code == 429 or code >= 500 or code == 408:
         return Unavailable(code, reason, message, details, retry_after)
     if code == 409 and reason == "AlreadyExists":

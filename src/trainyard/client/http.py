@@ -1,10 +1,10 @@
-"""HTTP by aiohttp: the transport to an API server that has an address.
+"""The HTTP transport to an API server, by aiohttp.
 
 Rules for this file:
-- Short requests share a pool of connections. Streams (watches, logs) have connections of their own, so that a hundred
-  followed logs do not starve one write.
-- A peer that is dead (no end, no bytes) is noticed by TCP keep-alive.
-- The authorities of this system are loaded where a request needs them.
+- Short requests share a pool of connections. Streams (watches, logs) use connections outside it, so that a hundred
+  followed logs do not block a write.
+- TCP keep-alive detects a dead peer (no FIN, no bytes).
+- The system's CA certificates are loaded by the first request that needs them.
 """
 
 from __future__ import annotations
@@ -27,42 +27,46 @@ from trainyard.client.transport import Guard
 
 
 @contextmanager
-def _without_system_authorities() -> Iterator[None]:
-    """aiohttp loads them twice while it is imported, which takes a quarter of the time of `trainyard get`."""
-    kept = {name: os.environ.get(name) for name in ("SSL_CERT_FILE", "SSL_CERT_DIR")}
-    os.environ.update(dict.fromkeys(kept, "/nonexistent"))
+def _without_system_cas() -> Iterator[None]:
+    """Hide the system's CA certificates from OpenSSL.
+
+    aiohttp loads them twice at import, which takes a quarter of the time of `trainyard get`.
+    """
+    saved = {name: os.environ.get(name) for name in ("SSL_CERT_FILE", "SSL_CERT_DIR")}
+    os.environ.update(dict.fromkeys(saved, "/nonexistent"))
     try:
         yield
     finally:
-        for name, value in kept.items():
+        for name, value in saved.items():
             if value is None:
                 del os.environ[name]
             else:
                 os.environ[name] = value
 
 
-with _without_system_authorities():
+with _without_system_cas():
     import aiohttp
 
-POOL = 64
+POOL = 64  # connections
 CONNECT_SECONDS = 10.0
-BUFFER = 1 << 20
+BUFFER = 1 << 20  # bytes
 
 
 class HttpTransport:
-    """Connections to `url`, made at the first request. `proxy`, `server_name`: as for Api."""
+    """Connections to `url`, opened at the first request. `headers` are sent with every request; `proxy` and
+    `server_name` are as for Api."""
 
     def __init__(self, url: str, headers: Mapping[str, str], proxy: str = "", server_name: str = "") -> None:
         self._url, self._headers = url, headers
         self._proxy, self._server_name = proxy or None, server_name or None
-        self._short: aiohttp.ClientSession | None = None
-        self._long: aiohttp.ClientSession | None = None
+        self._pooled_session: aiohttp.ClientSession | None = None
+        self._stream_session: aiohttp.ClientSession | None = None
 
     async def close(self) -> None:
-        for session in (self._short, self._long):
+        for session in (self._pooled_session, self._stream_session):
             if session is not None:
                 await session.close()
-        self._short = self._long = None
+        self._pooled_session = self._stream_session = None
 
     @asynccontextmanager
     async def open(
@@ -74,40 +78,41 @@ class HttpTransport:
         try:
             if guard is not None:
                 guard(request)
-            async with self._session(streams, guard).request(
+            async with self._get_session(streams, guard).request(
                 *(request.method, URL(self._url + request.target, encoded=True)),
                 data=request.body,
                 headers=headers,
                 timeout=aiohttp.ClientTimeout(total=seconds, sock_connect=CONNECT_SECONDS),
                 allow_redirects=False,
-                ssl=identity.secure or (_system() if self._url.startswith("https:") else True),
+                ssl=identity.secure or (_system_tls_context() if self._url.startswith("https:") else True),
                 proxy=self._proxy,
                 server_hostname=self._server_name,
                 trace_request_ctx=request,
             ) as response:
                 yield _Reply(response)
         except TimeoutError:
-            what = f"{request.method} {request.path}: no answer in time"
-            raise Unavailable(0, "Timeout", what) from None
+            message = f"{request.method} {request.path}: no answer in time"
+            raise Unavailable(0, "Timeout", message) from None
         except (aiohttp.ClientError, OSError) as error:
-            what = f"{request.method} {request.path}: {_why(error)}"
-            raise Unavailable(0, "ConnectionLost", what) from None
+            message = f"{request.method} {request.path}: {_error_message(error)}"
+            raise Unavailable(0, "ConnectionLost", message) from None
 
-    def _session(self, streams: bool, guard: Guard | None) -> aiohttp.ClientSession:
-        """Made with the guard of the first request: an Api has one for all its life."""
+    def _get_session(self, streams: bool, guard: Guard | None) -> aiohttp.ClientSession:
+        """The session, created with the guard of the first request: the guard of an Api does not change after it."""
         if streams:
-            self._long = self._long or self._new_session(0, guard)
-            return self._long
-        self._short = self._short or self._new_session(POOL, guard)
-        return self._short
+            self._stream_session = self._stream_session or self._new_session(0, guard)
+            return self._stream_session
+        self._pooled_session = self._pooled_session or self._new_session(POOL, guard)
+        return self._pooled_session
 
     def _new_session(self, limit: int, guard: Guard | None) -> aiohttp.ClientSession:
+        """`limit` is the maximum number of connections, 0 for no limit."""
         return aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=limit, socket_factory=_socket),
+            connector=aiohttp.TCPConnector(limit=limit, socket_factory=_new_socket),
             headers=self._headers,
             cookie_jar=aiohttp.DummyCookieJar(),
             read_bufsize=BUFFER,
-            trace_configs=[_guarded(guard)] if guard is not None else None,
+            trace_configs=[_guard_trace_config(guard)] if guard is not None else None,
         )
 
 
@@ -124,41 +129,41 @@ class _Reply:
         return self._response.content.iter_any()
 
 
-def _guarded(guard: Guard) -> aiohttp.TraceConfig:
-    """The guard once more when the request has got its connection, which may take long; and in the very step in which
-    its body is sent, its head along with it: whoever is stopped before that has not sent it."""
+def _guard_trace_config(guard: Guard) -> aiohttp.TraceConfig:
+    """Trace hooks that call the guard again: when the request has its connection, which may take long, and in the step
+    of the event loop that sends its headers and body. A request that the guard rejects there has not been sent."""
 
-    async def look(session: aiohttp.ClientSession, context: SimpleNamespace, params: object) -> None:
+    async def call_guard(session: aiohttp.ClientSession, context: SimpleNamespace, params: object) -> None:
         guard(context.trace_request_ctx)
 
-    trace = aiohttp.TraceConfig()
-    trace.on_connection_create_end.append(look)
-    trace.on_connection_reuseconn.append(look)
-    trace.on_request_chunk_sent.append(look)
-    return trace
+    trace_config = aiohttp.TraceConfig()
+    trace_config.on_connection_create_end.append(call_guard)
+    trace_config.on_connection_reuseconn.append(call_guard)
+    trace_config.on_request_chunk_sent.append(call_guard)
+    return trace_config
 
 
 @cache
-def _system() -> ssl.SSLContext:
-    """What trusts the authorities of this system."""
+def _system_tls_context() -> ssl.SSLContext:
+    """A TLS context with the system's CA certificates."""
     return ssl.create_default_context()
 
 
-def _why(error: Exception) -> str:
-    """Why there was no answer, without what aiohttp says of its own objects."""
+def _error_message(error: Exception) -> str:
+    """The message of a connection error, without the representation of aiohttp's objects."""
     cause = getattr(error, "os_error", None)
     if isinstance(cause, ConnectionError) and cause.errno:
         return os.strerror(cause.errno).lower()
     return re.sub(r" ssl:<[^>]*>", "", str(error)) or type(error).__name__
 
 
-def _socket(address: aiohttp.connector.AddrInfoType) -> socket.socket:
-    """A socket that notices a dead peer by itself."""
-    family, kind, protocol = address[0], address[1], address[2]
-    made = socket.socket(family, kind, protocol)
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    for name, seconds in (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3)):
+def _new_socket(address: aiohttp.connector.AddrInfoType) -> socket.socket:
+    """A TCP socket with keep-alive, which detects a dead peer after about a minute."""
+    family, socket_type, protocol = address[0], address[1], address[2]
+    sock = socket.socket(family, socket_type, protocol)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    for name, value in (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3)):
         if hasattr(socket, name):
-            made.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), seconds)
-    return made
+            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+    return sock

@@ -1,8 +1,8 @@
-"""Requests and answers of the Kubernetes API, as values. Pure: nothing here opens a socket.
+"""Requests and responses of the Kubernetes API, as values. Pure functions: no I/O.
 
 Rules for this file:
-- A verb is a function that returns a `Request`; `answer` turns status, headers and body into the body or an ApiError.
-- An object without a name is never asked for by name: DELETE of an empty name would empty the collection.
+- Each verb is a function that returns a `Request`. `answer` returns the body of a response or raises an ApiError.
+- A request for one object needs a name that is not empty: a DELETE with an empty name would delete the collection.
 - Patches are JSON merge patches; a null removes a key.
 """
 
@@ -40,7 +40,7 @@ Query = tuple[tuple[str, str], ...]
 
 
 class Request(msgspec.Struct, frozen=True):
-    """One request. `path` is quoted already."""
+    """One HTTP request. `path` is percent-encoded."""
 
     method: str
     path: str
@@ -50,6 +50,7 @@ class Request(msgspec.Struct, frozen=True):
 
     @property
     def target(self) -> str:
+        """The path with the query string."""
         return f"{self.path}?{urlencode(self.query)}" if self.query else self.path
 
 
@@ -64,7 +65,7 @@ _VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete
 
 
 def named(request: Request) -> Named:
-    """The verb and the resource of a request; what is asked of no resource is ("get", "")."""
+    """The verb and the resource of a request; for a path without a resource, such as /version, the resource is ""."""
     parts = request.path.strip("/").split("/")
     parts = parts[2:] if parts[0] == "api" else parts[3:] if parts[0] == "apis" else []
     if parts[0:1] == ["namespaces"] and len(parts) > 2:
@@ -78,7 +79,7 @@ def named(request: Request) -> Named:
 
 
 class Selection(NamedTuple):
-    """Which objects of a collection."""
+    """The selectors of a list or watch; "" selects all objects."""
 
     label_selector: str = ""
     field_selector: str = ""
@@ -88,7 +89,11 @@ EVERYTHING = Selection()
 
 
 def path_of(gvk: GVK, namespace: str = "", name: str = "", subresource: str = "") -> str:
-    """The URL path of a collection, an object or a subresource. Namespace "" is the cluster, or all namespaces."""
+    """The URL path of a collection, an object or a subresource, percent-encoded.
+
+    Namespace "" is for cluster-scoped resources, and for a list of all namespaces. Raises ValueError for a part that
+    cannot be in a URL path.
+    """
     parts = ["apis", gvk.group, gvk.version] if gvk.group else ["api", gvk.version]
     if namespace:
         parts += ["namespaces", namespace]
@@ -100,7 +105,7 @@ def path_of(gvk: GVK, namespace: str = "", name: str = "", subresource: str = ""
 
 
 def named_path(gvk: GVK, namespace: str, name: str, subresource: str = "") -> str:
-    """As `path_of`, for one object: the name must not be empty."""
+    """As `path_of`, for one object. Raises ValueError for an empty name."""
     if not name:
         raise ValueError(f"{gvk.kind}: the request needs a name; without one it would mean the whole collection")
     return path_of(gvk, namespace, name, subresource)
@@ -111,8 +116,8 @@ def get(gvk: GVK, namespace: str, name: str, subresource: str = "") -> Request:
 
 
 def list_objects(gvk: GVK, namespace: str, which: Selection, limit: int = 0, cont: str = "") -> Request:
-    """One page of a list. `limit` 0 asks for everything at once."""
-    query = _pairs(
+    """One page of a list, or all objects when `limit` is 0. `cont` is the continue token."""
+    query = _query(
         labelSelector=which.label_selector,
         fieldSelector=which.field_selector,
         limit=str(limit) if limit else "",
@@ -122,8 +127,8 @@ def list_objects(gvk: GVK, namespace: str, which: Selection, limit: int = 0, con
 
 
 def watch(gvk: GVK, namespace: str, revision: str, which: Selection, seconds: int) -> Request:
-    """A watch from a revision, with bookmarks; the server ends it by itself after `seconds`."""
-    query = _pairs(
+    """A watch from the resourceVersion `revision`, with bookmarks; the server ends it after `seconds`."""
+    query = _query(
         watch="true",
         allowWatchBookmarks="true",
         resourceVersion=revision,
@@ -149,7 +154,7 @@ def patch(gvk: GVK, namespace: str, name: str, body: Json, subresource: str = ""
 
 
 def delete(gvk: GVK, namespace: str, name: str, uid: str, propagation: str, grace: int | None) -> Request:
-    """DELETE of one object; with a uid only if it is still that one."""
+    """DELETE of one object. `uid` ("" for none) is a precondition; `grace` is gracePeriodSeconds."""
     options: Json = {"apiVersion": "v1", "kind": "DeleteOptions"}
     if propagation:
         options["propagationPolicy"] = propagation
@@ -161,28 +166,32 @@ def delete(gvk: GVK, namespace: str, name: str, uid: str, propagation: str, grac
 
 
 def logs(namespace: str, pod: str, query: Mapping[str, str]) -> Request:
-    """A container's output. An empty value in `query` is left out."""
+    """The log of a container. Empty values in `query` are left out."""
     path = named_path(GVK("", "v1", "Pod", "pods"), namespace, pod, "log")
-    return Request("GET", path, _pairs(**query))
+    return Request("GET", path, _query(**query))
 
 
 def answer(request: Request, status: int, headers: Mapping[str, str], body: bytes) -> bytes:
-    """The body of a good answer. Raises the ApiError that the server means by anything else."""
+    """The body of a 2xx response. Raises the ApiError of any other response."""
     if 200 <= status < 300:
         return body
-    said = _status(body)
-    reason = str(said.get("reason") or _REASONS.get(status, "Unknown"))
-    message = str(said.get("message") or "")
+    status_obj = _decode_status(body)
+    reason = str(status_obj.get("reason") or _REASONS.get(status, "Unknown"))
+    message = str(status_obj.get("message") or "")
     if not message:
         text = body[:200].decode("utf-8", "replace").strip()
         message = f"{request.method} {request.path}: {text or 'no message'}"
-    details = said.get("details")
+    details = status_obj.get("details")
     details = details if isinstance(details, dict) else {}
     raise error_for(status, reason, message, details, _retry_after(headers, details))
 
 
 def decoded(request: Request, body: bytes) -> Json:
-    """The JSON object in a body. Half an object means the connection broke: what the server did is unknown."""
+    """The JSON object in the body of a response.
+
+    Raises Unavailable (reason BadAnswer) for anything else: half an object means that the connection broke, and the
+    outcome of a write is unknown.
+    """
     try:
         value = decode(body)
     except ValueError as error:
@@ -193,37 +202,40 @@ def decoded(request: Request, body: bytes) -> Json:
 
 
 class Lines:
-    """Cuts a stream of chunks into lines. What follows the last line end waits for more; at the end it is dropped."""
+    """Splits a stream of chunks into lines. An incomplete last line is kept for the next chunk; at the end of the
+    stream it is dropped."""
 
     def __init__(self) -> None:
         self._pending: list[bytes] = []
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        """The lines that are whole now, without their ends and without empty ones."""
-        head, found, rest = chunk.partition(b"\n")
-        if not found:
-            self._pending.append(chunk)  # joined once, when the line ends: a long line costs what it is long
+        """The lines that this chunk completes, without newlines and without blank lines."""
+        head, newline, rest = chunk.partition(b"\n")
+        if not newline:
+            self._pending.append(chunk)  # joined only at the end of the line: linear time for a long line
             return []
         first = b"".join((*self._pending, head))
-        *whole, last = rest.split(b"\n")
+        *complete, last = rest.split(b"\n")
         self._pending = [last] if last else []
-        return [line for line in (first, *whole) if line.strip()]
+        return [line for line in (first, *complete) if line.strip()]
 
 
-def _pairs(**query: str) -> Query:
-    return tuple((key, value) for key, value in query.items() if value)
+def _query(**parameters: str) -> Query:
+    """The query of a request, without empty parameters."""
+    return tuple((key, value) for key, value in parameters.items() if value)
 
 
-def _status(body: bytes) -> Mapping[str, Any]:
-    """The Status object of an error answer; empty when it is something else (a proxy's page)."""
+def _decode_status(body: bytes) -> Mapping[str, Any]:
+    """The Status object of an error response; empty when the body is something else (the page of a proxy)."""
     try:
-        said = decode(body)
+        value = decode(body)
     except ValueError:
         return {}
-    return said if isinstance(said, dict) and said.get("kind", "Status") == "Status" else {}
+    return value if isinstance(value, dict) and value.get("kind", "Status") == "Status" else {}
 
 
 def _retry_after(headers: Mapping[str, str], details: Mapping[str, Any]) -> float | None:
+    """The server's Retry-After in seconds; None without one, or when it is an HTTP date or an hour or more."""
     for text in (headers.get("Retry-After"), details.get("retryAfterSeconds")):
         try:
             seconds = float(str(text))

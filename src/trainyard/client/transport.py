@@ -1,4 +1,4 @@
-"""What carries a request to an API server, and its answer back: HTTP (http.py), or a server in this process."""
+"""The interface of a transport to an API server: HTTP (http.py), or calls to a server in this process."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ Guard = Callable[[Request], None]
 
 
 class Reply(Protocol):
-    """An answer that has begun."""
+    """A response whose headers have been received."""
 
     @property
     def status(self) -> int:
-        """The code of HTTP."""
+        """The HTTP status code."""
 
     @property
     def headers(self) -> Mapping[str, str]: ...
@@ -26,7 +26,7 @@ class Reply(Protocol):
         """The whole body."""
 
     def chunks(self) -> AsyncIterator[bytes]:
-        """The body in chunks as they come, until the server ends it."""
+        """The body in chunks as received, until the server ends it."""
 
 
 class Transport(Protocol):
@@ -35,12 +35,13 @@ class Transport(Protocol):
     def open(
         self, request: Request, identity: Identity, seconds: float | None, guard: Guard | None, *, streams: bool
     ) -> AbstractAsyncContextManager[Reply]:
-        """Send a request, and read its answer inside of the context.
+        """Send a request; its response can be read inside the context.
 
-        seconds: from the connection to the last byte, None for ever. guard: called with the request at the last moment
-        before it is sent; what it raises is raised instead. streams: the answer may last, so it shares no connection.
-        Raises Unavailable for whatever breaks on the way.
+        seconds: the total timeout, from the connection to the last byte; None for no timeout. guard: called with the
+        request immediately before it is sent; an exception that it raises cancels the request and propagates. streams:
+        the response may last (watch, logs), so it does not use a connection of the shared pool.
+        Raises Unavailable when the connection fails, breaks or times out.
         """
 
     async def close(self) -> None:
-        """Close every connection. Answers that are still read end with Unavailable."""
+        """Close every connection. A response that is still being read raises Unavailable."""

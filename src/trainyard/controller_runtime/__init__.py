@@ -1,8 +1,9 @@
-"""What every controller stands on: watches that are reopened with back-off, and long-lived tasks that have an owner.
+"""The runtime of all controllers: reflectors, stores, work queues, back-off, leader election, supervised asyncio tasks.
 
 Rules for this room:
-- It knows no training: only `client`, `objects` and what is below them are imported.
-- No long-lived task is started with `asyncio.create_task`: `TaskSupervisor.start` gives it a name and an owner.
+- Nothing here is about training jobs: of this project only `client`, `objects` and the rooms below them are imported.
+- A long-lived task is started with `TaskSupervisor.start`, which names it and restarts it, not with
+  `asyncio.create_task`.
 """
 
 from trainyard.controller_runtime.backoff import Backoff, StreamBackoff, pause_after

@@ -1,7 +1,8 @@
-"""Limits the writes in flight: the limit grows while the API server answers well and is halved when it is overloaded.
+"""Limits the concurrent writes: the limit grows with each normal answer of the API server and is halved on overload.
 
 Additive increase, multiplicative decrease, as in TCP. Overload is an Unavailable error (429, 5xx, no answer), or an
-answer that took several times the usual latency. Answers to requests sent before the last cut do not cut again.
+answer that took several times the usual latency. Answers to requests sent before the last decrease cause no further
+decrease.
 """
 
 from __future__ import annotations
@@ -14,13 +15,14 @@ from contextlib import asynccontextmanager
 
 from trainyard.client import Unavailable
 
-START, LEAST, MOST = 32.0, 2.0, 64.0
-SLOW_SECONDS = 0.5  # seconds; faster than this is never called slow
-SLOW_FACTOR = 4.0  # times the usual
+START, LEAST, MOST = 32.0, 2.0, 64.0  # the limit at first, at least, at most (concurrent writes)
+SLOW_SECONDS = 0.5  # an answer within this latency is never slow
+SLOW_FACTOR = 4.0  # an answer is slow above this multiple of the usual latency
 
 
 class ConcurrencyLimiter:
-    """`async with pace.turn():` around each write."""
+    """A semaphore with a varying `limit`: each write is sent inside `async with limiter.slot():`. `running` counts the
+    slots in use; waiting callers get slots first in, first out. `clock` returns monotonic seconds."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.limit = START
@@ -32,15 +34,17 @@ class ConcurrencyLimiter:
 
     @asynccontextmanager
     async def slot(self) -> AsyncIterator[None]:
+        """Wait for a slot, hold it for the block, and adjust the limit by the outcome and the latency of the block. An
+        Unavailable error counts as overload, any other exception leaves the limit as it is; all are re-raised."""
         await self._acquire()
-        began = self._clock()
+        started = self._clock()
         try:
             yield
         except Unavailable:
-            self._decrease(began)
+            self._decrease(started)
             raise
         else:
-            self._succeeded(began)
+            self._succeeded(started)
         finally:
             self._release()
 
@@ -48,34 +52,35 @@ class ConcurrencyLimiter:
         if self.running < int(self.limit) and not self._waiters:
             self.running += 1
             return
-        turn = asyncio.get_running_loop().create_future()
-        self._waiters.append(turn)
+        granted = asyncio.get_running_loop().create_future()
+        self._waiters.append(granted)
         try:
-            await turn
+            await granted
         except asyncio.CancelledError:
-            if not turn.cancelled():  # it was our turn already, so it is the next one's now
+            if not granted.cancelled():  # `_release` has granted the slot already: pass it on to the next waiter
                 self._release()
             raise
 
     def _release(self) -> None:
         self.running -= 1
         while self._waiters and self.running < int(self.limit):
-            turn = self._waiters.popleft()
-            if not turn.done():
+            granted = self._waiters.popleft()
+            if not granted.done():  # done: the waiter was cancelled
                 self.running += 1
-                turn.set_result(None)
+                granted.set_result(None)
 
-    def _succeeded(self, began: float) -> None:
-        took = self._clock() - began
-        usual = self._usual_latency or took
-        if took > SLOW_SECONDS and took > SLOW_FACTOR * usual:
-            self._decrease(began)
+    def _succeeded(self, started: float) -> None:
+        latency = self._clock() - started
+        usual = self._usual_latency or latency
+        if latency > SLOW_SECONDS and latency > SLOW_FACTOR * usual:
+            self._decrease(started)
         else:
             self.limit = min(MOST, self.limit + 1.0 / self.limit)
-        # What is usual falls at once and rises slowly: a server that is slow for good is not cut for ever.
-        self._usual_latency = min(took, usual * 1.05) if took < usual else usual * 1.05
+        # The usual latency falls to a lower one at once and rises by 5 % per answer, so the limit recovers even when
+        # the server stays slow.
+        self._usual_latency = min(latency, usual * 1.05) if latency < usual else usual * 1.05
 
-    def _decrease(self, began: float) -> None:
-        if began > self._last_decrease:
+    def _decrease(self, started: float) -> None:
+        if started > self._last_decrease:  # requests sent before the last decrease report the same overload
             self.limit = max(LEAST, self.limit / 2)
             self._last_decrease = self._clock()

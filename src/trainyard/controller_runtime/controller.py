@@ -1,21 +1,22 @@
-"""The base of every controller: watches fill stores and enqueue keys; workers reconcile, never two the same key.
+"""The base of every controller: reflectors fill stores and enqueue keys; workers reconcile, each key one at a time.
 
-    loop = Loop(api, reconcile)
-    jobs = loop.watch(Source(JOB), wakes=itself)                 # a Store of dicts
-    pods = loop.watch(Source(POD), wakes=owned_by("Job"))
-    await loop.start(); await loop.synced; ...; await loop.stop()
+    controller = Controller(api, reconcile)
+    jobs = controller.watch(WatchTarget(JOB), mapper=enqueue_object)        # a Store of dicts
+    pods = controller.watch(WatchTarget(POD), mapper=enqueue_owner("Job"))
+    await controller.start(); await controller.synced; ...; await controller.stop()
 
 `reconcile(key)` reads the observed state from the stores, writes the difference to the desired state, and returns the
-seconds to requeue after, or None. It is level-triggered: it never learns which event enqueued the key.
+seconds to requeue after, or None. It is level-triggered: it is not told which event enqueued the key.
 
 Rules for this file:
-- No reconcile before every store has synced (one complete list): with a partial list, existing objects look missing.
+- No reconcile before every store has synced (received one complete list): in a partial list existing objects are
+  missing.
 - Three kinds of failure, handled here and nowhere else: a Conflict (the store was stale: requeue soon), an unavailable
-  API server (exponential back-off, at least Retry-After), a refusal or our bug (logged as error, back-off up to five
-  minutes). All are counted. A failure delays only its own key.
-- A retry is a key added to the work queue with a delay; no worker sleeps while it holds a key.
-- Requeue delays are seconds, never wall-clock times: the clock may be set, and the machine may be suspended. So a key
-  that is requeued is due after `LONGEST_DELAY` at the latest.
+  API server (exponential back-off, at least Retry-After), and any other error answer or exception (logged as error,
+  back-off up to five minutes). All are counted. A failure delays only its own key.
+- A retry is a key added to the work queue with a delay; no worker sleeps while it processes a key.
+- Requeue delays are seconds, never wall-clock times: the wall clock may be set, and the machine may be suspended. For
+  the same reason no requeue delay is longer than `LONGEST_DELAY`.
 """
 
 from __future__ import annotations
@@ -43,10 +44,11 @@ T = TypeVar("T")
 EventMapper: TypeAlias = Callable[[T | None, T | None], Iterable[K]]
 """An event handler: maps (old object, new object) to the keys to enqueue; None: the object does not exist."""
 
+# The first and the longest back-off after each kind of failure, in seconds.
 CONFLICT_FIRST, CONFLICT_LONGEST = 0.05, 5.0
 UNAVAILABLE_FIRST, UNAVAILABLE_LONGEST = 0.5, 8.0  # keys are retried within ten seconds after the API server is back
 ERROR_FIRST, ERROR_LONGEST = 1.0, 300.0
-LONGEST_DELAY = 300.0
+LONGEST_DELAY = 300.0  # seconds
 
 
 def enqueue_object(before: Json | None, after: Json | None) -> Iterable[Key]:
@@ -55,21 +57,22 @@ def enqueue_object(before: Json | None, after: Json | None) -> Iterable[Key]:
 
 
 def enqueue_owner(kind: str) -> EventMapper[Json, Key]:
-    """Enqueue the key of the object's controller owner, if that is of this kind (EnqueueRequestForOwner)."""
+    """Enqueue the key of the object's controller owner, if that is of this kind (controller-runtime:
+    EnqueueRequestForOwner)."""
 
-    def owners(before: Json | None, after: Json | None) -> Iterable[Key]:
-        found = set()
+    def owner_keys(before: Json | None, after: Json | None) -> Iterable[Key]:
+        keys = set()
         for obj in (before, after):
             owner = controller_of(obj) if obj is not None else None
             if obj is not None and owner is not None and owner.get("kind") == kind:
-                found.add(Key(namespace_of(obj), str(owner.get("name"))))
-        return found
+                keys.add(Key(namespace_of(obj), str(owner.get("name"))))
+        return keys
 
-    return owners
+    return owner_keys
 
 
 class Latch:
-    """A condition that becomes true once and stays true: await it, or test it with bool()."""
+    """A condition that becomes true once and stays true: `await latch` waits for it, `bool(latch)` tests it."""
 
     def __init__(self) -> None:
         self._event = asyncio.Event()
@@ -86,7 +89,8 @@ class Latch:
 
 
 class Controller(Generic[K]):
-    """One controller: watches, work queue, workers. `counts` has the number of reconciles and of failures by kind."""
+    """One controller: reflectors, stores, work queue and workers. `counts` has the number of reconciles ("passes") and
+    of failures of each kind. `synced` is set when every store has received one complete list."""
 
     def __init__(
         self,
@@ -96,33 +100,36 @@ class Controller(Generic[K]):
         report: Callable[[str], object] | None = None,
         component: str = "controller",
     ) -> None:
-        """`report` gets a sentence when one of the long-lived tasks has ended and is started again."""
+        """`report` is called with a message when a long-lived task has ended and is restarted; `component` begins
+        it."""
         self.queue: WorkQueue[K] = WorkQueue()
         self.synced = Latch()
         self.counts: Counter[str] = Counter()
         self.reflectors: list[Reflector[Any]] = []
-        self.on_reconciled: Callable[[K, str, float], None] | None = None  # after each reconcile: key, outcome, seconds
+        self.on_reconciled: Callable[[K, str, float], None] | None = None  # parameters: key, outcome, seconds
         self._api = api
         self._reconcile = reconcile
         self._workers = workers
-        self.stores: list[Store[Any]] = []  # in the order of the feeds
+        self.stores: list[Store[Any]] = []  # in the order of `reflectors`
         self._failures: dict[K, int] = {}
-        self._not_before: dict[K, float] = {}  # not reconciled before then (back-off, Retry-After), even on an event
+        # Until this monotonic time the key is not reconciled, even on an event: the server is unavailable.
+        self._not_before: dict[K, float] = {}
         self.tasks = TaskSupervisor(component, report)
 
     def watch(self, target: WatchTarget, mapper: EventMapper[Json, K]) -> Store[Json]:
-        """Watch a resource into a store of dicts, indexed by controller owner uid; enqueue the keys `wakes` returns."""
+        """Watch a resource into a store of dicts, indexed by controller owner uid. Each change enqueues the keys that
+        `mapper` returns. To be called before `start`."""
         return self.watch_with(target, dict_adapter(api_version=target.gvk.api_version, kind=target.gvk.kind), mapper)
 
     def watch_with(self, source: WatchTarget, view: ObjectAdapter[T], wakes: EventMapper[T, K]) -> Store[T]:
-        """As `watch`, with the caller's own decoder and key functions (`view`). To be called before `start`."""
+        """As `watch` for the target `source` and the event mapper `wakes`, with the adapter `view` instead of dicts."""
         store = Store(view)
 
-        def apply(said: StoreEvent[T]) -> None:
-            for change in store.apply(said):
+        def apply(event: StoreEvent[T]) -> None:
+            for change in store.apply(event):
                 for key in wakes(change.before, change.after):
                     self.queue.add(key)
-            if not self.synced and all(one.synced for one in self.stores):
+            if not self.synced and all(watched.synced for watched in self.stores):
                 self.synced.set()
 
         self.reflectors.append(Reflector(self._api, source, view, apply))
@@ -130,21 +137,21 @@ class Controller(Generic[K]):
         return store
 
     async def start(self) -> None:
-        """Begin to watch; the first pass comes when everything is synced."""
-        for feed in self.reflectors:
-            self.tasks.start(f"watch {feed.target.name}", feed.run)
+        """Start the reflectors and the workers. The first reconcile follows when every store has synced."""
+        for reflector in self.reflectors:
+            self.tasks.start(f"watch {reflector.target.name}", reflector.run)
         for number in range(self._workers):
             self.tasks.start(f"worker {number}", self._work)
 
     async def stop(self) -> None:
-        """Cancel the watches and the workers. A reconcile in progress is cancelled, which is safe."""
+        """Cancel the reflectors and the workers, and with them any reconcile in progress, which is safe."""
         await self.tasks.stop()
 
     def relist(self, target: WatchTarget) -> None:
-        """List that resource again, now."""
-        for feed in self.reflectors:
-            if feed.target == target:
-                feed.relist()
+        """List the resource of this target again, now."""
+        for reflector in self.reflectors:
+            if reflector.target == target:
+                reflector.relist()
 
     def forget(self, key: K) -> None:
         """Reset the back-off of this key (client-go: Forget): it made progress although the reconcile failed."""
@@ -156,31 +163,32 @@ class Controller(Generic[K]):
             key = await self.queue.get()
             try:
                 await self._process(key)
-            except BaseException:  # the worker dies: enqueue its key again
+            except BaseException:  # this worker ends (it is cancelled, say): enqueue the key for another worker
                 self.queue.add(key)
                 raise
             finally:
                 self.queue.done(key)
 
     async def _process(self, key: K) -> None:
-        backoff = self._not_before.get(key, 0.0) - time.monotonic()
-        if backoff > 0:
-            self.queue.add(key, backoff)
+        remaining = self._not_before.get(key, 0.0) - time.monotonic()
+        if remaining > 0:
+            self.queue.add(key, remaining)
             return
         self._not_before.pop(key, None)
         self.counts["passes"] += 1
-        began = time.perf_counter()
+        started = time.perf_counter()
         outcome = "abandoned"
         try:
             outcome = await self._reconcile_once(key)
         finally:
             if self.on_reconciled is not None:
-                self.on_reconciled(key, outcome, time.perf_counter() - began)
+                self.on_reconciled(key, outcome, time.perf_counter() - started)
 
     async def _reconcile_once(self, key: K) -> str:
-        """Reconcile the key once. Returns the outcome."""
+        """Reconcile the key once and requeue it if needed. Returns the outcome: done, conflict, unavailable, refused
+        (any other error answer) or fault (any other exception)."""
         try:
-            delay = await self._reconcile(key)
+            requeue_after = await self._reconcile(key)
         except Conflict as error:
             log.debug("our copy was old key=%s why=%s", key, error)
             self._requeue_after_failure(key, "conflicts", CONFLICT_FIRST, CONFLICT_LONGEST)
@@ -188,28 +196,31 @@ class Controller(Generic[K]):
         except ApiError as error:
             if isinstance(error, Unavailable) or error.code == 401:  # an expired token is renewed elsewhere
                 retry_after = error.retry_after if isinstance(error, Unavailable) else None
-                wait = self._requeue_after_failure(
+                backoff = self._requeue_after_failure(
                     key, "unavailable", UNAVAILABLE_FIRST, UNAVAILABLE_LONGEST, retry_after or 0.0
                 )
-                self._not_before[key] = time.monotonic() + wait
-                log.warning("the API server cannot now key=%s again_in=%.1fs why=%s", key, wait, error)
+                self._not_before[key] = time.monotonic() + backoff
+                log.warning("the API server cannot now key=%s again_in=%.1fs why=%s", key, backoff, error)
                 return "unavailable"
-            wait = self._requeue_after_failure(key, "refused", ERROR_FIRST, ERROR_LONGEST)
-            log.error("the API server refuses key=%s again_in=%.1fs why=%s", key, wait, error)
+            backoff = self._requeue_after_failure(key, "refused", ERROR_FIRST, ERROR_LONGEST)
+            log.error("the API server refuses key=%s again_in=%.1fs why=%s", key, backoff, error)
             return "refused"
         except Exception:
-            wait = self._requeue_after_failure(key, "faults", ERROR_FIRST, ERROR_LONGEST)
-            log.exception("bug while reconciling key=%s again_in=%.1fs", key, wait)
+            backoff = self._requeue_after_failure(key, "faults", ERROR_FIRST, ERROR_LONGEST)
+            log.exception("bug while reconciling key=%s again_in=%.1fs", key, backoff)
             return "fault"
         self._failures.pop(key, None)
-        if delay is not None:
-            self.queue.add(key, min(delay, LONGEST_DELAY))
+        if requeue_after is not None:
+            self.queue.add(key, min(requeue_after, LONGEST_DELAY))
         return "done"
 
-    def _requeue_after_failure(self, key: K, what: str, first: float, longest: float, at_least: float = 0.0) -> float:
-        """Count a failure of this key and requeue it with back-off. Returns the delay in seconds."""
-        self.counts[what] += 1
+    def _requeue_after_failure(
+        self, key: K, failure: str, first: float, longest: float, at_least: float = 0.0
+    ) -> float:
+        """Count a failure of this key (in `counts[failure]`) and requeue it with back-off. Returns the delay in
+        seconds, which is at least `at_least`."""
+        self.counts[failure] += 1
         self._failures[key] = failures = self._failures.get(key, 0) + 1
-        wait = max(pause_after(failures, first, longest), at_least)
-        self.queue.add(key, wait)
-        return wait
+        backoff = max(pause_after(failures, first, longest), at_least)
+        self.queue.add(key, backoff)
+        return backoff

@@ -1,9 +1,9 @@
 """The event recorder: core/v1 Events about an object, as `kubectl describe` shows them.
 
 Rules for this file:
-- Best effort: recording an event never blocks and never fails a reconcile. When the buffer is full the oldest event is
-  dropped; so is an event that the server rejects.
-- An equal event about the same object is recorded at most once in ten minutes.
+- Best effort: `record` never blocks and never fails a reconcile. When the buffer is full the oldest event is dropped;
+  so is an event that the API server rejects.
+- An event of equal type, reason and message about the same object (uid) is recorded at most once in ten minutes.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from trainyard.objects.resources import EVENT
 
 log = logging.getLogger(__name__)
 
-REPEAT_SECONDS = 600.0
-BUFFER_SIZE = 1000
-LONGEST_MESSAGE = 1024  # what the API allows
+REPEAT_SECONDS = 600.0  # for so long an equal event is not recorded again
+BUFFER_SIZE = 1000  # events
+LONGEST_MESSAGE = 1024  # characters, the limit of the Kubernetes API
 
 
 class RecordableEvent(Protocol):
-    """`type` is Normal or Warning."""
+    """An event to record. `type` is Normal or Warning; `reason` is CamelCase; `message` is for users."""
 
     @property
     def type(self) -> str: ...
@@ -41,7 +41,8 @@ class RecordableEvent(Protocol):
 
 
 class EventRecorder:
-    """`record` puts events into the buffer; `run` sends them, one after the other."""
+    """`record` puts events into the buffer; `run` creates them at the API server, one after the other. `now` is the
+    wall clock of the timestamps (Unix seconds), `clock` the monotonic clock of REPEAT_SECONDS."""
 
     def __init__(
         self, api: Api, now: Callable[[], float] = time.time, clock: Callable[[], float] = time.monotonic
@@ -50,21 +51,22 @@ class EventRecorder:
         self._now = now
         self._clock = clock
         self._buffer: deque[Json] = deque(maxlen=BUFFER_SIZE)
-        self._wake = asyncio.Event()
-        self._recent: dict[tuple[str, str, str, str], float] = {}  # oldest first
+        self._not_empty = asyncio.Event()
+        self._recent: dict[tuple[str, str, str, str], float] = {}  # oldest first; see `_is_new`
 
     def record(self, obj: Json, events: Iterable[RecordableEvent], source: str) -> None:
-        """Record these about the object, but not what was recorded in the last REPEAT_SECONDS."""
+        """Record the events about `obj`, except those recorded in the last REPEAT_SECONDS. `source` is the
+        component."""
         for event in events:
             if self._is_new(uid_of(obj), event):
                 self._buffer.append(self._event_object(obj, event, source))
-                self._wake.set()
+                self._not_empty.set()
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Send buffered events until cancelled. An event that cannot be sent is logged and dropped."""
         while True:
-            await self._wake.wait()
-            self._wake.clear()
+            await self._not_empty.wait()
+            self._not_empty.clear()
             while self._buffer:
                 obj = self._buffer.popleft()
                 try:
@@ -85,7 +87,7 @@ class EventRecorder:
         return True
 
     def _event_object(self, obj: Json, event: RecordableEvent, source: str) -> Json:
-        at = format_time(self._now())
+        timestamp = format_time(self._now())
         return {
             "apiVersion": "v1",
             "kind": "Event",
@@ -101,8 +103,8 @@ class EventRecorder:
             "reason": event.reason,
             "message": event.message[:LONGEST_MESSAGE],
             "count": 1,
-            "firstTimestamp": at,
-            "lastTimestamp": at,
+            "firstTimestamp": timestamp,
+            "lastTimestamp": timestamp,
             "source": {"component": source},
             "reportingComponent": source,
             "reportingInstance": "",

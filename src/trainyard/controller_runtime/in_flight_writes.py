@@ -1,15 +1,16 @@
 """Our own writes, until the watches have delivered them to the stores: no reconcile from a stale cache.
 
-The resourceVersion in the status patch proves that the job was fresh; it proves nothing about its children. So after a
-reconcile that wrote, the job is not reconciled again before the stores show every write: a created or patched object,
-or the job itself, at the answered resourceVersion or later; a deleted object absent or with a deletionTimestamp.
+The status patch carries the job's resourceVersion, so it fails if the cached job is stale. It cannot detect that the
+cached children are stale. So after a reconcile that wrote, the job is not reconciled again before the stores show every
+write: a created or patched object, or the job itself, at the resourceVersion of the answer or later; a deleted object
+absent or with a deletionTimestamp.
 
 Rules for this file:
-- No counted expectations (ControllerExpectations): only uids and resourceVersions are compared with the stores.
-- No wait is endless: a write that the store does not show within `timeout` makes its resource relist, and the complete
-  list that follows ends the wait.
+- Writes are not counted (as ControllerExpectations does): uids and resourceVersions are compared with the stores.
+- Every wait ends: if a store does not show a write within `timeout`, its resource is listed again, and the complete
+  list ends the wait.
 - Only objects that were in the store are deleted, so "not in the store" means that the object is gone.
-- Losing this state (a crash) is harmless: a new operator lists before it reconciles.
+- This state may be lost in a crash: a new operator lists before it reconciles.
 """
 
 from __future__ import annotations
@@ -24,27 +25,28 @@ from trainyard.objects.values import replace
 
 R = TypeVar("R", bound=Hashable)
 
-TIMEOUT = 20.0
-SWEEP_AT = 64  # objects with writes, from which on those are forgotten whose writes the stores show
+TIMEOUT = 20.0  # seconds
+SWEEP_AT = 64  # from so many jobs on, `record` removes the writes that the stores show
 
 
 class AcknowledgedWrite(msgspec.Struct, Generic[R], frozen=True):
-    """One write that the API server acknowledged. `resource` names the store that must show it."""
+    """One write that the API server accepted. `resource` selects the store that must show it; `uid` and `revision` are
+    the uid and the resourceVersion of the written object; `gone` is true for a delete."""
 
     resource: R
     uid: str
-    revision: str = ""  # as the answer said; "" for a delete
+    revision: str = ""  # "" for a delete
     gone: bool = False
 
 
 class _InFlight(msgspec.Struct, Generic[R], frozen=True):
     write: AcknowledgedWrite[R]
-    since: float
-    lists: int = -1  # after a time-out: the store's number of complete lists when the relist was requested
+    since: float  # monotonic time of the write, or of the last relist request
+    lists: int = -1  # after a timeout: the store's number of complete lists when the relist was requested
 
 
 class InFlightWrites(Generic[R]):
-    """The acknowledged writes of each job that the stores do not show yet."""
+    """The accepted writes of each job (by uid) that the stores do not show yet. `timeout` is in seconds."""
 
     def __init__(self, stores: Mapping[R, Store[Any]], timeout: float = TIMEOUT) -> None:
         self._stores = stores
@@ -53,47 +55,49 @@ class InFlightWrites(Generic[R]):
         self._sweep_at = SWEEP_AT
 
     def record(self, job: str, write: AcknowledgedWrite[R], now: float) -> None:
-        """Remember a write for the job with that uid."""
+        """Add a write of the job with the uid `job`, sent at the monotonic time `now`."""
         self._in_flight.setdefault(job, []).append(_InFlight(write, now))
-        if len(self._in_flight) >= self._sweep_at:  # nobody asks for objects that are gone
-            for each in list(self._in_flight):
-                self.has_pending(each)
+        if len(self._in_flight) >= self._sweep_at:  # `has_pending` is never called again for a deleted job
+            for uid in list(self._in_flight):
+                self.has_pending(uid)
             self._sweep_at = 2 * len(self._in_flight) + SWEEP_AT
 
     def forget(self, job: str) -> None:
+        """Remove all entries of this job."""
         self._in_flight.pop(job, None)
 
     def has_pending(self, job: str) -> bool:
-        """True while a store does not show a write of this job."""
-        waiting = [one for one in self._in_flight.get(job, ()) if not self._is_visible(one)]
-        if waiting:
-            self._in_flight[job] = waiting
+        """True while a store does not show a write of this job. Removes the writes that the stores show."""
+        pending = [in_flight for in_flight in self._in_flight.get(job, ()) if not self._is_visible(in_flight)]
+        if pending:
+            self._in_flight[job] = pending
         else:
             self.forget(job)
-        return bool(waiting)
+        return bool(pending)
 
     def deadline(self, job: str) -> float | None:
-        """When the first of this job's writes is overdue."""
-        since = [one.since for one in self._in_flight.get(job, ())]
+        """The monotonic time at which the first of this job's writes is overdue; None when it has none."""
+        since = [in_flight.since for in_flight in self._in_flight.get(job, ())]
         return min(since) + self.timeout if since else None
 
     def overdue(self, job: str, now: float) -> set[R]:
-        """The resources to relist, whose stores do not show a write in time. Restarts the timeout of those writes."""
-        late: set[R] = set()
-        for at, one in enumerate(self._in_flight.get(job, ())):
-            if now >= one.since + self.timeout:
-                late.add(one.write.resource)
-                lists = self._stores[one.write.resource].lists
-                self._in_flight[job][at] = replace(one, since=now, lists=lists)
-        return late
+        """The resources whose stores have not shown a write of this job within `timeout`: the caller relists them. The
+        timeout of those writes starts again."""
+        resources: set[R] = set()
+        for index, in_flight in enumerate(self._in_flight.get(job, ())):
+            if now >= in_flight.since + self.timeout:
+                resource = in_flight.write.resource
+                resources.add(resource)
+                self._in_flight[job][index] = replace(in_flight, since=now, lists=self._stores[resource].lists)
+        return resources
 
-    def _is_visible(self, one: _InFlight[R]) -> bool:
-        write, store = one.write, self._stores[one.write.resource]
-        if 0 <= one.lists < store.lists:
+    def _is_visible(self, in_flight: _InFlight[R]) -> bool:
+        write, store = in_flight.write, self._stores[in_flight.write.resource]
+        if 0 <= in_flight.lists < store.lists:  # a complete list has arrived since the relist was requested
             return True
-        seen = store.by_uid(write.uid)
+        cached = store.by_uid(write.uid)
         if write.gone:
-            return seen is None or store.adapter.deleting(seen)
+            return cached is None or store.adapter.deleting(cached)
         if store.has_reached(write.revision):
             return True
-        return seen is not None and write.revision in ("", store.adapter.revision(seen))
+        return cached is not None and write.revision in ("", store.adapter.revision(cached))

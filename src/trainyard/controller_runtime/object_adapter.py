@@ -1,9 +1,9 @@
-"""Views: how a watch and a store decode objects of any type and read their metadata.
+"""Object adapters: how a reflector and a store decode objects of one type and read their metadata.
 
 Rules for this file:
 - Decoding has two steps: first the envelope (list page, watch event), with its objects left as bytes, then each object
-  by the view's decoder. The object of a BOOKMARK or an ERROR event never reaches that decoder.
-- An object that cannot be decoded is logged and skipped; it never stops the others.
+  by the adapter's `decode`. The object of a BOOKMARK or an ERROR event is never passed to the adapter.
+- An object that cannot be decoded is logged and skipped; the other objects of the page are still decoded.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ T = TypeVar("T")
 
 
 class ObjectAdapter(msgspec.Struct, Generic[T], frozen=True):
-    """Decodes an object; reads its key, uid, resourceVersion and index value, and whether it is being deleted."""
+    """Functions for one type of object: `decode` parses its JSON and may raise any exception; the others return its
+    key, uid, resourceVersion (`revision`) and index value, and whether it has a deletionTimestamp."""
 
     decode: Callable[[bytes], T]
     key: Callable[[T], Key]
@@ -34,20 +35,22 @@ class ObjectAdapter(msgspec.Struct, Generic[T], frozen=True):
 
 
 def owner_uid(obj: Json) -> str:
-    """The uid of the controller owner, "" when there is none."""
+    """The uid of the object's controller owner, "" when it has none."""
     return str((controller_of(obj) or {}).get("uid") or "")
 
 
 def is_deleting(obj: Json) -> bool:
+    """True when the object has a deletionTimestamp."""
     return bool((obj.get("metadata") or {}).get("deletionTimestamp"))
 
 
 def dict_adapter(
     index: Callable[[Json], str] = owner_uid, api_version: str = "", kind: str = ""
 ) -> ObjectAdapter[Json]:
-    """Objects as dicts without `managedFields`. The items of a list do not always say what they are: we fill it in."""
+    """An adapter for objects as dicts, without `managedFields`. List items may lack apiVersion and kind: they are set
+    to `api_version` and `kind`, unless `kind` is ""."""
 
-    def read(raw: bytes) -> Json:
+    def decode_dict(raw: bytes) -> Json:
         obj = decode(raw)
         if not isinstance(obj, dict) or not isinstance(obj.get("metadata"), dict):
             raise ValueError("not an object with metadata")
@@ -57,7 +60,7 @@ def dict_adapter(
             obj.setdefault("kind", kind)
         return obj
 
-    return ObjectAdapter(read, key_of, uid_of, revision_of, index, is_deleting)
+    return ObjectAdapter(decode_dict, key_of, uid_of, revision_of, index, is_deleting)
 
 
 class _ListMeta(msgspec.Struct, rename="camel"):
@@ -76,7 +79,7 @@ class _WatchEvent(msgspec.Struct):
 
 
 class _BookmarkOrStatus(msgspec.Struct, rename="camel"):
-    """The little that is read from the object of a BOOKMARK or an ERROR."""
+    """The fields read from the object of a BOOKMARK (metadata) or an ERROR event (a Status: code, reason, message)."""
 
     metadata: _ListMeta = msgspec.field(default_factory=_ListMeta)
     code: int = 0
@@ -86,11 +89,12 @@ class _BookmarkOrStatus(msgspec.Struct, rename="camel"):
 
 _list_decoder = msgspec.json.Decoder(_ListPage)
 _event_decoder = msgspec.json.Decoder(_WatchEvent)
-_last_object_decoder = msgspec.json.Decoder(_BookmarkOrStatus)
+_bookmark_or_status_decoder = msgspec.json.Decoder(_BookmarkOrStatus)
 
 
 def split_list(body: bytes) -> tuple[list[bytes], str, str]:
-    """A list's objects (still bytes), its revision, and the token of the next page ("" on the last)."""
+    """Split one page of a list into its objects (still encoded), its resourceVersion, and the continue token of the
+    next page ("" on the last). Raises Unavailable when the body is not a list."""
     try:
         page = _list_decoder.decode(body)
     except msgspec.MsgspecError as error:
@@ -99,34 +103,36 @@ def split_list(body: bytes) -> tuple[list[bytes], str, str]:
 
 
 def split_watch_event(line: bytes) -> tuple[str, bytes]:
-    """A watch line's type and its object, still bytes."""
+    """The type and the object (still encoded) of one line of a watch. Raises Unavailable when it is not a watch
+    event."""
     try:
-        cut = _event_decoder.decode(line)
+        event = _event_decoder.decode(line)
     except msgspec.MsgspecError as error:
         raise Unavailable(0, "BadAnswer", f"a watch line could not be read: {error}") from None
-    return cut.type, bytes(cut.object)
+    return event.type, bytes(event.object)
 
 
 def read_bookmark(raw: bytes) -> str:
-    """The revision that a bookmark names."""
+    """The resourceVersion of a BOOKMARK event's object. Raises Unavailable when it cannot be decoded."""
     return _decode_bookmark_or_status(raw).metadata.resource_version
 
 
 def read_error(raw: bytes) -> tuple[int, str]:
-    """The code and the text of an error line."""
-    said = _decode_bookmark_or_status(raw)
-    return said.code, said.message or said.reason
+    """The code and the message (or else the reason) of the Status of an ERROR event. Raises Unavailable when it cannot
+    be decoded."""
+    status = _decode_bookmark_or_status(raw)
+    return status.code, status.message or status.reason
 
 
 def _decode_bookmark_or_status(raw: bytes) -> _BookmarkOrStatus:
     try:
-        return _last_object_decoder.decode(raw)
+        return _bookmark_or_status_decoder.decode(raw)
     except msgspec.MsgspecError as error:
         raise Unavailable(0, "BadAnswer", f"a watch line could not be read: {error}") from None
 
 
 def decode_each(view: ObjectAdapter[T], raws: list[bytes], resource: str) -> Iterator[T]:
-    """Every object that can be decoded. The others are said and left out."""
+    """Decode the objects with the adapter `view`. Objects that cannot be decoded are logged and skipped."""
     for raw in raws:
         try:
             yield view.decode(raw)

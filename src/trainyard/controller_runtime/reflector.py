@@ -1,16 +1,16 @@
-"""A reflector: `step` is the pure state machine of list and watch, `Feed` runs it against an API server.
+"""The reflector: `step` is the pure state machine of list and watch, `Reflector` runs it against an API server.
 
-    Empty --page, more to come--> Paging --last page--> Watching --410--> Empty
-      |                             |  `--410 on any page--> Empty
-      `--the only page--> Watching  `--lost--> the same page again
+    NotListed --first page of several--> Listing --last page--> Watching --410--> NotListed
+      |                                   |  `--410 on any page--> NotListed
+      `--the only page--> Watching        `--connection lost--> Listing, same page
 
 Rules for this file:
 - `step` is pure: (state, input from the server) -> (update for the store, next state).
-- A relist replaces the store's content, it never merges, and only a complete list reaches the store.
+- A relist replaces the store's content, it never merges, and only a complete list is passed to the store.
 - After a lost connection the watch resumes at its resourceVersion, a list at its continue token. A relist follows only
-  410, 404 of an optional resource, or PATIENCE error answers at one resourceVersion. An event that is not newer than
+  410, 404 of an optional resource, or MOST_ERRORS error answers at one resourceVersion. An event that is not newer than
   the known resourceVersion is dropped.
-- Nothing polls: `Feed` waits for watch events, or pauses after a failure (exponential back-off with jitter).
+- Nothing polls: `Reflector` waits for watch events, or pauses after a failure (exponential back-off with jitter).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-PAGE_SIZE = 500
+PAGE_SIZE = 500  # objects of one page of a list (`limit`)
 EVENTS_PER_YIELD = 200  # watch events handled before yielding to the event loop
 MOST_ERRORS = 3  # error answers at one resourceVersion before a relist
 FIRST_PAUSE = 0.25  # seconds until a watch that failed is tried again; doubling
@@ -49,15 +49,16 @@ LONGEST_PAUSE = 8.0  # watches are retried within ten seconds after the API serv
 NOT_SERVED_PAUSE = 30.0  # the longest pause while the resource is not served (404)
 
 
-# What a watch can be.
+# The states of a reflector.
 
 
 class NotListed(msgspec.Struct, frozen=True):
-    """Nothing is known: list from the first page."""
+    """The next request is a list, from its first page."""
 
 
 class Listing(msgspec.Struct, Generic[T], frozen=True):
-    """A paginated list in progress; `cont` is the continue token of the next page. `revision` is the first page's."""
+    """A paginated list in progress. `pages` are those received; `revision` is the resourceVersion of the first;
+    `continue_token` is that of the next page; `errors` counts consecutive error answers."""
 
     pages: tuple[tuple[T, ...], ...]
     revision: str
@@ -66,7 +67,8 @@ class Listing(msgspec.Struct, Generic[T], frozen=True):
 
 
 class Watching(msgspec.Struct, frozen=True):
-    """The store has received everything up to the resourceVersion `revision`."""
+    """The next request is a watch from the resourceVersion `revision`: the store has received everything up to it.
+    `errors` counts the error answers since it last advanced."""
 
     revision: str
     errors: int = 0
@@ -75,22 +77,30 @@ class Watching(msgspec.Struct, frozen=True):
 State: TypeAlias = NotListed | Listing[T] | Watching
 
 
-# What it can get.
+# The inputs of `step`: what a list or a watch request returns.
 
 
 class ListPage(msgspec.Struct, Generic[T], frozen=True):
+    """One page of a list: its objects, its resourceVersion, and the continue token ("" on the last page)."""
+
     objs: tuple[T, ...]
     revision: str
     continue_token: str = ""
 
 
 class ObjectEvent(msgspec.Struct, Generic[T], frozen=True):
+    """A watch event other than BOOKMARK and ERROR, as received: it may be old or of an unknown type. `type` is the
+    event type (ADDED, MODIFIED, DELETED), `revision` the object's resourceVersion. If it is new, `step` returns
+    `Changed`."""
+
     type: str
     obj: T
     revision: str
 
 
 class Bookmark(msgspec.Struct, frozen=True):
+    """A BOOKMARK event as received, with its resourceVersion. If that is new, `step` returns `Moved`."""
+
     revision: str
 
 
@@ -99,11 +109,11 @@ class Expired(msgspec.Struct, frozen=True):
 
 
 class NotServed(msgspec.Struct, frozen=True):
-    """404: the resource itself is not there, so it has no objects."""
+    """404 of an optional resource: the API server does not serve it, so it has no objects."""
 
 
 class ErrorAnswer(msgspec.Struct, frozen=True):
-    """Any other error answer or ERROR event; answers of 429 and 503 are `Lost`."""
+    """Any other error answer or ERROR event; answers of 429 and 503 are `Disconnected`."""
 
 
 class Disconnected(msgspec.Struct, frozen=True):
@@ -113,24 +123,27 @@ class Disconnected(msgspec.Struct, frozen=True):
 WatchInput: TypeAlias = ListPage[T] | ObjectEvent[T] | Bookmark | Expired | NotServed | ErrorAnswer | Disconnected
 
 
-# What a store hears.
+# The outputs of `step`: updates for the store.
 
 
 class Replaced(msgspec.Struct, Generic[T], frozen=True):
-    """A complete list: it replaces the content of the store."""
+    """The objects of a complete list, and its resourceVersion: they replace the content of the store."""
 
     objs: tuple[T, ...]
     revision: str
 
 
 class Changed(msgspec.Struct, Generic[T], frozen=True):
+    """An `ObjectEvent` that passed the checks of `step`: newer than the store, and `verb` (its event type) is ADDED,
+    MODIFIED or DELETED. The store sets or deletes the object."""
+
     verb: str
     obj: T
     revision: str
 
 
 class Moved(msgspec.Struct, frozen=True):
-    """A bookmark: no further change up to this resourceVersion."""
+    """A `Bookmark` that is newer than the store: it has received every change up to this resourceVersion."""
 
     revision: str
 
@@ -139,20 +152,21 @@ StoreEvent: TypeAlias = Replaced[T] | Changed[T] | Moved
 
 
 def step(state: State[T], got: WatchInput[T]) -> tuple[StoreEvent[T] | None, State[T]]:
-    """One transition, without I/O: the update for the store, if there is one, and the next state."""
+    """One transition for the input `got`. Returns the update for the store (None: there is none) and the next state."""
     match state, got:
         case NotListed(), ListPage(objs, revision, ""):
             return Replaced(objs, revision), Watching(revision)
-        case NotListed(), ListPage(objs, revision, cont):
-            return None, Listing((objs,), revision, cont)
-        case Listing(pages, first), ListPage(objs, _, ""):
-            return Replaced(tuple(obj for page in (*pages, objs) for obj in page), first), Watching(first)
-        case Listing(pages, first), ListPage(objs, _, cont):
-            return None, Listing((*pages, objs), first, cont)
-        case Watching(known), ObjectEvent("ADDED" | "MODIFIED" | "DELETED" as verb, obj, revision):
+        case NotListed(), ListPage(objs, revision, continue_token):
+            return None, Listing((objs,), revision, continue_token)
+        case Listing(pages, list_revision), ListPage(objs, _, ""):
+            all_objs = tuple(obj for page in (*pages, objs) for obj in page)
+            return Replaced(all_objs, list_revision), Watching(list_revision)
+        case Listing(pages, list_revision), ListPage(objs, _, continue_token):
+            return None, Listing((*pages, objs), list_revision, continue_token)
+        case Watching(known), ObjectEvent("ADDED" | "MODIFIED" | "DELETED" as event_type, obj, revision):
             if not is_newer(revision, known):
                 return None, state
-            return Changed(verb, obj, revision), Watching(revision)
+            return Changed(event_type, obj, revision), Watching(revision)
         case Watching(known), Bookmark(revision):
             return (Moved(revision), Watching(revision)) if is_newer(revision, known) else (None, state)
         case _, Expired():
@@ -165,7 +179,7 @@ def step(state: State[T], got: WatchInput[T]) -> tuple[StoreEvent[T] | None, Sta
             if state.errors + 1 >= MOST_ERRORS:
                 return None, NotListed()
             return None, replace(state, errors=state.errors + 1)
-    return None, state  # lost, an unknown verb: reconnect exactly where we were
+    return None, state  # disconnected, or an unknown event type: the next request resumes from the same state
 
 
 def is_newer(revision: str, known: str) -> bool:
@@ -176,7 +190,8 @@ def is_newer(revision: str, known: str) -> bool:
 
 
 class WatchTarget(msgspec.Struct, frozen=True):
-    """What to watch. `optional`: the resource may not exist, which then means that there are no objects of it."""
+    """A resource to list and watch, in one namespace ("": in all), with a label and field selection. `optional`: 404 of
+    the resource counts as an empty list."""
 
     gvk: GVK
     namespace: str = ""
@@ -190,7 +205,8 @@ class WatchTarget(msgspec.Struct, frozen=True):
 
 
 class Reflector(Generic[T]):
-    """A reflector of one resource: lists, watches, resumes, and calls `apply` with each update for the store."""
+    """Lists and watches one resource, and calls `apply` with each update for the store. A failed request is retried
+    with back-off, a closed watch resumes at its resourceVersion."""
 
     def __init__(
         self,
@@ -199,20 +215,20 @@ class Reflector(Generic[T]):
         adapter: ObjectAdapter[T],
         apply: Callable[[StoreEvent[T]], None],
         on_unanswered: Callable[[Unavailable], None] = lambda error: None,
-        on_refused: Callable[[str], None] = lambda why: None,
+        on_refused: Callable[[str], None] = lambda message: None,
     ) -> None:
-        """`unanswered` is called when a request gets no answer, `refused` with the message of a 4xx answer (not of 408,
-        410, 429, nor 404 of an optional resource). The request is retried in any case."""
+        """`on_unanswered` is called when a request gets no answer, `on_refused` with the message of a 4xx answer (not
+        of 408, 410, 429, nor 404 of an optional resource). The request is retried in any case."""
         self.target = target
         self.state: State[T] = NotListed()
-        self.last_error = ""  # the last error, "" once a list or a watch request is accepted
+        self.last_error = ""  # of the last request; "" once a list or a watch request is accepted
         self.not_served = False  # the resource is not served (404); the list is retried
         self._api = api
         self._adapter = adapter
         self._apply = apply
         self._on_unanswered, self._on_refused = on_unanswered, on_refused
         self._backoff = StreamBackoff(FIRST_PAUSE, LONGEST_PAUSE)
-        self._advanced = False  # the open stream has told a change
+        self._advanced = False  # an event of the current watch request has advanced the resourceVersion
         self._request: asyncio.Task[float] | None = None
 
     @property
@@ -227,7 +243,7 @@ class Reflector(Generic[T]):
         return self.failures > 1 and self.last_error != ""
 
     async def run(self) -> None:
-        """Until cancelled. Raises whatever `apply` raises; the next run begins with a list."""
+        """List and watch until cancelled. Re-raises an exception of `apply`; the next `run` then begins with a list."""
         while True:
             self._request = asyncio.create_task(self._list_or_watch())
             try:
@@ -246,7 +262,8 @@ class Reflector(Generic[T]):
             self._request.cancel()
 
     async def _list_or_watch(self) -> float:
-        """One request: a page of a list, or a watch until it ends. Returns the seconds to wait before the next."""
+        """Send one request: for a page of a list, or a watch until it ends. Returns the pause before the next, in
+        seconds."""
         try:
             if isinstance(self.state, Watching):
                 return await self._watch(self.state.revision)
@@ -271,64 +288,72 @@ class Reflector(Generic[T]):
             raise
 
     async def _list_page(self) -> None:
-        cont = self.state.continue_token if isinstance(self.state, Listing) else ""
-        source = self.target
-        body = await self._api.list_bytes(source.gvk, source.namespace, source.selection, PAGE_SIZE, cont)
-        raws, revision, following = split_list(body)
-        self._transition(ListPage(tuple(decode_each(self._adapter, raws, source.gvk.plural)), revision, following))
+        continue_token = self.state.continue_token if isinstance(self.state, Listing) else ""
+        target = self.target
+        body = await self._api.list_bytes(target.gvk, target.namespace, target.selection, PAGE_SIZE, continue_token)
+        raws, revision, next_token = split_list(body)
+        self._transition(ListPage(tuple(decode_each(self._adapter, raws, target.gvk.plural)), revision, next_token))
 
     async def _watch(self, revision: str) -> float:
-        """Read one watch to its end."""
-        source = self.target
+        """Watch from `revision` until the watch ends. Returns the pause before the next request, in seconds."""
+        target = self.target
         clock = asyncio.get_running_loop().time
-        began = clock()
-        count, self._advanced = 0, False
-        which = source.selection
+        started = clock()
+        event_count, self._advanced = 0, False
+        selection = target.selection
         lines = self._api.watch(
-            source.gvk, source.namespace, revision, which.label_selector, which.field_selector, self._answered
+            target.gvk,
+            target.namespace,
+            revision,
+            selection.label_selector,
+            selection.field_selector,
+            self._clear_error,
         )
         async with aclosing(lines):
             async for line in lines:
-                if (broken := self._handle_line(line)) is not None:
-                    return self._failed(broken, line[:200])
-                count += 1
-                if count % EVENTS_PER_YIELD == 0:
+                if (failure := self._handle_event(line)) is not None:
+                    return self._failed(failure, line[:200])
+                event_count += 1
+                if event_count % EVENTS_PER_YIELD == 0:
                     await asyncio.sleep(0)
         failures = self.failures
-        pause = self._backoff.closed(clock() - began, self._advanced)
+        pause = self._backoff.closed(clock() - started, self._advanced)
         if pause is None:
             return self._failed(Disconnected(), "the watch ended at once")
         self._log_recovery(failures)
         return pause
 
-    def _handle_line(self, line: bytes) -> WatchInput[T] | None:
-        """Handle one watch event. Returns Expired or Refused for an ERROR event, else None."""
-        verb, raw = split_watch_event(line)
-        if verb == "ERROR":
+    def _handle_event(self, line: bytes) -> WatchInput[T] | None:
+        """Handle one watch event. Returns Expired or ErrorAnswer for an ERROR event, else None."""
+        event_type, raw = split_watch_event(line)
+        if event_type == "ERROR":
             code, _ = read_error(raw)
             return Expired() if code == 410 else ErrorAnswer()
-        if verb == "BOOKMARK":
+        if event_type == "BOOKMARK":
             self._transition(Bookmark(read_bookmark(raw)))
         else:
             for obj in decode_each(self._adapter, [raw], self.target.gvk.plural):
-                self._transition(ObjectEvent(verb, obj, self._adapter.revision(obj)))
+                self._transition(ObjectEvent(event_type, obj, self._adapter.revision(obj)))
         return None
 
-    def _transition(self, got: WatchInput[T]) -> None:
-        said, self.state = step(self.state, got)
-        if isinstance(got, ListPage):
-            self._answered()
-        self.not_served = isinstance(got, NotServed) or (self.not_served and not isinstance(got, ListPage))
-        if said is not None:
-            self._apply(said)
-        if isinstance(said, Changed):  # not on a bookmark: a server could send one and close, again and again
+    def _transition(self, watch_input: WatchInput[T]) -> None:
+        store_event, self.state = step(self.state, watch_input)
+        if isinstance(watch_input, ListPage):
+            self._clear_error()
+        self.not_served = isinstance(watch_input, NotServed) or (
+            self.not_served and not isinstance(watch_input, ListPage)
+        )
+        if store_event is not None:
+            self._apply(store_event)
+        # A bookmark does not reset the back-off: the server may send one and close the watch, again and again.
+        if isinstance(store_event, Changed):
             self._advanced = True
-            self._progressed()
+            self._reset_backoff()
 
-    def _answered(self) -> None:
+    def _clear_error(self) -> None:
         self.last_error = ""
 
-    def _progressed(self) -> None:
+    def _reset_backoff(self) -> None:
         failures = self.failures
         self._backoff.reset()
         self._log_recovery(failures)
@@ -338,10 +363,12 @@ class Reflector(Generic[T]):
         if failures:
             log.info("watch is back resource=%s after=%d", self.target.gvk.plural, failures)
 
-    def _failed(self, got: WatchInput[T], why: object, retry_after: float | None = None) -> float:
-        self._transition(got)
-        pause = self._backoff.failed(retry_after, NOT_SERVED_PAUSE if isinstance(got, NotServed) else LONGEST_PAUSE)
-        self.last_error = str(why)
+    def _failed(self, failure: WatchInput[T], error: object, retry_after: float | None = None) -> float:
+        """Apply the failure of a request to the state and log `error`. Returns the pause in seconds."""
+        self._transition(failure)
+        longest = NOT_SERVED_PAUSE if isinstance(failure, NotServed) else LONGEST_PAUSE
+        pause = self._backoff.failed(retry_after, longest)
+        self.last_error = str(error)
         level = logging.WARNING if self.failures in (1, 10) else logging.DEBUG
-        log.log(level, "watch failed resource=%s tries=%d why=%s", self.target.gvk.plural, self.failures, why)
+        log.log(level, "watch failed resource=%s tries=%d why=%s", self.target.gvk.plural, self.failures, error)
         return pause

@@ -1,8 +1,10 @@
-"""The cache of one resource, filled only by its watch. Cached objects are never edited: an update replaces the object.
+"""The cache of one resource, filled only by its reflector. A cached object is never edited: an update replaces it.
 
 Rules for this file:
-- `apply` takes a list, a watch event or a bookmark and returns the changes: (old object, new object); None: no object.
-- A relist replaces everything. An object missing from the list is a change; one at the same resourceVersion is none.
+- `apply` takes a complete list, a watch event or a bookmark, and returns the changes: pairs (old object, new object),
+  where None means that there is no such object.
+- A relist replaces everything. For a cached object that is missing from the list a deletion is returned; for one with
+  an unchanged resourceVersion nothing is returned.
 - `revision` is the newest resourceVersion received: every event up to it has been applied.
 """
 
@@ -19,20 +21,21 @@ T = TypeVar("T")
 
 
 class Change(NamedTuple, Generic[T]):
-    """One object before and after. A name taken over by a new uid is one change with both."""
+    """An object before and after an update. If it was deleted and created again under its name, with another uid, one
+    change has both."""
 
     before: T | None
     after: T | None
 
 
 class Store(Generic[T]):
-    """Objects by key, by uid, and by what their view indexes them by (the job's uid, the owner's uid)."""
+    """Objects by key (namespace and name), by uid, and by the index value of their adapter (e.g. the owner's uid)."""
 
     def __init__(self, adapter: ObjectAdapter[T]) -> None:
         self.adapter = adapter
-        self.synced = False
+        self.synced = False  # true once a complete list has been applied
         self.revision = ""
-        self.lists = 0  # how many whole lists have been taken in
+        self.lists = 0  # number of complete lists applied
         self._objs: dict[Key, T] = {}
         self._by_uid: dict[str, T] = {}
         self._by_index: dict[str, dict[Key, T]] = {}
@@ -50,24 +53,24 @@ class Store(Generic[T]):
         return self._by_uid.get(uid)
 
     def by_index(self, index: str) -> tuple[T, ...]:
-        """The objects with this index value, in the order of their last change."""
+        """The objects with this index value, in the order of their last updates."""
         return tuple(self._by_index.get(index, {}).values())
 
     def has_reached(self, revision: str) -> bool:
-        """True when everything up to that revision has certainly been taken in."""
+        """True when every change up to this resourceVersion has certainly been applied."""
         return self.synced and bool(self.revision) and not is_newer(revision, self.revision)
 
     def apply(self, event: StoreEvent[T]) -> list[Change[T]]:
-        """Take in what the watch says; return what changed."""
+        """Apply an update of the reflector. Returns the changes, in the order in which they were applied."""
         match event:
             case Replaced(objs, revision):
                 changes = self._replace(objs)
                 self.revision, self.synced, self.lists = revision, True, self.lists + 1
                 return changes
-            case Changed(verb, obj, revision):
+            case Changed(event_type, obj, revision):
                 self.revision = revision
                 key = self.adapter.key(obj)
-                return [self._set(key, None if verb == "DELETED" else obj)]
+                return [self._set(key, None if event_type == "DELETED" else obj)]
             case Moved(revision):
                 self.revision = revision
         return []
@@ -81,10 +84,10 @@ class Store(Generic[T]):
                 changes.append(self._set(key, obj))
         return changes
 
-    def _same_version(self, one: T, other: T) -> bool:
-        view = self.adapter
-        revision = view.revision(one)
-        return bool(revision) and revision == view.revision(other) and view.uid(one) == view.uid(other)
+    def _same_version(self, before: T, after: T) -> bool:
+        adapter = self.adapter
+        revision = adapter.revision(before)
+        return bool(revision) and revision == adapter.revision(after) and adapter.uid(before) == adapter.uid(after)
 
     def _set(self, key: Key, after: T | None) -> Change[T]:
         before = self._objs.pop(key, None)

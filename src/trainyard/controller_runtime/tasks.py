@@ -1,14 +1,15 @@
 """A supervisor of the long-lived asyncio tasks of a component: it restarts each task that ends.
 
-    tasks = TaskSupervisor("node", say)
-    tasks.start("watch pods", feed.run); ...; await tasks.stop()
+    tasks = TaskSupervisor("node", report)
+    tasks.start("watch pods", reflector.run); ...; await tasks.stop()
 
 Rules for this file:
-- A long-lived task must not return. If it returns, raises, or is cancelled by anybody but the supervisor, that logs the
-  traceback, reports one message, and restarts it after a back-off, without limit, as restartPolicy Always does.
-- `failing` has the message of a task while it waits for its restart, and after UNHEALTHY_DEATHS consecutive deaths
-  until it has run for HEALTHY_SECONDS. A Node is NotReady then; an operator fails /readyz, and /healthz if unhealthy.
-- `spawn` runs background work that ends by itself: its exception is logged and reported and affects no other task.
+- A long-lived task must not return. If it returns, raises, or is cancelled other than by the supervisor, the supervisor
+  logs the traceback, reports one message, and restarts it after a back-off, without limit, as restartPolicy Always
+  does.
+- `failing` has the message of a task while it waits for its restart, and after UNHEALTHY_DEATHS consecutive ends until
+  it has run for HEALTHY_SECONDS. A Node is NotReady then; an operator fails /readyz, and /healthz if unhealthy.
+- `spawn` runs a background task that ends by itself: its exception is logged and reported and affects no other task.
 """
 
 from __future__ import annotations
@@ -25,19 +26,19 @@ from trainyard.controller_runtime.backoff import Backoff
 log = logging.getLogger(__name__)
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.25, 30.0  # seconds before a restart
-HEALTHY_SECONDS = 60.0  # after which a restarted task counts as healthy
-UNHEALTHY_DEATHS = 3  # in a row: restarting the task does not help
+HEALTHY_SECONDS = 60.0  # a restarted task that has run for so long is healthy again
+UNHEALTHY_DEATHS = 3  # consecutive ends after which a task is unhealthy: restarts do not repair it
 
 Run = Callable[[], Coroutine[Any, Any, None]]
 
 
 @dataclass(slots=True)
-class _Supervised:
+class _SupervisedTask:
     run: Run
     backoff: Backoff
     task: asyncio.Task[None] | None = None
-    timer: asyncio.TimerHandle | None = None  # of the restart, or of the return to health
-    error: str = ""  # the sentence about its last death, "" while it is healthy
+    timer: asyncio.TimerHandle | None = None  # calls `_start_task` while the task is down, else `_mark_healthy`
+    error: str = ""  # the message about its last end, "" while it is healthy
 
     @property
     def unhealthy(self) -> bool:
@@ -45,8 +46,8 @@ class _Supervised:
 
 
 class TaskSupervisor:
-    """Owner of the long-lived tasks of one component. `component` begins each sentence that `report` gets (it may be
-    None: then there is only the log). `changed` is called when `failing` has changed."""
+    """Runs the long-lived tasks of one component. `report` is called with each message, which begins with `component`;
+    with None, messages are only logged. `changed` is called when `failing` has changed."""
 
     def __init__(
         self,
@@ -54,46 +55,47 @@ class TaskSupervisor:
         report: Callable[[str], object] | None = None,
         changed: Callable[[], object] = lambda: None,
     ) -> None:
-        self._component, self._report, self._changed = component, report, changed
-        self._tasks: dict[str, _Supervised] = {}
-        self._once: set[asyncio.Task[Any]] = set()
+        self._component, self._report, self._on_change = component, report, changed
+        self._tasks: dict[str, _SupervisedTask] = {}
+        self._background: set[asyncio.Task[Any]] = set()  # tasks of `spawn`, and cancelled tasks that have not ended
 
     @property
     def names(self) -> list[str]:
-        """Of all long-lived tasks, those that wait for a restart included."""
+        """The names of all long-lived tasks, including those that wait for a restart."""
         return list(self._tasks)
 
     @property
     def failing(self) -> str:
-        """The sentences about the tasks that do not run now, and of those in `unhealthy`; "" when there is none."""
+        """The messages about the tasks that are down or unhealthy, joined by "; "; "" when there is none."""
         down = [task.error for task in self._tasks.values() if task.error and (task.task is None or task.unhealthy)]
         return "; ".join(down)
 
     @property
     def unhealthy(self) -> str:
-        """The sentences about the tasks that restarts do not help, "" when there is none."""
+        """The messages about the unhealthy tasks (UNHEALTHY_DEATHS), joined by "; "; "" when there is none."""
         return "; ".join(task.error for task in self._tasks.values() if task.unhealthy)
 
     def task(self, name: str) -> asyncio.Task[None] | None:
-        """The task of that name, None while it waits for its restart. Raises KeyError."""
+        """The task of this name, None while it waits for its restart. Raises KeyError for an unknown name."""
         return self._tasks[name].task
 
     def start(self, name: str, run: Run) -> None:
-        """Run `run()` for ever. A second task of a name gets a number: a resource may be watched in two namespaces."""
+        """Start a long-lived task that runs `run()` and is restarted when it ends. If the name is in use, a number is
+        appended: a resource may be watched in two namespaces."""
         if name in self._tasks:
-            name = next(other for number in count(2) if (other := f"{name} ({number})") not in self._tasks)
-        self._tasks[name] = _Supervised(run, Backoff(FIRST_PAUSE, LONGEST_PAUSE))
-        self._begin(name)
+            name = next(unused for number in count(2) if (unused := f"{name} ({number})") not in self._tasks)
+        self._tasks[name] = _SupervisedTask(run, Backoff(FIRST_PAUSE, LONGEST_PAUSE))
+        self._start_task(name)
 
     def spawn(self, name: str, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        """Run `work` once, in the background. If it raises, that is logged and reported."""
+        """Run the coroutine `work` as a background task, once. If it raises, the exception is logged and reported."""
         task = asyncio.create_task(work, name=f"{self._component}: {name}")
-        self._once.add(task)
-        task.add_done_callback(lambda done: self._finished(name, done))
+        self._background.add(task)
+        task.add_done_callback(lambda ended: self._background_task_ended(name, ended))
         return task
 
     def cancel(self, name: str) -> None:
-        """End that long-lived task for good; unknown names are ignored."""
+        """Cancel this long-lived task without a restart; unknown names are ignored."""
         supervised = self._tasks.pop(name, None)
         if supervised is None:
             return
@@ -101,64 +103,64 @@ class TaskSupervisor:
             supervised.timer.cancel()
         if supervised.task is not None:
             supervised.task.cancel()
-            self._once.add(supervised.task)  # `stop` awaits it
-            supervised.task.add_done_callback(self._once.discard)
+            self._background.add(supervised.task)  # `stop` awaits it
+            supervised.task.add_done_callback(self._background.discard)
 
     def cancel_all(self) -> None:
-        """End every long-lived task for good; `stop` awaits them."""
+        """Cancel every long-lived task without a restart. Does not wait for them to end: `stop` does."""
         for name in self.names:
             self.cancel(name)
 
     async def stop(self) -> None:
-        """Cancel everything and return when it has ended. May be called twice."""
+        """Cancel all tasks, background tasks included, and return when they have ended. May be called twice."""
         self.cancel_all()
-        tasks = [task for task in self._once if task is not asyncio.current_task()]
+        tasks = [task for task in self._background if task is not asyncio.current_task()]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _begin(self, name: str) -> None:
+    def _start_task(self, name: str) -> None:
         supervised = self._tasks[name]
         supervised.task = task = asyncio.create_task(supervised.run(), name=f"{self._component}: {name}")
-        task.add_done_callback(lambda done: self._died(name, done))
+        task.add_done_callback(lambda ended: self._task_ended(name, ended))
         loop = asyncio.get_running_loop()
         supervised.timer = None
         if supervised.error:
-            supervised.timer = loop.call_later(HEALTHY_SECONDS, self._recovered, name)
-            self._changed()
+            supervised.timer = loop.call_later(HEALTHY_SECONDS, self._mark_healthy, name)
+            self._on_change()
 
-    def _recovered(self, name: str) -> None:
+    def _mark_healthy(self, name: str) -> None:
         supervised = self._tasks[name]
         supervised.error, supervised.timer = "", None
         supervised.backoff.reset()
-        self._changed()
+        self._on_change()
 
-    def _died(self, name: str, task: asyncio.Task[None]) -> None:
+    def _task_ended(self, name: str, task: asyncio.Task[None]) -> None:
         supervised = self._tasks.get(name)
         if supervised is None or supervised.task is not task:
-            return  # its owner has ended it
+            return  # cancelled by `cancel`
         if supervised.timer is not None:
             supervised.timer.cancel()
         pause = supervised.backoff.failed()
-        supervised.error = f"{self._component}: the task {name!r} {_end_of(task)}"
+        supervised.error = f"{self._component}: the task {name!r} {_how_it_ended(task)}"
         supervised.task = None
-        supervised.timer = asyncio.get_running_loop().call_later(pause, self._begin, name)
-        self._tell(f"{supervised.error}; restarting it in {pause:.1f} s", task)
-        self._changed()
+        supervised.timer = asyncio.get_running_loop().call_later(pause, self._start_task, name)
+        self._log_and_report(f"{supervised.error}; restarting it in {pause:.1f} s", task)
+        self._on_change()
 
-    def _finished(self, name: str, task: asyncio.Task[Any]) -> None:
-        self._once.discard(task)
+    def _background_task_ended(self, name: str, task: asyncio.Task[Any]) -> None:
+        self._background.discard(task)
         if not task.cancelled() and task.exception() is not None:
-            self._tell(f"{self._component}: the task {name!r} {_end_of(task)}", task)
+            self._log_and_report(f"{self._component}: the task {name!r} {_how_it_ended(task)}", task)
 
-    def _tell(self, sentence: str, task: asyncio.Task[Any]) -> None:
+    def _log_and_report(self, message: str, task: asyncio.Task[Any]) -> None:
         error = None if task.cancelled() else task.exception()
-        log.error("%s", sentence, exc_info=error)
+        log.error("%s", message, exc_info=error)
         if self._report is not None:
-            self._report(sentence)
+            self._report(message)
 
 
-def _end_of(task: asyncio.Task[Any]) -> str:
+def _how_it_ended(task: asyncio.Task[Any]) -> str:
     if task.cancelled():
         return "was cancelled"
     error = task.exception()

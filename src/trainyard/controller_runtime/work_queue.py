@@ -1,10 +1,10 @@
-"""A delaying work queue: a key is queued once, its earliest due time wins, and only one worker processes it at a time.
+"""A delaying work queue. A key is queued at most once, at its earliest due time; one worker at a time processes it.
 
 Rules for this file:
-- Fair queueing: namespaces are served round-robin, the keys of a namespace first in, first out. A thousand keys of one
-  namespace do not starve a key of another.
+- Fair queueing: namespaces are served round-robin, the keys of one namespace first in, first out. A thousand keys of
+  one namespace do not delay a key of another.
 - A key added while a worker processes it is queued again at `done`, as in client-go's work queue.
-- Due times are on the injected `clock`, which must be monotonic. Nothing polls: `take` waits for an event that is set
+- Due times are on the injected `clock`, which must be monotonic. Nothing polls: `get` waits for an event that is set
   by `add`, by `done`, or by one timer for the earliest due time.
 - The queue does not record which event added a key.
 """
@@ -27,40 +27,43 @@ def _namespace(key: object) -> str:
 
 
 class WorkQueue(Generic[K]):
-    """`add` a key, `take` the next, call `done` after processing it (client-go: Add or AddAfter, Get, Done)."""
+    """`add` a key, `get` the next due key, call `done` after processing it (client-go: Add or AddAfter, Get, Done).
+    `clock` returns monotonic seconds; `namespace` returns the namespace of a key, by default its attribute, else ""."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, namespace: Callable[[K], str] = _namespace) -> None:
         self._clock = clock
         self._namespace = namespace
         self._due: dict[K, float] = {}  # the due time of every queued key
-        self._later: list[tuple[float, int, K]] = []  # a heap; an entry whose time differs from `_due` is stale
-        self._ready: OrderedDict[str, OrderedDict[K, None]] = OrderedDict()  # due keys; the first namespace is next
+        self._delayed: list[tuple[float, int, K]] = []  # a heap of (due time, sequence number, key); see `_is_current`
+        self._ready: OrderedDict[str, OrderedDict[K, None]] = OrderedDict()  # by namespace, the next one first
         self._processing: set[K] = set()
-        self._order = count()
-        self._wake = asyncio.Event()
+        self._sequence = count()  # orders heap entries of equal due time by insertion
+        self._wake = asyncio.Event()  # `get` checks for a due key when it is set
         self._timer: asyncio.TimerHandle | None = None
 
     def __len__(self) -> int:
+        """The number of queued keys, due or not."""
         return len(self._due)
 
     @property
     def ready(self) -> int:
-        """How many queued keys are due, including those added again while a worker processes them."""
+        """The number of queued keys that are due, including those added again while a worker processes them."""
         now = self._clock()
-        return sum(at <= now for at in self._due.values())
+        return sum(due_time <= now for due_time in self._due.values())
 
     @property
     def processing(self) -> int:
+        """The number of keys that workers process."""
         return len(self._processing)
 
     def add(self, key: K, delay: float = 0.0) -> None:
-        """Make the key due in `delay` seconds; an earlier due time that it already has is kept."""
-        at = self._clock() + max(0.0, delay)
-        if key in self._due and self._due[key] <= at:
+        """Queue the key, due in `delay` seconds. If it is queued already, the earlier due time is kept."""
+        due_time = self._clock() + max(0.0, delay)
+        if key in self._due and self._due[key] <= due_time:
             return
-        self._due[key] = at
+        self._due[key] = due_time
         if key not in self._processing:
-            self._push(key, at)
+            self._push(key, due_time)
 
     def pop(self) -> K | None:
         """Return the next due key and mark it as being processed; None when no key is due."""
@@ -78,7 +81,7 @@ class WorkQueue(Generic[K]):
         return key
 
     async def get(self) -> K:
-        """Wait for the next due key. The caller must call `done` with it."""
+        """Wait for the next due key and mark it as being processed. The caller must call `done` with it."""
         while (key := self.pop()) is None:
             self._wake.clear()
             self._set_timer()
@@ -86,33 +89,34 @@ class WorkQueue(Generic[K]):
         return key
 
     def done(self, key: K) -> None:
-        """The worker has processed this key; if it was added meanwhile, it is queued now."""
+        """Mark the key as processed. If it was added meanwhile, it may be returned by `get` again."""
         self._processing.discard(key)
         if key in self._due:
             self._push(key, self._due[key])
 
     def next_time(self) -> float | None:
-        """The earliest due time of the keys that no worker processes; None when there are none."""
+        """The earliest due time of the queued keys that no worker processes; None when there is none."""
         if self._ready:
             return self._clock()
-        while self._later and not self._is_current(*self._later[0]):
-            heapq.heappop(self._later)
-        return self._later[0][0] if self._later else None
+        while self._delayed and not self._is_current(*self._delayed[0]):
+            heapq.heappop(self._delayed)
+        return self._delayed[0][0] if self._delayed else None
 
-    def _push(self, key: K, at: float) -> None:
-        heapq.heappush(self._later, (at, next(self._order), key))
+    def _push(self, key: K, due_time: float) -> None:
+        heapq.heappush(self._delayed, (due_time, next(self._sequence), key))
         self._wake.set()
 
-    def _is_current(self, at: float, order: int, key: K) -> bool:
-        """False for a stale heap entry: the key has another due time, or is ready or being processed already."""
-        if self._due.get(key) != at or key in self._processing:
+    def _is_current(self, due_time: float, sequence: int, key: K) -> bool:
+        """False for a stale heap entry: the key has another due time, or is in `_ready` or being processed already."""
+        if self._due.get(key) != due_time or key in self._processing:
             return False
         return key not in self._ready.get(self._namespace(key), ())
 
     def _promote_due(self) -> None:
+        """Move the due keys from the heap to `_ready`."""
         now = self._clock()
-        while self._later and self._later[0][0] <= now:
-            entry = heapq.heappop(self._later)
+        while self._delayed and self._delayed[0][0] <= now:
+            entry = heapq.heappop(self._delayed)
             if self._is_current(*entry):
                 key = entry[2]
                 self._ready.setdefault(self._namespace(key), OrderedDict())[key] = None
@@ -121,7 +125,7 @@ class WorkQueue(Generic[K]):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        at = self.next_time()
-        if at is not None:
+        due_time = self.next_time()
+        if due_time is not None:
             loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(max(0.0, at - self._clock()), self._wake.set)
+            self._timer = loop.call_later(max(0.0, due_time - self._clock()), self._wake.set)

@@ -1,8 +1,8 @@
-"""The operator: watches jobs and their children, and sends the writes that `core.plan` decides for each job.
+"""The operator: watches jobs and their children, and sends the writes of the plan that `core.plan` makes for each job.
 
 Rules for this room:
 - No policy here: `core` decides what to write. This package has the order of the writes and their error handling.
-- One event loop, no threads, no polling. The process may be killed after any request without harm.
+- One event loop, no threads, no polling. The process may be killed after any request: the next operator continues.
 """
 
 from trainyard.operator.operator import Operator

@@ -1,10 +1,11 @@
-"""What the operator counts and shows, in the names that Prometheus users expect.
+"""The Prometheus metrics of the operator.
 
 Rules for this file:
-- Label values are bounded: kinds, resources, verbs, codes, outcomes and states; never a job's name or namespace. The
-  standby metric names a Lease and its holder, which the administrator controls.
-- Counters and histograms are updated when things happen; gauges (queue, watches, jobs) are computed at each scrape.
-- Imported by whoever serves metrics, never by this room's `__init__`: a local cluster does without the library.
+- The set of label values is bounded: kinds, resources, verbs, codes, outcomes and states; never a job's name or
+  namespace. The standby metric names a Lease and its holder, which the administrator controls.
+- Counters and histograms are updated by each reconcile and request; gauges (queue, watches, jobs) are computed at each
+  scrape.
+- This package's `__init__` does not import this file: a local cluster runs without prometheus_client.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 
 from prometheus_client import CollectorRegistry, Histogram, ProcessCollector, disable_created_metrics, generate_latest
-from prometheus_client import Counter as Counted
+from prometheus_client import Counter as PrometheusCounter
 from prometheus_client.core import GaugeMetricFamily, InfoMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
@@ -33,78 +34,80 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 def state_of(job: Json) -> str:
-    """The one word for how a job stands: the last of STATES whose condition is true."""
+    """The state of a job: the last of STATES whose condition is true, else "New"."""
     status = job.get("status")
     conditions = status.get("conditions") if isinstance(status, dict) else None
     return next((state for state in reversed(STATES) if is_true(conditions, state)), "New")
 
 
 class Metrics:
-    """Counts, and what is to be seen of the operator that `watch` named last."""
+    """The metrics registry: of API requests, and of the operator that `observe_operator` got last."""
 
     def __init__(
         self, kinds: Iterable[Kind], leads: Callable[[], bool], standby: Callable[[], str] = lambda: ""
     ) -> None:
-        """`standby` names the lease that this process waits for and its holder, "" when it does not wait."""
-        disable_created_metrics()  # type: ignore[no-untyped-call]  # the library's own; they double every series
+        """`leads` returns whether this process is the leader. `standby` returns "LEASE held by HOLDER" while this
+        process waits for a lease, else ""."""
+        disable_created_metrics()  # type: ignore[no-untyped-call]  # they double the number of series
         self._kinds = tuple(kinds)
         self.registry = registry = CollectorRegistry(auto_describe=False)
-        self._reconciles = Counted(
+        self._reconciles = PrometheusCounter(
             "trainyard_reconcile", "Passes over one job, by how they ended.", ["kind", "outcome"], registry=registry
         )
-        self._durations = Histogram(
+        self._reconcile_durations = Histogram(
             "trainyard_reconcile_duration_seconds",
             "Seconds that a pass took, its requests included.",
             ["kind", "outcome"],
             buckets=SECONDS,
             registry=registry,
         )
-        self._calls = Counted(
+        self._requests = PrometheusCounter(
             "trainyard_api_requests",
             "Requests to the API server; the code is 'none' where no answer came.",
             ["verb", "resource", "code"],
             registry=registry,
         )
-        self._waits = Histogram(
+        self._request_durations = Histogram(
             "trainyard_api_request_duration_seconds",
             "Seconds until an answer began.",
             ["verb"],
             buckets=SECONDS,
             registry=registry,
         )
-        self.config_reloads = Counted(
+        self.config_reloads = PrometheusCounter(
             "trainyard_config_reloads", "The controller config file was read again.", ["outcome"], registry=registry
         )
-        self._state = _StateCollector(self._kinds, leads, standby)
-        registry.register(self._state)
+        self._state_collector = _StateCollector(self._kinds, leads, standby)
+        registry.register(self._state_collector)
         ProcessCollector(registry=registry)
-        for kind in self._kinds:  # a rate needs the zero before the first
+        for kind in self._kinds:  # rate() needs a sample of 0 before the first reconcile
             for outcome in OUTCOMES:
                 self._reconciles.labels(kind.gvk.kind, outcome)
 
     def observe_operator(self, operator: Operator | None) -> None:
-        """From now on this one is looked at and listened to."""
-        self._state.operator = operator
+        """Show the metrics of this operator from now on; None: of no operator."""
+        self._state_collector.operator = operator
         if operator is not None:
-            operator.on_reconciled(self._reconciled)
+            operator.on_reconciled(self._observe_reconcile)
 
     def observe_request(self, request: Request, code: int, seconds: float) -> None:
-        """For an Api's `observe`."""
+        """Count a request, its status code (0: no answer) and its latency in seconds. To be set as an Api's
+        `observe`."""
         verb, resource = named(request)
-        self._calls.labels(verb, resource, str(code) if code else "none").inc()
-        self._waits.labels(verb).observe(seconds)
+        self._requests.labels(verb, resource, str(code) if code else "none").inc()
+        self._request_durations.labels(verb).observe(seconds)
 
     def render(self) -> bytes:
-        """What `/metrics` shows."""
+        """The metrics in the Prometheus text format, as `/metrics` returns them."""
         return generate_latest(self.registry)
 
-    def _reconciled(self, item: JobKey, outcome: str, seconds: float) -> None:
-        self._reconciles.labels(item.gvk.kind, outcome).inc()
-        self._durations.labels(item.gvk.kind, outcome).observe(seconds)
+    def _observe_reconcile(self, job_key: JobKey, outcome: str, seconds: float) -> None:
+        self._reconciles.labels(job_key.gvk.kind, outcome).inc()
+        self._reconcile_durations.labels(job_key.gvk.kind, outcome).observe(seconds)
 
 
 class _StateCollector(Collector):
-    """What stands at the moment somebody asks."""
+    """The metrics that are computed at each scrape."""
 
     def __init__(self, kinds: tuple[Kind, ...], leads: Callable[[], bool], standby: Callable[[], str]) -> None:
         self.operator: Operator | None = None
@@ -113,12 +116,14 @@ class _StateCollector(Collector):
         self._standby = standby
 
     def collect(self) -> Iterator[Metric]:
-        about = {"version": __version__, "python": platform.python_version()}
-        yield InfoMetricFamily("trainyard_build", "Which operator this is.", value=about)
+        build_info = {"version": __version__, "python": platform.python_version()}
+        yield InfoMetricFamily("trainyard_build", "Which operator this is.", value=build_info)
         yield GaugeMetricFamily("trainyard_leader", "1 while this operator works, 0 while it stands by.", self._leads())
         lease, _, holder = self._standby().partition(" held by ")
-        text = "The lease that this operator waits for, and who holds it."
-        yield InfoMetricFamily("trainyard_standby", text, value={"lease": lease, "holder": holder} if lease else None)
+        help_text = "The lease that this operator waits for, and who holds it."
+        yield InfoMetricFamily(
+            "trainyard_standby", help_text, value={"lease": lease, "holder": holder} if lease else None
+        )
         if self.operator is not None:
             yield self._queue(self.operator)
             yield from self._watches(self.operator)
@@ -141,19 +146,19 @@ class _StateCollector(Collector):
         states = GaugeMetricFamily("trainyard_watch_state", "1 for how a watch stands.", labels=[*labels, "state"])
         objects = GaugeMetricFamily("trainyard_watch_objects", "Objects that a watch knows.", labels=labels)
         for watch in operator.watches:
-            which = [watch.gvk.group, watch.gvk.plural]
-            objects.add_metric(which, watch.objects)
+            label_values = [watch.gvk.group, watch.gvk.plural]
+            objects.add_metric(label_values, watch.objects)
             for state in WATCHES:
-                states.add_metric([*which, state], watch.state == state)
+                states.add_metric([*label_values, state], watch.state == state)
         yield states
         yield objects
 
     def _jobs(self, operator: Operator) -> Metric:
-        found: Counter[tuple[str, str]] = Counter()
+        counts: Counter[tuple[str, str]] = Counter()
         for kind in self._kinds:
-            found.update((kind.gvk.kind, state_of(job)) for job in operator.jobs(kind.gvk))
+            counts.update((kind.gvk.kind, state_of(job)) for job in operator.jobs(kind.gvk))
         jobs = GaugeMetricFamily("trainyard_jobs", "Jobs, by kind and state.", labels=["kind", "state"])
-        for name in dict.fromkeys(kind.gvk.kind for kind in self._kinds):
+        for kind_name in dict.fromkeys(kind.gvk.kind for kind in self._kinds):
             for state in STATES:
-                jobs.add_metric([name, state], found[name, state])
+                jobs.add_metric([kind_name, state], counts[kind_name, state])
         return jobs

@@ -1,11 +1,11 @@
 """The operator: watches every kind of job and every kind of child, and reconciles each job by the writes of its plan.
 
 Rules for this file:
-- One watch per kind of job, one per kind of child with a label selector (the owner label exists), so that foreign
-  objects are not cached. Children are flat records, jobs are dicts.
-- A kind whose CRD is not installed counts as "no jobs" (its watch is "parked"): the list is retried with back-off.
-- State kept between reconciles (refusals, writes not yet in the stores) is in memory only; losing it is harmless.
-- A finished job costs nothing: its plan is idle and an idle plan sends nothing.
+- One watch per kind of job, and one per kind of child with a label selector (the owner label exists), so that foreign
+  objects are not cached. Cached jobs are dicts, cached children are flat structs (`core.Child`).
+- A kind whose CRD is not installed has no jobs (its `WatchState` is "missing"): the list is retried with back-off.
+- State kept between reconciles (refusals, writes not yet in the stores) is in memory only and may be lost in a crash.
+- A finished job causes no requests: its plan is idle, and an idle plan sends nothing.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 
 class JobKey(NamedTuple):
-    """One job among all kinds."""
+    """The work queue key of a job of any kind."""
 
     gvk: GVK
     namespace: str
@@ -46,7 +46,8 @@ class JobKey(NamedTuple):
 
 
 class WatchState(NamedTuple):
-    """How one watch stands: "missing", "listing", "watching", or "failing"; how many objects it knows; why it fails."""
+    """The state of one watch. `state` is "missing" (the resource is not served), "listing", "watching" or "failing";
+    `objects` the number of cached objects; `why` the last error, "" when there is none."""
 
     gvk: GVK
     state: str
@@ -55,7 +56,9 @@ class WatchState(NamedTuple):
 
 
 class Operator:
-    """`await start()`, `await synced`, `await stop()`. `now` is the clock that plans are made with."""
+    """Use: `await start()`, `await synced`, `await stop()`. `namespace`: "" serves all namespaces. `now` is the wall
+    clock that plans are made with (Unix seconds). `report` gets a message when a long-lived task ends and is
+    restarted."""
 
     def __init__(
         self,
@@ -73,8 +76,8 @@ class Operator:
         self._targets: dict[GVK, WatchTarget] = {}
         self._jobs: dict[GVK, Store[Json]] = {}
         self._children: dict[GVK, Store[Child]] = {}
-        self._runtime_ids: dict[str, dict[str, str]] = {}  # namespace -> uid of the job -> its RuntimeId
-        self._states: dict[str, JobState] = {}  # by uid of the job
+        self._runtime_ids: dict[str, dict[str, str]] = {}  # namespace -> job uid -> RuntimeId
+        self._states: dict[str, JobState] = {}  # by job uid
         self._watch_all(namespace)
         stores: dict[GVK, Store[Any]] = {**self._jobs, **self._children}
         self.writes: InFlightWrites[GVK] = InFlightWrites(stores)
@@ -83,77 +86,80 @@ class Operator:
 
     @property
     def synced(self) -> Latch:
-        """Awaitable: every watch has seen a whole list."""
+        """Set when every store has received one complete list. May be awaited."""
         return self._controller.synced
 
     @property
     def counts(self) -> dict[str, int]:
-        """Passes, and how many ended in conflicts, unavailable, refused, faults."""
+        """The number of reconciles ("passes") and of those that failed: conflicts, unavailable, refused, faults."""
         return dict(self._controller.counts)
 
     @property
     def queue(self) -> WorkQueue[JobKey]:
+        """The work queue of the jobs."""
         return self._controller.queue
 
     @property
     def watches(self) -> list[WatchState]:
+        """The state of each watch, at the moment of the call."""
         return [
-            WatchState(feed.target.gvk, _watch_state(feed, store), len(store), feed.last_error)
-            for feed, store in zip(self._controller.reflectors, self._controller.stores, strict=True)
+            WatchState(reflector.target.gvk, _watch_state(reflector, store), len(store), reflector.last_error)
+            for reflector, store in zip(self._controller.reflectors, self._controller.stores, strict=True)
         ]
 
     @property
     def unhealthy(self) -> str:
-        """The task that ends again and again although it is restarted, "" when there is none."""
+        """The messages about the tasks that keep ending although they are restarted, "" when there are none."""
         return self._controller.tasks.unhealthy
 
     @property
     def tasks(self) -> TaskSupervisor:
-        """The owner of its long-lived tasks."""
+        """The supervisor of the long-lived tasks."""
         return self._controller.tasks
 
     def jobs(self, gvk: GVK) -> Store[Json]:
-        """The jobs of one of our kinds, as last seen."""
+        """The store of the jobs of one kind. Raises KeyError for a kind that this operator does not serve."""
         return self._jobs[gvk]
 
     def on_reconciled(self, hear: Callable[[JobKey, str, float], None]) -> None:
-        """`hear` is told of each pass: the job, how it ended, how many seconds it took."""
+        """Call `hear` after each reconcile with the key of the job, the outcome, and the duration in seconds."""
         self._controller.on_reconciled = hear
 
     def set_config(self, config: Config) -> None:
-        """From now on plans are made with this. Every job is looked at again: that costs nothing where none changes."""
+        """Make the following plans with `config`, and enqueue every job. A job whose plan is idle causes no request."""
         self._config = self._executor.config = config
         self.resync()
 
     async def start(self) -> None:
+        """Start the watches, the workers and the event recorder."""
         self._controller.tasks.start("record events", self._recorder.run)
         await self._controller.start()
 
     async def stop(self) -> None:
-        """Stop where we are: what is under way is abandoned, the next operator goes on."""
+        """Cancel all tasks. Reconciles in progress are cancelled; the next operator repeats them."""
         await self._controller.stop()
 
     def resync(self) -> None:
-        """Look at every job now: for whoever has moved the clock."""
+        """Enqueue every job now. Needed after the clock `now` has been set."""
         for gvk, store in self._jobs.items():
             for job in store:
                 self._controller.queue.add(JobKey(gvk, *key_of(job)))
 
     def _watch_all(self, namespace: str) -> None:
         for gvk in self._kinds:
-            self._targets[gvk] = source = WatchTarget(gvk, namespace, optional=True)
-            view = dict_adapter(namespace_of, gvk.api_version, gvk.kind)
-            self._jobs[gvk] = self._controller.watch_with(source, view, partial(self._job_changed, gvk))
+            self._targets[gvk] = target = WatchTarget(gvk, namespace, optional=True)
+            adapter = dict_adapter(namespace_of, gvk.api_version, gvk.kind)
+            self._jobs[gvk] = self._controller.watch_with(target, adapter, partial(self._job_changed, gvk))
         for gvk in dict.fromkeys(gvk for kind in self._kinds.values() for gvk in kind.child_resources):
-            self._targets[gvk] = source = WatchTarget(gvk, namespace, Selection(OWNER))
-            self._children[gvk] = self._controller.watch_with(source, _child_adapter(gvk.kind), self._child_changed)
+            self._targets[gvk] = target = WatchTarget(gvk, namespace, Selection(OWNER))
+            self._children[gvk] = self._controller.watch_with(target, _child_adapter(gvk.kind), self._child_changed)
 
     def _job_changed(self, gvk: GVK, before: Json | None, after: Json | None) -> Iterable[JobKey]:
         if before is not None and (after is None or uid_of(after) != uid_of(before)):
-            self._forget(before)
+            self._forget_job(before)
         if after is not None:
-            ids = self._runtime_ids.setdefault(namespace_of(after), {})
-            ids[uid_of(after)] = core.runtime_id_of(after)
+            runtime_ids = self._runtime_ids.setdefault(namespace_of(after), {})
+            runtime_ids[uid_of(after)] = core.runtime_id_of(after)
         return {JobKey(gvk, *key_of(job)) for job in (before, after) if job is not None}
 
     def _child_changed(self, before: Child | None, after: Child | None) -> Iterable[JobKey]:
@@ -162,70 +168,74 @@ class Operator:
                 if (job := store.by_uid(uid)) is not None and namespace_of(job) == namespace:
                     yield JobKey(gvk, *key_of(job))
 
-    def _forget(self, job: Json) -> None:
+    def _forget_job(self, job: Json) -> None:
+        """Drop the state of a job that does not exist any more."""
         uid = uid_of(job)
         self._states.pop(uid, None)
         self.writes.forget(uid)
-        ids = self._runtime_ids.get(namespace_of(job), {})
-        ids.pop(uid, None)
-        if not ids:
+        runtime_ids = self._runtime_ids.get(namespace_of(job), {})
+        runtime_ids.pop(uid, None)
+        if not runtime_ids:
             self._runtime_ids.pop(namespace_of(job), None)
 
-    async def _reconcile(self, item: JobKey) -> float | None:
-        job = self._jobs[item.gvk].get(Key(item.namespace, item.name))
+    async def _reconcile(self, job_key: JobKey) -> float | None:
+        job = self._jobs[job_key.gvk].get(Key(job_key.namespace, job_key.name))
         if job is None:
             return None
         uid = uid_of(job)
         if self.writes.has_pending(uid):
-            return self._wait_for_writes(item, uid)
-        memory = self._states.setdefault(uid, JobState())
-        seen = self._observed(job, memory)
-        kind = self._kinds[item.gvk]
+            return self._wait_for_writes(job_key, uid)
+        state = self._states.setdefault(uid, JobState())
+        observed = self._observed(job, state)
+        kind = self._kinds[job_key.gvk]
         now = self._now()
-        plan = core.plan(kind, job, seen, now)
+        plan = core.plan(kind, job, observed, now)
         try:
-            return await self._executor.apply(Reconcile(kind, job, plan, memory, now))
+            return await self._executor.apply(Reconcile(kind, job, plan, state, now))
         except Unavailable:
-            if memory.progressed:
-                self._controller.forget(item)
+            if state.progressed:
+                self._controller.forget(job_key)
             raise
         finally:
-            if self._jobs[item.gvk].by_uid(uid) is None:
-                self._forget(job)  # it went while we wrote
+            if self._jobs[job_key.gvk].by_uid(uid) is None:
+                self._forget_job(job)  # it was deleted during the reconcile, which may have added state again
 
-    def _wait_for_writes(self, item: JobKey, uid: str) -> float | None:
-        """The stores do not show our own writes yet: watch events will enqueue the job, overdue writes are listed."""
+    def _wait_for_writes(self, job_key: JobKey, uid: str) -> float | None:
+        """The stores do not show all writes of this job yet: their watch events will enqueue it. The resources of
+        overdue writes are listed again. Returns the seconds until the next write is overdue."""
         for gvk in self.writes.overdue(uid, time.monotonic()):
-            log.warning("a write has not shown up job=%s resource=%s", item, gvk.plural)
+            log.warning("a write has not shown up job=%s resource=%s", job_key, gvk.plural)
             self._controller.relist(self._targets[gvk])
         deadline = self.writes.deadline(uid)
         return None if deadline is None else deadline - time.monotonic()
 
-    def _observed(self, job: Json, memory: JobState) -> Observed:
+    def _observed(self, job: Json, state: JobState) -> Observed:
+        """The input of the plan: the job's children, the RuntimeIds of other jobs, and the refusals. Drops the refusals
+        of creates whose object exists now."""
         uid = uid_of(job)
-        memory.observe_generation(job["metadata"].get("generation"))
+        state.observe_generation(job["metadata"].get("generation"))
         index = _job_index(namespace_of(job), uid)
         children = tuple(child for store in self._children.values() for child in store.by_index(index))
         for child in children:
-            refusal = memory.refused.get(child.ref)
-            if refusal and refusal.verb == "create" and child.owner == uid:  # a foreign object may bear our label
-                memory.write_accepted(child.ref)
-        others = self._runtime_ids.get(namespace_of(job), {})
-        in_use = frozenset(used for other, used in others.items() if used and other != uid)
-        return Observed(children, in_use, dict(memory.refused), self._config)
+            refusal = state.refused.get(child.ref)
+            if refusal and refusal.verb == "create" and child.owner == uid:  # a foreign object may have our label
+                state.write_accepted(child.ref)
+        runtime_ids = self._runtime_ids.get(namespace_of(job), {})
+        used_ids = frozenset(runtime_id for job_uid, runtime_id in runtime_ids.items() if runtime_id and job_uid != uid)
+        return Observed(children, used_ids, dict(state.refused), self._config)
 
 
-def _watch_state(feed: Reflector[Any], store: Store[Any]) -> str:
-    if feed.not_served:
+def _watch_state(reflector: Reflector[Any], store: Store[Any]) -> str:
+    if reflector.not_served:
         return "missing"
-    if feed.failing:
+    if reflector.failing:
         return "failing"
-    return "listing" if isinstance(feed.state, (NotListed, Listing)) or not store.synced else "watching"
+    return "listing" if isinstance(reflector.state, (NotListed, Listing)) or not store.synced else "watching"
 
 
 def _job_index(namespace: str, uid: str) -> str:
-    """The index value of a child: namespace and uid of its job. An object in another namespace is never a child of the
-    job, even if its owner label has the job's uid."""
+    """The index value of a child: its namespace and the uid of its job. So an object in another namespace is never a
+    child of the job, even if its owner label has the job's uid."""
     return f"{namespace}/{uid}"
 
 

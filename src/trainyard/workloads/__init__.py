@@ -1,10 +1,11 @@
-"""The controllers that a bare API server lacks: batch Job, Deployment, StatefulSet, endpoints of Services, what every
-namespace has, owner garbage collection, placement of pods.
+"""The part of kube-controller-manager and kube-scheduler that a cluster on one machine needs: controllers of Job,
+Deployment, ReplicaSet, StatefulSet, EndpointSlices and namespace defaults, the garbage collector, and pod scheduling.
 
-Rules for this room:
-- Each decision is one pure function in its own file: objects in, writes out, `now` an argument. `shell.py` obeys.
-- What Kubernetes' own controllers do is the law; where we do less, the file's docstring says so.
-- On a real cluster none of this runs.
+Rules for this package:
+- Each controller decides in one pure function `decide` in a file of its own: arguments are objects and the time `now`,
+  the result is a `Decision` (writes and events). `shell.py` calls it, and `executor.py` sends the writes.
+- The controllers behave as those of Kubernetes. Where they do less, the docstring of the file says so.
+- None of this runs on a real cluster.
 """
 
 from trainyard.workloads.shell import Workloads

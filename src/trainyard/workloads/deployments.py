@@ -1,9 +1,10 @@
-"""apps/v1 Deployment: one ReplicaSet per pod template, `<deployment>-<hash of the template>`. The ReplicaSets of older
-templates stay, empty: they are the history that `kubectl rollout history` and `rollout undo` read.
+"""The Deployment controller (apps/v1): one ReplicaSet per pod template, named `<deployment>-<pod-template-hash>`.
 
-A change of the template takes all old pods down before new ones are made, whatever `spec.strategy` says (as strategy
-Recreate does): two TensorBoards on one log folder would disturb each other, and nothing here promises service without a
-gap. Not here: RollingUpdate, progressDeadlineSeconds, adoption of ReplicaSets without an owner.
+The ReplicaSets of older templates stay, scaled to 0: `kubectl rollout history` and `kubectl rollout undo` read them.
+
+When the template changes, all old pods are deleted before new ones are created, whatever `spec.strategy` is (as with
+type Recreate): two TensorBoards on one log folder would disturb each other, and no workload here needs service without
+interruption. Not implemented: RollingUpdate, progressDeadlineSeconds, adoption of ReplicaSets without an owner.
 """
 
 from __future__ import annotations
@@ -28,99 +29,107 @@ from trainyard.workloads import pods as pod_facts
 from trainyard.workloads.pods import spec_of, status_of
 from trainyard.workloads.writes import Create, Decision, Merge, SetStatus, Write, delete_of
 
-HASH = "pod-template-hash"
+HASH = "pod-template-hash"  # label
 REVISION = "deployment.kubernetes.io/revision"
 DESIRED, MOST = "deployment.kubernetes.io/desired-replicas", "deployment.kubernetes.io/max-replicas"
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
-_HASH_LETTERS = "456789bcdf"  # those that Kubernetes' own hashes have: none makes a number with an exponent
+_HASH_ALPHABET = "456789bcdf"  # characters of Kubernetes' own hashes; without "e", so YAML reads no float (1e3)
 _NAME_LIMIT = 253
 
 
 def decide(deployment: Json, replica_sets: list[Json], pods: list[Json], now: float) -> Decision:
-    """`replica_sets` are those whose controller owner is this Deployment; `pods` those whose controller owner is one of
-    them or, made by an older trainyard, the Deployment itself."""
+    """The writes and events for one Deployment.
+
+    `replica_sets` are those whose controller owner is this Deployment. `pods` are those whose controller owner is one
+    of these ReplicaSets, or the Deployment itself (an older trainyard created such pods).
+    """
     if pod_facts.deleting(deployment):
         return Decision()
     template_hash = hash_of(deployment)
-    sets = sorted((one for one in replica_sets if not pod_facts.deleting(one)), key=_revision)
-    current = next((one for one in sets if labels_of(one).get(HASH) == template_hash), None)
+    live_sets = (replica_set for replica_set in replica_sets if not pod_facts.deleting(replica_set))
+    by_revision = sorted(live_sets, key=_revision)
+    current = next(
+        (replica_set for replica_set in by_revision if labels_of(replica_set).get(HASH) == template_hash), None
+    )
     writes: list[Write] = []
     events: list[Event] = []
-    if status_write := _status_write(deployment, sets, current, now):
+    if status_write := _status_write(deployment, by_revision, current, now):
         writes.append(status_write)
     if spec_of(deployment).get("paused"):
-        newest = current or next((one for one in reversed(sets) if pod_facts.replicas(one)), None)
-        if newest is not None:
-            _scale(newest, pod_facts.replicas(deployment), writes, events)
+        active = current or next(filter(pod_facts.replicas, reversed(by_revision)), None)
+        if active is not None:
+            _scale(active, pod_facts.replicas(deployment), writes, events)
         return Decision(tuple(writes), events=tuple(events))
-    outdated = [one for one in sets if one is not current]
+    outdated = [replica_set for replica_set in by_revision if replica_set is not current]
     for replica_set in outdated:
         _scale(replica_set, 0, writes, events)
-    old_pods = [pod for pod in pods if current is None or _owner(pod) != uid_of(current)]
-    unowned = [pod for pod in old_pods if _owner(pod) == uid_of(deployment) and not pod_facts.deleting(pod)]
-    writes += [delete_of(POD, pod) for pod in unowned]
-    revision = max((_revision(one) for one in outdated), default=0) + 1
+    old_pods = [pod for pod in pods if current is None or _owner_uid(pod) != uid_of(current)]
+    own_pods = [pod for pod in old_pods if _owner_uid(pod) == uid_of(deployment) and not pod_facts.deleting(pod)]
+    writes += [delete_of(POD, pod) for pod in own_pods]
+    revision = max(map(_revision, outdated), default=0) + 1
     if current is not None:
         revision = max(revision, _revision(current))
         annotations = _annotations(deployment, revision)
-        if any((current["metadata"].get("annotations") or {}).get(key) != text for key, text in annotations.items()):
+        if any((current["metadata"].get("annotations") or {}).get(key) != value for key, value in annotations.items()):
             writes.append(_annotate(REPLICA_SET, current, annotations))
         if not old_pods or pod_facts.replicas(current) > pod_facts.replicas(deployment):
             _scale(current, pod_facts.replicas(deployment), writes, events)
     elif not old_pods:
-        made = _replica_set(deployment, template_hash, revision)
-        writes.append(Create(REPLICA_SET, made))
+        new_set = _new_replica_set(deployment, template_hash, revision)
+        writes.append(Create(REPLICA_SET, new_set))
         if replicas := pod_facts.replicas(deployment):
-            events.append(_scaled(made, 0, replicas))
+            events.append(_scaling_event(new_set, 0, replicas))
     if (deployment["metadata"].get("annotations") or {}).get(REVISION) != str(revision) and (current or not old_pods):
         writes.append(_annotate(DEPLOYMENT, deployment, {REVISION: str(revision)}))
-    writes += _surplus_history(deployment, outdated, old_pods)
+    writes += _delete_old_revisions(deployment, outdated, old_pods)
     return Decision(tuple(writes), events=tuple(events))
 
 
 def hash_of(deployment: Json) -> str:
-    """The value of the label pod-template-hash: ten characters, of which the first is a letter."""
+    """The value of the label pod-template-hash: ten characters, the first of them a letter."""
     number = int.from_bytes(sha256(pod_facts.canonical(spec_of(deployment).get("template"))).digest()[:8], "big")
-    first, letters = "bcdf"[number % 4], f"{number // 4:020}"[-9:]
-    return first + "".join(_HASH_LETTERS[int(digit)] for digit in letters)
+    first, digits = "bcdf"[number % 4], f"{number // 4:020}"[-9:]
+    return first + "".join(_HASH_ALPHABET[int(digit)] for digit in digits)
 
 
-def _owner(pod: Json) -> str:
+def _owner_uid(pod: Json) -> str:
     return str((controller_of(pod) or {}).get("uid") or "")
 
 
 def _revision(replica_set: Json) -> int:
-    text = str((replica_set["metadata"].get("annotations") or {}).get(REVISION) or "0")
-    return int(text) if text.isdecimal() else 0
+    revision = str((replica_set["metadata"].get("annotations") or {}).get(REVISION) or "0")
+    return int(revision) if revision.isdecimal() else 0
 
 
-def _scale(replica_set: Json, to: int, writes: list[Write], events: list[Event]) -> None:
-    before = pod_facts.replicas(replica_set)
-    if before != to:
-        body = {"metadata": {"annotations": {DESIRED: str(to), MOST: str(to)}}, "spec": {"replicas": to}}
+def _scale(replica_set: Json, replicas: int, writes: list[Write], events: list[Event]) -> None:
+    """Append the patch and the event that scale `replica_set`; nothing when `spec.replicas` is right."""
+    old_replicas = pod_facts.replicas(replica_set)
+    if old_replicas != replicas:
+        annotations = {DESIRED: str(replicas), MOST: str(replicas)}
+        body = {"metadata": {"annotations": annotations}, "spec": {"replicas": replicas}}
         writes.append(Merge(REPLICA_SET, namespace_of(replica_set), name_of(replica_set), body))
-        events.append(_scaled(replica_set, before, to))
+        events.append(_scaling_event(replica_set, old_replicas, replicas))
 
 
-def _scaled(replica_set: Json, before: int, to: int) -> Event:
-    way = "up" if to > before else "down"
-    text = f"Scaled {way} replica set {name_of(replica_set)} from {before} to {to}"
+def _scaling_event(replica_set: Json, old_replicas: int, replicas: int) -> Event:
+    direction = "up" if replicas > old_replicas else "down"
+    text = f"Scaled {direction} replica set {name_of(replica_set)} from {old_replicas} to {replicas}"
     return Event("Normal", "ScalingReplicaSet", text)
 
 
 def _annotations(deployment: Json, revision: int) -> dict[str, str]:
-    """What a ReplicaSet has of its Deployment: the cause of the change (`kubernetes.io/change-cause`) among others."""
-    own = deployment["metadata"].get("annotations") or {}
-    return {key: str(text) for key, text in own.items() if key not in (LAST_APPLIED, REVISION)} | {
-        REVISION: str(revision)
-    }
+    """The annotations that a ReplicaSet copies from its Deployment (`kubernetes.io/change-cause` among them), and its
+    revision."""
+    annotations = deployment["metadata"].get("annotations") or {}
+    copied = {key: str(value) for key, value in annotations.items() if key not in (LAST_APPLIED, REVISION)}
+    return copied | {REVISION: str(revision)}
 
 
 def _annotate(gvk: GVK, obj: Json, annotations: dict[str, str]) -> Merge:
     return Merge(gvk, namespace_of(obj), name_of(obj), {"metadata": {"annotations": annotations}})
 
 
-def _replica_set(deployment: Json, template_hash: str, revision: int) -> Json:
+def _new_replica_set(deployment: Json, template_hash: str, revision: int) -> Json:
     spec, replicas = spec_of(deployment), pod_facts.replicas(deployment)
     template = copy.deepcopy(spec.get("template") or {})
     labels = {**((template.get("metadata") or {}).get("labels") or {}), HASH: template_hash}
@@ -143,19 +152,25 @@ def _replica_set(deployment: Json, template_hash: str, revision: int) -> Json:
     }
 
 
-def _surplus_history(deployment: Json, outdated: list[Json], old_pods: list[Json]) -> list[Write]:
-    """Empty ReplicaSets beyond `revisionHistoryLimit`, the oldest first."""
+def _delete_old_revisions(deployment: Json, outdated: list[Json], old_pods: list[Json]) -> list[Write]:
+    """Delete ReplicaSets without pods beyond `revisionHistoryLimit` (default 10), the oldest revisions first."""
     limit = spec_of(deployment).get("revisionHistoryLimit")
-    owners = {_owner(pod) for pod in old_pods}
-    empty = [one for one in outdated if not pod_facts.replicas(one) and uid_of(one) not in owners]
-    return [delete_of(REPLICA_SET, one) for one in empty[: max(0, len(empty) - (10 if limit is None else int(limit)))]]
+    limit = 10 if limit is None else int(limit)
+    owner_uids = {_owner_uid(pod) for pod in old_pods}
+    unused = [
+        replica_set
+        for replica_set in outdated
+        if not pod_facts.replicas(replica_set) and uid_of(replica_set) not in owner_uids
+    ]
+    return [delete_of(REPLICA_SET, replica_set) for replica_set in unused[: max(0, len(unused) - limit)]]
 
 
-def _status_write(deployment: Json, sets: list[Json], current: Json | None, now: float) -> SetStatus | None:
+def _status_write(deployment: Json, replica_sets: list[Json], current: Json | None, now: float) -> SetStatus | None:
+    """The status of the Deployment; None when it is stored already. `current` is the ReplicaSet of the template."""
     replicas = pod_facts.replicas(deployment)
 
     def total(field: str) -> int:
-        return sum(int(status_of(one).get(field) or 0) for one in sets)
+        return sum(int(status_of(replica_set).get(field) or 0) for replica_set in replica_sets)
 
     updated = int(status_of(current).get("replicas") or 0) if current else 0
     available = total("availableReplicas")
@@ -168,15 +183,15 @@ def _status_write(deployment: Json, sets: list[Json], current: Json | None, now:
     }
     conditions = status_of(deployment).get("conditions") or []
     if available >= replicas:
-        minimum = (True, "MinimumReplicasAvailable", "Deployment has minimum availability.")
+        available_condition = (True, "MinimumReplicasAvailable", "Deployment has minimum availability.")
     else:
-        minimum = (False, "MinimumReplicasUnavailable", "Deployment does not have minimum availability.")
-    conditions = with_condition(conditions, "Available", *minimum, now)
-    done = current is not None and available >= replicas and counts["replicas"] == updated == replicas
-    word = "has successfully progressed" if done else "is progressing"
-    reason = "NewReplicaSetAvailable" if done else "ReplicaSetUpdated"
+        available_condition = (False, "MinimumReplicasUnavailable", "Deployment does not have minimum availability.")
+    conditions = with_condition(conditions, "Available", *available_condition, now)
+    complete = current is not None and available >= replicas and counts["replicas"] == updated == replicas
+    progress = "has successfully progressed" if complete else "is progressing"
+    reason = "NewReplicaSetAvailable" if complete else "ReplicaSetUpdated"
     subject = f'ReplicaSet "{name_of(current)}"' if current else f'Deployment "{name_of(deployment)}"'
-    conditions = with_condition(conditions, "Progressing", True, reason, f"{subject} {word}.", now)
+    conditions = with_condition(conditions, "Progressing", True, reason, f"{subject} {progress}.", now)
     status: Json = {"observedGeneration": deployment["metadata"].get("generation", 1)}
     status |= {field: count for field, count in counts.items() if count}
     status["conditions"] = conditions

@@ -1,4 +1,4 @@
-"""Which resources the API server has: asked from its discovery documents, so that custom ones are found as well."""
+"""API discovery: the resources that the API server serves, custom resources included."""
 
 from __future__ import annotations
 
@@ -7,57 +7,62 @@ from dataclasses import dataclass, field
 from trainyard.client import Api, NotFound, Unavailable
 from trainyard.objects import GVK, Json, decode
 
-NEEDED = frozenset({"list", "watch", "delete"})
-IGNORED = frozenset({"events"})  # nothing owns events, and they are many
+NEEDED = frozenset({"list", "watch", "delete"})  # verbs
+IGNORED = frozenset({"events"})  # no event has an owner reference, and there are many events
 
 
 @dataclass(slots=True)
 class Catalog:
-    """The resources that can be collected, and how to find one by the words of an owner reference."""
+    """The resources that the garbage collector handles; `namespaced` maps each to whether it is namespaced."""
 
     namespaced: dict[GVK, bool] = field(default_factory=dict)
 
     def find(self, api_version: str, kind: str) -> GVK | None:
-        """The resource of an owner; another version of its group is as good."""
+        """The resource that an owner reference names by `apiVersion` and `kind`: in that version, else in any version
+        of the same group. None when it is not served."""
         group, _, version = api_version.rpartition("/")
-        found = [gvk for gvk in self.namespaced if gvk.group == group and gvk.kind == kind]
-        return next((gvk for gvk in found if gvk.version == version), found[0] if found else None)
+        candidates = [gvk for gvk in self.namespaced if gvk.group == group and gvk.kind == kind]
+        return next((gvk for gvk in candidates if gvk.version == version), candidates[0] if candidates else None)
 
 
 async def discover(api: Api) -> Catalog:
-    """Ask for every group's preferred version. A group that vanishes meanwhile is left out."""
+    """Read the preferred version of every API group. A group that is removed meanwhile (404) is left out.
+
+    Raises Unavailable (reason BadAnswer) for an answer that is not JSON, and what `Api.request` raises.
+    """
     catalog = Catalog()
-    versions = ["/api/v1"]
-    groups = await _document(api, "/apis")
-    for group in groups.get("groups") or []:
+    paths = ["/api/v1"]
+    group_list = await _get_document(api, "/apis")
+    for group in group_list.get("groups") or []:
         preferred = group.get("preferredVersion") or (group.get("versions") or [{}])[0]
         if preferred.get("groupVersion"):
-            versions.append(f"/apis/{preferred['groupVersion']}")
-    for path in versions:
+            paths.append(f"/apis/{preferred['groupVersion']}")
+    for path in paths:
         try:
-            listed = await _document(api, path)
+            resource_list = await _get_document(api, path)
         except NotFound:
             continue
-        catalog.namespaced |= resources_in(listed)
+        catalog.namespaced |= resources_in(resource_list)
     return catalog
 
 
-async def _document(api: Api, path: str) -> Json:
+async def _get_document(api: Api, path: str) -> Json:
     try:
-        found = decode(await api.request("GET", path))
+        document = decode(await api.request("GET", path))
     except ValueError as error:
         raise Unavailable(0, "BadAnswer", f"GET {path}: {error}") from None
-    return found if isinstance(found, dict) else {}
+    return document if isinstance(document, dict) else {}
 
 
 def resources_in(listed: Json) -> dict[GVK, bool]:
-    """The collectable resources of an APIResourceList, and whether they have a namespace."""
+    """The resources of an APIResourceList that can be listed, watched and deleted, mapped to whether they are
+    namespaced."""
     group, _, version = str(listed.get("groupVersion") or "v1").rpartition("/")
-    found: dict[GVK, bool] = {}
-    for one in listed.get("resources") or []:
-        name = str(one.get("name") or "")
-        if "/" in name or name in IGNORED or not set(one.get("verbs") or []) >= NEEDED:
+    namespaced: dict[GVK, bool] = {}
+    for resource in listed.get("resources") or []:
+        name = str(resource.get("name") or "")
+        if "/" in name or name in IGNORED or not set(resource.get("verbs") or []) >= NEEDED:
             continue
-        gvk = GVK(one.get("group") or group, one.get("version") or version, str(one.get("kind")), name)
-        found[gvk] = bool(one.get("namespaced"))
-    return found
+        gvk = GVK(resource.get("group") or group, resource.get("version") or version, str(resource.get("kind")), name)
+        namespaced[gvk] = bool(resource.get("namespaced"))
+    return namespaced

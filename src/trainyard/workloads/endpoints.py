@@ -1,8 +1,8 @@
-"""discovery.k8s.io/v1 EndpointSlice: where the pods behind a Service are, for people and for whoever asks the API.
+"""The EndpointSlice controller (discovery.k8s.io/v1): the addresses and ports of the pods that a Service selects.
 
-One slice for a Service, more where there are more than 1,000 pods; ours alone, told by the label of who manages it. A
-Service without a selector has what somebody else writes. Addresses are IPv4. There are no Endpoints: their API is on
-its way out, and nothing here reads it.
+A Service has one slice, or one for each 1,000 pods. Only slices whose label `endpointslice.kubernetes.io/managed-by`
+has our value are changed. For a Service without a selector, other clients write the slices. Addresses are IPv4. No
+Endpoints objects are written: that API is deprecated, and nothing here reads it.
 """
 
 from __future__ import annotations
@@ -15,56 +15,57 @@ from trainyard.workloads import pods as pod_facts
 from trainyard.workloads.pods import spec_of, status_of
 from trainyard.workloads.writes import Create, Decision, Merge, Write, delete_of
 
-OF = "kubernetes.io/service-name"
+OF = "kubernetes.io/service-name"  # label
 BY, US = "endpointslice.kubernetes.io/managed-by", "endpointslice-controller.k8s.io"
 HEADLESS = "service.kubernetes.io/headless"
-MOST = 1000  # endpoints in one slice: the API allows no more
+MOST = 1000  # endpoints per slice: the maximum of the API
 
 
 def decide(service: Json, pods: list[Json], slices: list[Json]) -> Decision:
-    """`pods` are all of the namespace that `selects` chooses, `slices` all that name the Service."""
+    """The writes for one Service. `pods` are the pods that it selects, `slices` those whose label names it."""
     if pod_facts.deleting(service):
         return Decision()
-    placed = sorted(filter(_has_place, pods), key=name_of)
-    found, ports = [_endpoint(service, pod) for pod in placed], _ports(service, placed)
-    ours = {name_of(one): one for one in slices if labels_of(one).get(BY) == US}
+    addressed_pods = sorted(filter(_has_address, pods), key=name_of)
+    slice_endpoints = [_endpoint(service, pod) for pod in addressed_pods]
+    ports = _ports(service, addressed_pods)
+    managed = {name_of(existing): existing for existing in slices if labels_of(existing).get(BY) == US}
     writes: list[Write] = []
-    for number in range(0, len(found) or 1, MOST) if _selector(service) else ():
-        name = pod_facts.generated(name_of(service), pod_facts.suffix(uid_of(service), "", number // MOST))
-        wanted: Json = {"endpoints": found[number : number + MOST], "ports": ports}
-        there = ours.pop(name, None)
-        if there is None:
-            writes.append(Create(ENDPOINT_SLICE, _slice(service, name, wanted)))
-        elif not pod_facts.deleting(there) and {key: there.get(key) or [] for key in wanted} != wanted:
-            version = {"resourceVersion": there["metadata"]["resourceVersion"]}
-            writes.append(Merge(ENDPOINT_SLICE, namespace_of(there), name, {"metadata": version, **wanted}))
-    gone = [delete_of(ENDPOINT_SLICE, one) for one in ours.values() if not pod_facts.deleting(one)]
-    return Decision((*writes, *gone))
+    for start in range(0, len(slice_endpoints) or 1, MOST) if _selector(service) else ():
+        name = pod_facts.generated(name_of(service), pod_facts.suffix(uid_of(service), "", start // MOST))
+        desired: Json = {"endpoints": slice_endpoints[start : start + MOST], "ports": ports}
+        current = managed.pop(name, None)
+        if current is None:
+            writes.append(Create(ENDPOINT_SLICE, _new_slice(service, name, desired)))
+        elif not pod_facts.deleting(current) and {key: current.get(key) or [] for key in desired} != desired:
+            version = {"resourceVersion": current["metadata"]["resourceVersion"]}
+            writes.append(Merge(ENDPOINT_SLICE, namespace_of(current), name, {"metadata": version, **desired}))
+    deletes = [delete_of(ENDPOINT_SLICE, surplus) for surplus in managed.values() if not pod_facts.deleting(surplus)]
+    return Decision((*writes, *deletes))
 
 
 def selects(service: Json, pod: Json) -> bool:
-    """Whether the pod is behind the Service."""
+    """True when the Service's selector matches the labels of the pod, in the same namespace."""
     selector, labels = _selector(service), labels_of(pod)
-    same = namespace_of(service) == namespace_of(pod)
-    return same and bool(selector) and all(labels.get(key) == value for key, value in selector.items())
+    same_namespace = namespace_of(service) == namespace_of(pod)
+    return same_namespace and bool(selector) and all(labels.get(key) == value for key, value in selector.items())
 
 
 def concerned(gvk: GVK, before: Json | None, after: Json | None, services: Iterable[Json]) -> Iterator[Key]:
-    """The Services that such a change of an object may have moved."""
-    one = after or before or {}
+    """The keys of the Services to reconcile after a change of an object: (before, after), None where it is absent."""
+    obj = after or before or {}
     if gvk == SERVICE:
-        yield key_of(one)
-    elif gvk == ENDPOINT_SLICE and (name := labels_of(one).get(OF)):
-        yield Key(namespace_of(one), name)
-    elif gvk == POD and _place(before) != _place(after):
+        yield key_of(obj)
+    elif gvk == ENDPOINT_SLICE and (name := labels_of(obj).get(OF)):
+        yield Key(namespace_of(obj), name)
+    elif gvk == POD and _endpoint_fields(before) != _endpoint_fields(after):
         for service in services:
             if any(pod and selects(service, pod) for pod in (before, after)):
                 yield key_of(service)
 
 
-def _place(pod: Json | None) -> object:
-    """What of a pod its endpoint shows. None where it has none."""
-    if pod is None or not _has_place(pod):
+def _endpoint_fields(pod: Json | None) -> object:
+    """The fields of a pod that its endpoint depends on; None for a pod without an endpoint."""
+    if pod is None or not _has_address(pod):
         return None
     return labels_of(pod), status_of(pod)["podIP"], pod_facts.ready(pod), pod_facts.deleting(pod), uid_of(pod)
 
@@ -74,16 +75,16 @@ def _selector(service: Json) -> Json:
     return {} if spec.get("type") == "ExternalName" else spec.get("selector") or {}
 
 
-def _has_place(pod: Json) -> bool:
+def _has_address(pod: Json) -> bool:
     return bool(status_of(pod).get("podIP")) and not pod_facts.ended(pod)
 
 
 def _endpoint(service: Json, pod: Json) -> Json:
-    ready, going = is_true(status_of(pod).get("conditions"), "Ready"), pod_facts.deleting(pod)
-    all_the_same = bool(spec_of(service).get("publishNotReadyAddresses"))
+    serving, terminating = is_true(status_of(pod).get("conditions"), "Ready"), pod_facts.deleting(pod)
+    ready = bool(spec_of(service).get("publishNotReadyAddresses")) or (serving and not terminating)
     endpoint: Json = {
         "addresses": [status_of(pod)["podIP"]],
-        "conditions": {"ready": all_the_same or (ready and not going), "serving": ready, "terminating": going},
+        "conditions": {"ready": ready, "serving": serving, "terminating": terminating},
         "targetRef": {"kind": "Pod", "namespace": namespace_of(pod), "name": name_of(pod), "uid": uid_of(pod)},
     }
     spec = spec_of(pod)
@@ -95,23 +96,25 @@ def _endpoint(service: Json, pod: Json) -> Json:
 
 
 def _ports(service: Json, pods: list[Json]) -> list[Json]:
-    """A port that is a name is what the first pod calls so that has it: pods behind one Service are of one make."""
-    named = {
-        one.get("name"): one.get("containerPort")
+    """The ports of the slice. A `targetPort` that is a name is the container port of that name in the first pod that
+    has one: the pods of one Service are assumed to have the same template."""
+    number_by_name = {
+        container_port.get("name"): container_port.get("containerPort")
         for pod in reversed(pods)
         for container in spec_of(pod).get("containers") or []
-        for one in container.get("ports") or []
+        for container_port in container.get("ports") or []
     }
-    found = []
+    slice_ports = []
     for port in spec_of(service).get("ports") or []:
         target = port.get("targetPort") or port.get("port")
-        number = target if isinstance(target, int) else named.get(target)
+        number = target if isinstance(target, int) else number_by_name.get(target)
         if number:
-            found.append({"name": port.get("name") or "", "port": number, "protocol": port.get("protocol") or "TCP"})
-    return found
+            protocol = port.get("protocol") or "TCP"
+            slice_ports.append({"name": port.get("name") or "", "port": number, "protocol": protocol})
+    return slice_ports
 
 
-def _slice(service: Json, name: str, wanted: Json) -> Json:
+def _new_slice(service: Json, name: str, fields: Json) -> Json:
     labels = {**labels_of(service), OF: name_of(service), BY: US}
     if spec_of(service).get("clusterIP") == "None":
         labels[HEADLESS] = ""
@@ -122,5 +125,5 @@ def _slice(service: Json, name: str, wanted: Json) -> Json:
         "kind": ENDPOINT_SLICE.kind,
         "metadata": meta,
         "addressType": "IPv4",
-        **wanted,
+        **fields,
     }

@@ -1,7 +1,8 @@
-"""The events of this room, worded as Kubernetes' own controllers and scheduler word them. Pure.
+"""The Events of the controllers of this package, with the reasons and messages of kube-controller-manager and
+kube-scheduler. Pure functions.
 
-Objects of training jobs get warnings about what holds them up and nothing else: their operator writes the events of a
-job, and the requests of a job's life are bounded.
+An object of a training job gets only the warnings `FailedCreate` and `FailedScheduling`: the operator writes the other
+events of the job, and the number of requests for one job is bounded.
 """
 
 from __future__ import annotations
@@ -20,17 +21,18 @@ COMPONENTS = {
     "ReplicaSet": "replicaset-controller",
     "StatefulSet": "statefulset-controller",
 }
-"""The `source.component` of an event about an object of that kind."""
+"""Kind of the object -> `source.component` of events about it."""
 FAILED_CREATE = "FailedCreate"
-_OF_TRAINING_JOBS = frozenset({FAILED_CREATE, "FailedScheduling"})
+_REASONS_FOR_TRAINING_JOBS = frozenset({FAILED_CREATE, "FailedScheduling"})
 
 
 def of_write(gvk: GVK, owner: Json, write: Write) -> tuple[Event, ...]:
-    """What the controller of `owner` says of a pod that it has made or deleted."""
+    """The event about a pod that the controller of `owner` (of resource `gvk`) created or deleted; () for any other
+    write. Deleted pods of a Job get none."""
     match write:
-        case Create(made, obj) if made == POD:
+        case Create(resource, obj) if resource == POD:
             verb, name = "create", name_of(obj)
-        case Delete(made, _, pod_name, _, _) if made == POD and gvk != JOB:
+        case Delete(resource, _, pod_name, _, _) if resource == POD and gvk != JOB:
             verb, name = "delete", pod_name
         case _:
             return ()
@@ -42,5 +44,5 @@ def of_write(gvk: GVK, owner: Json, write: Write) -> tuple[Event, ...]:
 
 
 def wanted(obj: Json, event: Event) -> bool:
-    """False for an event that is not written because the object belongs to a training job."""
-    return OWNER not in labels_of(obj) or event.reason in _OF_TRAINING_JOBS
+    """False for an event that is not recorded because the object belongs to a training job (see above)."""
+    return OWNER not in labels_of(obj) or event.reason in _REASONS_FOR_TRAINING_JOBS

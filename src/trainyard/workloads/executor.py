@@ -1,4 +1,4 @@
-"""Sends the writes of a decision to the API server, and the events about them."""
+"""The executor: sends the writes of a `Decision` to the API server and records the events about them."""
 
 from __future__ import annotations
 
@@ -20,21 +20,26 @@ from trainyard.workloads.writes import Bind, Create, Delete, Ensure, Merge, SetS
 
 
 class CannotCreate(Unavailable):
-    """An object cannot be created now: its name is held by an object of somebody else, or a ServiceAccount is missing.
-    Events say so; it is tried again."""
+    """An object cannot be created now: an object with another owner has its name (reason NameConflict), or the API
+    server answered 403, for example because a ServiceAccount is missing (reason FailedCreate).
+
+    A Warning event `FailedCreate` has been recorded. The create is retried."""
 
 
 class Executor:
-    """`sent` knows which of our own writes have not come back through the watches yet."""
+    """Sends writes. `sent` has the acknowledged writes that the stores (those of the graph) do not show yet.
+
+    `bound` has the uids of pods whose binding was acknowledged and whose `nodeName` the store does not show yet.
+    """
 
     def __init__(self, api: Api, stores: Mapping[GVK, Store[Json]], now: Callable[[], float]) -> None:
         self._api, self._stores = api, stores
         self.recorder = EventRecorder(api, now)
         self.sent: InFlightWrites[GVK] = InFlightWrites(stores)
-        self.bound: set[str] = set()  # uids of pods that were bound and not yet seen bound
+        self.bound: set[str] = set()
 
     async def apply(self, write: Write, about: Json) -> None:
-        """One write for the object `about`."""
+        """Send one write that was decided for the object `about`. Raises CannotCreate and other ApiErrors."""
         api = self._api
         match write:
             case Create(gvk, obj):
@@ -43,9 +48,9 @@ class Executor:
                 await self._ensure(gvk, obj, about)
             case SetStatus(gvk, obj):
                 answer = await api.replace(gvk, namespace_of(obj), name_of(obj), obj, "status")
-                self._note(about, gvk, answer)
+                self._track(about, gvk, answer)
             case Merge(gvk, namespace, name, body, subresource):
-                self._note(about, gvk, await api.patch(gvk, namespace, name, body, subresource))
+                self._track(about, gvk, await api.patch(gvk, namespace, name, body, subresource))
             case Delete(gvk, namespace, name, uid, propagation):
                 with contextlib.suppress(NotFound):
                     await api.delete(gvk, namespace, name, uid, propagation)
@@ -56,12 +61,12 @@ class Executor:
                 await api.create(POD, namespace, body, "binding")
                 self.bound.add(uid)
 
-    def record(self, about: Json, *said: Event) -> None:
-        """Write events about an object, best effort."""
-        wanted = tuple(event for event in said if events.wanted(about, event))
-        self.recorder.record(about, wanted, events.COMPONENTS.get(str(about["kind"]), "trainyard-workloads"))
+    def record(self, about: Json, *object_events: Event) -> None:
+        """Record events about an object, best effort."""
+        recorded = tuple(event for event in object_events if events.wanted(about, event))
+        self.recorder.record(about, recorded, events.COMPONENTS.get(str(about["kind"]), "trainyard-workloads"))
 
-    def _note(self, about: Json, gvk: GVK, answer: Json) -> None:
+    def _track(self, about: Json, gvk: GVK, answer: Json) -> None:
         if gvk in self._stores:
             self.sent.record(uid_of(about), Sent(gvk, uid_of(answer), revision_of(answer)), time.monotonic())
 
@@ -79,14 +84,14 @@ class Executor:
             if isinstance(error, Forbidden):
                 raise CannotCreate(0, "FailedCreate", error.message) from None
             raise
-        self._note(about, gvk, answer)
+        self._track(about, gvk, answer)
 
     async def _ensure(self, gvk: GVK, obj: Json, about: Json) -> None:
-        # Not found: nobody serves that resource, or its namespace has gone meanwhile.
+        # NotFound: the resource is not served, or the namespace was deleted meanwhile.
         with contextlib.suppress(AlreadyExists, NotFound):
             try:
-                self._note(about, gvk, await self._api.create(gvk, namespace_of(obj), obj))
+                self._track(about, gvk, await self._api.create(gvk, namespace_of(obj), obj))
             except Forbidden:
-                where = await self._api.get(NAMESPACE, "", namespace_of(obj))
-                if not deleting(where):
+                namespace = await self._api.get(NAMESPACE, "", namespace_of(obj))
+                if not deleting(namespace):
                     raise

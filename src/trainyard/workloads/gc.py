@@ -1,14 +1,18 @@
-"""Owner garbage collection: what has lost its last owner goes; foreground and orphan deletion are carried out.
+"""The garbage collector: deletes objects whose owners are all absent, and finishes foreground and orphan deletions.
 
-Owners are known by uid, never by name: an object of the same name with another uid is a stranger. An owner we do not
-see is asked for at the API server before anything is deleted, because another watch may lag. An owner of a kind that
-nobody serves (any more) is `UNKNOWN`, and what it owns is left alone.
+Owners are identified by uid, never by name: an object of the same name with another uid is not the owner. Before a
+dependent is deleted, an owner that the stores do not have is read from the API server, because its watch may lag. An
+owner whose resource is not served (any more) is `UNKNOWN`, and its dependents are kept.
 
-Flow, for one object:
-- being deleted with the finalizer `orphan`: its dependents lose the reference to it, then it loses the finalizer;
-- being deleted with the finalizer `foregroundDeletion`: dependents that block it go first, then the finalizer;
-- otherwise its owners are looked at: all gone, it is deleted; some gone, only those references are taken out;
-  waiting for it (foreground), it is deleted, in the foreground too when it has dependents of its own.
+For one object:
+- It is being deleted and has the finalizer `orphan`: the owner reference to it is removed from its dependents, then
+  the finalizer is removed.
+- It is being deleted and has the finalizer `foregroundDeletion`: the finalizer is removed when no dependent with
+  `blockOwnerDeletion` is left.
+- Otherwise its owners decide. While an owner is SOLID or UNKNOWN, the object stays, and its references to ABSENT and
+  WAITING owners are removed. Else it is deleted: with propagationPolicy Foreground when an owner is WAITING (in
+  foreground deletion) and the object has dependents of its own; a finalizer of the object itself (`orphan`,
+  `foregroundDeletion`) overrides the policy; the default is Background.
 """
 
 from __future__ import annotations
@@ -25,7 +29,7 @@ FOREGROUND, ORPHAN = "foregroundDeletion", "orphan"
 
 
 class Owner(Enum):
-    """What is known of an owner."""
+    """The state of an owner. SOLID: it exists; WAITING: foreground deletion; UNKNOWN: its resource is not served."""
 
     SOLID = "there"
     WAITING = "being deleted, waits for its dependents"
@@ -34,28 +38,28 @@ class Owner(Enum):
 
 
 class Dependent(NamedTuple):
-    """An object that names the one we look at as its owner."""
+    """An object with an owner reference to the reconciled object."""
 
     gvk: GVK
     obj: Json
 
 
 def owner_state(owner: Json | None, uid: str) -> Owner:
-    """`owner` is what is there under the owner's name now, None when nothing is."""
+    """The state of the owner with this uid. `owner` is the object of the owner's name now, None when there is none."""
     if owner is None or uid_of(owner) != uid:
         return Owner.ABSENT
     return Owner.WAITING if deleting(owner) and FOREGROUND in finalizers(owner) else Owner.SOLID
 
 
 def decide(gvk: GVK, obj: Json, owners: Mapping[str, Owner], dependents: Sequence[Dependent]) -> Decision:
-    """`owners` says for the uid of every owner reference what is known of it."""
+    """The writes for one object. `owners` maps the uid of each of its owner references to the owner's state."""
     if deleting(obj):
         if ORPHAN in finalizers(obj):
             return Decision(tuple(_orphan(gvk, obj, dependents)))
         if FOREGROUND in finalizers(obj):
             return Decision(tuple(_foreground(gvk, obj, dependents)))
         return Decision()
-    return Decision(tuple(_look_at_owners(gvk, obj, owners, bool(dependents))))
+    return Decision(tuple(_follow_owners(gvk, obj, owners, bool(dependents))))
 
 
 def finalizers(obj: Json) -> list[str]:
@@ -63,18 +67,19 @@ def finalizers(obj: Json) -> list[str]:
 
 
 def references(obj: Json) -> list[Json]:
-    found = obj.get("metadata", {}).get("ownerReferences")
-    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+    """`metadata.ownerReferences` of an object."""
+    refs = obj.get("metadata", {}).get("ownerReferences")
+    return [ref for ref in refs if isinstance(ref, dict)] if isinstance(refs, list) else []
 
 
-def _look_at_owners(gvk: GVK, obj: Json, owners: Mapping[str, Owner], has_dependents: bool) -> list[Write]:
+def _follow_owners(gvk: GVK, obj: Json, owners: Mapping[str, Owner], has_dependents: bool) -> list[Write]:
     refs = references(obj)
     states = [owners[str(ref.get("uid"))] for ref in refs]
     keep = [ref for ref, state in zip(refs, states, strict=True) if state in (Owner.SOLID, Owner.UNKNOWN)]
     if len(keep) == len(refs):
         return []
     if keep:
-        return [_meta_patch(gvk, obj, {"ownerReferences": keep})]
+        return [_metadata_patch(gvk, obj, {"ownerReferences": keep})]
     propagation = "Background"
     if Owner.WAITING in states and has_dependents:
         propagation = "Foreground"
@@ -87,27 +92,28 @@ def _look_at_owners(gvk: GVK, obj: Json, owners: Mapping[str, Owner], has_depend
 
 def _orphan(gvk: GVK, obj: Json, dependents: Sequence[Dependent]) -> list[Write]:
     writes: list[Write] = []
-    for gvk_of, one in dependents:
-        rest = [ref for ref in references(one) if ref.get("uid") != uid_of(obj)]
-        writes.append(_meta_patch(gvk_of, one, {"ownerReferences": rest}))
+    for dependent in dependents:
+        kept_refs = [ref for ref in references(dependent.obj) if ref.get("uid") != uid_of(obj)]
+        writes.append(_metadata_patch(dependent.gvk, dependent.obj, {"ownerReferences": kept_refs}))
     return [*writes, _without_finalizer(gvk, obj, ORPHAN)]
 
 
 def _foreground(gvk: GVK, obj: Json, dependents: Sequence[Dependent]) -> list[Write]:
-    """Dependents are deleted by their own look, which sees the owner WAITING. Here only the end is decided."""
+    """Remove the finalizer when no dependent blocks the deletion. Dependents are deleted by their own reconciles, in
+    which this owner is WAITING."""
     blocked = any(
         ref.get("uid") == uid_of(obj) and ref.get("blockOwnerDeletion") is True
-        for one in dependents
-        for ref in references(one.obj)
+        for dependent in dependents
+        for ref in references(dependent.obj)
     )
     return [] if blocked else [_without_finalizer(gvk, obj, FOREGROUND)]
 
 
 def _without_finalizer(gvk: GVK, obj: Json, finalizer: str) -> Merge:
-    return _meta_patch(gvk, obj, {"finalizers": [one for one in finalizers(obj) if one != finalizer]})
+    return _metadata_patch(gvk, obj, {"finalizers": [kept for kept in finalizers(obj) if kept != finalizer]})
 
 
-def _meta_patch(gvk: GVK, obj: Json, fields: Json) -> Merge:
-    """Fenced by the resourceVersion we decided on."""
+def _metadata_patch(gvk: GVK, obj: Json, fields: Json) -> Merge:
+    """A merge patch of `metadata`, with uid and resourceVersion of `obj` as preconditions."""
     body = {"metadata": {**fields, "resourceVersion": revision_of(obj), "uid": uid_of(obj)}}
     return Merge(gvk, namespace_of(obj), name_of(obj), body)

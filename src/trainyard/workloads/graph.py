@@ -1,4 +1,4 @@
-"""Everything seen, of all resources: one store each, and who depends on whom by uid."""
+"""The graph: one store of objects per resource, and an index of dependents by the uid of their owner."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from trainyard.objects.resources import CRD
 from trainyard.objects.values import replace
 from trainyard.workloads.gc import Dependent, references
 
-REMEMBERED = 20_000
+REMEMBERED = 20_000  # uids of objects that are gone
 
 
 class _Names(msgspec.Struct):
@@ -24,31 +24,35 @@ class _Spec(msgspec.Struct):
     names: _Names = msgspec.field(default_factory=_Names)
 
 
-class _Definition(msgspec.Struct):
+class _CustomResourceDefinition(msgspec.Struct):
     metadata: Json
     spec: _Spec = msgspec.field(default_factory=_Spec)
 
 
-_definition = msgspec.json.Decoder(_Definition)
+_crd_decoder = msgspec.json.Decoder(_CustomResourceDefinition)
 
 
-def _named(raw: bytes) -> Json:
-    """A definition without its schemas, which are large and nobody's business here."""
-    made: Json = msgspec.to_builtins(_definition.decode(raw))
-    return {"apiVersion": CRD.api_version, "kind": CRD.kind, **made}
+def _decode_crd(raw: bytes) -> Json:
+    """A CustomResourceDefinition with only its metadata and plural: the schemas are large and not used here."""
+    crd: Json = msgspec.to_builtins(_crd_decoder.decode(raw))
+    return {"apiVersion": CRD.api_version, "kind": CRD.kind, **crd}
 
 
 class Graph:
-    """The objects by resource, by uid, and by the uids of their owners. A uid that is gone never comes back."""
+    """Objects by resource and key, by uid, and by the uids of their owners.
+
+    The uids of deleted objects are kept (up to `REMEMBERED`): a uid is never used again, so such an owner is absent.
+    """
 
     def __init__(self) -> None:
         self.stores: dict[GVK, Store[Json]] = {}
         self._dependents: dict[str, set[tuple[GVK, Key]]] = {}
-        self._gone: dict[str, None] = {}  # in order of arrival, so that the oldest is forgotten first
+        self._gone: dict[str, None] = {}  # an ordered set: the oldest uid is dropped first
 
     def add(self, gvk: GVK) -> Store[Json]:
-        view = dict_adapter(api_version=gvk.api_version, kind=gvk.kind)
-        store = Store(replace(view, decode=_named) if gvk == CRD else view)
+        """Add an empty store for a resource."""
+        adapter = dict_adapter(api_version=gvk.api_version, kind=gvk.kind)
+        store = Store(replace(adapter, decode=_decode_crd) if gvk == CRD else adapter)
         self.stores[gvk] = store
         return store
 
@@ -77,15 +81,16 @@ class Graph:
         return list(store.by_index(uid)) if store and uid else []
 
     def dependents(self, uid: str) -> list[Dependent]:
-        found = ((gvk, self.get(gvk, key)) for gvk, key in sorted(self._dependents.get(uid, ()), key=str))
-        return [Dependent(gvk, obj) for gvk, obj in found if obj is not None]
+        """The objects with an owner reference to this uid."""
+        objs = ((gvk, self.get(gvk, key)) for gvk, key in sorted(self._dependents.get(uid, ()), key=str))
+        return [Dependent(gvk, obj) for gvk, obj in objs if obj is not None]
 
     def note(self, gvk: GVK, change: Change[Json]) -> None:
-        """Keep the index of owners. Called after the store has taken the change in."""
+        """Update the index of dependents. To be called after the store has applied the change."""
         before, after = change.before, change.after
         if before is not None:
             for ref in references(before):
-                self._forget(str(ref.get("uid")), (gvk, key_of(before)))
+                self._remove_dependent(str(ref.get("uid")), (gvk, key_of(before)))
             if after is None or uid_of(after) != uid_of(before):
                 self.note_gone(uid_of(before))
         if after is not None:
@@ -93,6 +98,7 @@ class Graph:
                 self._dependents.setdefault(str(ref.get("uid")), set()).add((gvk, key_of(after)))
 
     def note_gone(self, uid: str) -> None:
+        """Remember that no object with this uid exists any more."""
         self._gone[uid] = None
         if len(self._gone) > REMEMBERED:
             del self._gone[next(iter(self._gone))]
@@ -100,8 +106,8 @@ class Graph:
     def is_gone(self, uid: str) -> bool:
         return uid in self._gone
 
-    def _forget(self, owner: str, dependent: tuple[GVK, Key]) -> None:
-        siblings = self._dependents.get(owner, set())
-        siblings.discard(dependent)
-        if not siblings:
-            self._dependents.pop(owner, None)
+    def _remove_dependent(self, owner_uid: str, dependent: tuple[GVK, Key]) -> None:
+        dependents = self._dependents.get(owner_uid, set())
+        dependents.discard(dependent)
+        if not dependents:
+            self._dependents.pop(owner_uid, None)

@@ -1,19 +1,20 @@
-"""batch/v1 Job, as the real controller runs it, for completions 1 and parallelism 1 (all that a training job needs).
+"""The Job controller (batch/v1), for completions 1 and parallelism 1: a training job needs no more.
 
-Flow: one look at one Job and its pods gives the new status, then what to delete, then at most one pod to make.
+Flow: a reconcile of one Job and its pods gives the new status, then the pods to delete, then at most one pod to create.
 
-How a failed pod is counted once, without finalizers: the k-th pod of a Job has an annotation with k, the number of
-failures before it, and a name derived from (uid, k). A pod that failed therefore proves `failed >= k + 1`, however
-often it is looked at, and `status.failed` is the greater of what is stored and what the pods prove. The count is stored
-(with the resourceVersion we decided on) before the next pod is made; dying between the two makes the same name again.
-A failed pod that somebody deletes before it was counted is not counted, and its replacement takes its place and name.
+How a failed pod is counted once, without finalizers: a pod has an annotation with k, the number of failed pods of the
+Job when it was created, and a name derived from (uid, k). A failed pod therefore proves `failed >= k + 1`, in every
+reconcile, and `status.failed` is the maximum of the stored count and of what the pods prove. The count is stored (with
+the resourceVersion of the decision) before the next pod is created; a controller that dies between the two creates the
+same name again. A failed pod that a user deletes before it was counted is not counted, and its replacement has its k
+and its name.
 
 Guarantees:
-- success decides: a pod that ended Succeeded completes the Job;
+- a pod in phase Succeeded completes the Job, whatever other pods did;
 - a pod that is being deleted counts as failed and is replaced (podReplacementPolicy TerminatingOrFailed, the default),
-  but not when it went because the Job was suspended;
-- a finished Job never changes again, and keeps no active pod.
-Not here: podFailurePolicy, successPolicy, indexed Jobs.
+  unless it was deleted because the Job was suspended;
+- the status of a finished Job never changes, and its active pods are deleted.
+Not implemented: podFailurePolicy, successPolicy, indexed Jobs.
 """
 
 from __future__ import annotations
@@ -35,58 +36,59 @@ from trainyard.workloads import pods as pod_facts
 from trainyard.workloads.pods import status_of
 from trainyard.workloads.writes import Create, Decision, SetStatus, Write, delete_of
 
-BEFORE = PREFIX + "failures-before"  # annotation of a pod: how many pods of its Job had failed when it was made
+BEFORE = PREFIX + "failures-before"  # annotation of a pod: the number of failed pods of its Job when it was created
 CONTROLLER = "kubernetes.io/job-controller"
-FIRST_PAUSE, LONGEST_PAUSE = 10.0, 360.0
+FIRST_PAUSE, LONGEST_PAUSE = 10.0, 360.0  # back-off in seconds
 
 
 def decide(job: Json, pods: list[Json], now: float) -> Decision:
-    """`pods` are those whose controller owner is this Job."""
+    """The writes and events for one Job. `pods` are those whose controller owner is this Job."""
     if pod_facts.deleting(job) or job["spec"].get("managedBy", CONTROLLER) != CONTROLLER:
         return Decision()
     if _finished(job):
-        return _after_the_end(job, pods, now)
+        return _sync_finished(job, pods, now)
     if any(pod_facts.phase(pod) == "Succeeded" for pod in pods):
         return _complete(job, pods, now)
     failed = _failures(job, pods)
-    if why := _failure(job, pods, failed, now):
-        return _fail(job, pods, failed, why, now)
+    if failure := _failure(job, pods, failed, now):
+        return _fail(job, pods, failed, failure, now)
     if job["spec"].get("suspend"):
         return _suspend(job, pods, failed, now)
-    return _go_on(job, pods, failed, now)
+    return _sync_running(job, pods, failed, now)
 
 
 # --- the running Job
 
 
-def _go_on(job: Json, pods: list[Json], failed: int, now: float) -> Decision:
+def _sync_running(job: Json, pods: list[Json], failed: int, now: float) -> Decision:
     status = dict(status_of(job))
     conditions = status.get("conditions") or []
     if is_true(conditions, "Suspended"):
         status["conditions"] = with_condition(conditions, "Suspended", False, "JobResumed", "Job resumed", now)
     status.setdefault("startTime", format_time(now))
-    running = [pod for pod in pods if pod_facts.active(pod)]
-    wake: list[float] = []
-    made: list[Write] = []
-    if not running:
-        at = _next_start(job, pods, failed)
-        pod = _pod(job, failed)
-        if at > now:
-            wake.append(at)
-        elif not any(name_of(old) == name_of(pod) for old in pods):
-            made.append(Create(POD, pod))
-    _count(status, pods, failed, active=len(running) + len(made))
+    active = [pod for pod in pods if pod_facts.active(pod)]
+    due: list[float] = []
+    creates: list[Write] = []
+    if not active:
+        not_before = _backoff_end(job, pods, failed)
+        new_pod = _pod(job, failed)
+        if not_before > now:
+            due.append(not_before)
+        elif not any(name_of(pod) == name_of(new_pod) for pod in pods):
+            creates.append(Create(POD, new_pod))
+    _set_counts(status, pods, failed, active=len(active) + len(creates))
     if (deadline := _deadline(job, status)) is not None:
-        wake.append(deadline)
-    return Decision((*_status(job, status), *made), min(wake, default=None))
+        due.append(deadline)
+    return Decision((*_status_update(job, status), *creates), min(due, default=None))
 
 
-def _next_start(job: Json, pods: list[Json], failed: int) -> float:
-    """The back-off: 10 s after the last failure, doubling up to six minutes."""
-    ends = [pod_facts.finished_at(pod) for pod in pods if _is_failed(job, pod)]
-    if not ends or not failed:
+def _backoff_end(job: Json, pods: list[Json], failed: int) -> float:
+    """When the next pod may be created, in seconds since the epoch: 10 s after the last failure, doubled with each
+    failure up to six minutes. 0.0 without a failure."""
+    finished_at = [pod_facts.finished_at(pod) for pod in pods if _is_failed(job, pod)]
+    if not finished_at or not failed:
         return 0.0
-    return max(ends) + min(FIRST_PAUSE * 2.0 ** min(failed - 1, 10), LONGEST_PAUSE)
+    return max(finished_at) + min(FIRST_PAUSE * 2.0 ** min(failed - 1, 10), LONGEST_PAUSE)
 
 
 def _pod(job: Json, failed: int) -> Json:
@@ -100,7 +102,7 @@ def _pod(job: Json, failed: int) -> Json:
 
 
 def labels_for(name: str, uid: str) -> dict[str, str]:
-    """The four labels by which people and tools find a Job's pods."""
+    """The four labels of a Job's pods, which users and tools select them by."""
     return {
         "batch.kubernetes.io/controller-uid": uid,
         "batch.kubernetes.io/job-name": name,
@@ -113,13 +115,14 @@ def labels_for(name: str, uid: str) -> dict[str, str]:
 
 
 def _failures(job: Json, pods: list[Json]) -> int:
-    proven = [_before(pod) + 1 for pod in pods if _is_failed(job, pod)]
+    """The number of failed pods: the maximum of the stored count and of the count that each failed pod proves."""
+    proven = [_failed_before(pod) + 1 for pod in pods if _is_failed(job, pod)]
     return max([int(status_of(job).get("failed") or 0), *proven])
 
 
-def _before(pod: Json) -> int:
-    text = str((pod["metadata"].get("annotations") or {}).get(BEFORE, "0"))
-    return int(text) if text.isdecimal() else 0
+def _failed_before(pod: Json) -> int:
+    annotation = str((pod["metadata"].get("annotations") or {}).get(BEFORE, "0"))
+    return int(annotation) if annotation.isdecimal() else 0
 
 
 def _is_failed(job: Json, pod: Json) -> bool:
@@ -127,13 +130,13 @@ def _is_failed(job: Json, pod: Json) -> bool:
         return False
     if not pod_facts.deleting(pod):
         return pod_facts.phase(pod) == "Failed"
-    # Stopped by suspending: made before the start that holds now.
-    started = parse_time(status_of(job).get("startTime"))
-    born = parse_time(pod["metadata"].get("creationTimestamp")) or 0.0
-    return not job["spec"].get("suspend") and started is not None and born >= started
+    # A pod that was created before `status.startTime` was deleted by a suspension: resuming sets a new startTime.
+    start_time = parse_time(status_of(job).get("startTime"))
+    created = parse_time(pod["metadata"].get("creationTimestamp")) or 0.0
+    return not job["spec"].get("suspend") and start_time is not None and created >= start_time
 
 
-def _count(status: Json, pods: list[Json], failed: int, active: int) -> None:
+def _set_counts(status: Json, pods: list[Json], failed: int, active: int) -> None:
     counts = {"active": active, "failed": failed}
     for field, count in counts.items():
         if count:
@@ -144,7 +147,7 @@ def _count(status: Json, pods: list[Json], failed: int, active: int) -> None:
     status["terminating"] = sum(pod_facts.deleting(pod) and not pod_facts.ended(pod) for pod in pods)
 
 
-# --- the end
+# --- the finished Job
 
 
 def _finished(job: Json) -> bool:
@@ -153,13 +156,13 @@ def _finished(job: Json) -> bool:
 
 
 def _failure(job: Json, pods: list[Json], failed: int, now: float) -> tuple[str, str] | None:
-    """(reason, message) when the Job has to end as Failed."""
+    """(reason, message) of the condition Failed when the Job has failed, else None."""
     spec = job["spec"]
-    if (text := _unsupported(spec)) is not None:
-        return "NotSupported", text
-    limit = spec.get("backoffLimit")
-    limit = 6 if limit is None else int(limit)
-    if failed > limit or _restarted_too_often(spec, pods, limit):
+    if (message := _unsupported(spec)) is not None:
+        return "NotSupported", message
+    backoff_limit = spec.get("backoffLimit")
+    backoff_limit = 6 if backoff_limit is None else int(backoff_limit)
+    if failed > backoff_limit or _past_backoff_limit_on_failure(spec, pods, backoff_limit):
         return "BackoffLimitExceeded", "Job has reached the specified backoff limit"
     deadline = _deadline(job, status_of(job))
     if deadline is not None and now >= deadline and not spec.get("suspend"):
@@ -176,75 +179,78 @@ def _unsupported(spec: Json) -> str | None:
     return None
 
 
-def _restarted_too_often(spec: Json, pods: list[Json], limit: int) -> bool:
+def _past_backoff_limit_on_failure(spec: Json, pods: list[Json], backoff_limit: int) -> bool:
+    """True when the containers were restarted in place too often (restartPolicy OnFailure)."""
     if ((spec.get("template") or {}).get("spec") or {}).get("restartPolicy") != "OnFailure":
         return False
-    count = sum(pod_facts.restarts(pod) for pod in pods if not pod_facts.ended(pod))
-    return count > 0 if limit == 0 else count >= limit
+    restarts = sum(pod_facts.restarts(pod) for pod in pods if not pod_facts.ended(pod))
+    return restarts > 0 if backoff_limit == 0 else restarts >= backoff_limit
 
 
 def _deadline(job: Json, status: Json) -> float | None:
     seconds = job["spec"].get("activeDeadlineSeconds")
-    started = parse_time(status.get("startTime"))
-    return None if seconds is None or started is None else started + float(seconds)
+    start_time = parse_time(status.get("startTime"))
+    return None if seconds is None or start_time is None else start_time + float(seconds)
 
 
 def _complete(job: Json, pods: list[Json], now: float) -> Decision:
     status = dict(status_of(job))
-    ends = [pod_facts.finished_at(pod) for pod in pods if pod_facts.phase(pod) == "Succeeded"]
-    status.setdefault("startTime", format_time(min(ends)))
-    _count(status, pods, _failures(job, pods), active=0)
+    finished_at = [pod_facts.finished_at(pod) for pod in pods if pod_facts.phase(pod) == "Succeeded"]
+    status.setdefault("startTime", format_time(min(finished_at)))
+    _set_counts(status, pods, _failures(job, pods), active=0)
     status |= {"succeeded": 1, "completionTime": format_time(now)}
     reason, message = "CompletionsReached", "Reached expected number of succeeded pods"
     status["conditions"] = with_condition(status.get("conditions") or [], "Complete", True, reason, message, now)
     event = Event("Normal", "Completed", "Job completed")
-    return Decision((*_status(job, status), *_stop(pods)), _expiry(job, status), (event,))
+    return Decision((*_status_update(job, status), *_delete_active(pods)), _expiry(job, status), (event,))
 
 
-def _fail(job: Json, pods: list[Json], failed: int, why: tuple[str, str], now: float) -> Decision:
+def _fail(job: Json, pods: list[Json], failed: int, failure: tuple[str, str], now: float) -> Decision:
+    """Set the condition Failed. The active pods are deleted and count as failed; `failure` is (reason, message)."""
     status = dict(status_of(job))
-    stopped = sum(pod_facts.active(pod) for pod in pods)
-    _count(status, pods, failed + stopped, active=0)
+    active = sum(pod_facts.active(pod) for pod in pods)
+    _set_counts(status, pods, failed + active, active=0)
     status["ready"] = 0
-    status["conditions"] = with_condition(status.get("conditions") or [], "Failed", True, *why, now)
-    return Decision((*_status(job, status), *_stop(pods)), _expiry(job, status), (Event("Warning", *why),))
+    status["conditions"] = with_condition(status.get("conditions") or [], "Failed", True, *failure, now)
+    event = Event("Warning", *failure)
+    return Decision((*_status_update(job, status), *_delete_active(pods)), _expiry(job, status), (event,))
 
 
-def _after_the_end(job: Json, pods: list[Json], now: float) -> Decision:
-    """A finished Job keeps no active pod, and goes when its time to live is over."""
+def _sync_finished(job: Json, pods: list[Json], now: float) -> Decision:
+    """Delete the active pods of a finished Job, and the Job itself when `ttlSecondsAfterFinished` is over."""
     expiry = _expiry(job, status_of(job))
     if expiry is not None and expiry <= now:
         return Decision((delete_of(JOB, job),))
-    return Decision(_stop(pods), expiry)
+    return Decision(_delete_active(pods), expiry)
 
 
 def _expiry(job: Json, status: Json) -> float | None:
     ttl = job["spec"].get("ttlSecondsAfterFinished")
     if ttl is None:
         return None
-    ends = [
-        parse_time(one.get("lastTransitionTime"))
-        for one in status.get("conditions") or []
-        if one.get("type") in ("Complete", "Failed") and one.get("status") == "True"
+    finish_times = [
+        parse_time(condition.get("lastTransitionTime"))
+        for condition in status.get("conditions") or []
+        if condition.get("type") in ("Complete", "Failed") and condition.get("status") == "True"
     ]
-    return max((end for end in ends if end is not None), default=0.0) + float(ttl)
+    return max((time for time in finish_times if time is not None), default=0.0) + float(ttl)
 
 
 def _suspend(job: Json, pods: list[Json], failed: int, now: float) -> Decision:
     status = dict(status_of(job))
     status.pop("startTime", None)
-    _count(status, pods, failed, active=0)
+    _set_counts(status, pods, failed, active=0)
     status["ready"] = 0
     conditions = status.get("conditions") or []
     status["conditions"] = with_condition(conditions, "Suspended", True, "JobSuspended", "Job suspended", now)
-    return Decision((*_status(job, status), *_stop(pods)))
+    return Decision((*_status_update(job, status), *_delete_active(pods)))
 
 
-def _stop(pods: list[Json]) -> tuple[Write, ...]:
+def _delete_active(pods: list[Json]) -> tuple[Write, ...]:
     return tuple(delete_of(POD, pod) for pod in pods if pod_facts.active(pod))
 
 
-def _status(job: Json, status: Json) -> tuple[Write, ...]:
+def _status_update(job: Json, status: Json) -> tuple[Write, ...]:
     if status == status_of(job):
         return ()
     return (SetStatus(JOB, {**job, "status": status}),)

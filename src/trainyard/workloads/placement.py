@@ -1,8 +1,8 @@
-"""Which node runs a pod: any that is ready, the one with the fewest pods first.
+"""The scheduler: binds a pod to the ready node that has the fewest pods.
 
-Node selectors, affinities, taints and resource requests are not weighed: on a laptop there is one node, and a manifest
-that asks for a GPU pool shall still train. A pod with scheduling gates, or for another scheduler, is left alone. A pod
-whose PersistentVolumeClaim does not exist waits for it, as the real scheduler has it, and the message is that one's.
+Node selectors, affinities, taints and resource requests are ignored: on a laptop there is one node, and a manifest with
+a GPU node pool is to run there too. Pods with scheduling gates and pods of another scheduler are not scheduled. A pod
+whose PersistentVolumeClaim does not exist stays Pending; its message is that of kube-scheduler.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SCHEDULER = "default-scheduler"
 
 
 def waits(pod: Json) -> bool:
-    """True when the pod is ours to place."""
+    """True for a pod that this scheduler has to bind."""
     spec = spec_of(pod)
     return (
         not spec.get("nodeName")
@@ -34,26 +34,29 @@ def waits(pod: Json) -> bool:
 def decide(
     pod: Json, nodes: Iterable[Json], load: Counter[str], now: float, claims: Mapping[str, Json | None] | None = None
 ) -> Decision:
-    """`load` counts the pods that each node has by name; `claims` maps each claim name of the pod to its object, None
-    for a claim that does not exist."""
+    """The writes and events for one pod.
+
+    `load` has the number of pods by node name. `claims` maps the name of each PersistentVolumeClaim of the pod to its
+    object, None for a claim that does not exist.
+    """
     if not waits(pod):
         return Decision()
     nodes = list(nodes)
-    fit = [name_of(node) for node in nodes if _takes_pods(node)]
+    feasible = [name_of(node) for node in nodes if _is_schedulable(node)]
     problem = _claim_problem(claims or {})
-    if fit and not problem:
-        node = min(fit, key=lambda name: (load[name], name))
-        text = f"Successfully assigned {namespace_of(pod)}/{name_of(pod)} to {node}"
-        event = Event("Normal", "Scheduled", text)
-        return Decision((Bind(namespace_of(pod), name_of(pod), uid_of(pod), node),), events=(event,))
-    text = _unschedulable(len(nodes), problem) if problem else "no node is ready"
-    old = status_of(pod).get("conditions") or []
-    scheduled = condition(old, "PodScheduled")
-    if scheduled and scheduled.get("status") == "False" and scheduled.get("message") == text:
+    if feasible and not problem:
+        node_name = min(feasible, key=lambda name: (load[name], name))
+        message = f"Successfully assigned {namespace_of(pod)}/{name_of(pod)} to {node_name}"
+        event = Event("Normal", "Scheduled", message)
+        return Decision((Bind(namespace_of(pod), name_of(pod), uid_of(pod), node_name),), events=(event,))
+    message = _unschedulable_message(len(nodes), problem) if problem else "no node is ready"
+    conditions = status_of(pod).get("conditions") or []
+    scheduled = condition(conditions, "PodScheduled")
+    if scheduled and scheduled.get("status") == "False" and scheduled.get("message") == message:
         return Decision()
-    body = {"status": {"conditions": with_condition(old, "PodScheduled", False, "Unschedulable", text, now)}}
-    write = Merge(POD, namespace_of(pod), name_of(pod), body, "status")
-    return Decision((write,), events=(Event("Warning", "FailedScheduling", text),))
+    conditions = with_condition(conditions, "PodScheduled", False, "Unschedulable", message, now)
+    write = Merge(POD, namespace_of(pod), name_of(pod), {"status": {"conditions": conditions}}, "status")
+    return Decision((write,), events=(Event("Warning", "FailedScheduling", message),))
 
 
 def claims_of(pod: Json) -> list[str]:
@@ -71,14 +74,14 @@ def _claim_problem(claims: Mapping[str, Json | None]) -> str:
     return ""
 
 
-def _unschedulable(nodes: int, problem: str) -> str:
-    """As kube-scheduler words it."""
-    available = f"0/{nodes} nodes are available"
-    preemption = f"{available}: {nodes} Preemption is not helpful for scheduling."
+def _unschedulable_message(node_count: int, problem: str) -> str:
+    """The message of kube-scheduler."""
+    available = f"0/{node_count} nodes are available"
+    preemption = f"{available}: {node_count} Preemption is not helpful for scheduling."
     return f"{available}: {problem}. preemption: {preemption}"
 
 
-def _takes_pods(node: Json) -> bool:
+def _is_schedulable(node: Json) -> bool:
     return (
         is_true(status_of(node).get("conditions"), "Ready")
         and not spec_of(node).get("unschedulable")

@@ -1,7 +1,7 @@
-"""What the controllers of this room ask about a pod, and how they make one from a template.
+"""Fields of a pod that the controllers of this package read, and the creation of a pod from a template.
 
-Names are derived, never random: a controller that dies after a create and starts again asks for the same name, and the
-API server says AlreadyExists instead of starting a second pod.
+Names are derived, never random: a controller that dies after a create and starts again creates the same name, and the
+API server answers AlreadyExists instead of creating a second pod.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from hashlib import sha256
 
 from trainyard.objects import Json, encode, is_true, name_of, namespace_of, parse_time
 
-_LETTERS = "bcdfghjklmnpqrstvwxz2456789"  # no vowels, nothing that looks like something else
+_SUFFIX_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"  # no vowels, no characters that look alike
 _NAME_LIMIT = 63
 
 
@@ -26,7 +26,7 @@ def spec_of(obj: Json) -> Json:
 
 
 def replicas(workload: Json) -> int:
-    """`spec.replicas` of a Deployment or ReplicaSet."""
+    """`spec.replicas` of a Deployment or ReplicaSet; 1 when it is unset."""
     number = spec_of(workload).get("replicas")
     return 1 if number is None else max(0, int(number))
 
@@ -36,14 +36,17 @@ def phase(pod: Json) -> str:
 
 
 def deleting(obj: Json) -> bool:
+    """True when the object has a deletionTimestamp."""
     return bool(obj.get("metadata", {}).get("deletionTimestamp"))
 
 
 def ended(pod: Json) -> bool:
+    """True in the phases Succeeded and Failed."""
     return phase(pod) in ("Succeeded", "Failed")
 
 
 def active(pod: Json) -> bool:
+    """True for a pod that has not ended and is not being deleted (client-go: IsPodActive)."""
     return not ended(pod) and not deleting(pod)
 
 
@@ -52,21 +55,23 @@ def ready(pod: Json) -> bool:
 
 
 def restarts(pod: Json) -> int:
-    """In-place restarts of all containers, init containers included."""
+    """The sum of `restartCount` of all containers, init containers included."""
     status = status_of(pod)
-    lists = (status.get("initContainerStatuses") or [], status.get("containerStatuses") or [])
-    return sum(int(one.get("restartCount") or 0) for each in lists for one in each)
+    container_statuses = [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]
+    return sum(int(container_status.get("restartCount") or 0) for container_status in container_statuses)
 
 
 def finished_at(pod: Json) -> float:
-    """When the pod ended: its last container's end, or when its deletion was asked for, or when it was made."""
-    ends = [
-        parse_time(((one.get("state") or {}).get("terminated") or {}).get("finishedAt"))
-        for one in status_of(pod).get("containerStatuses") or []
+    """When the pod ended, in seconds since the epoch: the last `finishedAt` of its containers; without one, the time of
+    the DELETE request; without that, the creationTimestamp."""
+    terminated = [
+        (container_status.get("state") or {}).get("terminated") or {}
+        for container_status in status_of(pod).get("containerStatuses") or []
     ]
-    known = [end for end in ends if end is not None]
-    if known:
-        return max(known)
+    finish_times = [parse_time(state.get("finishedAt")) for state in terminated]
+    known_times = [time for time in finish_times if time is not None]
+    if known_times:
+        return max(known_times)
     meta = pod.get("metadata", {})
     deletion = parse_time(meta.get("deletionTimestamp"))
     if deletion is not None:
@@ -75,39 +80,43 @@ def finished_at(pod: Json) -> float:
 
 
 def suffix(*parts: object) -> str:
-    """Five characters that always are the same for the same parts."""
+    """A name suffix of five characters, a hash of `parts`."""
     number = int.from_bytes(sha256("/".join(map(str, parts)).encode()).digest()[:8], "big")
-    letters = []
+    characters = []
     for _ in range(5):
-        number, at = divmod(number, len(_LETTERS))
-        letters.append(_LETTERS[at])
-    return "".join(letters)
+        number, index = divmod(number, len(_SUFFIX_ALPHABET))
+        characters.append(_SUFFIX_ALPHABET[index])
+    return "".join(characters)
 
 
 def generated(owner: str, five: str) -> str:
-    """`<owner>-<five>`, cut where a name from generateName would be cut."""
+    """The name `<owner>-<five>`, where `five` is a suffix of five characters. A long owner name is truncated as the API
+    server truncates generateName (63 characters in all)."""
     return f"{owner}-"[: _NAME_LIMIT - 5] + five
 
 
 def template_hash(owner: Json) -> str:
-    """Ten characters that tell one pod template of an owner from another."""
+    """A hash of `spec.template` of a workload: ten hexadecimal digits."""
     return sha256(canonical(spec_of(owner).get("template"))).hexdigest()[:10]
 
 
 def canonical(value: object) -> bytes:
-    """JSON that is the same whatever the order of keys."""
-    return encode(_sorted(value))
+    """The value as JSON with sorted keys."""
+    return encode(_with_sorted_keys(value))
 
 
-def _sorted(value: object) -> object:
-    """The same whatever the order of keys."""
+def _with_sorted_keys(value: object) -> object:
+    """The value with the keys of all objects in it sorted."""
     if isinstance(value, dict):
-        return {key: _sorted(value[key]) for key in sorted(value)}
-    return [_sorted(one) for one in value] if isinstance(value, list) else value
+        return {key: _with_sorted_keys(value[key]) for key in sorted(value)}
+    return [_with_sorted_keys(item) for item in value] if isinstance(value, list) else value
 
 
 def from_template(template: Json, owner: Json, reference: Json, name: str) -> Json:
-    """A pod of this template. The template is not touched; labels and annotations come along."""
+    """A new pod `name` of a pod template, with its labels and annotations (copies: the template is not modified).
+
+    `owner` is the controller; `reference` is the owner reference to it.
+    """
     meta = template.get("metadata") or {}
     return {
         "apiVersion": "v1",

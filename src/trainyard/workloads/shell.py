@@ -1,12 +1,14 @@
-"""The shell that all controllers of this room share: see, decide, write, in that order and nothing else.
+"""Workloads: the watches, the work queue and the reconcile function that all controllers of this package share.
 
-Flow: one watch per resource fills the graph; a change names who deserves a look; a look asks the decision of its
-controller and has the writes sent in their order (executor.py). Only these two files talk to the API server.
+Flow: one reflector per resource fills the stores of the graph. Each change of an object adds the keys of the objects
+it affects to the work queue. A reconcile calls the `decide` function of one controller and sends the returned writes in
+their order (executor.py). Only shell.py, executor.py and discovery.py send requests to the API server.
 
 Guarantees:
-- a look never happens before our own writes for that object have arrived in the stores;
-- deletes carry the uid, status writes the resourceVersion: an old copy is refused and looked at again;
-- a failed look is tried again, later each time; it holds nobody else up.
+- An object is reconciled only when the stores show all of our own earlier writes for it.
+- Deletes carry the uid as a precondition and status updates carry the resourceVersion: the API server rejects a write
+  that was decided on a stale copy, and the object is reconciled again.
+- A reconcile that failed is retried with increasing back-off and does not delay other keys.
 """
 
 from __future__ import annotations
@@ -64,19 +66,24 @@ from trainyard.workloads.graph import Graph
 from trainyard.workloads.pods import deleting, spec_of
 from trainyard.workloads.writes import Decision
 
-LOOKS_AT_ONCE = 4
-SOON = 0.05
+LOOKS_AT_ONCE = 4  # workers
+SOON = 0.05  # seconds
 OF_PODS = {
     JOB: jobs.decide,
     REPLICA_SET: replicasets.decide,
     STATEFUL_SET: statefulsets.decide,
 }
+"""The `decide` functions of the resources whose controllers own pods directly."""
 CONTROLLERS = (*OF_PODS, DEPLOYMENT)
 
 
 class Look(NamedTuple):
-    """Who deserves a look, and by whom: "owner" (Job, Deployment, ReplicaSet, StatefulSet), "endpoints" (a Service),
-    "furnish" (a namespace), "place", "collect" or "discover"."""
+    """An item of the work queue: an object, and the controller that reconciles it.
+
+    `by` is "owner" (the controller of Job, Deployment, ReplicaSet or StatefulSet), "endpoints" (EndpointSlices of a
+    Service), "furnish" (default objects of a Namespace), "place" (scheduling of a Pod), "collect" (garbage collection
+    of any object) or "discover" (API discovery; the key is empty).
+    """
 
     by: str
     gvk: GVK
@@ -88,8 +95,11 @@ class Look(NamedTuple):
 
 
 class Workloads:
-    """The controllers. `await start()`, `await synced`, `await stop()`. Pods trust the CA `root_ca` (PEM); claims of
-    the names in `mounted` are folders of this machine and need no object."""
+    """The controllers of this package. `await start()`, `await synced`, `await stop()`.
+
+    `root_ca` (PEM) is the CA that every namespace's ConfigMap `kube-root-ca.crt` holds. `mounted` has the names of
+    PersistentVolumeClaims that are folders of this machine: pods that use them are scheduled without the claim object.
+    """
 
     def __init__(
         self,
@@ -105,236 +115,247 @@ class Workloads:
         self._mounted = mounted
         self._graph = Graph()
         self._catalog = Catalog()
-        self._feeds: dict[GVK, Reflector[Json]] = {}
-        self._loop: Controller[Look] = Controller(api, self._look, LOOKS_AT_ONCE, report, "workloads")
+        self._reflectors: dict[GVK, Reflector[Json]] = {}
+        self._controller: Controller[Look] = Controller(api, self._reconcile, LOOKS_AT_ONCE, report, "workloads")
         self._executor = Executor(api, self._graph.stores, now)
-        self._parked: set[Look] = set()
-        self._after_writes: dict[str, set[Look]] = {}  # by uid: looks until our own writes for that object have arrived
-        self._unknown: set[Look] = set()  # an owner of a kind that nobody serves: until somebody does
+        self._deferred_until_synced: set[Look] = set()
+        self._deferred_until_visible: dict[str, set[Look]] = {}  # by uid: until the stores show our writes for it
+        self._unknown_owner_kind: set[Look] = set()  # an owner's kind is not served: queued again at a new resource
 
     @property
     def tasks(self) -> TaskSupervisor:
-        """The owner of its long-lived tasks."""
-        return self._loop.tasks
+        """The supervisor of the long-lived tasks."""
+        return self._controller.tasks
 
     @property
     def synced(self) -> Latch:
-        return self._loop.synced
+        return self._controller.synced
 
     async def start(self) -> None:
         await self._discover()
         self.tasks.start("record events", self._executor.recorder.run)
-        await self._loop.start()
+        await self._controller.start()
 
     async def stop(self) -> None:
-        """Stop where we are. A new start goes on from what is there."""
-        await self._loop.stop()
+        """Cancel the watches and the workers. The state is in the API server: a later `start` continues from it."""
+        await self._controller.stop()
 
     def trust(self, root_ca: str) -> None:
-        """From now on pods trust this CA (PEM). Those of a namespace without its ConfigMap wait for it."""
+        """Set the CA (PEM) of the ConfigMaps `kube-root-ca.crt` and reconcile every namespace. Pods in a namespace
+        without that ConfigMap wait for it."""
         self._root_ca = root_ca
         for namespace in self._graph.all(NAMESPACE):
-            self._loop.queue.add(Look("furnish", NAMESPACE, key_of(namespace)))
+            self._controller.queue.add(Look("furnish", NAMESPACE, key_of(namespace)))
 
     def resync(self) -> None:
-        """Look at every Job, Deployment, ReplicaSet and StatefulSet now: for whoever has moved the clock."""
+        """Enqueue every Job, Deployment, ReplicaSet and StatefulSet now: to be called after the clock was set."""
         for gvk in CONTROLLERS:
             for obj in self._graph.all(gvk):
-                self._loop.queue.add(Look("owner", gvk, key_of(obj)))
+                self._controller.queue.add(Look("owner", gvk, key_of(obj)))
 
-    # --- seeing
+    # --- watches and event handlers
 
     async def _discover(self) -> float | None:
-        """Watch what is new, stop watching what is gone. Returns the seconds until the next try, if one is due."""
+        """Start a reflector for each new resource and stop those of removed ones.
+
+        Returns the seconds to requeue after; None when all CustomResourceDefinitions are served.
+        """
         self._catalog = await discover(self._api)
-        fresh = self._catalog.namespaced.keys() - self._feeds.keys()
-        if fresh:
-            self._parked |= self._unknown
-            self._unknown.clear()
-        for gvk in fresh:
+        new_resources = self._catalog.namespaced.keys() - self._reflectors.keys()
+        if new_resources:
+            self._deferred_until_synced |= self._unknown_owner_kind
+            self._unknown_owner_kind.clear()
+        for gvk in new_resources:
             store = self._graph.add(gvk)
-            feed = Reflector(self._api, WatchTarget(gvk, optional=True), store.adapter, partial(self._heard, gvk))
-            self._feeds[gvk] = feed
-            self.tasks.start(f"watch {feed.target.name}", feed.run)
-        for gvk in self._feeds.keys() - self._catalog.namespaced.keys():
-            self._forget(gvk)
-        wanted = {spec_of(crd).get("names", {}).get("plural") for crd in self._graph.all(CRD)}
+            apply = partial(self._apply_store_event, gvk)
+            reflector = Reflector(self._api, WatchTarget(gvk, optional=True), store.adapter, apply)
+            self._reflectors[gvk] = reflector
+            self.tasks.start(f"watch {reflector.target.name}", reflector.run)
+        for gvk in self._reflectors.keys() - self._catalog.namespaced.keys():
+            self._stop_watching(gvk)
+        defined = {spec_of(crd).get("names", {}).get("plural") for crd in self._graph.all(CRD)}
         served = {gvk.plural for gvk in self._catalog.namespaced}
-        return None if wanted <= served else 1.0
+        return None if defined <= served else 1.0
 
-    def _forget(self, gvk: GVK) -> None:
-        self.tasks.cancel(f"watch {self._feeds.pop(gvk).target.name}")
-        self._heard(gvk, Replaced((), ""))
+    def _stop_watching(self, gvk: GVK) -> None:
+        self.tasks.cancel(f"watch {self._reflectors.pop(gvk).target.name}")
+        self._apply_store_event(gvk, Replaced((), ""))
 
-    def _heard(self, gvk: GVK, said: StoreEvent[Json]) -> None:
+    def _apply_store_event(self, gvk: GVK, event: StoreEvent[Json]) -> None:
         store = self._graph.stores.get(gvk)
         if store is None:
             return
-        for change in store.apply(said):
-            self._changed(gvk, change)
-        for uid in [uid for uid in self._after_writes if not self._executor.sent.has_pending(uid)]:
-            for look in self._after_writes.pop(uid):
-                self._loop.queue.add(look)
+        for change in store.apply(event):
+            self._handle_change(gvk, change)
+        for uid in [uid for uid in self._deferred_until_visible if not self._executor.sent.has_pending(uid)]:
+            for look in self._deferred_until_visible.pop(uid):
+                self._controller.queue.add(look)
         if self._graph.synced:
-            self._loop.synced.set()
-            for look in self._parked:
-                self._loop.queue.add(look)
-            self._parked.clear()
+            self._controller.synced.set()
+            for look in self._deferred_until_synced:
+                self._controller.queue.add(look)
+            self._deferred_until_synced.clear()
 
-    def _changed(self, gvk: GVK, change: Change[Json]) -> None:
-        """One object changed: who deserves a look?"""
+    def _handle_change(self, gvk: GVK, change: Change[Json]) -> None:
+        """Index one change and enqueue what it affects. A name with a new uid counts as a deletion and a creation."""
         before, after = change.before, change.after
-        swapped = before is not None and after is not None and uid_of(before) != uid_of(after)
+        replaced = before is not None and after is not None and uid_of(before) != uid_of(after)
         self._graph.note(gvk, change)
-        if swapped:
-            self._looks(gvk, before, None)
-            self._looks(gvk, None, after)
+        if replaced:
+            self._enqueue_affected(gvk, before, None)
+            self._enqueue_affected(gvk, None, after)
         else:
-            self._looks(gvk, before, after)
+            self._enqueue_affected(gvk, before, after)
 
-    def _looks(self, gvk: GVK, before: Json | None, after: Json | None) -> None:
-        one = after if after is not None else before
-        if one is None:
+    def _enqueue_affected(self, gvk: GVK, before: Json | None, after: Json | None) -> None:
+        obj = after if after is not None else before
+        if obj is None:
             return
         if gvk in CONTROLLERS and after is not None:
-            self._loop.queue.add(Look("owner", gvk, key_of(one)))
+            self._controller.queue.add(Look("owner", gvk, key_of(obj)))
         if gvk == REPLICA_SET:
-            self._look_at_owner(one)
+            self._enqueue_owner(obj)
         if gvk == NAMESPACE and after is not None:
-            self._loop.queue.add(Look("furnish", gvk, key_of(one)))
-        if namespaces.NAMES.get(gvk) == name_of(one):
-            self._loop.queue.add(Look("furnish", NAMESPACE, Key("", namespace_of(one))))
+            self._controller.queue.add(Look("furnish", gvk, key_of(obj)))
+        if namespaces.NAMES.get(gvk) == name_of(obj):
+            self._controller.queue.add(Look("furnish", NAMESPACE, Key("", namespace_of(obj))))
         for key in endpoints.concerned(gvk, before, after, self._graph.all(SERVICE)):
-            self._loop.queue.add(Look("endpoints", SERVICE, key))
+            self._controller.queue.add(Look("endpoints", SERVICE, key))
         if gvk == CRD:
-            self._loop.queue.add(Look("discover", CRD, Key("", "")))
+            self._controller.queue.add(Look("discover", CRD, Key("", "")))
         if gvk == NODE:
-            self._place_waiting("")
+            self._enqueue_unscheduled_pods("")
         if gvk == PERSISTENT_VOLUME_CLAIM:
-            self._place_waiting(namespace_of(one))
+            self._enqueue_unscheduled_pods(namespace_of(obj))
         if gvk == POD:
-            self._pod_changed(one, after)
-        if after is None or before is None or _links(before) != _links(after):
-            self._collect(gvk, one, after)
+            self._enqueue_affected_by_pod(obj, after)
+        if after is None or before is None or _gc_fields(before) != _gc_fields(after):
+            self._enqueue_for_gc(gvk, obj, after)
 
-    def _place_waiting(self, namespace: str) -> None:
-        """Look at the pods without a node, of all namespaces for ""."""
+    def _enqueue_unscheduled_pods(self, namespace: str) -> None:
+        """Enqueue the pods that have no node yet; namespace "" means all namespaces."""
         for pod in filter(placement.waits, self._graph.all(POD)):
             if namespace in ("", namespace_of(pod)):
-                self._loop.queue.add(Look("place", POD, key_of(pod)))
+                self._controller.queue.add(Look("place", POD, key_of(pod)))
 
-    def _look_at_owner(self, obj: Json) -> Json | None:
-        """Look at what controls the object; returns it where it is known."""
+    def _enqueue_owner(self, obj: Json) -> Json | None:
+        """Enqueue the controller owner of `obj` if its kind is in `CONTROLLERS`. Returns the owner, None if unknown."""
         owner = controller_of(obj)
-        found = self._catalog.find(str(owner.get("apiVersion")), str(owner.get("kind"))) if owner else None
-        if owner is None or found is None or found not in CONTROLLERS:
+        gvk = self._catalog.find(str(owner.get("apiVersion")), str(owner.get("kind"))) if owner else None
+        if owner is None or gvk is None or gvk not in CONTROLLERS:
             return None
         key = Key(namespace_of(obj), str(owner.get("name")))
-        self._loop.queue.add(Look("owner", found, key))
-        return self._graph.get(found, key)
+        self._controller.queue.add(Look("owner", gvk, key))
+        return self._graph.get(gvk, key)
 
-    def _pod_changed(self, pod: Json, after: Json | None) -> None:
-        owner = self._look_at_owner(pod)
+    def _enqueue_affected_by_pod(self, pod: Json, after: Json | None) -> None:
+        owner = self._enqueue_owner(pod)
         if owner is not None and owner.get("kind") == "ReplicaSet":
-            self._look_at_owner(owner)  # its Deployment waits until the pods of older templates have gone
+            self._enqueue_owner(owner)  # its Deployment scales up only when the pods of older templates have gone
         if after is None or spec_of(after).get("nodeName"):
             self._executor.bound.discard(uid_of(pod))
         elif placement.waits(after):
-            self._loop.queue.add(Look("place", POD, key_of(after)))
+            self._controller.queue.add(Look("place", POD, key_of(after)))
 
-    def _collect(self, gvk: GVK, one: Json, after: Json | None) -> None:
-        """Owner links changed: the object itself, what it owns, and what waits for it to go."""
+    def _enqueue_for_gc(self, gvk: GVK, obj: Json, after: Json | None) -> None:
+        """The garbage collector's fields of `obj` changed: enqueue the object itself, its dependents, and those of its
+        owners that are being deleted (foreground deletion waits for dependents)."""
         if after is not None:
-            self._loop.queue.add(Look("collect", gvk, key_of(after)))
-        for dependent in self._graph.dependents(uid_of(one)):
-            self._loop.queue.add(Look("collect", dependent.gvk, key_of(dependent.obj)))
-        for ref in gc.references(one):
+            self._controller.queue.add(Look("collect", gvk, key_of(after)))
+        for dependent in self._graph.dependents(uid_of(obj)):
+            self._controller.queue.add(Look("collect", dependent.gvk, key_of(dependent.obj)))
+        for ref in gc.references(obj):
             owner = self._graph.with_uid(str(ref.get("uid")))
             if owner and deleting(owner[1]):
-                self._loop.queue.add(Look("collect", owner[0], key_of(owner[1])))
+                self._controller.queue.add(Look("collect", owner[0], key_of(owner[1])))
 
-    # --- looking
+    # --- reconcile
 
-    async def _look(self, look: Look) -> float | None:
+    async def _reconcile(self, look: Look) -> float | None:
+        """The reconcile function of the controller: returns the seconds to requeue after, or None."""
         try:
-            return await self._look_once(look)
+            return await self._reconcile_object(look)
         except NotFound:
-            return SOON  # it went while we looked; the watch will say so
+            return SOON  # the object was deleted meanwhile; the watch is about to deliver the DELETED event
 
-    async def _look_once(self, look: Look) -> float | None:
+    async def _reconcile_object(self, look: Look) -> float | None:
         if look.by == "discover":
             return await self._discover()
         if not self._graph.synced:
-            self._parked.add(look)
+            self._deferred_until_synced.add(look)
             return None
         obj = self._graph.get(look.gvk, look.key)
         if obj is None:
             return None
         uid = uid_of(obj)
         if self._executor.sent.has_pending(uid):
-            self._after_writes.setdefault(uid, set()).add(look)
-            return self._wait_for_writes(uid)
+            self._deferred_until_visible.setdefault(uid, set()).add(look)
+            return self._relist_overdue(uid)
         now = self._now()
         if look.by == "owner":
-            decision = self._of_owner(look.gvk, obj, now)
+            decision = self._decide_workload(look.gvk, obj, now)
         elif look.by == "endpoints":
-            decision = self._endpoints(obj)
+            decision = self._decide_endpoint_slices(obj)
         elif look.by == "furnish":
-            decision = self._furnish(obj)
+            decision = self._decide_namespace(obj)
         elif look.by == "place":
-            decision = self._place(obj, now)
+            decision = self._decide_placement(obj, now)
         else:
-            decision = await self._collected(look.gvk, obj)
-        taken: CannotCreate | None = None
+            decision = await self._decide_gc(look.gvk, obj)
+        first_error: CannotCreate | None = None
         for write in decision.writes:
             try:
                 await self._executor.apply(write, obj)
-            except CannotCreate as error:  # the others do not wait for it
-                taken = taken or error
+            except CannotCreate as error:  # the remaining writes are sent all the same; raised after the last one
+                first_error = first_error or error
             else:
                 self._executor.record(obj, *(events.of_write(look.gvk, obj, write) if look.by == "owner" else ()))
-        if taken:
-            raise taken
+        if first_error:
+            raise first_error
         self._executor.record(obj, *decision.events)
         return None if decision.after is None else decision.after - now
 
-    def _of_owner(self, gvk: GVK, obj: Json, now: float) -> Decision:
+    def _decide_workload(self, gvk: GVK, obj: Json, now: float) -> Decision:
         pods = self._graph.controlled_by(POD, uid_of(obj))
         if gvk in OF_PODS:
             return OF_PODS[gvk](obj, pods, now)
-        sets = self._graph.controlled_by(REPLICA_SET, uid_of(obj))
-        pods += [pod for one in sets for pod in self._graph.controlled_by(POD, uid_of(one))]
-        return deployments.decide(obj, sets, pods, now)
+        replica_sets = self._graph.controlled_by(REPLICA_SET, uid_of(obj))
+        pods += [pod for replica_set in replica_sets for pod in self._graph.controlled_by(POD, uid_of(replica_set))]
+        return deployments.decide(obj, replica_sets, pods, now)
 
-    def _wait_for_writes(self, uid: str) -> float | None:
-        """Their arrival brings us back (see `_heard`). What never arrives is listed again."""
+    def _relist_overdue(self, uid: str) -> float | None:
+        """List the resources again whose stores do not show our writes for `uid` in time.
+
+        Returns the seconds to requeue after. Before that, `_apply_store_event` enqueues the object when the writes
+        have become visible.
+        """
         for gvk in self._executor.sent.overdue(uid, time.monotonic()):
-            if gvk in self._feeds:
-                self._feeds[gvk].relist()
+            if gvk in self._reflectors:
+                self._reflectors[gvk].relist()
         deadline = self._executor.sent.deadline(uid)
         return None if deadline is None else deadline - time.monotonic()
 
-    def _furnish(self, namespace: Json) -> Decision:
-        where = name_of(namespace)
-        account, root = (self._graph.get(gvk, Key(where, name)) for gvk, name in namespaces.NAMES.items())
+    def _decide_namespace(self, namespace: Json) -> Decision:
+        account, root = (self._graph.get(gvk, Key(name_of(namespace), name)) for gvk, name in namespaces.NAMES.items())
         return namespaces.decide(namespace, account, root, self._root_ca)
 
-    def _endpoints(self, service: Json) -> Decision:
-        behind = [pod for pod in self._graph.all(POD) if endpoints.selects(service, pod)]
+    def _decide_endpoint_slices(self, service: Json) -> Decision:
+        pods = [pod for pod in self._graph.all(POD) if endpoints.selects(service, pod)]
         slices = [
-            one
-            for one in self._graph.all(ENDPOINT_SLICE)
-            if namespace_of(one) == namespace_of(service) and labels_of(one).get(endpoints.OF) == name_of(service)
+            endpoint_slice
+            for endpoint_slice in self._graph.all(ENDPOINT_SLICE)
+            if namespace_of(endpoint_slice) == namespace_of(service)
+            and labels_of(endpoint_slice).get(endpoints.OF) == name_of(service)
         ]
-        return endpoints.decide(service, behind, slices)
+        return endpoints.decide(service, pods, slices)
 
-    def _place(self, pod: Json, now: float) -> Decision:
+    def _decide_placement(self, pod: Json, now: float) -> Decision:
         if uid_of(pod) in self._executor.bound:
             return Decision()
         nodes = list(self._graph.all(NODE))
         load: Counter[str] = Counter()
         if len(nodes) > 1:
-            load.update(str(spec_of(one).get("nodeName") or "") for one in self._graph.all(POD))
+            load.update(str(spec_of(other_pod).get("nodeName") or "") for other_pod in self._graph.all(POD))
         claims = {
             name: self._graph.get(PERSISTENT_VOLUME_CLAIM, Key(namespace_of(pod), name))
             for name in placement.claims_of(pod)
@@ -342,53 +363,59 @@ class Workloads:
         }
         return placement.decide(pod, nodes, load, now, claims)
 
-    async def _collected(self, gvk: GVK, obj: Json) -> Decision:
+    async def _decide_gc(self, gvk: GVK, obj: Json) -> Decision:
         owners = {}
         for ref in gc.references(obj):
-            owners[str(ref.get("uid"))] = await self._owner(obj, ref)
+            owners[str(ref.get("uid"))] = await self._owner_state(obj, ref)
         decision = gc.decide(gvk, obj, owners, await self._dependents(obj))
         if gc.Owner.UNKNOWN in owners.values():
-            self._unknown.add(Look("collect", gvk, key_of(obj)))
+            self._unknown_owner_kind.add(Look("collect", gvk, key_of(obj)))
         return decision
 
     async def _dependents(self, obj: Json) -> list[gc.Dependent]:
-        """The last look of an owner that waits for its dependents asks the API server: another watch may lag, and once
-        the owner is let go, those we have not heard of would be collected as if nobody had asked for anything else."""
-        uid = uid_of(obj)
-        seen = self._graph.dependents(uid)
-        waits = deleting(obj) and {gc.FOREGROUND, gc.ORPHAN}.intersection(gc.finalizers(obj))
-        if not waits or (seen and gc.ORPHAN not in waits):
-            return seen
-        found = []
-        near = namespace_of(obj)
-        for gvk in [one for one in self._graph.stores if not near or self._catalog.namespaced[one]]:
-            for one in (await self._api.list(gvk, near))["items"]:
-                if any(ref.get("uid") == uid for ref in gc.references(one)):
-                    found.append(gc.Dependent(gvk, one))
-        return found
+        """The dependents of `obj`, from the stores; from the API server before a finalizer is removed.
 
-    async def _owner(self, obj: Json, ref: Json) -> gc.Owner:
-        """What is known of an owner. One that we do not see is asked for before it counts as gone."""
+        The reflector of another resource may lag. An owner that loses its finalizer `orphan` or `foregroundDeletion`
+        is removed, and a dependent that the stores do not show yet would then be deleted in the background, against
+        the propagation policy of the DELETE. So all resources are listed when `obj` is orphaned, and when the stores
+        show no more dependents of an owner in foreground deletion.
+        """
+        uid = uid_of(obj)
+        dependents = self._graph.dependents(uid)
+        pending_finalizers = deleting(obj) and {gc.FOREGROUND, gc.ORPHAN}.intersection(gc.finalizers(obj))
+        if not pending_finalizers or (dependents and gc.ORPHAN not in pending_finalizers):
+            return dependents
+        listed_dependents = []
+        namespace = namespace_of(obj)
+        for gvk in [gvk for gvk in self._graph.stores if not namespace or self._catalog.namespaced[gvk]]:
+            for item in (await self._api.list(gvk, namespace))["items"]:
+                if any(ref.get("uid") == uid for ref in gc.references(item)):
+                    listed_dependents.append(gc.Dependent(gvk, item))
+        return listed_dependents
+
+    async def _owner_state(self, obj: Json, ref: Json) -> gc.Owner:
+        """The state of the owner that `ref` names. An owner that no store has is read from the API server before it
+        counts as absent."""
         uid = str(ref.get("uid"))
         if self._graph.is_gone(uid):
             return gc.Owner.ABSENT
-        seen = self._graph.with_uid(uid)
-        if seen is not None:
-            return gc.owner_state(seen[1], uid)
+        stored = self._graph.with_uid(uid)
+        if stored is not None:
+            return gc.owner_state(stored[1], uid)
         gvk = self._catalog.find(str(ref.get("apiVersion")), str(ref.get("kind")))
         if gvk is None:
             return gc.Owner.UNKNOWN
-        found: Json | None = None
+        owner: Json | None = None
         with contextlib.suppress(NotFound):
             namespace = namespace_of(obj) if self._catalog.namespaced[gvk] else ""
-            found = await self._api.get(gvk, namespace, str(ref.get("name")))
-        state = gc.owner_state(found, uid)
+            owner = await self._api.get(gvk, namespace, str(ref.get("name")))
+        state = gc.owner_state(owner, uid)
         if state is gc.Owner.ABSENT:
             self._graph.note_gone(uid)
         return state
 
 
-def _links(obj: Json) -> object:
-    """What matters for the collection of an object."""
+def _gc_fields(obj: Json) -> object:
+    """The fields of an object that the garbage collector decides on."""
     meta = obj["metadata"]
     return meta.get("ownerReferences"), meta.get("finalizers"), bool(meta.get("deletionTimestamp"))

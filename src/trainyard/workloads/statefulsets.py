@@ -1,20 +1,24 @@
-"""apps/v1 StatefulSet: pods with names that stay, `<set>-<ordinal>`, made, replaced and taken down in order.
+"""The StatefulSet controller (apps/v1): pods with stable names `<set>-<ordinal>`, created and deleted in order.
 
-A pod belongs to an ordinal; its name is the ordinal's, so the API server itself keeps two of one ordinal apart. What
-holds the name of an ordinal and is not ours is left alone; the create is tried again until the name is free.
+The name of a pod is derived from its ordinal, so the API server admits at most one pod per ordinal. A pod of another
+owner that has the name of an ordinal is kept; the create is retried until the name is free.
 
-Flow, for one look; under OrderedReady every step that has something to wait for ends the look, under Parallel none:
-- from the lowest ordinal up: make what is missing; take away what ended; wait for what is not yet ready;
-- from the highest down: take away what is beyond `replicas`, one at a time;
-- RollingUpdate: from the highest down to `partition`, take away one old pod once those above it are ready.
+Steps of a reconcile. With podManagementPolicy OrderedReady a step that has to wait ends the reconcile; with Parallel
+none does.
+- From the lowest ordinal up: create a missing pod; delete a pod that ended; wait for a pod that is not available yet.
+- From the highest ordinal down: delete the pods beyond `replicas`, one at a time.
+- RollingUpdate: from the highest ordinal down to `partition`, delete one pod of an old revision once the pods above it
+  are Running and Ready.
 
 Guarantees:
-- a pod is made only when nothing of its name is there, as far as we see: an old one has gone before;
-- a pod that ended sooner than `SHORT` after it was made is replaced only then: what cannot run makes no hot loop;
-- nothing is deleted but our own pods, by uid.
-Not here: ControllerRevisions (a pod below the partition that vanishes is made from the new template), maxUnavailable,
-adoption of pods without an owner, persistentVolumeClaimRetentionPolicy (claims stay). Unlike the real one, a pod that
-is beyond `replicas` goes also when others beyond it are not ready: a set that never got ready can be scaled to 0.
+- a pod is created only when the store has no pod of its name that this StatefulSet owns: its predecessor is gone;
+- a pod that ended within `SHORT` seconds of its creation is deleted only when these are over, so that a pod that
+  cannot run does not cause a hot loop;
+- only pods of this StatefulSet are deleted, with the uid as precondition.
+Not implemented: ControllerRevisions (a missing pod below the partition is created from the new template),
+maxUnavailable, adoption of pods without an owner, persistentVolumeClaimRetentionPolicy (claims stay). Unlike in
+kube-controller-manager, a pod beyond `replicas` is deleted also while other pods beyond it are not ready: a set that
+never became ready can be scaled to 0.
 """
 
 from __future__ import annotations
@@ -40,12 +44,13 @@ from trainyard.workloads.writes import Create, Decision, Ensure, SetStatus, Writ
 POD_NAME = "statefulset.kubernetes.io/pod-name"
 POD_INDEX = "apps.kubernetes.io/pod-index"
 REVISION = "controller-revision-hash"
-SHORT = 10.0
+SHORT = 10.0  # seconds
 _LABEL_LIMIT = 63
 
 
 class Step(NamedTuple):
-    """What one part of a look came to. `wait`: what follows has to wait, when the set is ordered."""
+    """The result of one step of a reconcile. `wait`: with OrderedReady, no later step is taken now. `after`: requeue at
+    this time (seconds since the epoch)."""
 
     writes: tuple[Write, ...] = ()
     wait: bool = False
@@ -53,76 +58,79 @@ class Step(NamedTuple):
 
 
 def decide(workload: Json, pods: list[Json], now: float) -> Decision:
-    """`pods` are those whose controller owner is this StatefulSet."""
+    """The writes for one StatefulSet. `pods` are those whose controller owner it is."""
     if pod_facts.deleting(workload):
         return Decision()
-    mine = {at: pod for pod in pods if (at := ordinal(workload, name_of(pod))) is not None}
+    by_ordinal = {index: pod for pod in pods if (index := ordinal(workload, name_of(pod))) is not None}
     revision = _revision(workload)
     steps: list[Step] = []
-    for step in _steps(workload, mine, revision, now):
+    for step in _scale_steps(workload, by_ordinal, revision, now):
         steps.append(step)
         if step.wait and _ordered(workload):
             break
     else:
-        steps.append(_update(workload, mine, revision))
-    status, ready_at = _status(workload, mine, revision, now)
-    fence: tuple[Write, ...] = ()
+        steps.append(_rolling_update(workload, by_ordinal, revision))
+    status, next_available = _status(workload, by_ordinal, revision, now)
+    # Sent first: for a stale copy the API server answers Conflict, and no pod is deleted or created.
+    status_update: tuple[Write, ...] = ()
     if status != status_of(workload):
-        fence = (SetStatus(STATEFUL_SET, {**workload, "status": status}),)
+        status_update = (SetStatus(STATEFUL_SET, {**workload, "status": status}),)
     writes = [write for step in steps for write in step.writes]
-    wake = [at for at in (*(step.after for step in steps), ready_at) if at is not None]
-    return Decision((*fence, *writes), min(wake, default=None))
+    due = [time for time in (*(step.after for step in steps), next_available) if time is not None]
+    return Decision((*status_update, *writes), min(due, default=None))
 
 
-def _steps(workload: Json, mine: dict[int, Json], revision: str, now: float) -> Iterable[Step]:
-    wanted = _ordinals(workload)
-    for at in wanted:
-        if at in mine:
-            yield _keep(workload, mine[at], now)
+def _scale_steps(workload: Json, by_ordinal: dict[int, Json], revision: str, now: float) -> Iterable[Step]:
+    """One step for each desired ordinal, from the lowest up, then one for each surplus pod, from the highest down."""
+    desired = _ordinals(workload)
+    for index in desired:
+        if index in by_ordinal:
+            yield _replace_ended(workload, by_ordinal[index], now)
         else:
-            yield Step((*_claims(workload, at), Create(POD, _pod(workload, at, revision))), wait=True)
-    for at in sorted(mine.keys() - set(wanted), reverse=True):
-        going = pod_facts.deleting(mine[at])
-        yield Step(() if going else (delete_of(POD, mine[at]),), wait=True)
+            yield Step((*_claims(workload, index), Create(POD, _new_pod(workload, index, revision))), wait=True)
+    for index in sorted(by_ordinal.keys() - set(desired), reverse=True):
+        pod = by_ordinal[index]
+        yield Step(() if pod_facts.deleting(pod) else (delete_of(POD, pod),), wait=True)
 
 
-def _keep(workload: Json, pod: Json, now: float) -> Step:
-    """The pod of an ordinal that the set wants."""
+def _replace_ended(workload: Json, pod: Json, now: float) -> Step:
+    """The step for an existing pod of a desired ordinal: delete it when it has ended, wait until it is available."""
     if pod_facts.deleting(pod):
         return Step(wait=True)
     if pod_facts.ended(pod):
-        born = parse_time(pod["metadata"].get("creationTimestamp")) or 0.0
-        if born + SHORT > now:
-            return Step(wait=True, after=born + SHORT)
+        created = parse_time(pod["metadata"].get("creationTimestamp")) or 0.0
+        if created + SHORT > now:
+            return Step(wait=True, after=created + SHORT)
         return Step((delete_of(POD, pod),), wait=True)
-    since = _available_at(workload, pod)
-    return Step(wait=since is None or since > now)
+    available_at = _available_at(workload, pod)
+    return Step(wait=available_at is None or available_at > now)
 
 
-def _update(workload: Json, mine: dict[int, Json], revision: str) -> Step:
-    """The rolling update: one old pod at a time, from the top."""
+def _rolling_update(workload: Json, by_ordinal: dict[int, Json], revision: str) -> Step:
+    """The rolling update: deletes one pod of an old revision at a time, from the highest ordinal down to `partition`.
+    An old pod that has ended is not deleted here: `_replace_ended` does that."""
     strategy = workload["spec"].get("updateStrategy") or {}
     if strategy.get("type", "RollingUpdate") != "RollingUpdate":
         return Step()
     partition = int((strategy.get("rollingUpdate") or {}).get("partition") or 0)
-    for at in reversed(_ordinals(workload)):
-        pod = mine.get(at)
-        if at < partition:
+    for index in reversed(_ordinals(workload)):
+        pod = by_ordinal.get(index)
+        if index < partition:
             break
         if pod is None or pod_facts.deleting(pod):
             return Step()
         if labels_of(pod).get(REVISION) != revision:
             return Step(() if pod_facts.ended(pod) else (delete_of(POD, pod),))
-        if not _runs(pod):
+        if not _running_and_ready(pod):
             return Step()
     return Step()
 
 
-# --- facts
+# --- fields of the StatefulSet and its pods
 
 
 def ordinal(workload: Json, pod_name: str) -> int | None:
-    """The ordinal that a name of this set stands for."""
+    """The ordinal in a pod's name; None when the name is not one of this StatefulSet's."""
     prefix, _, number = pod_name.rpartition("-")
     if prefix != name_of(workload) or not (number.isascii() and number.isdecimal()) or str(int(number)) != number:
         return None
@@ -141,56 +149,59 @@ def _ordinals(workload: Json) -> range:
 
 
 def _revision(workload: Json) -> str:
-    """The name of the template's revision, short enough for a label."""
-    ten = pod_facts.template_hash(workload)
-    return f"{name_of(workload)}-"[: _LABEL_LIMIT - len(ten)] + ten
+    """The revision name of the pod template, `<set>-<hash>`, truncated to the length of a label value."""
+    template_hash = pod_facts.template_hash(workload)
+    return f"{name_of(workload)}-"[: _LABEL_LIMIT - len(template_hash)] + template_hash
 
 
-def _runs(pod: Json) -> bool:
-    """Running and Ready."""
+def _running_and_ready(pod: Json) -> bool:
     return pod_facts.phase(pod) == "Running" and pod_facts.ready(pod)
 
 
 def _available_at(workload: Json, pod: Json) -> float | None:
-    """Since when, or from when on, the pod counts as available; None while it is not ready."""
-    if not _runs(pod):
+    """The time (seconds since the epoch, past or future) from which the pod counts as available: minReadySeconds after
+    it became ready. 0.0 without minReadySeconds; None while the pod is not Running and Ready."""
+    if not _running_and_ready(pod):
         return None
-    since = (condition(status_of(pod).get("conditions"), "Ready") or {}).get("lastTransitionTime")
-    seconds = float(workload["spec"].get("minReadySeconds") or 0)
-    return (parse_time(since) or 0.0) + seconds if seconds else 0.0
+    ready_since = (condition(status_of(pod).get("conditions"), "Ready") or {}).get("lastTransitionTime")
+    min_ready_seconds = float(workload["spec"].get("minReadySeconds") or 0)
+    return (parse_time(ready_since) or 0.0) + min_ready_seconds if min_ready_seconds else 0.0
 
 
 # --- objects
 
 
-def _pod(workload: Json, at: int, revision: str) -> Json:
-    name = f"{name_of(workload)}-{at}"
+def _new_pod(workload: Json, index: int, revision: str) -> Json:
+    name = f"{name_of(workload)}-{index}"
     owner = owner_reference("apps/v1", "StatefulSet", name_of(workload), uid_of(workload))
     pod = pod_facts.from_template(workload["spec"].get("template") or {}, workload, owner, name)
-    pod["metadata"]["labels"] |= {POD_NAME: name, POD_INDEX: str(at), REVISION: revision}
+    pod["metadata"]["labels"] |= {POD_NAME: name, POD_INDEX: str(index), REVISION: revision}
     pod["spec"]["hostname"] = name
     if service := workload["spec"].get("serviceName"):
         pod["spec"]["subdomain"] = service
-    if claims := _claim_names(workload, at):
-        others = [one for one in pod["spec"].get("volumes") or [] if one.get("name") not in claims]
-        ours = [
-            {"name": volume, "persistentVolumeClaim": {"claimName": claim, "readOnly": False}}
-            for volume, claim in claims.items()
+    if claim_names := _claim_names(workload, index):
+        template_volumes = [
+            volume for volume in pod["spec"].get("volumes") or [] if volume.get("name") not in claim_names
         ]
-        pod["spec"]["volumes"] = [*others, *ours]
+        claim_volumes = [
+            {"name": volume_name, "persistentVolumeClaim": {"claimName": claim_name, "readOnly": False}}
+            for volume_name, claim_name in claim_names.items()
+        ]
+        pod["spec"]["volumes"] = [*template_volumes, *claim_volumes]
     return pod
 
 
-def _claim_names(workload: Json, at: int) -> dict[str, str]:
+def _claim_names(workload: Json, index: int) -> dict[str, str]:
+    """Volume name (of the claim template) -> name of the PersistentVolumeClaim of this ordinal."""
     templates = workload["spec"].get("volumeClaimTemplates") or []
-    return {name_of(one): f"{name_of(one)}-{name_of(workload)}-{at}" for one in templates}
+    return {name_of(template): f"{name_of(template)}-{name_of(workload)}-{index}" for template in templates}
 
 
-def _claims(workload: Json, at: int) -> list[Write]:
-    """The claims of an ordinal. They have no owner: what is stored there outlives the set."""
-    names = _claim_names(workload, at)
+def _claims(workload: Json, index: int) -> list[Write]:
+    """The PersistentVolumeClaims of an ordinal. They have no owner reference: the data outlive the StatefulSet."""
+    names = _claim_names(workload, index)
     labels = (workload["spec"].get("selector") or {}).get("matchLabels") or {}
-    made: list[Write] = []
+    writes: list[Write] = []
     for template in workload["spec"].get("volumeClaimTemplates") or []:
         meta = template["metadata"]
         claim_meta = {
@@ -199,37 +210,35 @@ def _claims(workload: Json, at: int) -> list[Write]:
             "labels": {**(meta.get("labels") or {}), **labels},
             "annotations": dict(meta.get("annotations") or {}),
         }
-        words = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": claim_meta}
-        made.append(Ensure(PERSISTENT_VOLUME_CLAIM, {**words, "spec": dict(spec_of(template))}))
-    return made
+        claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": claim_meta}
+        writes.append(Ensure(PERSISTENT_VOLUME_CLAIM, {**claim, "spec": dict(spec_of(template))}))
+    return writes
 
 
 # --- status
 
 
-def _status(workload: Json, mine: dict[int, Json], update: str, now: float) -> tuple[Json, float | None]:
-    """The status, and when it has to be looked at again because a pod becomes available then."""
-    old = status_of(workload)
-    current = str(old.get("currentRevision") or update)
-    there = list(mine.values())
-    steady = [pod for pod in there if not pod_facts.deleting(pod)]
-    since = [at for pod in there if (at := _available_at(workload, pod)) is not None]
+def _status(workload: Json, by_ordinal: dict[int, Json], update_revision: str, now: float) -> tuple[Json, float | None]:
+    """The status, and the time (seconds since the epoch) when the next pod becomes available, None if none will."""
+    current_revision = str(status_of(workload).get("currentRevision") or update_revision)
+    pods = list(by_ordinal.values())
+    available_times = [time for pod in pods if (time := _available_at(workload, pod)) is not None]
 
-    def of(revision: str) -> int:
-        return sum(labels_of(pod).get(REVISION) == revision for pod in steady)
+    def pods_of(revision: str) -> int:
+        return sum(labels_of(pod).get(REVISION) == revision for pod in pods if not pod_facts.deleting(pod))
 
-    replicas, ready, updated = len(there), sum(map(_runs, there)), of(update)
-    rolls = (workload["spec"].get("updateStrategy") or {}).get("type", "RollingUpdate") == "RollingUpdate"
-    if rolls and replicas == ready == updated == len(_ordinals(workload)):
-        current = update
+    replicas, ready, updated = len(pods), sum(map(_running_and_ready, pods)), pods_of(update_revision)
+    update_strategy = (workload["spec"].get("updateStrategy") or {}).get("type", "RollingUpdate")
+    if update_strategy == "RollingUpdate" and replicas == ready == updated == len(_ordinals(workload)):
+        current_revision = update_revision
     status: Json = {
         "observedGeneration": workload["metadata"].get("generation", 1),
         "replicas": replicas,
-        "currentRevision": current,
-        "updateRevision": update,
-        "availableReplicas": sum(at <= now for at in since),
+        "currentRevision": current_revision,
+        "updateRevision": update_revision,
+        "availableReplicas": sum(time <= now for time in available_times),
         "collisionCount": 0,
     }
-    counts = {"readyReplicas": ready, "currentReplicas": of(current), "updatedReplicas": updated}
+    counts = {"readyReplicas": ready, "currentReplicas": pods_of(current_revision), "updatedReplicas": updated}
     status |= {field: count for field, count in counts.items() if count}
-    return status, min((at for at in since if at > now), default=None)
+    return status, min((time for time in available_times if time > now), default=None)

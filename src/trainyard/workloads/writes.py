@@ -1,4 +1,4 @@
-"""What a controller may want, as data. The decisions return these; `shell.py` alone sends them, in the order given."""
+"""The writes and events that a `decide` function returns, as data. `executor.py` sends them, in their order."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from trainyard.objects import GVK, Json, name_of, namespace_of, uid_of
 
 
 class Create(msgspec.Struct, frozen=True):
+    """Create the object. If one of its name exists, it must have the same controller owner."""
+
     gvk: GVK
     obj: Json
 
@@ -18,21 +20,22 @@ class Create(msgspec.Struct, frozen=True):
 
 
 class Ensure(msgspec.Struct, frozen=True):
-    """Create the object unless one of that name is there, whoever owns it. Nothing where nobody serves the resource."""
+    """Create the object unless one of its name exists, whatever its owner. No error when the resource is not served."""
 
     gvk: GVK
     obj: Json
 
 
 class SetStatus(msgspec.Struct, frozen=True):
-    """Replace the status. `obj` carries the resourceVersion we decided on: an old copy is refused."""
+    """Replace the status subresource. `obj` has the resourceVersion of the decision: on a stale copy the API server
+    answers Conflict."""
 
     gvk: GVK
     obj: Json
 
 
 class Merge(msgspec.Struct, frozen=True):
-    """A merge patch. Name the resourceVersion in `body` where an old copy must not win."""
+    """A JSON merge patch. `metadata.resourceVersion` in `body` makes the API server reject a patch of a stale copy."""
 
     gvk: GVK
     namespace: str
@@ -42,7 +45,7 @@ class Merge(msgspec.Struct, frozen=True):
 
 
 class Delete(msgspec.Struct, frozen=True):
-    """Delete the object with this uid, never a namesake."""
+    """Delete the object of this name if it has this uid."""
 
     gvk: GVK
     namespace: str
@@ -52,7 +55,7 @@ class Delete(msgspec.Struct, frozen=True):
 
 
 class Bind(msgspec.Struct, frozen=True):
-    """Give a pod to a node."""
+    """Bind a pod to a node."""
 
     namespace: str
     name: str
@@ -64,10 +67,13 @@ Write = Create | Ensure | SetStatus | Merge | Delete | Bind
 
 
 class Decision(msgspec.Struct, frozen=True):
+    """The result of a `decide` function."""
+
     writes: tuple[Write, ...] = ()
-    after: float | None = None  # look again then, even if nothing happens
-    events: tuple[Event, ...] = ()  # written, best effort, once all the writes have succeeded
+    after: float | None = None  # requeue at this time (seconds since the epoch), even without an event
+    events: tuple[Event, ...] = ()  # recorded, best effort, when all writes have succeeded
 
 
 def delete_of(gvk: GVK, obj: Json, propagation: str = "Background") -> Delete:
+    """The Delete of an object, with its uid as precondition. `propagation` is the propagationPolicy."""
     return Delete(gvk, namespace_of(obj), name_of(obj), uid_of(obj), propagation)

@@ -10,9 +10,9 @@ import pytest
 from click import Command
 from click.testing import CliRunner
 
-from trainyard.app.background import Background, BackgroundError, names, state_folder
+from trainyard.app.background import Background, BackgroundError, cluster_names, state_folder
 from trainyard.app.folder import PREFIX
-from trainyard.app.kubeconfig import KubeconfigError, find
+from trainyard.app.kubeconfig import KubeconfigError, find_cluster
 from trainyard.cli.down import down
 from trainyard.cli.status import status
 from trainyard.cli.up import up
@@ -35,12 +35,12 @@ def held(cluster: Background) -> int:
 
 def test_a_cluster_lives_while_its_lock_is_held_and_no_longer(home: Path) -> None:
     cluster = Background()
-    assert not cluster.alive and cluster.facts() is None
+    assert not cluster.daemon_alive and cluster.facts() is None
     lock = held(cluster)
     (cluster.folder / "cluster.json").write_text('{"network": "shared"}')
-    assert cluster.alive and cluster.facts() == {"network": "shared"}
+    assert cluster.daemon_alive and cluster.facts() == {"network": "shared"}
     os.close(lock)
-    assert not cluster.alive and cluster.facts() is None
+    assert not cluster.daemon_alive and cluster.facts() is None
 
 
 @pytest.mark.parametrize("text", ["", "{", "[1]"])
@@ -110,13 +110,13 @@ def test_without_any_home_the_fix_is_said(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(Path, "home", nowhere)
     with pytest.raises(BackgroundError, match="set XDG_STATE_HOME"):
         state_folder()
-    assert names() == []
+    assert cluster_names() == []
 
 
 def test_the_clusters_of_a_user_are_listed(home: Path) -> None:
     for name in ("default", "other", ".hidden"):
         (home / name).mkdir(parents=True)
-    assert names() == ["default", "other"]
+    assert cluster_names() == ["default", "other"]
     assert (Background().word("up"), Background("other").word("up")) == ("trainyard up", "trainyard up --name other")
 
 
@@ -133,7 +133,7 @@ def test_who_mistypes_a_name_hears_which_clusters_there_are(home: Path) -> None:
     assert said(down, "--name", "tset", "--delete") == (0, "There is no cluster tset; there are: prod, test.\n")
     code, text = said(status, "--name", "tset")
     assert code == 3 and "not up: there is no cluster tset; there are: prod, test\n" in text
-    assert said(down, "--name", "test") == (0, "The cluster test is not up.\n") and names() == ["prod", "test"]
+    assert said(down, "--name", "test") == (0, "The cluster test is not up.\n") and cluster_names() == ["prod", "test"]
 
 
 def test_a_cluster_that_is_up_stays_as_it_is_whatever_is_given(home: Path) -> None:
@@ -149,7 +149,7 @@ def test_a_cluster_that_is_up_stays_as_it_is_whatever_is_given(home: Path) -> No
 
 def test_words_without_a_cluster_say_whether_there_was_one(home: Path) -> None:
     with pytest.raises(KubeconfigError, match="no cluster: start one with `trainyard up`"):
-        find(env={})
+        find_cluster(env={})
     Background().state.mkdir(parents=True)
     with pytest.raises(KubeconfigError, match="the cluster default is not up: go on with `trainyard up`"):
-        find(env={})
+        find_cluster(env={})

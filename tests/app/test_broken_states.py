@@ -16,15 +16,15 @@ from typing import Any
 import pytest
 from daemon_values import at_home
 
-from trainyard.app.state import CHAIN, KEY, TRUSTED, State
-from trainyard.app.state_check import FACTS, encoded
+from trainyard.app.state import CA, CHAIN, KEY, ClusterState
+from trainyard.app.state_check import FACTS, encode_facts
 from trainyard.objects import Key
 from trainyard.server import DiskError, DiskLog
 from trainyard.server.store import Record
 
 LOG = "log/log.db"
 KEYS = f"keys/{FACTS}"
-FILES = (KEYS, f"keys/{CHAIN}", f"keys/{KEY}", f"keys/{TRUSTED}", LOG)
+FILES = (KEYS, f"keys/{CHAIN}", f"keys/{KEY}", f"keys/{CA}", LOG)
 FOLDERS = (".", "keys", "log", "node")
 STORE = "configmaps."
 
@@ -33,12 +33,12 @@ STORE = "configmaps."
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A state in which a cluster has been: entries in the log, certificates, a port, a claim."""
     folder = tmp_path_factory.mktemp("whole") / "state"
-    state = State(folder, print)
+    state = ClusterState(folder, print)
     for number in range(20):
         record = Record(number + 1, b'{"a": "%d"}' % number, {}, {})
         state.log.append(STORE, Key("default", f"m{number}"), record, 0)
     state.certified()
-    state.keep_port(4444)
+    state.save_port(4444)
     (folder / "node" / "claims").mkdir()
     state.close()
     return folder
@@ -71,7 +71,7 @@ def refusal(folder: Path) -> str:
     """The one sentence with which it is refused; nothing has changed."""
     before = contents(folder)
     with pytest.raises(DiskError) as caught:
-        State(folder, print)
+        ClusterState(folder, print)
     text = str(caught.value)
     assert "\n" not in text and str(folder) in text and ";" in text
     assert contents(folder) == before
@@ -133,7 +133,7 @@ def test_a_bit_that_flipped_in_the_keys_is_seen_wherever_it_is(state: Path, name
         (state / name).write_bytes(whole[:at] + bytes([whole[at] ^ (1 << at % 7)]) + whole[at + 1 :])
         refusal(state)
     (state / name).write_bytes(whole)
-    State(state, print).close()
+    ClusterState(state, print).close()
 
 
 def test_a_bit_that_flipped_in_the_log_is_seen_or_changes_no_object(state: Path) -> None:
@@ -175,7 +175,7 @@ def test_a_fact_that_cannot_be_is_refused(state: Path, fact: dict[str, Any], old
     (state / KEYS).write_bytes(
         json.dumps({name: value for name, value in facts.items() if name not in ("format", "checksum")}).encode()
         if older
-        else encoded(facts)
+        else encode_facts(facts)
     )
     assert FACTS in refusal(state)
 

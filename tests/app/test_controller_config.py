@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from trainyard.app.config import PS_SERVER, ConfigError, parse, read
+from trainyard.app.config import PS_SERVER, ConfigError, parse_config, read_config
 
 GPU = """
 grpcServerFilePath: /opt/mlkube/grpc_tensorflow_server/grpc_tensorflow_server.py
@@ -20,7 +20,7 @@ accelerators:
 
 
 def test_the_documented_file_is_understood_and_numbers_become_text() -> None:
-    parsed = parse(GPU, "c.yaml")
+    parsed = parse_config(GPU, "c.yaml")
     gpu = parsed.accelerators["alpha.kubernetes.io/nvidia-gpu"]
     assert gpu["volumes"] == [{"name": "lib", "mountPath": "/usr/lib/nvidia", "hostPath": "/usr/lib/nvidia-384"}]
     assert gpu["envVars"][1:] == [{"name": "DEBUG", "value": "1"}, {"name": "VERBOSE", "value": "true"}]
@@ -30,16 +30,16 @@ def test_the_documented_file_is_understood_and_numbers_become_text() -> None:
 def test_the_config_map_of_the_readme_may_be_named_instead_of_the_file() -> None:
     indented = GPU.replace("\n", "\n    ")
     text = f"apiVersion: v1\nkind: ConfigMap\ndata:\n  controller_config_file.yaml: |{indented}\n"
-    assert parse(text, "c.yaml").accelerators == parse(GPU, "c.yaml").accelerators
+    assert parse_config(text, "c.yaml").accelerators == parse_config(GPU, "c.yaml").accelerators
 
 
 def test_an_empty_file_is_the_empty_config() -> None:
-    assert parse("", "c.yaml").accelerators == {}
+    assert parse_config("", "c.yaml").accelerators == {}
 
 
 def test_unknown_keys_are_warned_about_and_left_out() -> None:
     text = "speed: 3\naccelerators:\n  gpu:\n    colour: red\n    envVars: [{name: A, value: b, extra: c}]\n"
-    parsed = parse(text, "c.yaml")
+    parsed = parse_config(text, "c.yaml")
     assert [one.path for one in parsed.warnings] == [
         "speed",
         "accelerators[gpu].colour",
@@ -66,22 +66,22 @@ def test_unknown_keys_are_warned_about_and_left_out() -> None:
 )
 def test_a_wrong_file_names_the_field_and_the_fix(text: str, where: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        parse(text, "c.yaml")
+        parse_config(text, "c.yaml")
     assert where in str(caught.value) and "c.yaml" in str(caught.value)
 
 
 def test_an_unreadable_file_is_a_config_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be read"):
-        read(tmp_path / "missing.yaml", lambda text: None)
+        read_config(tmp_path / "missing.yaml", lambda text: None)
 
 
 def test_a_server_program_that_is_not_there_is_replaced_by_ours_with_a_warning(tmp_path: Path) -> None:
     path, said = tmp_path / "c.yaml", list[str]()
     path.write_text(GPU)
-    ours = read(None, said.append).files.get(PS_SERVER)
-    assert read(path, said.append).files.get(PS_SERVER) == ours
+    ours = read_config(None, said.append).files.get(PS_SERVER)
+    assert read_config(path, said.append).files.get(PS_SERVER) == ours
     assert "grpcServerFilePath" in said[0]
     program = tmp_path / "server.py"
     program.write_text("pass\n")
     path.write_text(f"grpcServerFilePath: {program}\n")
-    assert read(path, said.append).files[PS_SERVER] == "pass\n"
+    assert read_config(path, said.append).files[PS_SERVER] == "pass\n"

@@ -18,7 +18,7 @@ import pytest
 import yaml
 from daemon_values import PATIENCE, Home, at_home, ends, kill
 
-from trainyard.app.kubeconfig import read
+from trainyard.app.kubeconfig import read_kubeconfig
 from trainyard.client import Api, ApiError
 from trainyard.objects import GVK, Json, condition
 from trainyard.objects.resources import JOB, POD
@@ -70,7 +70,7 @@ def trained() -> Json:
 
 def ask(home: Home, work: Callable[[Api], Awaitable[Any]]) -> Any:
     async def asked() -> Any:
-        async with read([home.state / "kubeconfig"]).api() as api:
+        async with read_kubeconfig([home.state / "kubeconfig"]).api() as api:
             return await work(api)
 
     return asyncio.run(asked())
@@ -262,7 +262,7 @@ def test_the_persons_own_kubeconfig_is_written_kept_right_and_cleaned(tmp_path: 
         own.write_text("kind: Config\ncurrent-context: work\nx-mine: 1\n")
         code, _, err = home.up("--merge-kubeconfig")
         assert code == 0 and "kubectl --context trainyard-default" in err
-        first = read([own], "trainyard-default")
+        first = read_kubeconfig([own], "trainyard-default")
         assert yaml.safe_load(own.read_text())["current-context"] == "work"
         assert "trainyard-default in" in home.say("status")[1]
         assert home.say("down")[0] == 0
@@ -271,7 +271,7 @@ def test_the_persons_own_kubeconfig_is_written_kept_right_and_cleaned(tmp_path: 
         with socket.create_server(("127.0.0.1", port)):
             code, _, err = home.up()
         assert code == 0 and f"port {port} is taken by another program" in err
-        second = read([own], "trainyard-default")
+        second = read_kubeconfig([own], "trainyard-default")
         assert second.server != first.server and (second.token, second.ca) == (first.token, first.ca)
         assert json.loads((home.state / "cluster.json").read_text())["server"] == second.server
         pid = home.pid

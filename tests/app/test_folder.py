@@ -4,7 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from trainyard.app.folder import PREFIX, Folder
+from trainyard.app.folder import PREFIX, PrivateFolder
 
 _KILLED = """
 import os, signal, sys
@@ -17,25 +17,25 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 
 def test_the_folder_is_private_and_goes_at_the_end(tmp_path: Path) -> None:
-    folder = Folder(tmp_path)
+    folder = PrivateFolder(tmp_path)
     assert folder.path.stat().st_mode & 0o777 == 0o700
     folder.close()
     assert not list(tmp_path.iterdir())
 
 
 def test_a_kept_folder_stays_also_when_another_one_is_made(tmp_path: Path) -> None:
-    folder = Folder(tmp_path)
+    folder = PrivateFolder(tmp_path)
     folder.close(keep=True)
-    Folder(tmp_path).close()
+    PrivateFolder(tmp_path).close()
     assert folder.path.is_dir()
 
 
 def test_what_a_killed_process_left_is_swept_and_what_a_living_one_uses_is_not(tmp_path: Path) -> None:
-    living = Folder(tmp_path)
+    living = PrivateFolder(tmp_path)
     subprocess.run([sys.executable, "-c", _KILLED, str(tmp_path)], check=False)
     left = [path for path in tmp_path.glob(f"{PREFIX}*") if path != living.path]
     assert len(left) == 1
-    another = Folder(tmp_path)
+    another = PrivateFolder(tmp_path)
     assert set(tmp_path.iterdir()) == {living.path, another.path}
     living.close()
     another.close()

@@ -10,8 +10,17 @@ from typing import Any
 import pytest
 import yaml
 
-from trainyard.app.background import Background, BackgroundError, names
-from trainyard.app.history import RECORDING, RESULT, Record, RecorderLock, find, folder_name, read_record, records
+from trainyard.app.background import Background, BackgroundError, cluster_names
+from trainyard.app.history import (
+    RECORDING,
+    RESULT,
+    Record,
+    RecorderLock,
+    find_records,
+    folder_name,
+    read_record,
+    read_records,
+)
 from trainyard.app.job_record import JobRecord, as_submitted, event_entry, pod_entry, restarts_of
 from trainyard.app.retention import Limits, cut_log, mark_interrupted, prune
 from trainyard.objects import Json
@@ -123,8 +132,8 @@ def test_of_many_runs_the_first_and_the_last_ends_are_kept() -> None:
 def test_of_many_pods_of_a_replica_the_first_and_the_last_are_kept_and_the_rest_counted(tmp_path: Path) -> None:
     kept = record(tmp_path, pods=2)
     for number in range(8):
-        kept.see_pod(pod(number, attempt=number, phase="Failed"), gone=False)
-    kept.see_pod(pod(99, index=1, phase="Running"), gone=False)
+        kept.record_pod(pod(number, attempt=number, phase="Failed"), gone=False)
+    kept.record_pod(pod(99, index=1, phase="Running"), gone=False)
     snapshot = kept.snapshot("lock")
     assert [entry["attempt"] for entry in snapshot.pods] == [0, 1, 6, 7, 0]
     assert snapshot.data["leftOut"] == {"worker-0": {"pods": 4, "restarts": 0}}
@@ -137,21 +146,21 @@ def test_logs_in_a_folder_of_the_users_own_are_never_removed(tmp_path: Path) -> 
     kept = record(tmp_path, pods=1)
     kept.data["logs"] = str(tmp_path / "own")
     for number in range(8):
-        kept.see_pod(pod(number, phase="Failed"), gone=False)
+        kept.record_pod(pod(number, phase="Failed"), gone=False)
     assert kept.snapshot("lock").removed_logs == ()
 
 
 def test_a_pod_that_runs_is_not_left_out(tmp_path: Path) -> None:
     kept = record(tmp_path, pods=1)
     for number in range(5):
-        kept.see_pod(pod(number, phase="Running"), gone=False)
+        kept.record_pod(pod(number, phase="Running"), gone=False)
     assert len(kept.snapshot("lock").pods) == 5
 
 
 def test_of_many_events_the_first_and_the_last_are_kept(tmp_path: Path) -> None:
     kept = record(tmp_path, events=2)
     for number in range(9):
-        kept.see_event({"metadata": {"uid": f"e{number}"}, "message": f"{number}"})
+        kept.record_event({"metadata": {"uid": f"e{number}"}, "message": f"{number}"})
     snapshot = kept.snapshot("lock")
     assert snapshot.events is not None and [event["message"] for event in snapshot.events] == ["0", "1", "7", "8"]
     assert snapshot.data["eventsLeftOut"] == 5
@@ -165,15 +174,15 @@ def test_restarts_are_pods_after_the_first_and_restarts_of_containers() -> None:
 
 def test_what_a_resume_makes_is_no_restart_and_the_job_started_when_it_first_did(tmp_path: Path) -> None:
     kept = record(tmp_path)
-    kept.see_job(job(startTime="2026-11-23T07:00:00Z"), 0)
-    kept.see_pod(pod(1, phase="Running"), gone=False)
-    kept.see_job(job(conditions=[{"type": "Suspended", "status": "True"}]), 1)
-    kept.see_pod(pod(1, phase="Failed"), gone=True)
-    kept.see_job(job(startTime="2026-11-23T08:00:00Z"), 2)
-    kept.see_pod(pod(2, phase="Running"), gone=False)
+    kept.record_job(job(startTime="2026-11-23T07:00:00Z"), 0)
+    kept.record_pod(pod(1, phase="Running"), gone=False)
+    kept.record_job(job(conditions=[{"type": "Suspended", "status": "True"}]), 1)
+    kept.record_pod(pod(1, phase="Failed"), gone=True)
+    kept.record_job(job(startTime="2026-11-23T08:00:00Z"), 2)
+    kept.record_pod(pod(2, phase="Running"), gone=False)
     data = kept.snapshot("lock").data
     assert (data["restarts"], data["started"]) == (0, "2026-11-23T07:00:00Z")
-    kept.see_pod(pod(3, phase="Running"), gone=False)
+    kept.record_pod(pod(3, phase="Running"), gone=False)
     assert kept.snapshot("lock").data["restarts"] == 1, "a failure after the resume counts"
 
 
@@ -184,43 +193,45 @@ def lost() -> Json:
 def test_a_stop_of_the_cluster_is_no_restart(tmp_path: Path) -> None:
     """Down and up again: a container that may run again is restarted in its pod, another one in a new pod."""
     kept = record(tmp_path)
-    kept.see_pod(pod(1, containerStatuses=[container(1, state={"running": {}}, lastState=lost())]), gone=False)
-    kept.see_pod(pod(2, index=1, phase="Failed", containerStatuses=[container(0, state=lost())]), gone=True)
-    kept.see_pod(pod(3, index=1, phase="Running"), gone=False)
+    kept.record_pod(pod(1, containerStatuses=[container(1, state={"running": {}}, lastState=lost())]), gone=False)
+    kept.record_pod(pod(2, index=1, phase="Failed", containerStatuses=[container(0, state=lost())]), gone=True)
+    kept.record_pod(pod(3, index=1, phase="Running"), gone=False)
     disrupted = [{"type": "DisruptionTarget", "status": "True"}]
-    kept.see_pod(pod(4, index=2, phase="Failed", conditions=disrupted), gone=True)
-    kept.see_pod(pod(5, index=2, phase="Running"), gone=False)
+    kept.record_pod(pod(4, index=2, phase="Failed", conditions=disrupted), gone=True)
+    kept.record_pod(pod(5, index=2, phase="Running"), gone=False)
     assert kept.snapshot("lock").data["restarts"] == 0
-    kept.see_pod(pod(1, containerStatuses=[container(2, state={"running": {}}, lastState=terminated(1))]), gone=False)
+    kept.record_pod(
+        pod(1, containerStatuses=[container(2, state={"running": {}}, lastState=terminated(1))]), gone=False
+    )
     assert kept.snapshot("lock").data["restarts"] == 1, "a failure after that counts"
 
 
 def test_a_job_is_over_when_its_result_is_known_and_no_pod_runs(tmp_path: Path) -> None:
     kept = record(tmp_path)
-    kept.see_job(job(), 0)
-    kept.see_pod(pod(1, phase="Running"), gone=False)
-    assert not kept.over
-    kept.see_job(job(conditions=[{"type": "Succeeded", "status": "True", "message": "done"}]), 100)
-    assert not kept.over and kept.data["result"] == "Succeeded" and kept.data["ended"] == "1970-01-01T00:01:40Z"
-    kept.see_pod(pod(1, phase="Running"), gone=True)
-    assert kept.over and not kept.complete
-    kept.delete_job(200)
+    kept.record_job(job(), 0)
+    kept.record_pod(pod(1, phase="Running"), gone=False)
+    assert not kept.finished
+    kept.record_job(job(conditions=[{"type": "Succeeded", "status": "True", "message": "done"}]), 100)
+    assert not kept.finished and kept.data["result"] == "Succeeded" and kept.data["ended"] == "1970-01-01T00:01:40Z"
+    kept.record_pod(pod(1, phase="Running"), gone=True)
+    assert kept.finished and not kept.complete
+    kept.record_deletion(200)
     assert kept.complete and kept.data["result"] == "Succeeded"
 
 
 @pytest.mark.parametrize(("end", "result"), [("interrupt", "Interrupted"), ("delete", "Deleted")])
 def test_a_job_that_is_stopped_before_its_end_says_so(tmp_path: Path, end: str, result: str) -> None:
     kept = record(tmp_path)
-    kept.see_job(job(), 0)
-    kept.interrupt(5, "stopped by --timeout") if end == "interrupt" else kept.delete_job(5)
+    kept.record_job(job(), 0)
+    kept.interrupt(5, "stopped by --timeout") if end == "interrupt" else kept.record_deletion(5)
     assert kept.data["result"] == result and kept.data["ended"] == "1970-01-01T00:00:05Z"
 
 
 def test_what_was_written_is_read_again_as_it_was(tmp_path: Path) -> None:
     kept = record(tmp_path)
-    kept.see_job(job(state="07502e3070"), 0)
-    kept.see_pod(pod(1, phase="Failed", reason="Evicted"), gone=True)
-    kept.see_event(
+    kept.record_job(job(state="07502e3070"), 0)
+    kept.record_pod(pod(1, phase="Failed", reason="Evicted"), gone=True)
+    kept.record_event(
         {"metadata": {"uid": "e"}, "message": "two\nlines: ü", "involvedObject": {"kind": "Pod", "name": "p"}}
     )
     kept.snapshot("lock").write()
@@ -232,13 +243,13 @@ def test_what_was_written_is_read_again_as_it_was(tmp_path: Path) -> None:
     assert event == event_entry({"metadata": {"uid": "e"}, "message": event["message"]}) | {"object": "Pod/p"}
     assert yaml.safe_load((tmp_path / "job.yaml").read_text())["status"] == {"state": "07502e3070"}
     assert "'07502e3070'" in (tmp_path / "job.yaml").read_text()
-    again.see_job(job(state="Done"), 0)
+    again.record_job(job(state="Done"), 0)
     assert again.snapshot("lock").manifest is None, "the job as it was submitted is written once"
 
 
 def test_a_job_that_was_removed_from_the_history_is_not_written_again(tmp_path: Path) -> None:
     kept = record(tmp_path / "gone")
-    kept.see_job(job(), 0)
+    kept.record_job(job(), 0)
     kept.snapshot("lock").write()
     assert not (tmp_path / "gone").exists()
 
@@ -297,7 +308,7 @@ def test_a_record_whose_process_was_killed_is_interrupted_not_removed(tmp_path: 
     os.utime(killed / RESULT, (0, 0))
     os.utime(next(killed.rglob("1.log")), (60, 60))
     try:
-        assert [one.result for one in records(tmp_path)] == ["Succeeded", "Interrupted", ""]
+        assert [one.result for one in read_records(tmp_path)] == ["Succeeded", "Interrupted", ""]
         mark_interrupted(tmp_path)
         assert (alive / RECORDING).exists() and not (killed / RECORDING).exists() and not (done / RECORDING).exists()
         data = json.loads((killed / RESULT).read_text())
@@ -314,7 +325,7 @@ def test_a_file_that_is_no_result_hides_no_other_job(tmp_path: Path) -> None:
     for number, text in ((2, "{"), (3, "[]"), (4, "")):
         (kept_job(tmp_path, number) / RESULT).write_text(text)
     (tmp_path / "notes.txt").write_text("mine")
-    assert [one.name for one in records(tmp_path)] == ["job1"]
+    assert [one.name for one in read_records(tmp_path)] == ["job1"]
     mark_interrupted(tmp_path)
     prune(tmp_path, Limits())
 
@@ -336,7 +347,7 @@ def test_a_file_that_is_no_result_hides_no_other_job(tmp_path: Path) -> None:
 def test_jobs_are_found_by_name_kind_and_id(tmp_path: Path, text: str, namespace: str, names_found: list[str]) -> None:
     kept_job(tmp_path, 1)
     kept_job(tmp_path, 2)
-    assert [one.name for one in find(tmp_path, text, namespace)] == names_found
+    assert [one.name for one in find_records(tmp_path, text, namespace)] == names_found
 
 
 def test_log_files_are_sorted_by_number(tmp_path: Path) -> None:
@@ -344,7 +355,7 @@ def test_log_files_are_sorted_by_number(tmp_path: Path) -> None:
         path = tmp_path / "logs" / f"{name}.log"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
-    files = [str(path.relative_to(tmp_path / "logs")) for path in Record(tmp_path, {}).files()]
+    files = [str(path.relative_to(tmp_path / "logs")) for path in Record(tmp_path, {}).log_files()]
     assert [name.split("/")[0] + name.split("/")[-1] for name in files] == [
         "worker-29.log",
         "worker-210.log",
@@ -356,7 +367,7 @@ def test_the_history_is_no_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     (tmp_path / "trainyard" / "history").mkdir(parents=True)
     (tmp_path / "trainyard" / "default").mkdir()
-    assert names() == ["default"]
+    assert cluster_names() == ["default"]
     with pytest.raises(BackgroundError, match="write another name"):
         Background("history")
 

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
-from trainyard.app.kubeconfig import Access, KubeconfigError, find, in_cluster, read
+from trainyard.app.kubeconfig import ClusterAccess, KubeconfigError, find_cluster, in_cluster, read_kubeconfig
 from trainyard.client import Unavailable
 from trainyard.objects.resources import NAMESPACE
 from trainyard.server import Authority, Server
@@ -36,33 +36,33 @@ def written(path: Path, user: Any = None, cluster: Any = None, **top: Any) -> Pa
 
 
 def test_server_token_and_namespace_come_from_the_current_context(tmp_path: Path) -> None:
-    access = read([written(tmp_path / "k", {"token": "secret"})])
+    access = read_kubeconfig([written(tmp_path / "k", {"token": "secret"})])
     assert (access.server, access.namespace, access.token) == ("https://example.invalid:6443", "team", "secret")
     assert "secret" not in repr(access)
 
 
 def test_another_context_may_be_named(tmp_path: Path) -> None:
-    assert read([written(tmp_path / "k")], "there").namespace == "default"
+    assert read_kubeconfig([written(tmp_path / "k")], "there").namespace == "default"
 
 
 def test_a_token_and_a_ca_may_stand_in_files_beside_it(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("from a file\n")
     (tmp_path / "ca.pem").write_bytes(b"PEM")
     path = written(tmp_path / "k", {"tokenFile": "token"}, {"certificate-authority": "ca.pem"})
-    assert (read([path]).token, read([path]).ca) == ("from a file", b"PEM")
+    assert (read_kubeconfig([path]).token, read_kubeconfig([path]).ca) == ("from a file", b"PEM")
 
 
 def test_data_wins_over_a_file(tmp_path: Path) -> None:
     data = base64.b64encode(b"inside").decode()
     path = written(tmp_path / "k", cluster={"certificate-authority-data": data, "certificate-authority": "missing"})
-    assert read([path]).ca == b"inside"
+    assert read_kubeconfig([path]).ca == b"inside"
 
 
 def test_of_several_files_the_first_that_says_something_wins(tmp_path: Path) -> None:
     first = tmp_path / "first"
     first.write_text("current-context: there\n")
     second = written(tmp_path / "second", {"token": "two"})
-    access = read([first, tmp_path / "missing", second])
+    access = read_kubeconfig([first, tmp_path / "missing", second])
     assert (access.namespace, access.token) == ("default", "two")
 
 
@@ -96,7 +96,7 @@ def test_of_several_files_the_first_that_says_something_wins(tmp_path: Path) -> 
 )
 def test_what_is_wrong_is_named_with_the_fix(tmp_path: Path, change: dict[str, Any], words: str) -> None:
     with pytest.raises(KubeconfigError) as refused:
-        read([written(tmp_path / "k", **change)])
+        read_kubeconfig([written(tmp_path / "k", **change)])
     assert words in str(refused.value) and str(tmp_path / "k") in str(refused.value)
 
 
@@ -104,7 +104,7 @@ def test_what_is_wrong_is_named_with_the_fix(tmp_path: Path, change: dict[str, A
 def test_what_is_no_kubeconfig_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "k").write_text(text)
     with pytest.raises(KubeconfigError, match=str(tmp_path)):
-        read([tmp_path / "k"])
+        read_kubeconfig([tmp_path / "k"])
 
 
 def test_the_order_is_the_option_the_environment_the_background_cluster(
@@ -113,9 +113,9 @@ def test_the_order_is_the_option_the_environment_the_background_cluster(
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     one, other = written(tmp_path / "one", {"token": "1"}), written(tmp_path / "other", {"token": "2"})
     env = {"KUBECONFIG": str(other)}
-    assert (find(str(one), env=env).token, find(env=env).token) == ("1", "2")
+    assert (find_cluster(str(one), env=env).token, find_cluster(env=env).token) == ("1", "2")
     with pytest.raises(KubeconfigError, match="trainyard up"):
-        find(env={})
+        find_cluster(env={})
 
 
 def test_kubectls_own_file_is_named_but_never_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,20 +123,20 @@ def test_kubectls_own_file_is_named_but_never_taken(tmp_path: Path, monkeypatch:
     (tmp_path / ".kube").mkdir()
     written(tmp_path / ".kube" / "config")
     with pytest.raises(KubeconfigError, match=r"kubectl's own is .*\.kube/config"):
-        find(env={"HOME": str(tmp_path)})
+        find_cluster(env={"HOME": str(tmp_path)})
 
 
 def test_a_file_that_is_gone_says_that_the_cluster_may_be_down(tmp_path: Path) -> None:
     with pytest.raises(KubeconfigError, match="is the cluster down"):
-        read([tmp_path / "kubeconfig"])
+        read_kubeconfig([tmp_path / "kubeconfig"])
 
 
 def test_tls_is_checked_unless_the_file_says_otherwise() -> None:
-    assert Access("https://x").secure() is None
-    loose = Access("https://x", insecure=True).secure()
+    assert ClusterAccess("https://x").secure() is None
+    loose = ClusterAccess("https://x", insecure=True).secure()
     assert loose is not None and loose.verify_mode == ssl.CERT_NONE
     with pytest.raises(ssl.SSLError):
-        Access("https://x", ca=b"no certificate").secure()
+        ClusterAccess("https://x", ca=b"no certificate").secure()
 
 
 async def test_a_cluster_behind_a_proxy_whose_certificate_has_another_name_is_reached(tmp_path: Path) -> None:
@@ -161,11 +161,11 @@ async def test_a_cluster_behind_a_proxy_whose_certificate_has_another_name_is_re
         }
         (tmp_path / "token").write_text("mine")
         user = {"tokenFile": "token"}
-        async with read([written(tmp_path / "wrong", user, cluster)]).api() as api:
+        async with read_kubeconfig([written(tmp_path / "wrong", user, cluster)]).api() as api:
             with pytest.raises(Unavailable, match="certificate"):
                 await api.get(NAMESPACE, "", "default")
         cluster["tls-server-name"] = "inner.example"
-        async with read([written(tmp_path / "right", user, cluster)]).api() as api:
+        async with read_kubeconfig([written(tmp_path / "right", user, cluster)]).api() as api:
             assert (await api.get(NAMESPACE, "", "default"))["metadata"]["name"] == "default"
     await server.stop()
     assert set(asked) == {b"CONNECT kubernetes.default.svc:6443 HTTP/1.1"}
@@ -205,7 +205,7 @@ def test_what_is_no_pod_has_no_service_account(tmp_path: Path) -> None:
 async def test_credentials_follow_the_files_of_a_kubeconfig(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("one")
     path = written(tmp_path / "k", {"tokenFile": "token"})
-    who = read([path]).credentials()
+    who = read_kubeconfig([path]).credentials()
     before = (await who.identity()).token
     (tmp_path / "token").write_text("another")
     assert (before, (await who.identity()).token) == ("one", "another")
@@ -220,5 +220,5 @@ async def test_a_plugin_beside_the_kubeconfig_is_asked_and_told_of_the_cluster(t
     (tmp_path / "login").write_text(f"#!{sys.executable}\n{code}")
     (tmp_path / "login").chmod(0o700)
     spec = {"apiVersion": V1, "command": "./login", "env": [{"name": "MORE", "value": "+"}], "provideClusterInfo": True}
-    access = read([written(tmp_path / "k", {"exec": spec})])
+    access = read_kubeconfig([written(tmp_path / "k", {"exec": spec})])
     assert (await access.credentials().identity()).token == "https://example.invalid:6443+"

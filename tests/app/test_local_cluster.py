@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from trainyard.app.catalogues import catalogues
-from trainyard.app.local import LocalCluster, Options
+from trainyard.app.local import LocalCluster, LocalClusterOptions
 from trainyard.client import Api, ApiError
 from trainyard.node import NodeError
 from trainyard.objects import GVK, Json, is_true
@@ -21,9 +21,9 @@ from trainyard.objects.resources import CONFIG_MAP, POD
 TFJOB = GVK("tensorflow.org", "v1alpha1", "TfJob", "tfjobs")
 
 
-def options(folder: Path, said: list[str], **more: object) -> Options:
+def options(folder: Path, said: list[str], **more: object) -> LocalClusterOptions:
     words = {"network": "shared", "cache": folder / "cache", "say": said.append, "state": folder, **more}
-    return Options(**words)  # type: ignore[arg-type]  # a mixture of types by design
+    return LocalClusterOptions(**words)  # type: ignore[arg-type]  # a mixture of types by design
 
 
 def left_in(folder: Path) -> set[str]:

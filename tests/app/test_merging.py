@@ -14,9 +14,9 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainyard.app.kubeconfig import KubeconfigError, read
+from trainyard.app.kubeconfig import KubeconfigError, read_kubeconfig
 from trainyard.app.local import kubeconfig
-from trainyard.app.merging import merge, must_be_whole, own, remove
+from trainyard.app.merging import check_mergeable, merge, own_kubeconfig, remove
 
 NAME = "trainyard-default"
 PERSONS = """\
@@ -64,8 +64,8 @@ def test_all_that_is_not_ours_stays_as_it_was_written(tmp_path: Path, source: Pa
     text = path.read_text()
     for part in ("0o17, on,", '"on"', "2026-01-01", "token: 0123", "namespace: on", "'a b'", "*"):
         assert part in text, part
-    assert read([path]).server == "https://work.example:6443", "the current context is another one now"
-    ours = read([path], NAME)
+    assert read_kubeconfig([path]).server == "https://work.example:6443", "the current context is another one now"
+    ours = read_kubeconfig([path], NAME)
     assert (ours.server, ours.token, ours.ca, ours.namespace) == (
         "https://127.0.0.1:4444",
         "secret-token",
@@ -83,7 +83,7 @@ def test_a_namespace_that_a_person_has_chosen_for_our_context_stays(tmp_path: Pa
     merge(path, source, NAME)
     path.write_text(path.read_text().replace("namespace: default", "namespace: mine"))
     merge(path, source, NAME)
-    assert read([path], NAME).namespace == "mine"
+    assert read_kubeconfig([path], NAME).namespace == "mine"
 
 
 def test_a_file_is_utf_8_whatever_the_locale_says(tmp_path: Path, source: Path) -> None:
@@ -128,7 +128,7 @@ def test_a_first_kubeconfig_is_for_this_user_alone(tmp_path: Path, source: Path)
     path = tmp_path / "home" / ".kube" / "config"
     merge(path, source, NAME)
     assert path.stat().st_mode & 0o777 == 0o600 and path.parent.stat().st_mode & 0o777 == 0o700
-    assert read([path]).token == "secret-token", "it is not the current context"
+    assert read_kubeconfig([path]).token == "secret-token", "it is not the current context"
     assert [one.name for one in path.parent.iterdir()] == ["config"]
 
 
@@ -165,7 +165,7 @@ def test_a_link_stays_a_link(tmp_path: Path, source: Path) -> None:
 def test_what_is_no_kubeconfig_is_never_written_to(tmp_path: Path, source: Path, text: str, said: str) -> None:
     path = tmp_path / "config"
     path.write_bytes(text.encode("latin-1"))
-    for word in (lambda: must_be_whole(path), lambda: merge(path, source, NAME), lambda: remove(path, NAME)):
+    for word in (lambda: check_mergeable(path), lambda: merge(path, source, NAME), lambda: remove(path, NAME)):
         with pytest.raises(KubeconfigError, match=said) as refused:
             word()
         assert str(path) in str(refused.value) and "It stays as it is" in str(refused.value)
@@ -179,7 +179,7 @@ def test_a_write_of_another_program_is_waited_for(
     path = tmp_path / "config"
     path.write_text(PERSONS)
     (tmp_path / "config.lock").touch()
-    monkeypatch.setattr("trainyard.app.merging.LOCKED", 0.1)
+    monkeypatch.setattr("trainyard.app.merging.LOCK_TIMEOUT", 0.1)
     with pytest.raises(KubeconfigError, match=r"config\.lock is there"):
         merge(path, source, NAME)
     assert path.read_text() == PERSONS and (tmp_path / "config.lock").exists()
@@ -188,8 +188,8 @@ def test_a_write_of_another_program_is_waited_for(
 def test_the_file_that_is_meant_is_the_one_kubectl_writes_to(tmp_path: Path) -> None:
     there = tmp_path / "there"
     there.touch()
-    assert own({"HOME": "/home/ann"}) == Path("/home/ann/.kube/config")
-    assert own({"KUBECONFIG": f"{tmp_path}/new:{there}", "HOME": "/x"}) == there
-    assert own({"KUBECONFIG": f"{tmp_path}/new:{tmp_path}/newer"}) == tmp_path / "newer"
+    assert own_kubeconfig({"HOME": "/home/ann"}) == Path("/home/ann/.kube/config")
+    assert own_kubeconfig({"KUBECONFIG": f"{tmp_path}/new:{there}", "HOME": "/x"}) == there
+    assert own_kubeconfig({"KUBECONFIG": f"{tmp_path}/new:{tmp_path}/newer"}) == tmp_path / "newer"
     with pytest.raises(KubeconfigError, match="set KUBECONFIG"):
-        own({})
+        own_kubeconfig({})

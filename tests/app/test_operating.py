@@ -14,21 +14,21 @@ import yaml
 from operating_values import NARROW, TFJOB, Site, running_site, tf_job, types_of
 
 from trainyard import kinds
-from trainyard.app.config import shipped
-from trainyard.app.kubeconfig import Access, KubeconfigError
+from trainyard.app.config import shipped_files
+from trainyard.app.kubeconfig import ClusterAccess, KubeconfigError
 from trainyard.app.operating import (
-    Operating,
-    Options,
-    address,
-    chosen,
+    OperatorOptions,
+    OperatorProcess,
     cluster_domain,
+    find_cluster,
     follow_config,
-    seat,
-    terms,
-    whom,
+    lease_identity,
+    lease_timings,
+    parse_address,
+    parse_kinds,
 )
 from trainyard.client import Api, Unavailable
-from trainyard.client.credentials import Fixed
+from trainyard.client.credentials import StaticCredentials
 from trainyard.controller_runtime.lease import LeaseTimings
 from trainyard.core import Config
 from trainyard.objects.manifest import ManifestError
@@ -46,10 +46,10 @@ async def site(tmp_path: Path) -> AsyncIterator[Site]:
         yield made
 
 
-def options(site: Site, **more: Any) -> Options:
-    access = whom(site.env, folder=site.folder)
-    words: dict[str, Any] = {"kinds": chosen("tfjob"), "config": Config(files=shipped()), **more}
-    return Options(access, **words)
+def options(site: Site, **more: Any) -> OperatorOptions:
+    access = find_cluster(site.env, folder=site.folder)
+    words: dict[str, Any] = {"kinds": parse_kinds("tfjob"), "config": Config(files=shipped_files()), **more}
+    return OperatorOptions(access, **words)
 
 
 async def eventually(true: Callable[[], bool]) -> None:
@@ -123,7 +123,7 @@ async def test_a_program_in_the_kubeconfig_is_asked_again_when_its_token_dies(si
         "users": [{"name": "u", "user": user}],
     }
     (tmp_path / "kubeconfig").write_text(yaml.safe_dump(content))
-    words = replace(options(site), access=whom({}, str(tmp_path / "kubeconfig")))
+    words = replace(options(site), access=find_cluster({}, str(tmp_path / "kubeconfig")))
     async with operating(words):
         await site.api.create(TFJOB, "default", tf_job("one"))
         await site.says("one", "Created")
@@ -135,7 +135,7 @@ async def test_a_program_in_the_kubeconfig_is_asked_again_when_its_token_dies(si
 
 async def test_a_new_authority_is_trusted_when_its_certificate_is_in_the_folder(site: Site) -> None:
     await site.account(NARROW)
-    who = whom(site.env, folder=site.folder)
+    who = find_cluster(site.env, folder=site.folder)
     old = await who.credentials().identity()
     credentials = who.credentials()
     async with operating(options(site)):
@@ -144,7 +144,10 @@ async def test_a_new_authority_is_trusted_when_its_certificate_is_in_the_folder(
         site.rotate()
         await site.api.create(TFJOB, "default", tf_job("two"))
         await site.says("two", "Created")
-    async with Api(who.server, Fixed(old.token, old.secure)) as late, Api(who.server, credentials) as renewed:
+    async with (
+        Api(who.server, StaticCredentials(old.token, old.secure)) as late,
+        Api(who.server, credentials) as renewed,
+    ):
         with pytest.raises(Unavailable, match="CERTIFICATE_VERIFY_FAILED"):
             await late.list(TFJOB)
         await renewed.list(TFJOB)
@@ -165,7 +168,7 @@ async def test_one_namespace_or_all(site: Site) -> None:
 async def test_a_kind_without_its_crd_is_parked_and_served_when_it_comes(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("trainyard.controller_runtime.reflector.NOT_SERVED_PAUSE", 0.3)
+    monkeypatch.setattr("trainyard.controller_runtime.reflector.NOT_SERVED_MAX_DELAY", 0.3)
     await site.api.delete(CRD, "", kinds.crd(kinds.TFJOB)["metadata"]["name"])
     await site.account(NARROW)
     async with operating(options(site)) as one:
@@ -183,7 +186,7 @@ async def test_a_kind_without_its_crd_is_parked_and_served_when_it_comes(
 
 async def test_two_operators_and_one_works_until_it_goes(site: Site) -> None:
     await site.account(NARROW)
-    both = [options(site, seat=seat({}, options(site).kinds), terms=QUICK) for _ in range(2)]
+    both = [options(site, seat=lease_identity({}, options(site).kinds), terms=QUICK) for _ in range(2)]
     async with operating(both[0]) as one, operating(both[1]) as two:
         await site.api.create(TFJOB, "default", tf_job("a"))
         await site.says("a", "Created")
@@ -196,7 +199,7 @@ async def test_two_operators_and_one_works_until_it_goes(site: Site) -> None:
 async def test_a_leader_that_stops_lets_the_next_one_in_at_once(site: Site) -> None:
     await site.account(NARROW)
     slow = LeaseTimings(duration=600, deadline=300, retry=0.1, renew=200)
-    both = [options(site, seat=seat({}, options(site).kinds), terms=slow) for _ in range(2)]
+    both = [options(site, seat=lease_identity({}, options(site).kinds), terms=slow) for _ in range(2)]
     async with operating(both[0]):
         await site.api.create(TFJOB, "default", tf_job("a"))
         await site.says("a", "Created")
@@ -210,7 +213,7 @@ async def test_a_leader_that_stops_lets_the_next_one_in_at_once(site: Site) -> N
 
 async def test_who_loses_the_lease_writes_no_more_and_who_gets_it_back_goes_on(site: Site) -> None:
     await site.account(NARROW)
-    mine = options(site, seat=seat({}, options(site).kinds), terms=QUICK)
+    mine = options(site, seat=lease_identity({}, options(site).kinds), terms=QUICK)
     async with operating(mine) as one:
         await site.api.create(TFJOB, "default", tf_job("a"))
         await site.says("a", "Created")
@@ -227,7 +230,7 @@ async def test_who_loses_the_lease_writes_no_more_and_who_gets_it_back_goes_on(s
 async def test_a_write_decided_before_the_lease_was_over_is_not_sent(site: Site) -> None:
     """A pause at the worst place: the plan is made, the connection is had, and the process is stopped there."""
     await site.account(NARROW)
-    one = Operating(options(site, seat=seat({}, options(site).kinds), terms=QUICK))
+    one = OperatorProcess(options(site, seat=lease_identity({}, options(site).kinds), terms=QUICK))
     election = one._election
     assert election is not None
     stop = asyncio.Event()
@@ -255,7 +258,7 @@ async def test_a_write_decided_before_the_lease_was_over_is_not_sent(site: Site)
 # Health, metrics, config.
 
 
-def metric(one: Operating, name: str) -> float | None:
+def metric(one: OperatorProcess, name: str) -> float | None:
     for line in one.metrics.render().decode().splitlines():
         if line.startswith((f"{name} ", f"{name}{{")) and not line.startswith("#"):
             return float(line.rsplit(" ", 1)[1])
@@ -329,19 +332,19 @@ def test_the_cluster_is_the_one_that_is_named_or_that_of_the_pod(site: Site, tmp
         "clusters: [{name: c, cluster: {server: 'https://example.invalid'}}]\n"
     )
     for env in ({"USE_KUBE_CONFIG": str(file)}, {"KUBECONFIG": str(file)}):
-        assert whom(env, folder=tmp_path).server == "https://example.invalid"
-    assert whom({}, str(file), folder=tmp_path).server == "https://example.invalid"
+        assert find_cluster(env, folder=tmp_path).server == "https://example.invalid"
+    assert find_cluster({}, str(file), folder=tmp_path).server == "https://example.invalid"
     with pytest.raises(KubeconfigError, match="--kubeconfig FILE"):
-        whom({}, folder=tmp_path)
+        find_cluster({}, folder=tmp_path)
 
 
 def test_kinds_are_named_as_people_write_them() -> None:
-    groups = [kind.gvk.group for kind in chosen("TfJob, mxjobs")]
+    groups = [kind.gvk.group for kind in parse_kinds("TfJob, mxjobs")]
     assert groups == ["tensorflow.org", "mlkube.io", "mxnet.mlkube.io"]
-    assert {kind.gvk for kind in chosen("all")} == {kind.gvk for kind in kinds.ALL}
+    assert {kind.gvk for kind in parse_kinds("all")} == {kind.gvk for kind in kinds.ALL}
     for wrong in ("pod", "", ","):
         with pytest.raises(ManifestError) as refused:
-            chosen(wrong)
+            parse_kinds(wrong)
         assert "tfjob, mxjob, chainerjob, elasticjob, all" in str(refused.value.problems[0])
 
 
@@ -350,7 +353,7 @@ def test_kinds_are_named_as_people_write_them() -> None:
     [(":8080", ("", 8080)), ("127.0.0.1:0", ("127.0.0.1", 0)), ("[::1]:80", ("::1", 80)), ("0", None), ("", None)],
 )
 def test_an_address_to_listen_at(text: str, meant: tuple[str, int] | None) -> None:
-    assert address(text) == meant
+    assert parse_address(text) == meant
 
 
 RESOLVERS = {
@@ -384,7 +387,7 @@ def test_what_is_no_domain_is_refused_with_the_option() -> None:
 
 
 def test_the_domain_stays_when_the_administrators_config_is_read_again() -> None:
-    options = Options(Access("https://a"), kinds.EACH, Config(), domain="corp.example", node_lost=5.0)
+    options = OperatorOptions(ClusterAccess("https://a"), kinds.EACH, Config(), domain="corp.example", node_lost=5.0)
     again = options.configured(Config(accelerators={"a": {}}))
     assert (again.cluster_domain, again.node_lost, again.accelerators) == ("corp.example", 5.0, {"a": {}})
 
@@ -392,21 +395,21 @@ def test_the_domain_stays_when_the_administrators_config_is_read_again() -> None
 @pytest.mark.parametrize("text", ["8080", "localhost", ":x", ":70000"])
 def test_what_is_no_address_is_said(text: str) -> None:
     with pytest.raises(ManifestError) as refused:
-        address(text)
+        parse_address(text)
     assert "write HOST:PORT" in str(refused.value.problems[0])
 
 
 def test_the_lease_is_where_all_operators_have_theirs_under_a_name_of_this_life() -> None:
     """Not in the pod's namespace: operators of different namespaces would not meet."""
     env = {"MY_POD_NAME": "pod-1", "MY_POD_NAMESPACE": "system"}
-    one, other = (seat(env, chosen("tfjob")) for _ in range(2))
+    one, other = (lease_identity(env, parse_kinds("tfjob")) for _ in range(2))
     assert (one.namespace, one.name) == ("default", LEASE_NAME)
     assert one.identity.startswith("pod-1_") and one.identity != other.identity
-    assert seat({}, chosen("tfjob"), "team", "leases").name == f"{LEASE_NAME}.team"
+    assert lease_identity({}, parse_kinds("tfjob"), "team", "leases").name == f"{LEASE_NAME}.team"
 
 
 def test_by_default_a_dead_leader_is_followed_within_five_seconds_and_has_stopped_before() -> None:
-    default = terms()
+    default = lease_timings()
     assert default == LeaseTimings() and default.duration + default.retry < 5
     assert default.deadline + default.retry < default.duration  # an answer under way does not bridge it
     assert default.renew + 2 * default.retry < default.deadline  # one renewal that fails is no loss
@@ -417,7 +420,11 @@ async def test_who_stands_by_says_for_whom(site: Site) -> None:
     await site.account(NARROW)
     leader, other = (
         options(
-            site, seat=seat({}, chosen("tfjob"), namespace), terms=QUICK, namespace=namespace, bind=("127.0.0.1", 0)
+            site,
+            seat=lease_identity({}, parse_kinds("tfjob"), namespace),
+            terms=QUICK,
+            namespace=namespace,
+            bind=("127.0.0.1", 0),
         )
         for namespace in ("", "default")
     )
@@ -435,5 +442,5 @@ async def test_who_stands_by_says_for_whom(site: Site) -> None:
             assert "trainyard_standby_info{" not in one.metrics.render().decode()
 
 
-def _states(one: Operating) -> list[tuple[str, str]]:
+def _states(one: OperatorProcess) -> list[tuple[str, str]]:
     return [(name, known) for name, _, known in one.checks()]

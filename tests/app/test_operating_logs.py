@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from trainyard.app.logs import Lines, Text, split
+from trainyard.app.logs import JsonFormatter, TextFormatter, split_message
 
 
 def record(message: str, *args: Any, level: int = logging.INFO, **more: Any) -> logging.LogRecord:
@@ -38,16 +38,16 @@ def record(message: str, *args: Any, level: int = logging.INFO, **more: Any) -> 
 def test_a_message_is_words_and_fields(
     template: str, args: tuple[Any, ...], words: str, fields: dict[str, str]
 ) -> None:
-    assert split(template, args) == (words, fields)
+    assert split_message(template, args) == (words, fields)
 
 
 def test_text_is_one_line_whatever_a_value_holds() -> None:
-    line = Text().format(record("refused why=%s", "no\nINFO forged"))
+    line = TextFormatter().format(record("refused why=%s", "no\nINFO forged"))
     assert line == "2027-01-15T08:00:00.250Z INFO controller_runtime.controller refused why=no\\nINFO forged"
 
 
 def test_json_is_one_object_a_line() -> None:
-    line = Lines().format(record("refused job=%s why=%s level=%s", "n/j", "no\nmore", "x"))
+    line = JsonFormatter().format(record("refused job=%s why=%s level=%s", "n/j", "no\nmore", "x"))
     assert "\n" not in line and json.loads(line) == {
         "time": "2027-01-15T08:00:00.250Z",
         "level": "info",
@@ -64,11 +64,11 @@ def test_a_traceback_is_a_field_of_its_own() -> None:
         raise ValueError("oops")
     except ValueError:
         made = record("bug key=%s", "k", level=logging.ERROR, exc_info=sys.exc_info())
-    said = json.loads(Lines().format(made))
+    said = json.loads(JsonFormatter().format(made))
     assert said["key"] == "k" and said["error"].endswith("ValueError: oops") and "Traceback" in said["error"]
-    assert "ValueError: oops" in Text().format(made)
+    assert "ValueError: oops" in TextFormatter().format(made)
 
 
 def test_what_others_log_in_their_own_way_is_taken_as_it_is() -> None:
     made = record("%(a)s", {"a": 1})
-    assert json.loads(Lines().format(made))["message"] == "1"
+    assert json.loads(JsonFormatter().format(made))["message"] == "1"

@@ -11,7 +11,7 @@ import pytest
 import yaml
 from daemon_values import at_home
 
-from trainyard.app.local import LocalCluster, Options
+from trainyard.app.local import LocalCluster, LocalClusterOptions
 
 pytestmark = pytest.mark.slow
 
@@ -85,7 +85,9 @@ def test_what_up_makes_is_private_and_its_token_is_in_no_list_and_no_log(tmp_pat
 async def test_what_a_cluster_in_this_process_makes_is_private(tmp_path: Path) -> None:
     old = os.umask(0)
     try:
-        async with LocalCluster(Options(network="shared", cache=tmp_path / "cache", state=tmp_path)) as cluster:
+        async with LocalCluster(
+            LocalClusterOptions(network="shared", cache=tmp_path / "cache", parent=tmp_path)
+        ) as cluster:
             cluster.write_kubeconfig()
             assert open_to_others(cluster.folder) == []
             assert {"kubeconfig", "apiserver.key"} <= {path.name for path in cluster.folder.rglob("*")}

@@ -14,15 +14,15 @@ import pytest
 from trainyard.app import certificate_process
 from trainyard.app.certificate_process import CertificateProcess
 from trainyard.app.early_start import EarlyStart
-from trainyard.app.local import LocalCluster, Options
+from trainyard.app.local import LocalCluster, LocalClusterOptions
 from trainyard.client import Api, NotFound
 from trainyard.kinds import ELASTICJOB, TFJOB
 from trainyard.server.rule_process import RULES
 from trainyard.testing.builders import replicas, tfjob
 
 
-def options(folder: Path, **more: object) -> Options:
-    return Options(network="shared", cache=folder / "cache", say=lambda text: None, state=folder, **more)  # type: ignore[arg-type]
+def options(folder: Path, **more: object) -> LocalClusterOptions:
+    return LocalClusterOptions(network="shared", cache=folder / "cache", say=lambda text: None, parent=folder, **more)  # type: ignore[arg-type]
 
 
 async def test_a_client_that_trusts_the_authority_reaches_the_cluster(tmp_path: Path) -> None:
@@ -47,7 +47,7 @@ def test_an_end_while_a_thread_waits_for_the_certificates_raises_nothing(tmp_pat
     with ThreadPoolExecutor(1) as threads:
         for _ in range(10):
             with CertificateProcess() as certificates:
-                waiting = threads.submit(certificates.certified, tmp_path)
+                waiting = threads.submit(certificates.make_certificates, tmp_path)
                 while not (waiting.running() or waiting.done()):
                     pass
             with suppress(OSError):  # it was killed, or was done before
@@ -59,7 +59,7 @@ def test_a_certificate_that_cannot_be_made_says_why(tmp_path: Path, monkeypatch:
     program.write_text("raise SystemExit('no random numbers')")
     monkeypatch.setattr(certificate_process, "PROGRAM", program)
     with CertificateProcess() as certificates, pytest.raises(OSError, match="can be made: no random numbers"):
-        certificates.certified(tmp_path)
+        certificates.make_certificates(tmp_path)
 
 
 async def test_a_kind_that_was_not_submitted_is_served_a_moment_later(tmp_path: Path) -> None:

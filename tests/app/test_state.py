@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from trainyard.app.local import LocalCluster, Options
-from trainyard.app.state import RENEWED, State, jobs_in
-from trainyard.app.state_check import FACTS, encoded
+from trainyard.app.local import LocalCluster, LocalClusterOptions
+from trainyard.app.state import RENEW_AFTER, ClusterState, jobs_in
+from trainyard.app.state_check import FACTS, encode_facts
 from trainyard.objects import GVK, Json
 from trainyard.objects.resources import CRD
 from trainyard.server import DiskError
@@ -21,7 +21,7 @@ TFJOB = GVK("tensorflow.org", "v1alpha1", "TfJob", "tfjobs")
 def opened(folder: Path) -> tuple[str, str, int, list[str]]:
     """Token, authority, port, and what was said."""
     said: list[str] = []
-    state = State(folder, said.append)
+    state = ClusterState(folder, said.append)
     try:
         context, authority = state.certified()
         assert isinstance(context, ssl.SSLContext)
@@ -31,8 +31,8 @@ def opened(folder: Path) -> tuple[str, str, int, list[str]]:
 
 
 def test_token_certificate_and_port_hold_for_the_next_life(tmp_path: Path) -> None:
-    state = State(tmp_path, print)
-    state.keep_port(4444)
+    state = ClusterState(tmp_path, print)
+    state.save_port(4444)
     state.close()
     first = opened(tmp_path)
     assert first[2] == 4444 and opened(tmp_path) == first and first[3] == []
@@ -43,9 +43,9 @@ def test_token_certificate_and_port_hold_for_the_next_life(tmp_path: Path) -> No
 
 def test_the_key_of_tokens_holds_and_an_older_program_s_folder_is_given_one(tmp_path: Path) -> None:
     def key() -> bytes:
-        state = State(tmp_path, print)
+        state = ClusterState(tmp_path, print)
         state.close()
-        return state.key
+        return state.token_signing_key
 
     token = opened(tmp_path)[0]
     first = key()
@@ -64,7 +64,7 @@ def test_a_certificate_is_renewed_before_it_ends(tmp_path: Path) -> None:
     token, authority, _, _ = opened(tmp_path)
     path = tmp_path / "keys" / FACTS
     facts = json.loads(path.read_text())
-    path.write_bytes(encoded(facts | {"certified": facts["certified"] - RENEWED - 1}))
+    path.write_bytes(encode_facts(facts | {"certified": facts["certified"] - RENEW_AFTER - 1}))
     again, renewed, _, said = opened(tmp_path)
     assert again == token and renewed != authority and "is renewed" in said[0]
 
@@ -74,9 +74,9 @@ def test_a_start_that_was_killed_while_it_renewed_the_certificate_goes_on(
 ) -> None:
     token, authority, _, _ = opened(tmp_path)
     path = tmp_path / "keys" / FACTS
-    path.write_bytes(encoded(json.loads(path.read_text()) | {"certified": 1.0}))
+    path.write_bytes(encode_facts(json.loads(path.read_text()) | {"certified": 1.0}))
     with monkeypatch.context() as patch:
-        patch.setattr("trainyard.app.state.digest", lambda path: 1 / 0)
+        patch.setattr("trainyard.app.state.sha256_of", lambda path: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             opened(tmp_path)
     again, renewed, _, _ = opened(tmp_path)
@@ -84,9 +84,9 @@ def test_a_start_that_was_killed_while_it_renewed_the_certificate_goes_on(
 
 
 def test_a_state_has_one_user_at_a_time(tmp_path: Path) -> None:
-    state = State(tmp_path, print)
+    state = ClusterState(tmp_path, print)
     with pytest.raises(DiskError, match="another process"):
-        State(tmp_path, print)
+        ClusterState(tmp_path, print)
     with pytest.raises(DiskError, match="another process"):
         jobs_in(tmp_path)
     state.close()
@@ -94,7 +94,9 @@ def test_a_state_has_one_user_at_a_time(tmp_path: Path) -> None:
 
 
 async def test_a_cluster_goes_on_with_its_home_and_brings_its_kinds_up_to_date(tmp_path: Path) -> None:
-    options = Options(network="shared", cache=tmp_path / "cache", say=lambda text: None, home=tmp_path / "home")
+    options = LocalClusterOptions(
+        network="shared", cache=tmp_path / "cache", say=lambda text: None, state_folder=tmp_path / "home"
+    )
     name = f"{TFJOB.plural}.{TFJOB.group}"
     container = {"name": "tensorflow", "image": "x", "command": ["true"]}
     replica = {"tfReplicaType": "MASTER", "template": {"spec": {"containers": [container]}}}

@@ -43,19 +43,19 @@ async def test_a_loop_that_turns_is_not_spoken_of(caplog: pytest.LogCaptureFixtu
 def test_a_pass_hangs_when_nothing_is_done_for_long_while_a_job_is_held() -> None:
     now = 0.0
     watchdog = Watchdog(hung=180, clock=lambda: now)
-    assert watchdog.hangs(1, (5, 7)) == ""
+    assert watchdog.unhealthy_reason(1, (5, 7)) == ""
     now = 179
-    assert watchdog.hangs(1, (5, 7)) == ""
+    assert watchdog.unhealthy_reason(1, (5, 7)) == ""
     now = 180
-    assert watchdog.hangs(1, (5, 7)) == "a pass over a job has got no further for 180 s"
+    assert watchdog.unhealthy_reason(1, (5, 7)) == "a pass over a job has got no further for 180 s"
 
 
 @pytest.mark.parametrize(("held", "done"), [(0, (5, 7)), (1, (6, 7)), (1, (5, 8))])
 def test_who_has_nothing_in_hand_or_got_a_step_further_does_not_hang(held: int, done: tuple[int, int]) -> None:
     now = 0.0
     watchdog = Watchdog(hung=180, clock=lambda: now)
-    watchdog.hangs(1, (5, 7))
+    watchdog.unhealthy_reason(1, (5, 7))
     now = 1000
-    assert watchdog.hangs(held, done) == ""
+    assert watchdog.unhealthy_reason(held, done) == ""
     now = 1179
-    assert watchdog.hangs(1, done) == ""
+    assert watchdog.unhealthy_reason(1, done) == ""

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from trainyard import kinds
-from trainyard.app.local import LocalCluster, Options
+from trainyard.app.local import LocalCluster, LocalClusterOptions
 from trainyard.objects import GVK, Json, decode, is_true, name_of
 from trainyard.objects.resources import POD, SERVICE
 
@@ -151,7 +151,7 @@ async def soak(count: int, network: str) -> bool:
             "state": Path(folder),
             "say": lambda text: None,
         }
-        async with LocalCluster(Options(**words)) as cluster:
+        async with LocalCluster(LocalClusterOptions(**words)) as cluster:
             started = time.monotonic()
             await run_jobs(cluster, [f"warm-{number}" for number in range(begin)])
             before, used = await until_given_back(cluster), memory()

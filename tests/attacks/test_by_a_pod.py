@@ -55,7 +55,7 @@ async def goes_on(yard: Yard, name: str = "neighbour") -> None:
     """Another pod runs and goes, so the watch of pods and the loop live."""
     await yard.pod(name, "print('fine')")
     assert await yard.result(name) == "fine\n"
-    await yard.api.delete(POD, "default", name, grace=0)
+    await yard.api.delete(POD, "default", name, grace_period_seconds=0)
     await yard.gone(name)
 
 
@@ -67,7 +67,7 @@ async def test_a_pod_name_of_253_letters_runs_beside_others(yard: Yard) -> None:
     await yard.pod(name, "print('long')")
     assert await yard.result(name) == "long\n"
     await goes_on(yard)
-    await yard.api.delete(POD, "default", name, grace=0)
+    await yard.api.delete(POD, "default", name, grace_period_seconds=0)
     await yard.gone(name)
 
 

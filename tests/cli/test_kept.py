@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from why_values import NOW, at, elastic, facts, pod
 
-from trainyard.app.history import Record, folder_name, pod_logs, read_record
+from trainyard.app.history import Record, folder_name, pod_log_folder, read_record
 from trainyard.app.job_record import JobRecord
 from trainyard.app.retention import Limits
 from trainyard.cli.diagnosis import Finding, why
@@ -40,18 +40,18 @@ def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seen: Json, *pods: Jso
     folder = tmp_path / "trainyard" / "history" / folder_name(UID, "default", "mnist", NOW)
     folder.mkdir(parents=True)
     record = JobRecord(folder, {"uid": UID, "result": "", "where": "run"}, Limits())
-    record.see_job(seen, NOW)
+    record.record_job(seen, NOW)
     for made in pods:
-        record.see_pod(made, gone=False)
-        record.see_pod(made, gone=True)
-        log = record.logs / pod_logs(made) / "elasticjob-worker" / "1.log"
+        record.record_pod(made, gone=False)
+        record.record_pod(made, gone=True)
+        log = record.logs / pod_log_folder(made) / "elasticjob-worker" / "1.log"
         log.parent.mkdir(parents=True)
         log.write_text(f"ValueError: {name_of(made)}\n")
     about = {"kind": "ElasticJob", "name": "mnist", "uid": UID}
     event = {"metadata": {"uid": "e", "name": "e"}, "involvedObject": about, "reason": "Started", "message": "it runs"}
-    record.see_event({**event, "lastTimestamp": at(30), "source": {"component": "operator"}})
+    record.record_event({**event, "lastTimestamp": at(30), "source": {"component": "operator"}})
     if end == "Deleted":
-        record.delete_job(NOW)
+        record.record_deletion(NOW)
     elif end:
         record.interrupt(NOW, end)
     record.snapshot("").write()
@@ -90,7 +90,7 @@ def test_pods_that_the_end_of_the_job_deleted_are_in_the_answer(
         "worker-1 ended with exit code 7 (Error)",
     ]
     assert findings[1].evidence == ("ValueError: worker-1-abcd-x",)
-    (record.logs / pod_logs(pods[1]) / "elasticjob-worker" / "1.log").unlink()
+    (record.logs / pod_log_folder(pods[1]) / "elasticjob-worker" / "1.log").unlink()
     assert [*kept_logs(record, pods[1:2]).values()] == [*kept_logs(None, pods[1:2]).values()] == [(NOT_KEPT,)]
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from trainyard.app.installation import Install, arguments
-from trainyard.app.operating import address, chosen
+from trainyard.app.operating import parse_address, parse_kinds
 from trainyard.cli.operator import operator
 
 pytestmark = pytest.mark.slow
@@ -76,6 +76,6 @@ def test_help_names_every_option_with_its_default(home: Path) -> None:
 @pytest.mark.parametrize("namespaced", [False, True])
 def test_what_the_manifests_say_is_understood(namespaced: bool) -> None:
     words = operator.make_context("operator", arguments(Install(namespace="team", namespaced=namespaced))).params
-    assert words["leader_elect"] is True and address(words["bind"]) == ("", 8080)
-    assert chosen(words["served"]) == chosen("tfjob,mxjob,elasticjob")
+    assert words["leader_elect"] is True and parse_address(words["bind"]) == ("", 8080)
+    assert parse_kinds(words["served"]) == parse_kinds("tfjob,mxjob,elasticjob")
     assert words["namespace"] == ("team" if namespaced else "") and words["config"].endswith(".yaml")

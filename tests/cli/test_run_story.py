@@ -15,7 +15,7 @@ import pytest
 import yaml
 from run_values import Started, job, processes_with, ran, replicas
 
-from trainyard.app.kubeconfig import read as read_kubeconfig
+from trainyard.app.kubeconfig import read_kubeconfig as read_kubeconfig
 
 SERVE = "print('serving', flush=True)\nimport time\ntime.sleep(600)"
 pytestmark = pytest.mark.slow  # each is a whole `trainyard run`; together they take half of the fast set's time

@@ -12,7 +12,7 @@ import click
 import pytest
 import yaml
 
-from trainyard.app.logs import Text
+from trainyard.app.logs import TextFormatter
 from trainyard.cli.commands import main
 from trainyard.cli.layout import fields, fitted, table_line
 from trainyard.cli.printing import as_json, as_yaml
@@ -85,6 +85,6 @@ def test_a_value_forges_no_line_of_the_log() -> None:
         raise ValueError(forged + HOSTILE)
     except ValueError:
         record = logging.LogRecord("trainyard.node", logging.ERROR, "", 1, "pod=%s", (forged,), sys.exc_info())
-    first, *others = Text().format(record).split("\n")
+    first, *others = TextFormatter().format(record).split("\n")
     assert clean(first) and "pod=x\\n2026" in first
     assert others and all(line.startswith("    ") and clean(line) for line in others)

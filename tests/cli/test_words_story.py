@@ -11,7 +11,7 @@ import pytest
 import yaml
 from words import PATIENCE, SLEEP, chainer, elastic, role, said, speaking, tfjob
 
-from trainyard.app.kubeconfig import Access
+from trainyard.app.kubeconfig import ClusterAccess
 from trainyard.app.local import kubeconfig
 from trainyard.server import Server
 
@@ -256,4 +256,4 @@ async def test_a_cluster_without_our_kinds_says_what_is_missing(tmp_path: Path) 
 def test_an_address_is_shown_without_what_follows() -> None:
     from trainyard.cli.speaking import _place
 
-    assert _place(Access("http://127.0.0.1:5/secret").server) == "http://127.0.0.1:5"
+    assert _place(ClusterAccess("http://127.0.0.1:5/secret").server) == "http://127.0.0.1:5"

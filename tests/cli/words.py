@@ -12,7 +12,7 @@ from typing import NamedTuple
 import yaml
 from click.testing import CliRunner
 
-from trainyard.app.local import LocalCluster, Options
+from trainyard.app.local import LocalCluster, LocalClusterOptions
 from trainyard.cli import main
 from trainyard.objects import Json
 
@@ -64,8 +64,8 @@ def said(*line: str) -> Answer:
 
 @asynccontextmanager
 async def speaking(folder: Path, network: str = "shared", images: Sequence[Path] = ()) -> AsyncIterator[Words]:
-    options = Options(
-        network=network, images=tuple(images), cache=folder / "cache", say=lambda text: None, state=folder
+    options = LocalClusterOptions(
+        network=network, images=tuple(images), cache=folder / "cache", say=lambda text: None, parent=folder
     )
     async with LocalCluster(options) as cluster:
         yield Words(cluster, folder)

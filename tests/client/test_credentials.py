@@ -13,7 +13,14 @@ import pytest
 from aiohttp import web
 
 from trainyard.client import Api, ApiError, Identity, Request, Unavailable
-from trainyard.client.credentials import Files, Plugin, PluginError, Program, parse_answer, tls
+from trainyard.client.credentials import (
+    ExecConfig,
+    ExecPlugin,
+    FileCredentials,
+    PluginError,
+    parse_exec_credential,
+    tls_context,
+)
 from trainyard.objects import format_time
 from trainyard.objects.resources import POD
 
@@ -49,8 +56,8 @@ async def door() -> Any:
     await runner.cleanup()
 
 
-def files(path: Path) -> Files:
-    return Files([path], lambda: Identity(path.read_text()))
+def files(path: Path) -> FileCredentials:
+    return FileCredentials([path], lambda: Identity(path.read_text()))
 
 
 async def test_a_token_file_that_is_swapped_is_read_before_the_next_request(door: Doorkeeper, tmp_path: Path) -> None:
@@ -125,9 +132,9 @@ print(json.dumps({"apiVersion": told["apiVersion"], "kind": "ExecCredential", "s
 """
 
 
-def plugin(count: Path, expires: float, now: Any) -> Plugin:
+def plugin(count: Path, expires: float, now: Any) -> ExecPlugin:
     args = ("-c", ASKED, str(count), format_time(expires))
-    return Plugin(Program(V1, sys.executable, args, {"WHO": "me"}), lambda certificate: None, now)
+    return ExecPlugin(ExecConfig(V1, sys.executable, args, {"WHO": "me"}), lambda certificate: None, now)
 
 
 async def test_a_program_is_asked_once_and_again_when_its_answer_expires(tmp_path: Path) -> None:
@@ -155,7 +162,7 @@ async def test_a_program_is_asked_again_after_a_401(door: Doorkeeper, tmp_path: 
     ],
 )
 async def test_a_program_that_fails_is_named_and_nothing_of_its_output_is_told(code: str, words: str) -> None:
-    who = Plugin(Program(V1, sys.executable, ("-c", code), hint="install it"), lambda certificate: None)
+    who = ExecPlugin(ExecConfig(V1, sys.executable, ("-c", code), install_hint="install it"), lambda certificate: None)
     with pytest.raises(PluginError, match=words) as failed:
         await who.identity()
     assert sys.executable in str(failed.value) and "install it" in str(failed.value)
@@ -164,7 +171,7 @@ async def test_a_program_that_fails_is_named_and_nothing_of_its_output_is_told(c
 async def test_those_who_wait_share_one_failure(tmp_path: Path) -> None:
     count = tmp_path / "count"
     code = f"open({str(count)!r}, 'a').write('x'); raise SystemExit(1)"
-    who = Plugin(Program(V1, sys.executable, ("-c", code)), lambda certificate: None)
+    who = ExecPlugin(ExecConfig(V1, sys.executable, ("-c", code)), lambda certificate: None)
     ended = await asyncio.gather(*(who.identity() for _ in range(5)), return_exceptions=True)
     assert [type(one) for one in ended] == [PluginError] * 5 and count.read_text() == "x"
     with pytest.raises(PluginError):
@@ -178,7 +185,7 @@ async def test_an_answer_that_still_holds_is_used_while_there_is_no_new_one(tmp_
     answer = {"apiVersion": V1, "kind": "ExecCredential", "status": status}
     (tmp_path / "answer").write_text(json.dumps(answer))
     code = f"print(open({str(tmp_path / 'answer')!r}).read())"
-    who = Plugin(Program(V1, sys.executable, ("-c", code)), lambda certificate: None, lambda: clock[0])
+    who = ExecPlugin(ExecConfig(V1, sys.executable, ("-c", code)), lambda certificate: None, lambda: clock[0])
     await who.identity()
     (tmp_path / "answer").unlink()
     clock[0] += 95
@@ -191,14 +198,16 @@ async def test_an_answer_that_still_holds_is_used_while_there_is_no_new_one(tmp_
 async def test_a_certificate_of_no_use_is_the_programs_fault() -> None:
     status = {"clientCertificateData": "CERT", "clientKeyData": "KEY"}
     code = f"print({json.dumps({'apiVersion': V1, 'kind': 'ExecCredential', 'status': status})!r})"
-    who = Plugin(Program(V1, sys.executable, ("-c", code)), lambda certificate: tls(certificate=certificate))
+    who = ExecPlugin(
+        ExecConfig(V1, sys.executable, ("-c", code)), lambda certificate: tls_context(certificate=certificate)
+    )
     with pytest.raises(PluginError, match="certificate that is of no use"):
         await who.identity()
 
 
 async def test_a_program_that_is_not_there_is_named() -> None:
     with pytest.raises(PluginError, match=r"/no/such cannot be started"):
-        await Plugin(Program(V1, "/no/such"), lambda certificate: None).identity()
+        await ExecPlugin(ExecConfig(V1, "/no/such"), lambda certificate: None).identity()
 
 
 @pytest.mark.parametrize(
@@ -213,15 +222,15 @@ async def test_a_program_that_is_not_there_is_named() -> None:
 def test_what_a_program_must_not_say(status: Any, words: str) -> None:
     text = json.dumps({"apiVersion": V1, "kind": "ExecCredential", "status": status}).encode()
     with pytest.raises(PluginError, match=words) as failed:
-        parse_answer(Program(V1, "aws"), text)
+        parse_exec_credential(ExecConfig(V1, "aws"), text)
     assert "secret" not in str(failed.value)
 
 
 def test_a_program_may_give_a_certificate_that_never_expires() -> None:
     status = {"clientCertificateData": "CERT", "clientKeyData": "KEY"}
     text = json.dumps({"apiVersion": V1, "kind": "ExecCredential", "status": status}).encode()
-    answer = parse_answer(Program(V1, "aws"), text)
-    assert (answer.token, answer.certificate, answer.until) == ("", b"CERT\nKEY", float("inf"))
+    answer = parse_exec_credential(ExecConfig(V1, "aws"), text)
+    assert (answer.token, answer.certificate, answer.expiration) == ("", b"CERT\nKEY", float("inf"))
     assert "KEY" not in repr(answer)
 
 
@@ -240,7 +249,7 @@ async def test_what_the_guard_refuses_is_never_sent(door: Doorkeeper) -> None:
         if len(looks) > 1:  # the second look is that of a connection that is there
             raise Stop
 
-    api.guard = guard
+    api.before_send = guard
     async with api:
         with pytest.raises(Stop):
             await api.list(POD)
@@ -257,7 +266,7 @@ async def test_the_guard_is_asked_in_the_step_in_which_a_write_is_sent(door: Doo
         if len(looks) == 3:
             raise Unavailable(0, "NotLeading", "no more")
 
-    api.guard = guard
+    api.before_send = guard
     async with api:
         with pytest.raises(Unavailable):
             await api.create(POD, "default", {"metadata": {"name": "late"}})
@@ -269,12 +278,12 @@ async def test_the_guard_is_asked_in_the_step_in_which_a_write_is_sent(door: Doo
 async def test_the_observer_hears_of_each_answer_and_of_none(door: Doorkeeper) -> None:
     heard: list[tuple[str, int]] = []
     api = Api(door.url, "other")
-    api.observe = lambda request, code, seconds: heard.append((request.path, code))
+    api.on_response = lambda request, code, seconds: heard.append((request.path, code))
     async with api:
         with pytest.raises(ApiError):
             await api.list(POD, "n")
     nobody = Api("http://127.0.0.1:1")
-    nobody.observe = api.observe
+    nobody.on_response = api.on_response
     async with nobody:
         with pytest.raises(ApiError):
             await nobody.list(POD)

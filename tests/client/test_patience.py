@@ -26,24 +26,24 @@ class Full(Api):
 
 
 async def test_a_request_that_finds_no_room_is_sent_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trainyard.client.api.SHORTEST_PAUSE", 0.0)
+    monkeypatch.setattr("trainyard.client.api.MIN_RETRY_DELAY", 0.0)
     api = Full(3)
-    api.patience = 60.0
+    api.too_many_requests_timeout = 60.0
     assert await api.send(ASK) == b"{}" and api.asked == 4
 
 
 @pytest.mark.parametrize(("code", "patience"), [(429, 0.0), (503, 60.0)])
 async def test_without_patience_and_for_any_other_answer_it_is_not(code: int, patience: float) -> None:
     api = Full(1, code)
-    api.patience = patience
+    api.too_many_requests_timeout = patience
     with pytest.raises(Unavailable):
         await api.send(ASK)
     assert api.asked == 1
 
 
 async def test_patience_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trainyard.client.api.SHORTEST_PAUSE", 0.001)
+    monkeypatch.setattr("trainyard.client.api.MIN_RETRY_DELAY", 0.001)
     api = Full(10**9)
-    api.patience = 0.01
+    api.too_many_requests_timeout = 0.01
     with pytest.raises(Unavailable):
         await api.send(ASK)

@@ -17,7 +17,7 @@ from trainyard.client import (
     path_of,
 )
 from trainyard.client import request as requests
-from trainyard.client.request import EVERYTHING, JSON, MERGE_PATCH, Lines, Request, named
+from trainyard.client.request import ALL_OBJECTS, JSON, MERGE_PATCH, LineSplitter, Request, request_info
 from trainyard.objects import GVK, decode, encode
 from trainyard.objects.resources import JOB, NAMESPACE, NODE, POD
 
@@ -146,7 +146,7 @@ ANSWERS = [
 @pytest.mark.parametrize(("code", "body", "branch", "reason"), ANSWERS)
 def test_an_answer_falls_into_its_branch(code: int, body: bytes, branch: type[ApiError], reason: str) -> None:
     with pytest.raises(ApiError) as caught:
-        requests.answer(requests.get(POD, "n", "p"), code, {}, body)
+        requests.check_response(requests.get(POD, "n", "p"), code, {}, body)
     assert type(caught.value) is branch
     assert (caught.value.code, caught.value.reason) == (code, reason)
     assert caught.value.message and len(str(caught.value)) < 400
@@ -154,7 +154,7 @@ def test_an_answer_falls_into_its_branch(code: int, body: bytes, branch: type[Ap
 
 def test_a_message_without_a_status_names_the_request() -> None:
     with pytest.raises(ApiError, match=r"GET /api/v1/namespaces/n/pods/p: bad gateway"):
-        requests.answer(requests.get(POD, "n", "p"), 502, {}, b"bad gateway")
+        requests.check_response(requests.get(POD, "n", "p"), 502, {}, b"bad gateway")
 
 
 @pytest.mark.parametrize(
@@ -173,20 +173,22 @@ def test_retry_after_is_read_when_it_makes_sense(
     headers: dict[str, str], details: dict[str, object], expected: float | None
 ) -> None:
     with pytest.raises(Unavailable) as caught:
-        requests.answer(requests.get(POD, "n", "p"), 429, headers, status(429, "TooManyRequests", details=details))
+        requests.check_response(
+            requests.get(POD, "n", "p"), 429, headers, status(429, "TooManyRequests", details=details)
+        )
     assert caught.value.retry_after == expected
 
 
 @pytest.mark.parametrize("body", [b"", b'{"a":', b"[]", b"null"])
 def test_half_an_object_means_the_outcome_is_unknown(body: bytes) -> None:
     with pytest.raises(Unavailable):
-        requests.decoded(requests.get(POD, "n", "p"), body)
+        requests.decode_object(requests.get(POD, "n", "p"), body)
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 100])
 def test_lines_do_not_depend_on_how_the_stream_was_cut(size: int) -> None:
     stream = b'{"a":1}\n\n{"b":"' + "é".encode() * 9 + b'"}\r\n{"half":'
-    lines = Lines()
+    lines = LineSplitter()
     got = [line for at in range(0, len(stream), size) for line in lines.feed(stream[at : at + size])]
     assert [decode(line) for line in got] == [{"a": 1}, {"b": "é" * 9}]
 
@@ -196,18 +198,18 @@ def test_lines_do_not_depend_on_how_the_stream_was_cut(size: int) -> None:
     [
         (requests.get(POD, "n", "p"), "get pods"),
         (requests.get(POD, "n", "p", "log"), "get pods/log"),
-        (requests.list_objects(POD, "", EVERYTHING, 0, ""), "list pods"),
-        (requests.list_objects(POD, "n", EVERYTHING, 5, "more"), "list pods"),
-        (requests.watch(POD, "n", "7", EVERYTHING, 60), "watch pods"),
+        (requests.list_objects(POD, "", ALL_OBJECTS, 0, ""), "list pods"),
+        (requests.list_objects(POD, "n", ALL_OBJECTS, 5, "more"), "list pods"),
+        (requests.watch(POD, "n", "7", ALL_OBJECTS, 60), "watch pods"),
         (requests.create(POD, "n", {"metadata": {"name": "p"}}), "create pods"),
         (requests.patch(TFJOB, "n", "j", {}, "status"), "patch tfjobs/status"),
         (requests.replace(TFJOB, "n", "j", {}), "update tfjobs"),
         (requests.delete(TFJOB, "n", "j", "", "Background", None), "delete tfjobs"),
         (requests.get(NAMESPACE, "", "n"), "get namespaces"),
-        (requests.list_objects(NAMESPACE, "", EVERYTHING, 0, ""), "list namespaces"),
+        (requests.list_objects(NAMESPACE, "", ALL_OBJECTS, 0, ""), "list namespaces"),
         (Request("GET", "/version"), "get "),
         (Request("GET", "/apis/apps/v1"), "get "),
     ],
 )
 def test_a_request_is_named_as_rbac_names_it(request_: Request, words: str) -> None:
-    assert " ".join(named(request_)) == words
+    assert " ".join(request_info(request_)) == words

@@ -142,7 +142,7 @@ async def test_a_watch_of_an_unknown_resource_is_not_found(server: Scripted) -> 
     opened = asyncio.Event()
     async with Api(server.url) as api:
         with pytest.raises(NotFound):
-            await anext(api.watch(POD, opened=opened.set))
+            await anext(api.watch(POD, on_open=opened.set))
     assert not opened.is_set()
 
 
@@ -158,13 +158,13 @@ async def test_a_watch_that_is_let_in_says_so_before_its_first_line(server: Scri
 
     server.answer = quiet
     async with Api(server.url) as api, asyncio.timeout(20):
-        assert [line async for line in api.watch(POD, opened=opened.set)] == [b'{"type":"ADDED"}']
+        assert [line async for line in api.watch(POD, on_open=opened.set)] == [b'{"type":"ADDED"}']
 
 
 async def test_logs_come_as_they_are_written(server: Scripted) -> None:
     server.answer = streamed(b"loss 0.5\n", b"loss 0.4\n")
     async with Api(server.url) as api:
-        said = b"".join([chunk async for chunk in api.logs("n", "p", "tensorflow", follow=True, tail=10)])
+        said = b"".join([chunk async for chunk in api.logs("n", "p", "tensorflow", follow=True, tail_lines=10)])
     assert said == b"loss 0.5\nloss 0.4\n"
     assert server.asked[0][1] == "/api/v1/namespaces/n/pods/p/log?container=tensorflow&follow=true&tailLines=10"
 

@@ -24,10 +24,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from trainyard.app.config import shipped
+from trainyard.app.config import shipped_files
 from trainyard.app.installation import Install, Names, access
-from trainyard.app.kubeconfig import read
-from trainyard.app.operating import Operating, Options, chosen
+from trainyard.app.kubeconfig import read_kubeconfig
+from trainyard.app.operating import OperatorOptions, OperatorProcess, parse_kinds
 from trainyard.client import Api, ApiError, NotFound, Unavailable
 from trainyard.controller_runtime.controller import Controller, enqueue_object
 from trainyard.controller_runtime.reflector import WatchTarget
@@ -66,7 +66,7 @@ class Account:
 def enlist(plane: ControlPlane, namespace: str, folder: Path, name: str = "operator", kinds: str = "all") -> Account:
     """An account with the rights of an operator of this namespace, as `trainyard manifests` says."""
     names = Names(name, name, name, f"{name}-lease", f"{name}-lease")
-    install = Install(namespace=namespace, kinds=chosen(kinds), namespaced=True, names=names)
+    install = Install(namespace=namespace, kinds=parse_kinds(kinds), namespaced=True, names=names)
     apply(plane, *access(install))
     path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token"
     body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 7200}}
@@ -86,9 +86,11 @@ def apply(plane: ControlPlane, *items: Json) -> str:
     return plane.kubectl("apply", "-f", "-", stdin=encode(whole).decode())
 
 
-def options(account: Account, kinds: str = "all", config: Config | None = None, **more: Any) -> Options:
-    config = config or Config(files=shipped())
-    return Options(read([account.kubeconfig]), chosen(kinds), config, namespace=account.namespace, **more)
+def options(account: Account, kinds: str = "all", config: Config | None = None, **more: Any) -> OperatorOptions:
+    config = config or Config(files=shipped_files())
+    return OperatorOptions(
+        read_kubeconfig([account.kubeconfig]), parse_kinds(kinds), config, namespace=account.namespace, **more
+    )
 
 
 operating = partial(operators.operating, seconds=2.0)  # its API server may be away
@@ -312,7 +314,7 @@ def nothing_twice(asked: Iterable[Asked]) -> None:
 
 
 def gvk_of(job: Json) -> GVK:
-    found: GVK = next(kind.gvk for kind in chosen("all") if (kind.gvk.kind, kind.gvk.api_version) ==
+    found: GVK = next(kind.gvk for kind in parse_kinds("all") if (kind.gvk.kind, kind.gvk.api_version) ==
                       (job["kind"], job["apiVersion"]))  # fmt: skip
     return found
 
@@ -351,7 +353,7 @@ def value(metrics: str, name: str, **labels: str) -> float:
     return found
 
 
-async def well(one: Operating, told: Story) -> None:
+async def well(one: OperatorProcess, told: Story) -> None:
     """The operator has met no bug of its own, and knows exactly what there is: nothing more and nothing less."""
     for gvk, label in ((TFJOB.gvk, ""), (ELASTICJOB.gvk, ""), (JOB, OWNER), (POD, OWNER)):
         async with asyncio.timeout(PATIENCE):

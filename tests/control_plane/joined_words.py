@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from trainyard.app.joining import JoinedNode, JoinOptions
-from trainyard.app.kubeconfig import read
+from trainyard.app.kubeconfig import read_kubeconfig
 from trainyard.client import Api, NotFound
 from trainyard.objects import GVK, Json, condition, decode, encode
 from trainyard.objects.resources import NODE, POD
@@ -114,7 +114,7 @@ def said(obj: Json, kind: str) -> str:
 
 
 def options(plane: ControlPlane, name: str, state: Path, **words: Any) -> JoinOptions:
-    words = {"network": "shared", "lease": 4.0, "access": read([plane.kubeconfig]), **words}
+    words = {"network": "shared", "lease": 4.0, "access": read_kubeconfig([plane.kubeconfig]), **words}
     return JoinOptions(name=name, state=state, **words)
 
 

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from trainyard import kinds
-from trainyard.app.config import shipped
+from trainyard.app.config import shipped_files
 from trainyard.core import Config, Kind
 from trainyard.objects import Json, is_true, labels_of, name_of
 from trainyard.operator import Operator
@@ -21,7 +21,7 @@ SECONDS = 90.0
 async def operated(plane: ControlPlane) -> AsyncIterator[None]:
     """Our operator, for all kinds and namespaces."""
     async with plane.api() as api:
-        operator = Operator(api, kinds.ALL, Config(files=shipped()))
+        operator = Operator(api, kinds.ALL, Config(files=shipped_files()))
         await operator.start()
         try:
             yield

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from trainyard.app.joining import JoinedNode, JoinOptions
-from trainyard.app.kubeconfig import read
+from trainyard.app.kubeconfig import read_kubeconfig
 from trainyard.testing.control_plane import ControlPlane
 
 IMAGES = Path(__file__).with_name("readme_images") / "images.yaml"
@@ -28,13 +28,13 @@ def joined(plane: ControlPlane, state: Path) -> Iterator[list[str]]:
     async def live() -> None:
         node = JoinedNode(
             JoinOptions(
-                access=read([plane.kubeconfig]),
+                access=read_kubeconfig([plane.kubeconfig]),
                 name="node-1",
                 state=state,
                 network="namespace",  # where pods find the API server and their account: the operator is one of them
                 images=(IMAGES,),
                 python=sys.executable,  # it runs the operator, which needs the packages of these tests
-                more=GPUS,
+                extra_resources=GPUS,
                 say=said.append,
             )
         )

@@ -22,7 +22,7 @@ from contextlib import aclosing, asynccontextmanager
 from typing import Any
 
 from trainyard import kinds
-from trainyard.app.config import shipped
+from trainyard.app.config import shipped_files
 from trainyard.app.installation import Install, access
 from trainyard.client import Api, Forbidden, NotFound, Request
 from trainyard.core import Config, Kind
@@ -82,8 +82,8 @@ class Served:
         self.plane, self.user, self.clock = plane, user, Clock()
         self.sent: list[Request] = []
         self.metrics = Metrics(kinds.ALL, lambda: True)
-        api.observe = self._observed
-        self.operator = Operator(api, kinds.ALL, Config(files=shipped()), namespace, self.clock)
+        api.on_response = self._observed
+        self.operator = Operator(api, kinds.ALL, Config(files=shipped_files()), namespace, self.clock)
         self.metrics.observe_operator(self.operator)
 
     def _observed(self, request: Request, code: int, seconds: float) -> None:
@@ -149,7 +149,7 @@ def passes(metrics: Metrics) -> float:
 
 def idle(operator: Operator) -> bool:
     """No job is due or looked at."""
-    return not operator.queue.ready and not operator.queue.processing
+    return not operator.queue.ready_count and not operator.queue.processing_count
 
 
 async def happens(true: Callable[[], object]) -> None:

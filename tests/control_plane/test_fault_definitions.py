@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from faulty import elastic_job, operating, options, restarts, so, still, story, tally, tf_job, value, well
 
-from trainyard.app.operating import Operating
+from trainyard.app.operating import OperatorProcess
 from trainyard.testing.control_plane import ControlPlane
 from trainyard.testing.control_plane_fixtures import create_namespace, install
 
@@ -25,7 +25,7 @@ def own() -> Iterator[ControlPlane]:
         yield plane
 
 
-def watched(one: Operating, state: str) -> bool:
+def watched(one: OperatorProcess, state: str) -> bool:
     text = one.metrics.render().decode()
     return value(text, "trainyard_watch_state", resource="elasticjobs", state=state) == 1
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from faulty import Story, nothing_twice, operating, options, restarts, so, still, story, tf_job, value, well
 
-from trainyard.app.operating import Operating
+from trainyard.app.operating import OperatorProcess
 from trainyard.testing.control_plane import ControlPlane
 from trainyard.testing.control_plane_fixtures import create_namespace, install
 from trainyard.testing.control_plane_flags import Options as PlaneOptions
@@ -44,7 +44,7 @@ async def full(plane: ControlPlane) -> AsyncIterator[None]:
         half.close()
 
 
-def refused(one: Operating) -> int:
+def refused(one: OperatorProcess) -> int:
     return int(value(one.metrics.render().decode(), "trainyard_api_requests_total", code="429", verb="patch"))
 
 

@@ -31,8 +31,8 @@ from faulty import (
 )
 from gate import gate
 
-from trainyard.app.operating import Operating, chosen, seat, terms
-from trainyard.controller_runtime.reflector import FIRST_PAUSE, LONGEST_PAUSE
+from trainyard.app.operating import OperatorProcess, lease_identity, lease_timings, parse_kinds
+from trainyard.controller_runtime.reflector import INITIAL_DELAY, MAX_DELAY
 from trainyard.objects import Json, uid_of
 from trainyard.testing.control_plane import ControlPlane
 
@@ -79,23 +79,23 @@ async def test_a_job_whose_children_are_being_made_when_it_is_killed_gets_each_o
     assert len(writes(asked)) <= 3 * (WORKERS + 1)  # what was under way is asked about once more, not again and again
 
 
-def one_by_one(one: Operating) -> int:
+def one_by_one(one: OperatorProcess) -> int:
     """How many children it has been told that it has made."""
     text = one.metrics.render().decode()
     return int(value(text, "trainyard_api_requests_total", verb="create", resource="jobs", code="201"))
 
 
-def unanswered(one: Operating) -> int:
+def unanswered(one: OperatorProcess) -> int:
     return int(value(one.metrics.render().decode(), "trainyard_api_requests_total", code="none"))
 
 
-def watches(one: Operating) -> int:
+def watches(one: OperatorProcess) -> int:
     return one.metrics.render().count(b"\ntrainyard_watch_objects{")
 
 
 def most_tries(seconds: float) -> int:
     """How often one watch can be tried at most: a pause is at least half of what it has doubled to."""
-    ends = accumulate(min(LONGEST_PAUSE, FIRST_PAUSE * 2**tries) / 2 for tries in count())
+    ends = accumulate(min(MAX_DELAY, INITIAL_DELAY * 2**tries) / 2 for tries in count())
     return 1 + sum(1 for _ in takewhile(lambda end: end < seconds, ends))
 
 
@@ -106,8 +106,8 @@ async def test_while_the_api_server_is_away_nobody_hurries_and_ten_seconds_after
 ) -> None:
     """Gone means: connections are refused for 20 seconds, then they stay open for 15 and nothing is answered."""
     job, next_job = tf_job("long", 2), tf_job("next", 0)
-    place = seat({}, chosen("all"), told.namespace) if leased else None
-    async with operating(options(told.account, seat=place, terms=terms(8))) as one:
+    place = lease_identity({}, parse_kinds("all"), told.namespace) if leased else None
+    async with operating(options(told.account, seat=place, terms=lease_timings(8))) as one:
         await told.submit(job)
         await told.running(job, MASTER=1, WORKER=2)
         children = await told.children()

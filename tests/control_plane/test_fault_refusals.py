@@ -26,7 +26,7 @@ from faulty import (
     writes,
 )
 
-from trainyard.app.operating import Operating
+from trainyard.app.operating import OperatorProcess
 from trainyard.objects import GVK, Json
 from trainyard.objects.resources import JOB, NAMESPACE, POD
 from trainyard.testing.control_plane import ControlPlane
@@ -43,7 +43,7 @@ async def told(installed: ControlPlane, namespace: str, tmp_path: Path) -> Async
         yield one
 
 
-def passes(one: Operating) -> int:
+def passes(one: OperatorProcess) -> int:
     return int(value(one.metrics.render().decode(), "trainyard_reconcile_total"))
 
 

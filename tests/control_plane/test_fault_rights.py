@@ -25,7 +25,7 @@ from faulty import (
     writes,
 )
 
-from trainyard.app.operating import Operating
+from trainyard.app.operating import OperatorProcess
 from trainyard.objects import GVK, Json
 from trainyard.objects.resources import ROLE, ROLE_BINDING
 from trainyard.testing.control_plane import ControlPlane
@@ -40,7 +40,7 @@ async def told(installed: ControlPlane, namespace: str, tmp_path: Path) -> Async
         yield one
 
 
-def forbidden(one: Operating, **labels: str) -> float:
+def forbidden(one: OperatorProcess, **labels: str) -> float:
     return value(one.metrics.render().decode(), "trainyard_api_requests_total", code="403", **labels)
 
 
@@ -90,7 +90,7 @@ async def test_all_rights_withdrawn_and_given_back(told: Story) -> None:
     nothing_twice(told.asked())
 
 
-def failing(one: Operating) -> float:
+def failing(one: OperatorProcess) -> float:
     return value(one.metrics.render().decode(), "trainyard_watch_state", state="failing")
 
 

@@ -15,7 +15,7 @@ import pytest
 from joined_words import POLITE, Joined, exists, joined, said
 
 from trainyard.app.joining import JoinedNode, JoinOptions
-from trainyard.app.kubeconfig import read
+from trainyard.app.kubeconfig import read_kubeconfig
 from trainyard.client import Forbidden
 from trainyard.node import NodeError
 from trainyard.objects import Json
@@ -275,7 +275,7 @@ async def test_a_name_whose_holder_nobody_can_know_is_taken_when_its_lease_is_ov
 async def test_who_may_not_be_a_node_is_told_what_is_missing(
     control_plane: ControlPlane, namespace: str, tmp_path: Path
 ) -> None:
-    access = read([control_plane.kubeconfig], "alice")
+    access = read_kubeconfig([control_plane.kubeconfig], "alice")
     node = JoinedNode(JoinOptions(access=access, name="alices", state=tmp_path, say=lambda _: None))
     with pytest.raises(Forbidden, match='User "alice" cannot get resource "leases"'):
         await node.start()

@@ -38,7 +38,7 @@ async def goes_on(here: Joined) -> None:
     """Another pod runs and goes, so the watch of pods and the loop live."""
     await here.pod("neighbour", "echo fine")
     assert await here.result("neighbour") == "fine\n"
-    await here.api.delete(POD, here.namespace, "neighbour", grace=0)
+    await here.api.delete(POD, here.namespace, "neighbour", grace_period_seconds=0)
     await here.gone("neighbour")
 
 
@@ -51,7 +51,7 @@ async def test_a_pod_name_of_253_letters_runs_beside_others(either: Joined) -> N
     await either.pod(name, "echo long")
     assert await either.result(name) == "long\n"
     await goes_on(either)
-    await either.api.delete(POD, either.namespace, name, grace=0)
+    await either.api.delete(POD, either.namespace, name, grace_period_seconds=0)
     await either.gone(name)
 
 

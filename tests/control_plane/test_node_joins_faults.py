@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 from joined_words import PATIENCE, POLITE, Joined, exists, joined, said
 
-from trainyard.app.kubeconfig import read
+from trainyard.app.kubeconfig import read_kubeconfig
 from trainyard.objects.resources import LEASE, NODE, POD
 from trainyard.server.certificates import Authority, write
 from trainyard.testing.control_plane import ControlPlane
@@ -234,7 +234,7 @@ async def test_rights_that_are_taken_away_are_waited_for(
 ) -> None:
     grant = ("create", "clusterrolebinding", "bobs", "--clusterrole=cluster-admin", "--user=bob")
     await asyncio.to_thread(plane.kubectl, *grant)
-    async with joined(plane, "faults", shown=shown, access=read([plane.kubeconfig], "bob")) as here:
+    async with joined(plane, "faults", shown=shown, access=read_kubeconfig([plane.kubeconfig], "bob")) as here:
         await here.pod("refused", f"echo up; until [ -e {tmp_path}/go ]; do sleep 0.02; done")
         await here.ready("refused")
         await here.kubectl("delete", "clusterrolebinding", "bobs")
@@ -275,7 +275,7 @@ async def test_a_node_whose_name_was_taken_ends_what_it_runs_and_touches_nothing
         pod = await here.ready("twice")
         await here.api.patch(LEASE, "kube-node-lease", here.name, {"spec": {"holderIdentity": "another"}})
         async with asyncio.timeout(PATIENCE):
-            await here.node.ousted.wait()
+            await here.node.lease_taken.wait()
         await here.node.stop()
         assert await exists(here.api, here.name)
         after = await here.api.get(POD, "faults", "twice")

@@ -11,10 +11,17 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from trainyard.app.config import shipped
+from trainyard.app.config import shipped_files
 from trainyard.app.installation import Install, access
-from trainyard.app.kubeconfig import read
-from trainyard.app.operating import Operating, Options, chosen, seat, terms, whom
+from trainyard.app.kubeconfig import read_kubeconfig
+from trainyard.app.operating import (
+    OperatorOptions,
+    OperatorProcess,
+    find_cluster,
+    lease_identity,
+    lease_timings,
+    parse_kinds,
+)
 from trainyard.client import Api, NotFound
 from trainyard.core import Config
 from trainyard.objects import GVK, Json, encode
@@ -39,21 +46,21 @@ def account(installed: ControlPlane, namespace: str, tmp_path: Path) -> Iterator
     assert code == 201, answer
     installed.wait_for(f"/apis/{TFJOB.api_version}/tfjobs")  # just after its definition it says 429 for a moment
     (tmp_path / "token").write_text(answer["status"]["token"])
-    (tmp_path / "ca.crt").write_bytes(read([installed.kubeconfig]).ca)
+    (tmp_path / "ca.crt").write_bytes(read_kubeconfig([installed.kubeconfig]).ca)
     (tmp_path / "namespace").write_text(namespace)
     yield tmp_path
     for kind in ("clusterrolebinding", "clusterrole"):
         installed.kubectl("delete", kind, one.names.operator)
 
 
-def options(plane: ControlPlane, account: Path, **more: Any) -> Options:
+def options(plane: ControlPlane, account: Path, **more: Any) -> OperatorOptions:
     found = urlsplit(plane.url)
     env = {"KUBERNETES_SERVICE_HOST": str(found.hostname), "KUBERNETES_SERVICE_PORT": str(found.port)}
-    here = whom(env, folder=account)
-    config = Config(files=shipped())
-    served = chosen("tfjob,mxjob,elasticjob")
-    place = seat({}, served, here.namespace)  # a lease of this test's own
-    return Options(here, served, config, seat=place, terms=terms(15), **more)
+    here = find_cluster(env, folder=account)
+    config = Config(files=shipped_files())
+    served = parse_kinds("tfjob,mxjob,elasticjob")
+    place = lease_identity({}, served, here.namespace)  # a lease of this test's own
+    return OperatorOptions(here, served, config, seat=place, terms=lease_timings(15), **more)
 
 
 def lease_name(namespace: str) -> str:
@@ -106,7 +113,7 @@ async def test_two_operators_share_one_lease_and_no_request_of_theirs_is_refused
         assert 'code="403"' not in said and 'code="401"' not in said and 'code="422"' not in said
 
 
-def leads(one: Operating) -> bool:
+def leads(one: OperatorProcess) -> bool:
     return "\ntrainyard_leader 1.0\n" in one.metrics.render().decode()
 
 

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 from trainyard.client import Api, Forbidden, Request
-from trainyard.controller_runtime.event_recorder import BUFFER_SIZE, REPEAT_SECONDS, EventRecorder
+from trainyard.controller_runtime.event_recorder import BUFFER_SIZE, DEDUPLICATION_SECONDS, EventRecorder
 from trainyard.core import Event
 from trainyard.objects import Json, decode
 
@@ -59,7 +59,7 @@ async def test_the_same_words_are_said_again_only_after_a_while() -> None:
     recorder = EventRecorder(api, lambda: 0.0, clock)
     for _ in range(5):
         recorder.record(JOB, (RUNNING,), SOURCE)
-    clock.now += REPEAT_SECONDS + 1
+    clock.now += DEDUPLICATION_SECONDS + 1
     recorder.record(JOB, (RUNNING, RUNNING), SOURCE)
     assert [event["reason"] for event in await sent_events(recorder, api)] == ["JobRunning", "JobRunning"]
 

@@ -9,9 +9,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from trainyard.controller_runtime.in_flight_writes import SWEEP_AT, AcknowledgedWrite, InFlightWrites
+from trainyard.controller_runtime.in_flight_writes import SWEEP_THRESHOLD, AcknowledgedWrite, InFlightWrites
 from trainyard.controller_runtime.object_adapter import ObjectAdapter
-from trainyard.controller_runtime.reflector import Changed, Moved, Replaced
+from trainyard.controller_runtime.reflector import ListReplaced, ObjectChanged, RevisionAdvanced
 from trainyard.controller_runtime.store import Store
 from trainyard.objects import Key
 
@@ -34,7 +34,7 @@ POD_ADAPTER: ObjectAdapter[Pod] = ObjectAdapter(
     uid=lambda pod: pod.uid,
     revision=lambda pod: str(pod.revision),
     index=lambda pod: JOB,
-    deleting=lambda pod: pod.deleting,
+    is_deleting=lambda pod: pod.deleting,
 )
 NAMES = st.sampled_from("abc")
 
@@ -50,7 +50,7 @@ class OwnWrites(RuleBasedStateMachine):
         self.log: list[tuple[str, Pod]] = []  # the watch events
         self.delivered = 0  # events of `log` that the store has received
         self.store: Store[Pod] = Store(POD_ADAPTER)
-        self.store.apply(Replaced((), "1"))
+        self.store.apply(ListReplaced((), "1"))
         self.writes: InFlightWrites[str] = InFlightWrites({PODS: self.store}, timeout=20.0)
         self.recorded: list[AcknowledgedWrite[str]] = []
 
@@ -90,24 +90,24 @@ class OwnWrites(RuleBasedStateMachine):
             pod = self.world[name]._replace(revision=self.revision, deleting=True)
             self.write("MODIFIED" if gracefully else "DELETED", pod)
             if ours and self.store.by_uid(pod.uid):  # the operator deletes cached pods only
-                self.record_write(AcknowledgedWrite(PODS, pod.uid, gone=True))
+                self.record_write(AcknowledgedWrite(PODS, pod.uid, deleted=True))
 
     @precondition(lambda self: self.delivered < len(self.log))
     @rule()
     def deliver_event(self) -> None:
         event_type, pod = self.log[self.delivered]
         self.delivered += 1
-        self.store.apply(Changed(event_type, pod, str(pod.revision)))
+        self.store.apply(ObjectChanged(event_type, pod, str(pod.revision)))
 
     @rule()
     def relist(self) -> None:
         self.delivered = len(self.log)
-        self.store.apply(Replaced(tuple(self.world.values()), str(self.revision)))
+        self.store.apply(ListReplaced(tuple(self.world.values()), str(self.revision)))
 
     @precondition(lambda self: self.delivered == len(self.log))
     @rule()
     def bookmark(self) -> None:
-        self.store.apply(Moved(str(self.revision)))
+        self.store.apply(RevisionAdvanced(str(self.revision)))
 
     @invariant()
     def not_waiting_means_that_every_write_has_been_seen(self) -> None:
@@ -117,7 +117,7 @@ class OwnWrites(RuleBasedStateMachine):
         received = self.log[: self.delivered]
         for write in self.recorded:
             versions = [pod for _, pod in received if pod.uid == write.uid]
-            if write.gone:
+            if write.deleted:
                 assert versions[-1].deleting or self.store.by_uid(write.uid) is None
             else:
                 assert versions and int(write.revision) <= max(pod.revision for pod in versions)
@@ -130,7 +130,7 @@ TestOwnWrites.settings = settings(max_examples=100, stateful_step_count=40, dead
 @pytest.fixture
 def store() -> Store[Pod]:
     store: Store[Pod] = Store(POD_ADAPTER)
-    store.apply(Replaced((), "5"))
+    store.apply(ListReplaced((), "5"))
     return store
 
 
@@ -138,20 +138,20 @@ def test_what_does_not_arrive_is_listed_again_and_a_list_ends_the_wait(store: St
     writes: InFlightWrites[str] = InFlightWrites({PODS: store}, timeout=20.0)
     writes.record(JOB, AcknowledgedWrite(PODS, "lost", "9"), 100.0)
     assert writes.has_pending(JOB) and writes.deadline(JOB) == 120.0
-    assert writes.overdue(JOB, 119.9) == set()
-    assert writes.overdue(JOB, 120.0) == {PODS}
+    assert writes.overdue_resources(JOB, 119.9) == set()
+    assert writes.overdue_resources(JOB, 120.0) == {PODS}
     assert writes.deadline(JOB) == 140.0  # the next relist is not requested at once
     assert writes.has_pending(JOB)
-    store.apply(Replaced((), "opaque-revision"))
+    store.apply(ListReplaced((), "opaque-revision"))
     assert not writes.has_pending(JOB) and writes.deadline(JOB) is None
 
 
 def test_a_list_before_the_time_out_proves_nothing_when_revisions_are_opaque(store: Store[Pod]) -> None:
     writes: InFlightWrites[str] = InFlightWrites({PODS: store}, timeout=20.0)
     writes.record(JOB, AcknowledgedWrite(PODS, "new", "opaque-b"), 100.0)
-    store.apply(Replaced((), "opaque-a"))
+    store.apply(ListReplaced((), "opaque-a"))
     assert writes.has_pending(JOB)
-    store.apply(Changed("ADDED", Pod("a", "new", 0)._replace(), "opaque-c"))
+    store.apply(ObjectChanged("ADDED", Pod("a", "new", 0)._replace(), "opaque-c"))
     assert writes.has_pending(JOB)  # cached, but at another revision than that of the write
 
 
@@ -168,5 +168,5 @@ def test_writes_that_the_stores_show_are_forgotten_although_nobody_asks_for_thei
     writes: InFlightWrites[str] = InFlightWrites({PODS: store})
     writes.record("waits", AcknowledgedWrite(PODS, "late", "999999"), 0.0)
     for number in range(1000):
-        writes.record(f"job-{number}", AcknowledgedWrite(PODS, f"pod-{number}", gone=True), 0.0)
-    assert len(writes._in_flight) <= 2 * SWEEP_AT and writes.has_pending("waits")
+        writes.record(f"job-{number}", AcknowledgedWrite(PODS, f"pod-{number}", deleted=True), 0.0)
+    assert len(writes._in_flight) <= 2 * SWEEP_THRESHOLD and writes.has_pending("waits")

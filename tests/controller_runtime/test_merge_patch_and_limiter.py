@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainyard.client import Unavailable
-from trainyard.controller_runtime.concurrency_limiter import LEAST, MOST, START, ConcurrencyLimiter
+from trainyard.controller_runtime.concurrency_limiter import INITIAL_LIMIT, MAX_LIMIT, MIN_LIMIT, ConcurrencyLimiter
 from trainyard.controller_runtime.merge_patch import merge_patch
 
 SCALARS = st.none() | st.booleans() | st.integers(0, 2) | st.sampled_from(["", "a"])
@@ -77,10 +77,10 @@ async def test_a_groan_halves_the_pace_and_answers_bring_it_back() -> None:
     for _ in range(10):
         with pytest.raises(Unavailable):
             await call(limiter, clock, 0.01, fails=True)
-    assert limiter.limit == LEAST
+    assert limiter.limit == MIN_LIMIT
     for _ in range(3000):
         await call(limiter, clock, 0.01)
-    assert limiter.limit == MOST
+    assert limiter.limit == MAX_LIMIT
 
 
 async def test_a_burst_of_refusals_to_what_was_under_way_cuts_once() -> None:
@@ -95,7 +95,7 @@ async def test_a_burst_of_refusals_to_what_was_under_way_cuts_once() -> None:
             raise Unavailable(429, "TooManyRequests", "not now")
 
     await asyncio.gather(*(refused() for _ in range(10)), return_exceptions=True)
-    assert limiter.limit == START / 2
+    assert limiter.limit == INITIAL_LIMIT / 2
 
 
 async def test_a_server_that_turns_slow_is_given_air_but_one_that_is_slow_for_good_is_not_strangled() -> None:
@@ -108,7 +108,7 @@ async def test_a_server_that_turns_slow_is_given_air_but_one_that_is_slow_for_go
     assert limiter.limit == before / 2
     for _ in range(400):
         await call(limiter, clock, 5.0)
-    assert limiter.limit > LEAST * 2
+    assert limiter.limit > MIN_LIMIT * 2
 
 
 async def test_never_more_at_once_than_the_limit_and_in_order() -> None:
@@ -126,7 +126,7 @@ async def test_never_more_at_once_than_the_limit_and_in_order() -> None:
             running -= 1
 
     await asyncio.gather(*(write(number) for number in range(500)))
-    assert most_running <= MOST and most_running >= START - 1
+    assert most_running <= MAX_LIMIT and most_running >= INITIAL_LIMIT - 1
     assert order == sorted(order)
     assert limiter.running == 0
 

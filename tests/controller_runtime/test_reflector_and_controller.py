@@ -133,7 +133,7 @@ async def test_bookmarks_alone_move_the_revision() -> None:
 async def test_410_lists_again_and_replaces(trouble: Any) -> None:
     api = Scripted([page(pod("a", 1)), page(pod("b", 20), revision=20)], [[trouble]])
     store, _ = await run_reflector(api)
-    assert names(store) == ["b"] and store.lists == 2
+    assert names(store) == ["b"] and store.list_count == 2
     assert api.request_log == ["list", "watch 10", "list", "watch 20"]
 
 
@@ -282,7 +282,7 @@ async def test_a_pass_comes_back_after_the_longest_delay_at_the_latest(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The wall clock may be set meanwhile, and CLOCK_MONOTONIC stops while the machine is suspended."""
-    monkeypatch.setattr(controller_module, "LONGEST_DELAY", 0.05)
+    monkeypatch.setattr(controller_module, "MAX_REQUEUE_DELAY", 0.05)
     assert (await ScriptedController(3600.0, None).run())[0] < 60
 
 
@@ -321,7 +321,7 @@ async def test_pages_of_our_real_server_are_one_list(monkeypatch: pytest.MonkeyP
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
     await server.stop()
-    assert names(store) == ["later", "m0", "m1", "m2", "m3", "m4"] and store.lists == 1
+    assert names(store) == ["later", "m0", "m1", "m2", "m3", "m4"] and store.list_count == 1
 
 
 async def test_a_quiet_resource_that_is_back_does_not_count_as_failing_and_one_that_is_cut_again_does() -> None:

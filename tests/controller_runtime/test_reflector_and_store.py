@@ -20,7 +20,7 @@ from trainyard.controller_runtime.reflector import (
     ListPage,
     NotListed,
     ObjectEvent,
-    State,
+    ReflectorState,
     Watching,
     step,
 )
@@ -43,7 +43,7 @@ ADAPTER: ObjectAdapter[StoredObject] = ObjectAdapter(
     uid=lambda obj: obj.uid,
     revision=lambda obj: str(obj.revision),
     index=lambda obj: obj.owner,
-    deleting=lambda obj: False,
+    is_deleting=lambda obj: False,
 )
 
 NAMES = st.sampled_from(["a", "b", "c", "d", "e"])
@@ -61,7 +61,7 @@ class Watched(RuleBasedStateMachine):
         self.objects: dict[str, StoredObject] = {}
         self.history: dict[int, dict[str, StoredObject]] = {10: {}}
         self.log: list[tuple[int, str, StoredObject]] = []
-        self.state: State[StoredObject] = NotListed()
+        self.state: ReflectorState[StoredObject] = NotListed()
         self.store: Store[StoredObject] = Store(ADAPTER)
         self.listing: tuple[int, list[StoredObject]] = (0, [])
         self.reported: set[str] = set()  # names of the changes that the store returned since the last check
@@ -186,7 +186,7 @@ def test_a_relist_tells_only_what_is_different() -> None:
     store.apply(first_list)
     relist, _ = step(NotListed(), ListPage((first, third), "9"))
     assert relist is not None
-    assert store.lists == 1
+    assert store.list_count == 1
     changes = store.apply(relist)
     assert set(changes) == {(second, None), (None, third)}
-    assert store.lists == 2 and store.revision == "9"
+    assert store.list_count == 2 and store.revision == "9"

@@ -6,21 +6,21 @@ from typing import Any
 
 import pytest
 
-from trainyard.controller_runtime import pause_after
+from trainyard.controller_runtime import backoff_delay
 from trainyard.controller_runtime.reflector import (
-    MOST_ERRORS,
+    MAX_ERROR_ANSWERS,
     Bookmark,
-    Changed,
     Disconnected,
     ErrorAnswer,
     Expired,
     Listing,
     ListPage,
-    Moved,
+    ListReplaced,
     NotListed,
     NotServed,
+    ObjectChanged,
     ObjectEvent,
-    Replaced,
+    RevisionAdvanced,
     Watching,
     is_newer,
     step,
@@ -30,8 +30,8 @@ ONE, TWO = "one", "two"
 HALF = Listing((("one",),), "7", "next")
 
 STEPS: list[tuple[str, Any, Any, Any, Any]] = [
-    ("a list in one page", NotListed(), ListPage((ONE,), "7"), Replaced((ONE,), "7"), Watching("7")),
-    ("an empty list", NotListed(), ListPage((), "7"), Replaced((), "7"), Watching("7")),
+    ("a list in one page", NotListed(), ListPage((ONE,), "7"), ListReplaced((ONE,), "7"), Watching("7")),
+    ("an empty list", NotListed(), ListPage((), "7"), ListReplaced((), "7"), Watching("7")),
     ("a first page tells nobody", NotListed(), ListPage((ONE,), "7", "next"), None, HALF),
     (
         "a page in the middle neither",
@@ -40,33 +40,33 @@ STEPS: list[tuple[str, Any, Any, Any, Any]] = [
         None,
         Listing(((ONE,), (TWO,)), "7", "more"),
     ),
-    ("the last page tells all", HALF, ListPage((TWO,), "7"), Replaced((ONE, TWO), "7"), Watching("7")),
+    ("the last page tells all", HALF, ListPage((TWO,), "7"), ListReplaced((ONE, TWO), "7"), Watching("7")),
     (
         "three pages are three pages",
         Listing(((ONE,), (TWO,)), "7", "more"),
         ListPage(("three",), "7"),
-        Replaced((ONE, TWO, "three"), "7"),
+        ListReplaced((ONE, TWO, "three"), "7"),
         Watching("7"),
     ),
-    ("the first page's revision counts", HALF, ListPage((TWO,), "9"), Replaced((ONE, TWO), "7"), Watching("7")),
+    ("the first page's revision counts", HALF, ListPage((TWO,), "9"), ListReplaced((ONE, TWO), "7"), Watching("7")),
     ("410 on page two starts over", HALF, Expired(), None, NotListed()),
     ("a page that is lost is asked for again", HALF, Disconnected(), None, HALF),
-    ("a new object", Watching("7"), ObjectEvent("ADDED", ONE, "8"), Changed("ADDED", ONE, "8"), Watching("8")),
-    ("a change", Watching("7"), ObjectEvent("MODIFIED", ONE, "9"), Changed("MODIFIED", ONE, "9"), Watching("9")),
-    ("an end", Watching("9"), ObjectEvent("DELETED", ONE, "10"), Changed("DELETED", ONE, "10"), Watching("10")),
+    ("a new object", Watching("7"), ObjectEvent("ADDED", ONE, "8"), ObjectChanged("ADDED", ONE, "8"), Watching("8")),
+    ("a change", Watching("7"), ObjectEvent("MODIFIED", ONE, "9"), ObjectChanged("MODIFIED", ONE, "9"), Watching("9")),
+    ("an end", Watching("9"), ObjectEvent("DELETED", ONE, "10"), ObjectChanged("DELETED", ONE, "10"), Watching("10")),
     ("a line we have had", Watching("9"), ObjectEvent("ADDED", ONE, "9"), None, Watching("9")),
     ("a line from before", Watching("10"), ObjectEvent("ADDED", ONE, "9"), None, Watching("10")),
-    ("a bookmark", Watching("7"), Bookmark("9"), Moved("9"), Watching("9")),
+    ("a bookmark", Watching("7"), Bookmark("9"), RevisionAdvanced("9"), Watching("9")),
     ("a bookmark of the past", Watching("10"), Bookmark("9"), None, Watching("10")),
     ("an unknown verb", Watching("7"), ObjectEvent("SHOUTED", ONE, "8"), None, Watching("7")),
     ("410 while watching", Watching("7"), Expired(), None, NotListed()),
     ("a lost connection resumes where it was", Watching("7"), Disconnected(), None, Watching("7")),
     ("a refusal is borne", Watching("7"), ErrorAnswer(), None, Watching("7", 1)),
-    ("but not for ever", Watching("7", MOST_ERRORS - 1), ErrorAnswer(), None, NotListed()),
-    ("a sign of life forgives", Watching("7", 2), Bookmark("8"), Moved("8"), Watching("8")),
+    ("but not for ever", Watching("7", MAX_ERROR_ANSWERS - 1), ErrorAnswer(), None, NotListed()),
+    ("a sign of life forgives", Watching("7", 2), Bookmark("8"), RevisionAdvanced("8"), Watching("8")),
     ("a page may be refused too", HALF, ErrorAnswer(), None, Listing(HALF.pages, "7", "next", 1)),
     ("a list that is refused is asked for again", NotListed(), ErrorAnswer(), None, NotListed()),
-    ("no such resource means no objects", NotListed(), NotServed(), Replaced((), ""), NotListed()),
+    ("no such resource means no objects", NotListed(), NotServed(), ListReplaced((), ""), NotListed()),
     ("a resource that goes is listed again", Watching("7"), NotServed(), None, NotListed()),
 ]
 
@@ -96,6 +96,6 @@ def test_a_revision_is_newer_unless_we_can_tell_that_it_is_not(revision: str, kn
 
 def test_pauses_double_never_agree_and_never_grow_past_their_limit() -> None:
     for failures in range(1, 200):
-        pauses = {pause_after(failures, 0.25, 30.0) for _ in range(20)}
+        pauses = {backoff_delay(failures, 0.25, 30.0) for _ in range(20)}
         longest = min(30.0, 0.25 * 2 ** (failures - 1))
         assert all(longest / 2 <= pause <= longest for pause in pauses) and len(pauses) > 1

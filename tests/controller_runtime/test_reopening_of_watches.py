@@ -13,7 +13,7 @@ from fake_clock import run
 
 from trainyard.cli.feeds import Feeds
 from trainyard.client import Api, Gone, Request
-from trainyard.controller_runtime import Reflector, StreamBackoff, TaskSupervisor, WatchTarget
+from trainyard.controller_runtime import Reflector, TaskSupervisor, WatchBackoff, WatchTarget
 from trainyard.controller_runtime.object_adapter import dict_adapter
 from trainyard.core import Config
 from trainyard.node.cluster import Cluster
@@ -138,11 +138,11 @@ def test_a_handler_that_raises_is_reported_and_hears_a_fresh_list_ever_less_ofte
 
 
 def test_a_stream_that_advanced_or_lasted_is_opened_again_at_once() -> None:
-    backoff = StreamBackoff(0.25, 8.0)
-    assert backoff.closed(0.0, advanced=False) is None
-    backoff.failed()
+    backoff = WatchBackoff(0.25, 8.0)
+    assert backoff.watch_closed(0.0, advanced=False) is None
+    backoff.next_delay()
     for seconds, advanced in ((0.0, True), (5.0, False)):
-        pause = backoff.closed(seconds, advanced)
+        pause = backoff.watch_closed(seconds, advanced)
         assert pause is not None and pause <= 0.1 and backoff.failures == 0
 
 

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from fake_clock import run
 
-from trainyard.app.kubeconfig import Access
-from trainyard.app.local import LocalCluster, Options
-from trainyard.app.operating import Operating
-from trainyard.app.operating import Options as OperatorOptions
+from trainyard.app.kubeconfig import ClusterAccess
+from trainyard.app.local import LocalCluster, LocalClusterOptions
+from trainyard.app.operating import OperatorOptions as OperatorOptions
+from trainyard.app.operating import OperatorProcess
 from trainyard.app.recorder import HistoryOptions
 from trainyard.cli.screen import Places, Screen
 from trainyard.cli.session import Session
@@ -22,7 +22,7 @@ from trainyard.cli.submission import Submission
 from trainyard.client import Api
 from trainyard.controller_runtime import TaskSupervisor, WatchTarget
 from trainyard.controller_runtime.lease import LeaseIdentity
-from trainyard.controller_runtime.tasks import HEALTHY_SECONDS, LONGEST_PAUSE
+from trainyard.controller_runtime.tasks import HEALTHY_SECONDS, MAX_RESTART_DELAY
 from trainyard.core import Config
 from trainyard.kinds import ALL, TFJOB
 from trainyard.objects import is_true
@@ -76,7 +76,7 @@ def test_a_task_that_ends_is_reported_and_started_again_ever_more_slowly(
     run(run_for_some_time())
     assert messages[0].startswith(f"node: the task 'watch pods' {words}; restarting it in 0.")
     pauses = [after - before for before, after in pairwise(starts)]
-    assert pauses[0] <= 0.25 and LONGEST_PAUSE / 2 <= pauses[-1] <= LONGEST_PAUSE and len(starts) < 60
+    assert pauses[0] <= 0.25 and MAX_RESTART_DELAY / 2 <= pauses[-1] <= MAX_RESTART_DELAY and len(starts) < 60
 
 
 def test_a_task_that_runs_again_for_long_is_healthy_and_its_next_pause_is_short() -> None:
@@ -123,8 +123,8 @@ def test_the_config_file_of_the_operator_is_followed_again(tmp_path: Path) -> No
     file.write_text("")
 
     async def run_for_some_time() -> None:
-        access = Access("http://127.0.0.1:9")
-        operating = Operating(OperatorOptions(access, tuple(ALL), Config(), config_file=file))
+        access = ClusterAccess("http://127.0.0.1:9")
+        operating = OperatorProcess(OperatorOptions(access, tuple(ALL), Config(), config_file=file))
         operating.start_following()
         await asyncio.sleep(0)
         assert _kill(operating.tasks) == {"follow the controller config"}
@@ -142,7 +142,7 @@ async def test_an_operator_whose_lease_nobody_renews_renews_it_again() -> None:
     await server.start()
     stop = asyncio.Event()
     seat = LeaseIdentity("default", "trainyard-operator", "me")
-    operating = Operating(OperatorOptions(Access(server.url), tuple(ALL), Config(), seat=seat, bind=None))
+    operating = OperatorProcess(OperatorOptions(ClusterAccess(server.url), tuple(ALL), Config(), seat=seat, bind=None))
     running = asyncio.create_task(operating.run(stop))
     async with Api(server.url) as api, asyncio.timeout(20):
         while not is_leading(operating):  # noqa: ASYNC110  (what people read)
@@ -157,7 +157,7 @@ async def test_an_operator_whose_lease_nobody_renews_renews_it_again() -> None:
     await server.stop()
 
 
-def is_leading(operating: Operating) -> bool:
+def is_leading(operating: OperatorProcess) -> bool:
     return "leading" in "".join(state for _, _, state in operating.checks())
 
 
@@ -186,7 +186,7 @@ def _kill(tasks: TaskSupervisor) -> set[str]:
 async def test_whichever_task_of_a_cluster_is_killed_it_is_said_and_started_again(tmp_path: Path) -> None:
     messages: list[str] = []
     history = HistoryOptions(tmp_path / "history", "test")
-    async with LocalCluster(Options(network="shared", say=messages.append, history=history)) as cluster:
+    async with LocalCluster(LocalClusterOptions(network="shared", say=messages.append, history=history)) as cluster:
         owners = cluster.task_supervisors
         killed = {component: _kill(tasks) for component, tasks in owners.items()}
         async with asyncio.timeout(20):
@@ -215,7 +215,10 @@ async def test_whichever_task_of_a_run_is_killed_its_job_is_shown_to_its_end(tmp
     job["metadata"] = {"name": "shown", "namespace": "default"}
     with (tmp_path / "output").open("wb") as output:
         screen = Screen(Places(*[output.fileno()] * 3), False, False, lambda: None)
-        async with LocalCluster(Options(network="shared", say=lambda text: None)) as cluster, asyncio.timeout(30):
+        async with (
+            LocalCluster(LocalClusterOptions(network="shared", say=lambda text: None)) as cluster,
+            asyncio.timeout(30),
+        ):
             session = Session(cluster, Submission(jobs=[(TFJOB, job)]), screen)
             await session.submit()
             killed = _kill(session.tasks)

@@ -92,7 +92,7 @@ class Queued(RuleBasedStateMachine):
     def the_next_time_is_known(self) -> None:
         waiting = [due_time for key, due_time in self.due.items() if key not in self.processing]
         expected = min(waiting, default=None)
-        next_time = self.queue.next_time()
+        next_time = self.queue.next_due_time()
         if expected is None or next_time is None:
             assert next_time is expected
         else:

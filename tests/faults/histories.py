@@ -44,7 +44,7 @@ from trainyard.server.limits import Limits
 from trainyard.server.log import Entry, Log
 from trainyard.testing import samples
 from trainyard.testing.builders import replicas, tfjob
-from trainyard.workloads import Workloads
+from trainyard.workloads import ControllerManager
 
 FAULT_SECONDS = 4.5
 JOBS = 4  # in a history
@@ -98,7 +98,7 @@ class Kubelet:
         if pod["metadata"].get("deletionTimestamp"):
             if (pause := self._pause(uid_of(pod), "terminate", script.grace)) > 0:
                 return pause
-            await self._api.delete(POD, *key, uid=uid_of(pod), grace=0)
+            await self._api.delete(POD, *key, uid=uid_of(pod), grace_period_seconds=0)
             return None
         phase = pod.get("status", {}).get("phase", "Pending")
         if phase == "Pending":
@@ -426,7 +426,7 @@ async def cluster(shift: float = 0.0) -> AsyncIterator[Cluster]:
                 await api.create(NODE, "", {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "scripted"}})
                 ready = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
                 await api.patch(NODE, "", "scripted", ready, "status")
-                workloads, kubelet = Workloads(second), Kubelet(third, clock)
+                workloads, kubelet = ControllerManager(second), Kubelet(third, clock)
                 await workloads.start()
                 await kubelet.loop.start()
                 try:

@@ -45,7 +45,7 @@ def mutant(*caught_by: str) -> Callable[[Callable[[], None]], Callable[[], None]
 @mutant("one writer")
 def writes_without_the_lease() -> None:
     """Writes are not checked against the lease when they are sent, nor does losing it stop the operator."""
-    operating._guard = lambda election, request: None  # type: ignore[assignment]
+    operating._check_lease = lambda election, request: None  # type: ignore[assignment]
     leader_election.is_leading = lambda known, now, terms: known.last_renewal > float("-inf")
 
 
@@ -164,13 +164,13 @@ def deletions_are_not_seen() -> None:
 def only_the_first_page_is_read() -> None:
     """A list that has more pages counts as whole after the first."""
     watch.PAGE_SIZE = 1
-    original = watch.split_list
+    original = watch.decode_list_page
 
     def cut(body: bytes) -> Any:
         raws, revision, _ = original(body)
         return raws, revision, ""
 
-    watch.split_list = cut
+    watch.decode_list_page = cut
 
 
 @mutant("ends reached")

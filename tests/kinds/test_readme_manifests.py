@@ -22,7 +22,7 @@ import pytest
 import yaml
 
 from trainyard import core, kinds
-from trainyard.app.config import read
+from trainyard.app.config import read_config
 from trainyard.core import Config, Observed
 from trainyard.objects import Json
 
@@ -82,7 +82,7 @@ def test_the_gpu_of_a_chainer_job_is_passed_on_and_is_its_slots() -> None:
 
 
 def test_the_accelerators_of_the_mxjob_readme_are_injected_into_the_workers() -> None:
-    config = read(READMES / "mxjob-accelerators.yaml", warn=pytest.fail)
+    config = read_config(READMES / "mxjob-accelerators.yaml", warn=pytest.fail)
     workers = [
         one
         for one in children(manifest(EXAMPLES / "mx_job_dist.yaml"), config)

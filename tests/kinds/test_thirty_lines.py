@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from msgspec import Meta
 
 from trainyard import kinds
-from trainyard.app.local import LocalCluster, Options
+from trainyard.app.local import LocalCluster, LocalClusterOptions
 from trainyard.cli.lint import lint
 from trainyard.cli.plan import plan
 from trainyard.core import POD_CARRIER, Kind, ParsedSpec, Role, Rule, Slot, violations
@@ -154,7 +154,7 @@ def test_every_small_world_of_it_keeps_the_rules() -> None:
 
 
 async def test_it_runs_for_real(tmp_path: Path) -> None:
-    options = Options(network="shared", cache=tmp_path / "cache", say=lambda text: None, state=tmp_path)
+    options = LocalClusterOptions(network="shared", cache=tmp_path / "cache", say=lambda text: None, parent=tmp_path)
     async with LocalCluster(options) as cluster:
         wire = job("print('sparkle')")
         del wire["metadata"]["uid"], wire["metadata"]["resourceVersion"]

@@ -26,10 +26,10 @@ from pathlib import Path
 from typing import Any
 
 from trainyard import kinds
-from trainyard.app.config import shipped
+from trainyard.app.config import shipped_files
 from trainyard.app.joining import JoinedNode, JoinOptions
-from trainyard.app.kubeconfig import read
-from trainyard.app.local import LocalCluster, Options
+from trainyard.app.kubeconfig import read_kubeconfig
+from trainyard.app.local import LocalCluster, LocalClusterOptions
 from trainyard.core import Config
 from trainyard.operator import Operator
 from trainyard.testing.control_plane import ControlPlane
@@ -168,13 +168,13 @@ class Yard:
 def embedded(program: Path) -> Iterator[Yard]:
     """The cluster of `trainyard up`."""
     with _folder() as folder, _beside() as beside:
-        options = Options(
+        options = LocalClusterOptions(
             network="shared",
             images=(STAND_INS,),
             cache=folder / "cache",
             python=sys.executable,  # its programs need aiohttp
             say=_silent,
-            state=folder,
+            parent=folder,
         )
         cluster = LocalCluster(options)
         try:
@@ -192,8 +192,8 @@ def real(plane: ControlPlane) -> Iterator[Yard]:
         name, api = f"kubectl-{next(_numbers)}", plane.api()
         words = {"network": "shared", "images": (STAND_INS,), "cache": folder / "cache", "say": _silent}
         words = {"python": sys.executable, **words}
-        options = JoinOptions(access=read([plane.kubeconfig]), name=name, state=folder / "node", **words)
-        node, operator = JoinedNode(options), Operator(api, kinds.ALL, Config(files=shipped()))
+        options = JoinOptions(access=read_kubeconfig([plane.kubeconfig]), name=name, state=folder / "node", **words)
+        node, operator = JoinedNode(options), Operator(api, kinds.ALL, Config(files=shipped_files()))
         others = [one for one in plane.kubectl("get", "nodes", "-o", "name").split() if one]
         try:
             for one in others:

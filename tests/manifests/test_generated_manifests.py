@@ -12,9 +12,9 @@ import yaml
 
 from trainyard import kinds
 from trainyard.app import installation, rights
-from trainyard.app.config import parse
+from trainyard.app.config import parse_config
 from trainyard.app.installation import Install
-from trainyard.app.operating import address, chosen
+from trainyard.app.operating import parse_address, parse_kinds
 from trainyard.cli.operator import operator
 from trainyard.objects import Json
 from trainyard.server import rbac
@@ -59,15 +59,15 @@ def test_a_definition_is_small_enough_for_client_side_apply(kind: kinds.Kind) ->
 
 def test_three_kinds_need_at_most_45_pairs_and_nothing_sensitive() -> None:
     held = rights.plain_rights(rights.DEFAULT)
-    assert len(rights.pairs(rights.DEFAULT)) <= 45
+    assert len(rights.resource_verb_pairs(rights.DEFAULT)) <= 45
     words = {word for right in held for word in right}
     assert not any("*" in word for word in words)
     assert not words & {"secrets", "pods/exec", "roles", "rolebindings", "clusterroles", "serviceaccounts", "escalate"}
-    assert {kind.gvk.kind for kind in kinds.EACH if rights.opt_in(kind)} == {"ChainerJob"}
+    assert {kind.gvk.kind for kind in kinds.EACH if rights.is_opt_in(kind)} == {"ChainerJob"}
 
 
 def test_rules_say_exactly_the_rights() -> None:
-    held = rights.plain_rights(kinds.EACH) | rights.opted_rights(kinds.EACH)
+    held = rights.plain_rights(kinds.EACH) | rights.opt_in_rights(kinds.EACH)
     said = [
         rights.Right(group, resource, verb)
         for rule in rights.rules(held)
@@ -85,7 +85,7 @@ def test_without_any_of_the_granted_rights_the_role_of_a_chainer_job_could_not_b
     ]
     held = rights.rights(kinds.CHAINERJOB)
     assert rbac.beyond(rights.rules(held), granted) == []
-    for one in rights.GRANTED["ChainerJob"]:
+    for one in rights.JOB_GRANTS["ChainerJob"]:
         assert rbac.beyond(rights.rules(held - {rights.Right(*one)}), granted)
 
 
@@ -212,15 +212,15 @@ def test_the_files_name_no_place_of_this_machine() -> None:
 @pytest.mark.parametrize("install", [Install(), Install(namespaced=True), packages.DEPLOY, packages.CONFIG])
 def test_the_operator_takes_what_the_deployment_tells_it(install: Install) -> None:
     context = operator.make_context("operator", installation.arguments(install))
-    assert chosen(context.params["served"]) == kinds.served(install.kinds)
+    assert parse_kinds(context.params["served"]) == kinds.served(install.kinds)
     assert context.params["namespace"] == (install.namespace if install.namespaced else "")
-    assert address(context.params["bind"]) == ("", installation.PORT)
+    assert parse_address(context.params["bind"]) == ("", installation.PORT)
     assert context.params["leader_elect"] and context.params["lease_namespace"] == installation.LEASE_NAMESPACE
 
 
 @pytest.mark.parametrize("cloud", installation.CLOUDS)
 def test_the_operator_takes_the_config_of_every_cloud(cloud: str) -> None:
     for text in (installation.config_of(cloud), installation.CONFIG):
-        parsed = parse(text, "config")
+        parsed = parse_config(text, "config")
         assert parsed.warnings == []
-    assert parse(installation.config_of(cloud), "config").accelerators == installation.CLOUDS[cloud]
+    assert parse_config(installation.config_of(cloud), "config").accelerators == installation.CLOUDS[cloud]

@@ -21,7 +21,7 @@ import pytest
 import yaml
 
 from trainyard.app.installation import USER, Install, access, definitions, namespace
-from trainyard.app.kubeconfig import read
+from trainyard.app.kubeconfig import read_kubeconfig
 from trainyard.app.local import kubeconfig
 from trainyard.cli.installing import written
 from trainyard.testing.control_plane import ControlPlane
@@ -72,7 +72,7 @@ def test_the_operator_of_the_image_is_ready_and_stops(image: Path) -> None:
         code, answer = plane.ask("POST", account, {"spec": {"expirationSeconds": 3600}})
         assert code == 201, answer
         (port,) = free_ports(1)
-        token, authority = answer["status"]["token"], read([plane.kubeconfig]).ca.decode()
+        token, authority = answer["status"]["token"], read_kubeconfig([plane.kubeconfig]).ca.decode()
         config = image.parent / "kubeconfig"
         config.write_text(yaml.safe_dump(kubeconfig(plane.url, token, authority)))
         config.chmod(0o644)

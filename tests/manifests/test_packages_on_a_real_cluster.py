@@ -119,7 +119,7 @@ def test_values_say_what_is_made(plane: ControlPlane, values: tuple[str, ...], k
 
 def test_chainer_job_is_opted_into(plane: ControlPlane) -> None:
     roles = {one["metadata"]["name"]: one["rules"] for one in of(chart(plane, "chainerjob=true"), "ClusterRole")}
-    assert roles["tf-job-operator-chainerjob"] == rights.rules(rights.opted_rights(kinds.EACH))
+    assert roles["tf-job-operator-chainerjob"] == rights.rules(rights.opt_in_rights(kinds.EACH))
     assert set(roles) == {"tf-job-operator", "tf-job-operator-chainerjob"}
 
 

@@ -15,10 +15,10 @@ import pytest
 
 from trainyard import kinds
 from trainyard.app import rights
-from trainyard.app.config import shipped
+from trainyard.app.config import shipped_files
 from trainyard.app.installation import Install, access, definitions, namespace
-from trainyard.app.kubeconfig import Access, read
-from trainyard.app.operating import Operating, Options, seat
+from trainyard.app.kubeconfig import ClusterAccess, read_kubeconfig
+from trainyard.app.operating import OperatorOptions, OperatorProcess, lease_identity
 from trainyard.app.rights import Right
 from trainyard.cli.installing import written
 from trainyard.client import Api, NotFound
@@ -113,12 +113,12 @@ async def operator(plane: ControlPlane) -> AsyncIterator[None]:
     plane.add_node("node-1")
     code, answer = plane.ask("POST", ACCOUNT, {"spec": {"expirationSeconds": 3600}})
     assert code == 201, answer
-    who = Access(plane.url, INSTALL.namespace, answer["status"]["token"], read([plane.kubeconfig]).ca)
-    config = Config(files=shipped())
+    who = ClusterAccess(plane.url, INSTALL.namespace, answer["status"]["token"], read_kubeconfig([plane.kubeconfig]).ca)
+    config = Config(files=shipped_files())
     stop = asyncio.Event()
     served = kinds.served(INSTALL.kinds)
-    options = Options(who, served, config, seat=seat({}, served))
-    task = asyncio.create_task(Operating(options).run(stop))
+    options = OperatorOptions(who, served, config, seat=lease_identity({}, served))
+    task = asyncio.create_task(OperatorProcess(options).run(stop))
     try:
         yield
     finally:
@@ -132,8 +132,8 @@ def right_of(one: Asked) -> Right:
 
 def never_asked() -> set[Right]:
     """Finalizers (see docs/rbac.md), and what is held to be granted."""
-    held = rights.plain_rights(kinds.EACH) | rights.opted_rights(kinds.EACH)
-    granted = {Right(*one) for right in rights.GRANTED.values() for one in right}
+    held = rights.plain_rights(kinds.EACH) | rights.opt_in_rights(kinds.EACH)
+    granted = {Right(*one) for right in rights.JOB_GRANTS.values() for one in right}
     return granted | {one for one in held if one.resource.endswith("/finalizers")}
 
 
@@ -145,6 +145,6 @@ async def test_every_right_is_used_and_none_is_missed() -> None:
             while not any((one.resource, one.verb) == ("leases", "patch") for one in asked):  # a renewal, in its time
                 asked = of(USER, await asyncio.to_thread(plane.audit.since))
         assert [one for one in asked if not one.allowed or one.code == 403] == []
-        held = rights.plain_rights(kinds.EACH) | rights.opted_rights(kinds.EACH)
+        held = rights.plain_rights(kinds.EACH) | rights.opt_in_rights(kinds.EACH)
         held |= {Right(*rights.LEASES, verb) for verb, _ in rights.LEASE_SITES}
         assert {right_of(one) for one in asked} == held - never_asked()

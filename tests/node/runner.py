@@ -39,7 +39,7 @@ async def main(network: str, state: Path) -> None:
             assert done.code == 0, done.status
             print("running", flush=True)
         elif number > 3:
-            await yard.api.delete(_pods(), "default", f"pod-{number - 3}", grace=0)
+            await yard.api.delete(_pods(), "default", f"pod-{number - 3}", grace_period_seconds=0)
             await asyncio.sleep(0.2)
 
 

@@ -252,7 +252,7 @@ async def test_a_daemon_outlives_its_session_and_dies_with_its_container(yard: Y
     await there(mark)
     assert await answers(mark)
     assert await soon(lambda: len(processes(str(mark))) == 1)  # those who started it end
-    await yard.api.delete(POD, "default", "box", grace=0)
+    await yard.api.delete(POD, "default", "box", grace_period_seconds=0)
     await yard.gone("box")
     assert await none_left(str(mark))
 
@@ -272,7 +272,7 @@ async def test_a_session_ends_with_its_container(yard: Yard) -> None:
     await up(yard)
     async with talk(yard, "box", ["sh", "-c", "echo there; sleep 600"]) as said:
         await said.until(b"there")
-        await yard.api.delete(POD, "default", "box", grace=0)
+        await yard.api.delete(POD, "default", "box", grace_period_seconds=0)
         await said.end()
     assert said.code == 137
 

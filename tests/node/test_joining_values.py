@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from trainyard.app.joining import JoinedNode, JoinOptions, Life, host_name
-from trainyard.app.kubeconfig import Access
+from trainyard.app.joining import HolderIdentity, JoinedNode, JoinOptions, host_name
+from trainyard.app.kubeconfig import ClusterAccess
 from trainyard.controller_runtime.lease import LeaseRecord, ObservedLease
 from trainyard.node import lifecycle
 from trainyard.node.doors import API_SERVERS, stranger
@@ -41,11 +41,11 @@ class Election:
 
 async def test_an_unforeseen_fault_does_not_end_the_renewal_of_the_lease(tmp_path: Path) -> None:
     said: list[str] = []
-    access = Access("http://127.0.0.1:1")
-    joined = JoinedNode(JoinOptions(access=access, name="one", state=tmp_path, lease=0.04, say=said.append))
+    access = ClusterAccess("http://127.0.0.1:1")
+    joined = JoinedNode(JoinOptions(access=access, name="one", state=tmp_path, lease_seconds=0.04, say=said.append))
     joined._election = Election()  # type: ignore[assignment]  # a scripted one
-    await asyncio.wait_for(joined._keep_the_name(), 10)
-    assert joined.ousted.is_set()
+    await asyncio.wait_for(joined._renew_lease(), 10)
+    assert joined.lease_taken.is_set()
     assert said == [
         "node: the lease kube-node-lease/one could not be renewed: ValueError('what is this')",
         "node: somebody has taken the name one; ending",
@@ -179,14 +179,14 @@ def test_nobody_else_is(shown: object) -> None:
 
 
 def test_a_life_knows_that_it_lives_and_that_others_on_this_machine_are_over() -> None:
-    mine = Life.new("here")
-    assert Life.read(mine.text) == mine and not mine.dead()
+    mine = HolderIdentity.new("here")
+    assert HolderIdentity.parse(mine.text) == mine and not mine.ended()
     name, machine, process, word = mine.text.split("_")
     pid, start = process.split(".")
-    assert Life.read(f"{name}_{machine}_{pid}.{int(start) - 1}_{word}").dead()  # its number is ours now
-    assert not Life.read(f"{name}_other.1_{pid}.1_{word}").dead()  # of another machine nobody can know
+    assert HolderIdentity.parse(f"{name}_{machine}_{pid}.{int(start) - 1}_{word}").ended()  # its number is ours now
+    assert not HolderIdentity.parse(f"{name}_other.1_{pid}.1_{word}").ended()  # of another machine nobody can know
     for text in ("", "here", "here_x", f"here_{machine}__", f"here_{machine}_x.y_z", "a_b_c_d_e"):
-        assert not Life.read(text).dead()
+        assert not HolderIdentity.parse(text).ended()
     assert host_name() == host_name().lower() and host_name()
 
 

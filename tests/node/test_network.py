@@ -115,7 +115,7 @@ async def test_a_service_leads_to_ready_pods_and_translates_the_port(yard: Yard)
     for name in ("web:80", "web.default:80"):
         await yard.pod("caller", CLIENT, container={"env": env(PEERS=name)})
         assert await yard.result("caller") == "behind the service\n"
-        await yard.api.delete(_pod_kind(), "default", "caller", grace=0)
+        await yard.api.delete(_pod_kind(), "default", "caller", grace_period_seconds=0)
         await yard.gone("caller")
     host, port = (await yard.node.reach("default", "web", 80)).split(":")
     reader, writer = await asyncio.open_connection(host, int(port))
@@ -212,7 +212,7 @@ async def test_a_pod_that_comes_back_keeps_its_address(yard: Yard) -> None:
         await yard.pod("between", "pass")
         await yard.phase("between", "Succeeded")
         for name in ("again", "between"):
-            await yard.api.delete(_pod_kind(), "default", name, grace=0)
+            await yard.api.delete(_pod_kind(), "default", name, grace_period_seconds=0)
             await yard.gone(name)
     assert addresses[0] == addresses[1]
 

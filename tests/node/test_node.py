@@ -142,7 +142,7 @@ async def test_deletion_sends_term_and_the_object_goes_when_the_program_has(yard
     await printed(yard, "polite")
     watch = asyncio.create_task(yard.until("polite", lambda status: terminated(status)))
     await asyncio.sleep(0)
-    await yard.api.delete(POD, "default", "polite", grace=20)
+    await yard.api.delete(POD, "default", "polite", grace_period_seconds=20)
     ended = terminated((await watch)["status"])
     assert ended is not None and ended["exitCode"] == 7
     await yard.gone("polite", 5)
@@ -158,7 +158,7 @@ async def test_a_program_that_ignores_term_is_killed_after_the_grace_period(yard
     await yard.phase("stubborn", "Running")
     await printed(yard, "stubborn")
     begin = asyncio.get_running_loop().time()
-    await yard.api.delete(POD, "default", "stubborn", grace=1)
+    await yard.api.delete(POD, "default", "stubborn", grace_period_seconds=1)
     await yard.gone("stubborn", 10)
     assert 0.9 < asyncio.get_running_loop().time() - begin < 5
 
@@ -167,7 +167,7 @@ async def test_a_forced_deletion_kills_at_once(yard: Yard) -> None:
     mark = f"76543.{time.time_ns()}"
     await yard.pod("forced", f"{STUBBORN}  # {mark}")
     await yard.phase("forced", "Running")
-    await yard.api.delete(POD, "default", "forced", grace=0)
+    await yard.api.delete(POD, "default", "forced", grace_period_seconds=0)
     async with asyncio.timeout(5):
         while any(mark in _command(name) for name in os.listdir("/proc") if name.isdigit()):  # noqa: ASYNC110
             await asyncio.sleep(0.02)
@@ -188,7 +188,7 @@ async def test_a_condition_that_somebody_else_wrote_stays(yard: Yard) -> None:
     await yard.api.patch(POD, "default", "drained", {"status": conditions}, "status")
     ended = asyncio.create_task(yard.until("drained", lambda status: terminated(status)))
     await asyncio.sleep(0)
-    await yard.api.delete(POD, "default", "drained", grace=20)
+    await yard.api.delete(POD, "default", "drained", grace_period_seconds=20)
     assert is_true((await ended)["status"]["conditions"], "DisruptionTarget")
 
 

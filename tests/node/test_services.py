@@ -181,6 +181,6 @@ async def test_a_service_follows_the_labels_of_a_pod_and_leaves_it_when_it_is_st
     assert behind() == []
     await yard.api.patch(POD, "default", "one", {"metadata": {"labels": {"app": "web"}}})
     assert await soon(lambda: behind() == ["one"])
-    await yard.api.delete(POD, "default", "one", grace=60)
+    await yard.api.delete(POD, "default", "one", grace_period_seconds=60)
     assert await soon(lambda: behind() == [])
     assert (await yard.api.get(POD, "default", "one"))["status"]["phase"] == "Running"

@@ -96,7 +96,7 @@ time.sleep(60)
     await yard.pod("stopped", script)
     await yard.phase("stopped", "Running")
     assert await anext(yard.api.logs("default", "stopped", "main", follow=True)) == b"up\n"
-    await yard.api.delete(POD, "default", "stopped", grace=1)
+    await yard.api.delete(POD, "default", "stopped", grace_period_seconds=1)
     assert await soon(lambda: not yard.node._running)
     assert any(line.startswith("stopped: 1 file, 1.5 kB, is gone with the pod: /lost.pt") for line in yard.lines)
 

@@ -21,7 +21,7 @@ from trainyard.objects import GVK, Json, Key, format_time, is_true, labels_of, n
 from trainyard.objects.resources import CRD, NODE, POD
 from trainyard.operator import Operator
 from trainyard.server import Server
-from trainyard.workloads import Workloads
+from trainyard.workloads import ControllerManager
 
 TFJOB = kinds.TFJOB.gvk
 
@@ -68,7 +68,7 @@ class ScriptedNode:
 
     async def _advance(self, pod: Json, key: Key) -> None:
         if pod["metadata"].get("deletionTimestamp"):
-            await self._api.delete(POD, *key, uid=uid_of(pod), grace=0)
+            await self._api.delete(POD, *key, uid=uid_of(pod), grace_period_seconds=0)
             return
         phase = pod.get("status", {}).get("phase", "Pending")
         code = self.ends.get(labels_of(pod).get("trainyard.dev/role", "").upper())
@@ -162,7 +162,7 @@ async def running_yard(clock: Callable[[], float], install: bool = True) -> Asyn
         await api.create(NODE, "", {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "scripted"}})
         ready = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
         await api.patch(NODE, "", "scripted", ready, "status")
-        workloads, node = Workloads(workloads_api, clock), ScriptedNode(node_api, clock)
+        workloads, node = ControllerManager(workloads_api, clock), ScriptedNode(node_api, clock)
         await workloads.start()
         await node.controller.start()
         try:

@@ -20,7 +20,7 @@ from trainyard.cli.plan import plan
 DATA = Path(__file__).parents[2] / "testdata"
 CASES = sorted(path.relative_to(DATA) for path in DATA.glob("*/*.input.yaml"))
 PASSES = 6
-PROGRAMS = dict.fromkeys(config.shipped(), "# the program\n")
+PROGRAMS = dict.fromkeys(config.shipped_files(), "# the program\n")
 
 
 def planned(case: Path) -> str:
@@ -44,7 +44,7 @@ def test_the_plan_is_the_expected_one(
     case: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir((DATA / case).parent)  # where the config names its file
-    monkeypatch.setattr(config, "shipped", lambda: dict(PROGRAMS))
+    monkeypatch.setattr(config, "shipped_files", lambda: dict(PROGRAMS))
     expected = golden(case)
     if request.config.getoption("--update"):
         expected.write_text(planned(case))
@@ -55,7 +55,7 @@ def test_the_plan_is_the_expected_one(
 def test_what_is_applied_comes_to_rest(case: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Pass after pass on what the pass before has made, at one time of the clock, until there is nothing to do."""
     monkeypatch.chdir((DATA / case).parent)
-    monkeypatch.setattr(config, "shipped", lambda: dict(PROGRAMS))
+    monkeypatch.setattr(config, "shipped_files", lambda: dict(PROGRAMS))
     clock = re.search(r"^# now: (\S+)$", (DATA / case).read_text(), re.MULTILINE)
     file, arguments = tmp_path / "world.yaml", ["--now", clock[1] if clock else "", "--config", "controller.yaml"]
     file.write_text((DATA / case).read_text())

@@ -33,7 +33,7 @@ LIFE = (
     requests.patch(CONFIG_MAP, "default", "a", {"metadata": {"resourceVersion": "1"}}),
     requests.list_objects(CONFIG_MAP, "default", requests.Selection(field_selector="metadata.name=a"), limit=1),
     requests.list_objects(CONFIG_MAP, "default", requests.Selection(label_selector="a in")),
-    requests.watch(CONFIG_MAP, "default", "x", requests.EVERYTHING, 5),
+    requests.watch(CONFIG_MAP, "default", "x", requests.ALL_OBJECTS, 5),
     Request("GET", "/version"),
     Request("GET", "/nowhere"),
     Request("PUT", "/api/v1/namespaces/default/configmaps/a", (), b"{", "application/json"),
@@ -92,7 +92,7 @@ async def test_a_watch_is_told_the_same_lines(server: Server) -> None:
 async def test_a_watch_ends_when_its_time_is_over(server: Server) -> None:
     async with inside(server) as api:
         lines = [
-            chunk async for chunk in api.stream(requests.watch(CONFIG_MAP, "default", "1", requests.EVERYTHING, 1), 1)
+            chunk async for chunk in api.stream(requests.watch(CONFIG_MAP, "default", "1", requests.ALL_OBJECTS, 1), 1)
         ]
     assert lines == []
     assert server.hub.listening("configmaps") == 0

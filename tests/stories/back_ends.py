@@ -14,7 +14,7 @@ from typing import Protocol
 import pytest
 from actors import PATIENCE
 
-from trainyard.app.local import INSIDE, LocalCluster
+from trainyard.app.local import IN_PROCESS_URL, LocalCluster
 from trainyard.client import Api
 from trainyard.client.transport import Transport
 from trainyard.operator import Operator
@@ -68,7 +68,7 @@ class Embedded(LocalCluster):
 
     home = "default"
     patience = PATIENCE
-    url = INSIDE
+    url = IN_PROCESS_URL
     secure = None  # a story starts up to fifty operators with a dozen connections each: TLS was half of its time
 
     @property

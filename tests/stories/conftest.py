@@ -20,7 +20,7 @@ from persons import RealYard, Yard
 from real import Nodes, RealCluster
 from stage import Clock, Stage
 
-from trainyard.app.local import Options
+from trainyard.app.local import LocalClusterOptions
 from trainyard.server import Server
 from trainyard.testing.control_plane import ControlPlane
 from trainyard.testing.control_plane_fixtures import control_plane, installed
@@ -69,11 +69,13 @@ def checks() -> object:
 
 
 @pytest.fixture
-def options(place: Path, network: str) -> Options:
+def options(place: Path, network: str) -> LocalClusterOptions:
     """Images have stand-ins, and no environment is ever built."""
     images = (Path(__file__).with_name("stand_ins") / "images.yaml",)
     say, python = list[str]().append, sys.executable
-    return Options(network=network, images=images, cache=place / "cache", python=python, say=say, state=place)
+    return LocalClusterOptions(
+        network=network, images=images, cache=place / "cache", python=python, say=say, parent=place
+    )
 
 
 @pytest.fixture(scope="session")
@@ -93,7 +95,7 @@ Told = AsyncIterator[tuple[Cluster, Clock]]
 
 
 @asynccontextmanager
-async def embedded(options: Options, checks: dict[tuple[str, str], object] | None) -> Told:
+async def embedded(options: LocalClusterOptions, checks: dict[tuple[str, str], object] | None) -> Told:
     clock = Clock()
     cluster = Embedded(options, clock)
     if checks is not None:
@@ -104,7 +106,7 @@ async def embedded(options: Options, checks: dict[tuple[str, str], object] | Non
 
 
 @asynccontextmanager
-async def real(options: Options, nodes: Nodes) -> Told:
+async def real(options: LocalClusterOptions, nodes: Nodes) -> Told:
     cluster = RealCluster(nodes, options)
     try:
         await cluster.start()
@@ -115,7 +117,7 @@ async def real(options: Options, nodes: Nodes) -> Told:
 
 @pytest.fixture
 async def stage(
-    place: Path, options: Options, checks: dict[tuple[str, str], object] | None, joined: Nodes | None
+    place: Path, options: LocalClusterOptions, checks: dict[tuple[str, str], object] | None, joined: Nodes | None
 ) -> AsyncIterator[Stage]:
     made: Stage | None = None
     try:

@@ -25,10 +25,10 @@ from actors import PATIENCE
 from stage import Clock
 
 from trainyard import kinds
-from trainyard.app.config import shipped
+from trainyard.app.config import shipped_files
 from trainyard.app.joining import JoinedNode, JoinOptions
-from trainyard.app.kubeconfig import read
-from trainyard.app.local import Options
+from trainyard.app.kubeconfig import read_kubeconfig
+from trainyard.app.local import LocalClusterOptions
 from trainyard.client import Api
 from trainyard.core import Config
 from trainyard.objects import Json, name_of
@@ -72,7 +72,7 @@ class Nodes:
     def _run(self, work: Coroutine[Any, Any, Any]) -> Any:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(START_SECONDS)
 
-    def choose(self, options: Options) -> None:
+    def choose(self, options: LocalClusterOptions) -> None:
         """From now on pods are placed on the node with this network and these images, and nowhere else."""
         name = f"{options.network}-{'shipped' if options.cache is None else 'stand-ins'}"
         if name not in self._joined:
@@ -92,11 +92,11 @@ class Nodes:
 
     def look(self) -> None:
         for one in self._joined.values():
-            self._loop.call_soon_threadsafe(one.look)
+            self._loop.call_soon_threadsafe(one.resync)
 
-    def _options(self, name: str, options: Options) -> JoinOptions:
+    def _options(self, name: str, options: LocalClusterOptions) -> JoinOptions:
         return JoinOptions(
-            access=read([self.plane.kubeconfig]),
+            access=read_kubeconfig([self.plane.kubeconfig]),
             name=name,
             network=options.network,
             images=options.images,
@@ -126,7 +126,7 @@ class RealCluster:
 
     patience = 3 * PATIENCE  # a batch Job's own back-off is ten seconds
 
-    def __init__(self, nodes: Nodes, options: Options) -> None:
+    def __init__(self, nodes: Nodes, options: LocalClusterOptions) -> None:
         self._nodes, self._options, self._plane = nodes, options, nodes.plane
         self._operator: Operator | None = None
         self._namespaces: list[str] = []
@@ -134,7 +134,7 @@ class RealCluster:
         self.home = f"stage-{next(_numbers)}"
         self.url, self.token = self._plane.url, self._plane.token()
         self.secure, self.in_process = self._plane.identities.secure(ADMIN), None
-        self.api = Api(self.url, self.token, self.secure, agent="story")
+        self.api = Api(self.url, self.token, self.secure, user_agent="story")
 
     async def start(self) -> None:
         self._nodes.clock.shift = 0.0
@@ -176,7 +176,7 @@ class RealCluster:
 
     async def start_operator(self, api: Api | None = None) -> Operator:
         await self.stop_operator()
-        config = Config(files=shipped())
+        config = Config(files=shipped_files())
         self._operator = Operator(api or self.api, kinds.ALL, config, now=self._nodes.clock)
         await self._operator.start()
         return self._operator

@@ -351,7 +351,7 @@ async def test_a_foreign_object_with_our_name_is_said_and_left_alone(stage: Stag
     operator, _ = await stage.operator()
     await looked(operator)
     assert uid_of(await stage.api.get(gvk, stage.namespace, name)) == uid_of(other)
-    await stage.api.delete(gvk, stage.namespace, name, grace=0)
+    await stage.api.delete(gvk, stage.namespace, name, grace_period_seconds=0)
     await stage.gone(gvk, name)
     stage.later(3600)
     await ELASTIC.runs(stage)

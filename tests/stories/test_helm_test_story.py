@@ -8,7 +8,7 @@ import pytest
 import yaml
 from stage import POD, TFJOB, Stage
 
-from trainyard.app.local import Options
+from trainyard.app.local import LocalClusterOptions
 from trainyard.objects import GVK, Json
 from trainyard.testing.packages import ROOT
 
@@ -26,9 +26,9 @@ def network() -> str:
 
 
 @pytest.fixture
-def options(place: Path, network: str) -> Options:
+def options(place: Path, network: str) -> LocalClusterOptions:
     """The images that are shipped, real TensorFlow among them."""
-    return Options(network=network, say=list[str]().append, state=place)
+    return LocalClusterOptions(network=network, say=list[str]().append, parent=place)
 
 
 async def account(stage: Stage) -> None:

@@ -17,7 +17,7 @@ from test_tensorboard import board
 
 from trainyard import kinds
 from trainyard.app import installation, rights
-from trainyard.app.config import shipped
+from trainyard.app.config import shipped_files
 from trainyard.app.installation import Install
 from trainyard.app.rights import Right
 from trainyard.client import Forbidden, Request
@@ -78,7 +78,7 @@ async def operator(stage: Stage, one: Install) -> AsyncIterator[tuple[Operator, 
     await stage.cluster.stop_operator()
     api = Judged(stage.cluster, await install(stage, one))
     place = one.namespace if one.namespaced else ""
-    made = Operator(api, kinds.served(one.kinds), Config(files=shipped()), place, stage.clock)
+    made = Operator(api, kinds.served(one.kinds), Config(files=shipped_files()), place, stage.clock)
     try:
         await made.start()
         async with asyncio.timeout(stage.patience):
@@ -148,7 +148,7 @@ LIVES: dict[str, Callable[[Stage, Operator], Awaitable[None]]] = {
 
 def never_sent(kind: Kind) -> set[Right]:
     """Rights that are held for others to judge by: finalizers (see docs/rbac.md), and what a job's Role grants."""
-    granted = {Right(*one) for one in rights.GRANTED.get(kind.gvk.kind, ())}
+    granted = {Right(*one) for one in rights.JOB_GRANTS.get(kind.gvk.kind, ())}
     return granted | {one for one in rights.rights(kind) if one.resource.endswith("/finalizers")}
 
 

@@ -18,7 +18,7 @@ import yaml
 from runs import EXAMPLES, LONGEST, Run, Said, process_of, ran, succeeded
 from stage import DEPLOYMENT, POD, SERVICE, Stage
 
-from trainyard.app.local import Options
+from trainyard.app.local import LocalClusterOptions
 from trainyard.objects import Json, is_true, labels_of, name_of, uid_of
 
 pytestmark = [pytest.mark.frameworks, pytest.mark.slow]
@@ -94,9 +94,9 @@ def test_a_worker_that_is_killed_in_the_middle_comes_back_and_trains_on(tmp_path
 
 class TestInOneProcess:
     @pytest.fixture
-    def options(self, place: Path) -> Options:
+    def options(self, place: Path) -> LocalClusterOptions:
         """The shipped catalogue, and the cache that `trainyard run` uses."""
-        return Options(network="namespace", say=print, state=place)
+        return LocalClusterOptions(network="namespace", say=print, parent=place)
 
     async def test_training_does_not_notice_that_operators_come_and_go_and_tensorboard_shows_it(
         self, stage: Stage
@@ -157,7 +157,7 @@ async def says(stage: Stage, role: str, words: str) -> None:
     pod = name_of(await stage.pod(role))
     await stage.until(lambda pod: pod["status"].get("phase") == "Running", POD, pod)
     async with asyncio.timeout(stage.patience):
-        async for chunk in stage.api.logs(stage.namespace, pod, "tensorflow", follow=True, tail=0):
+        async for chunk in stage.api.logs(stage.namespace, pod, "tensorflow", follow=True, tail_lines=0):
             if words.encode() in chunk:
                 return
     raise AssertionError(f"{pod} has ended and did not say {words!r}: {await stage.logs(pod)}")

@@ -5,7 +5,7 @@ from workload_values import NOW, deleted_in, ended, is_ready, job, made_in, pod_
 
 from trainyard.objects import Json, condition, format_time, labels_of, name_of
 from trainyard.workloads.jobs import decide
-from trainyard.workloads.writes import Delete, SetStatus
+from trainyard.workloads.writes import Delete, UpdateStatus
 
 
 def reason(status: Json, kind: str) -> str:
@@ -17,7 +17,7 @@ def test_a_new_job_says_when_it_started_and_gets_one_pod() -> None:
     decision = decide(job(), [], NOW)
     assert status_in(decision) == {"startTime": format_time(NOW), "active": 1, "ready": 0, "terminating": 0}
     (pod,) = made_in(decision)
-    assert isinstance(decision.writes[0], SetStatus)
+    assert isinstance(decision.writes[0], UpdateStatus)
     assert labels_of(pod)["batch.kubernetes.io/job-name"] == "ps-76no-0"
     assert labels_of(pod)["controller-uid"] == "u-job" and labels_of(pod)["mine"] == "yes"
     assert pod["metadata"]["ownerReferences"][0]["uid"] == "u-job"
@@ -75,7 +75,7 @@ def test_the_pause_after_a_failure_doubles_up_to_six_minutes(failures: int, paus
     running = job({"startTime": format_time(NOW - 500), "failed": failures - 1}, **limit)
     pod = ended(pod_of(running, failures - 1), "Failed", NOW)
     decision = decide(running, [pod], NOW + 1)
-    assert not made_in(decision) and decision.after == NOW + pause
+    assert not made_in(decision) and decision.requeue_at == NOW + pause
     counted = job(status_in(decision), **limit)
     assert counted["status"]["failed"] == failures and "active" not in counted["status"]
     assert not made_in(decide(counted, [pod], NOW + pause - 1))
@@ -96,7 +96,7 @@ def test_a_failed_pod_is_counted_once_however_often_it_is_seen_and_stays_counted
 def test_the_count_is_written_before_the_pod_that_follows_from_it() -> None:
     running = job({"startTime": format_time(NOW - 500)}, backoffLimit=9)
     decision = decide(running, [ended(pod_of(running), "Failed", NOW - 100)], NOW)
-    assert isinstance(decision.writes[0], SetStatus) and decision.writes[0].obj["status"]["failed"] == 1
+    assert isinstance(decision.writes[0], UpdateStatus) and decision.writes[0].obj["status"]["failed"] == 1
     assert made_in(decision)[0]["metadata"]["annotations"]["trainyard.dev/failures-before"] == "1"
 
 
@@ -127,7 +127,7 @@ def test_restarts_in_place_do_not_count_with_restart_policy_never() -> None:
 def test_a_job_past_its_deadline_fails_and_its_pod_is_stopped() -> None:
     running = job({"startTime": format_time(NOW - 9)}, activeDeadlineSeconds=10)
     pod = pod_of(running)
-    assert decide(running, [pod], NOW).after == NOW + 1
+    assert decide(running, [pod], NOW).requeue_at == NOW + 1
     decision = decide(running, [pod], NOW + 1)
     assert reason(status_in(decision), "Failed") == "DeadlineExceeded"
     assert status_in(decision)["failed"] == 1
@@ -144,7 +144,7 @@ def test_a_finished_job_goes_when_its_time_to_live_is_over() -> None:
     done = [{"type": "Complete", "status": "True", "lastTransitionTime": format_time(NOW)}]
     over = job({"conditions": done}, ttlSecondsAfterFinished=30)
     waiting = decide(over, [], NOW + 29)
-    assert waiting.writes == () and waiting.after == NOW + 30
+    assert waiting.writes == () and waiting.requeue_at == NOW + 30
     assert deleted_in(decide(over, [], NOW + 30)) == ["u-job"]
 
 
@@ -175,7 +175,7 @@ def test_a_pod_that_is_being_deleted_counts_as_failed_and_is_replaced_after_the_
     going = pod_of(running, deletionTimestamp=format_time(NOW + 30), deletionGracePeriodSeconds=30)
     decision = decide(running, [going], NOW)
     assert status_in(decision)["failed"] == 1 and status_in(decision)["terminating"] == 1
-    assert not made_in(decision) and decision.after == NOW + 10
+    assert not made_in(decision) and decision.requeue_at == NOW + 10
     (replacement,) = made_in(decide(job(status_in(decision)), [going], NOW + 10))
     assert name_of(replacement) != name_of(going)
 

@@ -8,8 +8,8 @@ from workload_values import NOW, deleted_in, is_ready, made_in, owned, scaled_in
 
 from trainyard.objects import Json, condition, is_true, labels_of, name_of, uid_of
 from trainyard.workloads import replicasets
-from trainyard.workloads.deployments import HASH, REVISION, decide, hash_of
-from trainyard.workloads.writes import Decision, Delete, Merge
+from trainyard.workloads.deployments import POD_TEMPLATE_HASH, REVISION, decide, pod_template_hash
+from trainyard.workloads.writes import Decision, Delete, Patch
 
 
 def deployment(replicas: int | None = None, status: Json | None = None, image: str = "x", **spec: object) -> Json:
@@ -36,7 +36,7 @@ def pod_of(owner: Json, name: str = "p", phase: str = "Running") -> Json:
 
 def revision_in(decision: Decision) -> str:
     """The revision that the Deployment is given."""
-    merges = [one for one in decision.writes if isinstance(one, Merge) and one.gvk.kind == "Deployment"]
+    merges = [one for one in decision.writes if isinstance(one, Patch) and one.gvk.kind == "Deployment"]
     return merges[0].body["metadata"]["annotations"][REVISION] if merges else ""
 
 
@@ -44,9 +44,9 @@ def test_a_deployment_gets_one_replica_set_and_says_that_it_is_not_available_yet
     decision = decide(deployment(2), [], [], NOW)
     (made,) = made_in(decision)
     assert made["kind"] == "ReplicaSet" and made["spec"]["replicas"] == 2
-    template_hash = labels_of(made)[HASH]
+    template_hash = labels_of(made)[POD_TEMPLATE_HASH]
     assert name_of(made) == f"tensorboard-76no-{template_hash}"
-    expected = {"app": "tensorboard", HASH: template_hash}
+    expected = {"app": "tensorboard", POD_TEMPLATE_HASH: template_hash}
     assert made["spec"]["selector"]["matchLabels"] == made["spec"]["template"]["metadata"]["labels"] == expected
     assert made["metadata"]["annotations"][REVISION] == revision_in(decision) == "1"
     assert [event.message for event in decision.events] == [f"Scaled up replica set {name_of(made)} from 0 to 2"]
@@ -67,10 +67,10 @@ def test_a_deployment_whose_pods_are_available_wants_nothing_more() -> None:
 
 
 def test_the_template_hash_begins_with_a_letter_and_reads_as_no_number() -> None:
-    hashes = {hash_of(deployment(image=f"image-{number}")) for number in range(200)}
+    hashes = {pod_template_hash(deployment(image=f"image-{number}")) for number in range(200)}
     assert len(hashes) == 200
     assert all(re.fullmatch("[bcdf][456789bcdf]{9}", one) for one in hashes)
-    assert hash_of(deployment()) == hash_of(deployment(5))
+    assert pod_template_hash(deployment()) == pod_template_hash(deployment(5))
 
 
 def test_a_changed_template_takes_the_old_pods_down_before_new_ones_are_made() -> None:
@@ -136,7 +136,7 @@ def test_a_replica_set_makes_the_pods_that_are_missing_and_the_same_ones_after_a
     first, again = (made_in(replicasets.decide(owner, [], now)) for now in (NOW, NOW + 5))
     assert len({name_of(pod) for pod in first}) == 2 and [*map(name_of, first)] == [*map(name_of, again)]
     assert all(re.fullmatch(f"{name_of(owner)}-[a-z0-9]{{5}}", name_of(pod)) for pod in first)
-    assert labels_of(first[0])[HASH] == labels_of(owner)[HASH]
+    assert labels_of(first[0])[POD_TEMPLATE_HASH] == labels_of(owner)[POD_TEMPLATE_HASH]
 
 
 def test_a_replica_set_replaces_a_pod_that_is_being_deleted_under_another_name() -> None:

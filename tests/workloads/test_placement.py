@@ -4,8 +4,8 @@ from collections import Counter
 
 from trainyard.core import Event
 from trainyard.objects import Json
-from trainyard.workloads.placement import claims_of, decide
-from trainyard.workloads.writes import Bind, Decision, Merge
+from trainyard.workloads.placement import claim_names, decide
+from trainyard.workloads.writes import Bind, Decision, Patch
 
 
 def node(name: str, ready: str = "True", **spec: object) -> Json:
@@ -24,7 +24,7 @@ def test_a_pod_goes_to_the_ready_node_with_the_fewest_pods() -> None:
 def test_without_a_ready_node_the_pod_says_so_once() -> None:
     waiting = pod()
     (write,) = decide(waiting, [node("a", "False")], Counter(), 0.0).writes
-    assert isinstance(write, Merge) and write.subresource == "status"
+    assert isinstance(write, Patch) and write.subresource == "status"
     (said,) = write.body["status"]["conditions"]
     assert (said["type"], said["status"], said["reason"]) == ("PodScheduled", "False", "Unschedulable")
     waiting["status"] |= write.body["status"]
@@ -45,10 +45,10 @@ def with_claim(name: str) -> Json:
 
 def test_a_pod_whose_claim_does_not_exist_waits_in_the_words_of_the_scheduler() -> None:
     waiting = with_claim("data")
-    assert claims_of(waiting) == ["data"]
+    assert claim_names(waiting) == ["data"]
     decision = decide(waiting, [node("a")], Counter(), 0.0, {"data": None})
     (write,) = decision.writes
-    assert isinstance(write, Merge)
+    assert isinstance(write, Patch)
     (scheduled,) = write.body["status"]["conditions"]
     text = (
         '0/1 nodes are available: persistentvolumeclaim "data" not found. '
@@ -64,4 +64,4 @@ def test_a_pod_whose_claim_does_not_exist_waits_in_the_words_of_the_scheduler() 
     assert placed.events == (Event("Normal", "Scheduled", "Successfully assigned n/p to a"),)
     claim["metadata"]["deletionTimestamp"] = "2024-01-01T00:00:00Z"
     (write,) = decide(with_claim("data"), [node("a")], Counter(), 5.0, {"data": claim}).writes
-    assert isinstance(write, Merge) and "is being deleted" in write.body["status"]["conditions"][0]["message"]
+    assert isinstance(write, Patch) and "is being deleted" in write.body["status"]["conditions"][0]["message"]

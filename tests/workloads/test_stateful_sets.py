@@ -10,8 +10,8 @@ from workload_values import NOW, deleted_in, is_ready, made_in, status_in
 
 from trainyard.objects import Json, format_time, labels_of, name_of
 from trainyard.objects.resources import PERSISTENT_VOLUME_CLAIM
-from trainyard.workloads.statefulsets import REVISION, decide, ordinal
-from trainyard.workloads.writes import Create, Decision, Delete, Ensure, SetStatus
+from trainyard.workloads.statefulsets import REVISION_LABEL, decide, ordinal
+from trainyard.workloads.writes import Create, CreateIfAbsent, Decision, Delete, UpdateStatus
 
 LATER = NOW + 100
 
@@ -88,7 +88,7 @@ def test_a_pod_that_ended_is_made_again_under_its_name_once_it_has_gone(policy: 
     (pod,) = pods_of(workload, 1)
     ended = stored(pod, phase)
     early = decide(workload, [ended], NOW + 9)
-    assert not deleted_in(early) and early.after == NOW + 10  # what cannot run makes no hot loop
+    assert not deleted_in(early) and early.requeue_at == NOW + 10  # what cannot run makes no hot loop
     late = decide(workload, [ended], NOW + 10)
     assert deleted_in(late) == ["u-db-0"] and not made_in(late)
     assert not made_in(decide(workload, [going(ended)], LATER))
@@ -101,7 +101,7 @@ def test_an_edit_of_the_template_rolls_the_pods_from_the_top() -> None:
     edited = stateful(image="y", status=status)
     assert deleted_in(decide(edited, pods, NOW)) == ["u-db-1"]
     (fresh,) = made_in(decide(edited, pods[:1], NOW))
-    assert name_of(fresh) == "db-1" and labels_of(fresh)[REVISION] != labels_of(pods[0])[REVISION]
+    assert name_of(fresh) == "db-1" and labels_of(fresh)[REVISION_LABEL] != labels_of(pods[0])[REVISION_LABEL]
     assert not deleted_in(decide(edited, [pods[0], stored(fresh)], NOW))
     half = decide(edited, [pods[0], is_ready(stored(fresh))], NOW)
     assert deleted_in(half) == ["u-db-0"]
@@ -164,7 +164,7 @@ def test_a_ready_pod_is_available_after_min_ready_seconds_and_only_then_the_next
     (pod, _) = all_ready(workload, 2)
     pod["status"]["conditions"][0]["lastTransitionTime"] = format_time(NOW)
     soon = decide(workload, [pod], NOW + 1)
-    assert soon.after == NOW + 30 and not made_in(soon) and status_in(soon)["availableReplicas"] == 0
+    assert soon.requeue_at == NOW + 30 and not made_in(soon) and status_in(soon)["availableReplicas"] == 0
     then = decide(workload, [pod], NOW + 30)
     assert status_in(then)["availableReplicas"] == 1 and [name_of(one) for one in made_in(then)] == ["db-1"]
 
@@ -174,7 +174,7 @@ def test_every_place_has_its_claims_in_front_of_its_pod() -> None:
     workload = stateful(1, volumeClaimTemplates=[template])
     workload["spec"]["template"]["spec"]["volumes"] = [{"name": "data", "emptyDir": {}}, {"name": "tmp"}]
     _, claim, made = decide(workload, [], NOW).writes
-    assert isinstance(claim, Ensure) and claim.gvk == PERSISTENT_VOLUME_CLAIM and isinstance(made, Create)
+    assert isinstance(claim, CreateIfAbsent) and claim.gvk == PERSISTENT_VOLUME_CLAIM and isinstance(made, Create)
     assert name_of(claim.obj) == "data-db-0" and labels_of(claim.obj) == {"app": "db"}
     assert claim.obj["spec"] == {"accessModes": ["ReadWriteOnce"]} and "ownerReferences" not in claim.obj["metadata"]
     volume = {"name": "data", "persistentVolumeClaim": {"claimName": "data-db-0", "readOnly": False}}
@@ -202,7 +202,7 @@ def test_a_long_name_still_gives_a_label_value() -> None:
     workload = stateful(1)
     workload["metadata"]["name"] = "a" * 60
     (pod,) = made_in(decide(workload, [], NOW))
-    assert len(labels_of(pod)[REVISION]) == 63
+    assert len(labels_of(pod)[REVISION_LABEL]) == 63
 
 
 # --- every small world
@@ -232,7 +232,7 @@ class Small:
         self.workload = stateful(replicas, podManagementPolicy=policy, updateStrategy=strategy)
         old = stateful(replicas, image="old", podManagementPolicy=policy)
         self.made = {fresh: pods_of(one, ordinals) for fresh, one in ((True, self.workload), (False, old))}
-        self.fresh = labels_of(self.made[True][0])[REVISION]
+        self.fresh = labels_of(self.made[True][0])[REVISION_LABEL]
         self.ordered, self.replicas, self.partition = policy == "OrderedReady", replicas, _partition(strategy)
         self.seen: set[tuple[Place, ...]] = set()
 
@@ -290,7 +290,7 @@ class Small:
         assert all(place.state == "absent" for place in world[self.replicas :])
         for at, place in enumerate(world[: self.replicas]):
             assert place.state == "ready" and (place.fresh or at < self.partition)
-        assert all(isinstance(write, SetStatus) for write in decision.writes)
+        assert all(isinstance(write, UpdateStatus) for write in decision.writes)
         status = status_in(decision)
         assert status["replicas"] == status.get("readyReplicas", 0) == len(pods) == min(self.replicas, len(world))
         again = decide({**self.workload, "status": status}, pods, LATER)
@@ -310,7 +310,7 @@ def obey(world: tuple[Place, ...], decision: Decision, fresh: str) -> tuple[Plac
     for write in decision.writes:
         match write:
             case Create(_, obj):
-                places[_at(obj)] = Place("pending", labels_of(obj)[REVISION] == fresh)
+                places[_at(obj)] = Place("pending", labels_of(obj)[REVISION_LABEL] == fresh)
             case Delete(_, _, name, _, _):
                 at = int(name.rpartition("-")[2])
                 places[at] = Place("going", places[at].fresh)

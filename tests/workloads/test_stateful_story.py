@@ -36,7 +36,7 @@ def names(pods: list[Json]) -> list[str]:
 
 async def gone(api: Api, pod: Json) -> None:
     """What the node does when a pod that was asked to end has ended."""
-    await api.delete(POD, "default", name_of(pod), uid_of(pod), grace=0)
+    await api.delete(POD, "default", name_of(pod), uid_of(pod), grace_period_seconds=0)
 
 
 async def there(world: World, gvk: GVK, namespace: str, name: str) -> Json:
@@ -58,7 +58,7 @@ async def test_an_ordered_set_grows_one_by_one_and_counts_its_pods(world: World)
 async def test_a_lost_pod_is_made_again_under_its_name_and_an_edit_rolls_all(world: World) -> None:
     await world.make(STATEFUL_SET, a_set(podManagementPolicy="Parallel"))
     pods = await world.until(POD, lambda pods: names(pods) == ["w-0", "w-1"])
-    await world.api.delete(POD, "default", "w-1", grace=0)
+    await world.api.delete(POD, "default", "w-1", grace_period_seconds=0)
     pods = await world.until(POD, lambda now: names(now) == ["w-0", "w-1"] and now != pods)
     for pod in pods:
         await world.say(pod, "Running")
@@ -96,7 +96,7 @@ async def test_a_name_that_a_stranger_holds_is_told_once_waited_for_and_holds_no
     async with asyncio.timeout(10):
         while world.server.verbs[("create", "pods")] < 5:  # noqa: ASYNC110  # a refused create is no event of ours
             await asyncio.sleep(0.01)
-    await world.api.delete(POD, "default", "w-0", grace=0)
+    await world.api.delete(POD, "default", "w-0", grace_period_seconds=0)
     await world.until(
         POD,
         lambda pods: any(

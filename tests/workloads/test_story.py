@@ -118,7 +118,7 @@ async def test_a_deleted_job_takes_its_pods_along(world: World) -> None:
 async def test_orphans_stay_and_lose_their_owner(world: World) -> None:
     await world.make(JOB, a_job())
     await world.pod()
-    await world.api.delete(JOB, "default", "j", propagation="Orphan")
+    await world.api.delete(JOB, "default", "j", propagation_policy="Orphan")
     await world.until(JOB, lambda jobs: not jobs)
     pod = await world.pod(lambda pod: not pod["metadata"].get("ownerReferences"))
     assert not pod["metadata"].get("deletionTimestamp")
@@ -129,7 +129,7 @@ async def test_a_foreground_deletion_waits_for_the_dependents(world: World) -> N
     ref = owner_reference("v1", "ConfigMap", "owner", uid_of(owner))
     held = {"name": "child", "ownerReferences": [ref], "finalizers": ["example.com/held"]}
     await world.make(SERVICE, {"metadata": held, "spec": {"ports": [{"port": 80}]}})
-    await world.api.delete(CONFIG_MAP, "default", "owner", propagation="Foreground")
+    await world.api.delete(CONFIG_MAP, "default", "owner", propagation_policy="Foreground")
     await world.until(SERVICE, lambda all: any(one["metadata"].get("deletionTimestamp") for one in all))
     assert (await world.api.get(CONFIG_MAP, "default", "owner"))["metadata"]["finalizers"] == ["foregroundDeletion"]
     await world.api.patch(SERVICE, "default", "child", {"metadata": {"finalizers": None}})
@@ -260,7 +260,7 @@ async def test_a_pod_waits_for_its_claim_and_is_placed_when_the_claim_appears(wo
     await ready_node(world.api)
     await world.make(POD, {"metadata": {"name": "first"}, "spec": template()["spec"]})
     await world.pod(lambda pod: pod["spec"].get("nodeName") == "local")  # the node is known from now on
-    await world.api.delete(POD, "default", "first", grace=0)
+    await world.api.delete(POD, "default", "first", grace_period_seconds=0)
     made = template()
     made["spec"]["volumes"] = [CLAIM_VOLUME]
     await world.make(POD, {"metadata": {"name": "p"}, "spec": made["spec"]})

@@ -7,7 +7,7 @@ from typing import Any
 
 from trainyard.objects import Json, format_time, owner_reference, uid_of
 from trainyard.workloads import jobs
-from trainyard.workloads.writes import Create, Decision, Delete, Merge, SetStatus
+from trainyard.workloads.writes import Create, Decision, Delete, Patch, UpdateStatus
 
 NOW = 1_700_000_000.0
 
@@ -30,7 +30,7 @@ def job(status: Json | None = None, restart: str = "Never", **spec: Any) -> Json
 
 def pod_of(owner: Json, before: int = 0, phase: str = "Running", **meta: Any) -> Json:
     """The pod that the Job controller would make after `before` failures, now in `phase`."""
-    made = jobs._pod(owner, before)
+    made = jobs._new_pod(owner, before)
     made["metadata"] |= {"uid": f"u-pod-{before}", "creationTimestamp": format_time(NOW - 5), **meta}
     made["status"] = {"phase": phase, "conditions": [], "containerStatuses": []}
     return made
@@ -59,7 +59,7 @@ def restarted(pod: Json, times: int) -> Json:
 
 def status_in(decision: Decision) -> Json:
     """The status that is written, {} when none is."""
-    return next((write.obj["status"] for write in decision.writes if isinstance(write, SetStatus)), {})
+    return next((write.obj["status"] for write in decision.writes if isinstance(write, UpdateStatus)), {})
 
 
 def made_in(decision: Decision) -> list[Json]:
@@ -68,7 +68,7 @@ def made_in(decision: Decision) -> list[Json]:
 
 def scaled_in(decision: Decision) -> dict[str, int]:
     """The ReplicaSets whose replicas are changed, and to what."""
-    merges = [write for write in decision.writes if isinstance(write, Merge)]
+    merges = [write for write in decision.writes if isinstance(write, Patch)]
     return {write.name: write.body["spec"]["replicas"] for write in merges if "spec" in write.body}
 
 

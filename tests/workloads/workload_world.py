@@ -17,7 +17,7 @@ from trainyard.objects.resources import (
     POD,
 )
 from trainyard.server import Server
-from trainyard.workloads import Workloads
+from trainyard.workloads import ControllerManager
 
 TOY = GVK("example.com", "v1", "Toy", "toys")
 
@@ -76,8 +76,10 @@ class World(NamedTuple):
 
 
 @asynccontextmanager
-async def running(api: Api, clock: Clock, root_ca: str = "", mounted: Container[str] = ()) -> AsyncIterator[Workloads]:
-    workloads = Workloads(api, clock, root_ca, mounted)
+async def running(
+    api: Api, clock: Clock, root_ca: str = "", mounted: Container[str] = ()
+) -> AsyncIterator[ControllerManager]:
+    workloads = ControllerManager(api, clock, root_ca, mounted)
     await workloads.start()
     try:
         yield workloads

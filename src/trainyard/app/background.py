@@ -34,16 +34,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from trainyard.app.folder import PREFIX, remove, sweep
+from trainyard.app.folder import PREFIX, remove, remove_abandoned
 
-NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?")
+CLUSTER_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?")
 HISTORY = "history"  # beside the clusters' folders: the records of all jobs (history.py)
-LOOK = 0.05  # seconds between two attempts to take a lock that another process holds
-TAKE = 1.0  # seconds: `alive` in another process holds the lock for a moment while it tests it
-GONE = 60.0  # seconds within which a daemon that is shutting down must have ended
-KILLED = 10.0  # seconds within which a process must have ended after a signal that kills its pods
+POLL_SECONDS = 0.05  # seconds between two attempts to take a lock that another process holds
+LOCK_TIMEOUT = 1.0  # seconds: `alive` in another process holds the lock for a moment while it tests it
+STOP_TIMEOUT = 60.0  # seconds within which a daemon that is shutting down must have ended
+KILL_TIMEOUT = 10.0  # seconds within which a process must have ended after a signal that kills its pods
 
-Say = Callable[[str], object]
+Print = Callable[[str], object]
 
 
 class BackgroundError(Exception):
@@ -66,24 +66,24 @@ def state_folder() -> Path:
         raise BackgroundError("there is no home folder; set XDG_STATE_HOME to a folder of yours") from None
 
 
-def names() -> list[str]:
+def cluster_names() -> list[str]:
     """The names of the clusters that have a folder, running or not, sorted."""
     with contextlib.suppress(OSError, BackgroundError):
         folders = [path for path in state_folder().iterdir() if path.name != HISTORY and path.is_dir()]
-        return sorted(path.name for path in folders if NAME.fullmatch(path.name))
+        return sorted(path.name for path in folders if CLUSTER_NAME.fullmatch(path.name))
     return []
 
 
-def known(but: str = "") -> str:
+def clause_of_clusters(but: str = "") -> str:
     """A clause for the end of an error message that lists the existing clusters except `but`; "" when there are
     none."""
-    existing = [name for name in names() if name != but]
+    existing = [name for name in cluster_names() if name != but]
     return f"; there {'are' if len(existing) > 1 else 'is'}: {', '.join(existing)}" if existing else ""
 
 
-def behind(kubeconfig: str) -> Background | None:
+def background_of(kubeconfig: str) -> Background | None:
     """The background cluster whose kubeconfig has this path; None for any other file."""
-    clusters = (Background(name) for name in names())
+    clusters = (Background(name) for name in cluster_names())
     return next((cluster for cluster in clusters if str(cluster.kubeconfig) == kubeconfig), None)
 
 
@@ -91,7 +91,7 @@ class Background:
     """The background cluster with the given name."""
 
     def __init__(self, name: str = "default") -> None:
-        if not NAME.fullmatch(name):
+        if not CLUSTER_NAME.fullmatch(name):
             raise BackgroundError(f"--name: {name!r} is not a name; write up to 40 lower-case letters, digits, '-'", 2)
         if name == HISTORY:
             raise BackgroundError(f"--name: {name} is where the history of all jobs is kept; write another name", 2)
@@ -112,11 +112,11 @@ class Background:
         return f"trainyard-{self.name}"
 
     @property
-    def log(self) -> Path:
+    def log_path(self) -> Path:
         return self.folder / "daemon.log"
 
     @property
-    def alive(self) -> bool:
+    def daemon_alive(self) -> bool:
         """True while a daemon process lives: starting, ready or shutting down. Raises BackgroundError."""
         try:
             lock = os.open(self.folder / "lock", os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
@@ -133,14 +133,14 @@ class Background:
         return False
 
     @property
-    def killed(self) -> bool:
+    def daemon_killed(self) -> bool:
         """True when the daemon ended without stopping the cluster: `kill -9`, or a power failure of the machine."""
-        return not self.alive and (self.folder / "cluster.json").exists()
+        return not self.daemon_alive and (self.folder / "cluster.json").exists()
 
-    def why_not_up(self) -> str:
+    def down_reason(self) -> str:
         """One clause that says why the cluster is not running, with the command that starts it."""
         up = f"`{self.word('up')}`"
-        if self.killed:
+        if self.daemon_killed:
             return f"the daemon of the cluster {self.name} was killed; its jobs and files are kept: go on with {up}"
         if self.state.exists():
             return f"the cluster {self.name} is not up: go on with {up}"
@@ -149,7 +149,7 @@ class Background:
     def facts(self) -> dict[str, Any] | None:
         """The content of cluster.json: pid, since, network, server, folder, again. None while the cluster is not
         ready."""
-        if not self.alive:
+        if not self.daemon_alive:
             return None
         try:
             facts = json.loads((self.folder / "cluster.json").read_bytes())
@@ -157,15 +157,15 @@ class Background:
             return None
         return facts if isinstance(facts, dict) else None
 
-    def merged(self) -> list[Path]:
+    def merged_kubeconfigs(self) -> list[Path]:
         """The user's kubeconfigs into which the cluster was written."""
         with contextlib.suppress(OSError, UnicodeDecodeError):
             return [Path(line) for line in (self.folder / "merged").read_text().splitlines() if line]
         return []
 
-    def remember(self, kubeconfig: Path) -> None:
+    def add_merged_kubeconfig(self, kubeconfig: Path) -> None:
         """Record that the cluster was written into this kubeconfig."""
-        merged = self.merged()
+        merged = self.merged_kubeconfigs()
         if kubeconfig not in merged:
             lines = "".join(f"{path}\n" for path in [*merged, kubeconfig])
             new_file = self.folder / "merged.new"
@@ -175,7 +175,7 @@ class Background:
 
     # --- up
 
-    def start(self, options: dict[str, Any], say: Say, fresh: bool = False) -> bool:
+    def start(self, options: dict[str, Any], say: Print, fresh: bool = False) -> bool:
         """Start the cluster, and return when it is ready; False when it already was. With `fresh` the cluster starts
         empty, and its previous state is moved to aside/. Raises BackgroundError."""
         with self._exclusive():
@@ -195,24 +195,24 @@ class Background:
                 os.close(lock)
             return True
 
-    def _acquire_daemon_lock(self, say: Say) -> int:
+    def _acquire_daemon_lock(self, say: Print) -> int:
         """Take the daemon's lock, and return its file descriptor. Waits for a daemon that is shutting down. Raises
         BackgroundError, OSError."""
         lock = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-        if _try_lock(lock, TAKE):
+        if _try_lock(lock, LOCK_TIMEOUT):
             return lock
         say("a cluster of that name is on its way down; waiting for it")
-        if _try_lock(lock, GONE):
+        if _try_lock(lock, STOP_TIMEOUT):
             return lock
         os.close(lock)
         raise BackgroundError(f"the cluster {self.name} does not end; stop it with: {self.word('down')}")
 
-    def _spawn(self, lock: int, options: dict[str, Any], say: Say) -> None:
+    def _spawn(self, lock: int, options: dict[str, Any], say: Print) -> None:
         """Start the daemon, and print its progress until it is ready. Raises BackgroundError, OSError."""
         read_end, write_end = os.pipe()
         with contextlib.suppress(FileNotFoundError):
-            self.log.replace(f"{self.log}.1")
-        log = os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o600)
+            self.log_path.replace(f"{self.log_path}.1")
+        log = os.open(self.log_path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o600)
         try:
             daemon = subprocess.Popen(
                 [sys.executable, "-P", "-m", "trainyard.app.daemon", str(self.folder), f"{lock}", f"{write_end}"],
@@ -233,7 +233,7 @@ class Background:
                 if daemon.stdin is not None:
                     with contextlib.suppress(BrokenPipeError), daemon.stdin:
                         daemon.stdin.write(json.dumps(options).encode())
-                _wait_until_ready(messages, say, self.log)
+                _wait_until_ready(messages, say, self.log_path)
         except BaseException:
             _terminate(daemon)
             self._remove_leftovers()
@@ -242,23 +242,23 @@ class Background:
 
     # --- down
 
-    def stop(self, grace: float, say: Say) -> bool:
+    def stop(self, grace: float, say: Print) -> bool:
         """Send SIGTERM and wait `grace` seconds for the pods to end, then kill pods and daemon; False when no daemon
         was alive. Raises BackgroundError."""
         if not self.folder.is_dir():
             return False
         with self._exclusive():
-            was_alive = self.alive
+            was_alive = self.daemon_alive
             if was_alive and not self._signal_and_wait(signal.SIGTERM, grace):
                 say(f"it has not ended within {grace:g} seconds: its pods are killed")
-                if not self._signal_and_wait(signal.SIGTERM, KILLED) and not self._signal_and_wait(
-                    signal.SIGKILL, KILLED
+                if not self._signal_and_wait(signal.SIGTERM, KILL_TIMEOUT) and not self._signal_and_wait(
+                    signal.SIGKILL, KILL_TIMEOUT
                 ):
-                    raise BackgroundError(f"process {self._pid()} does not end; look into {self.log}")
+                    raise BackgroundError(f"process {self._pid()} does not end; look into {self.log_path}")
             self._remove_leftovers()
             return was_alive
 
-    def delete(self, say: Say) -> bool:
+    def delete(self, say: Print) -> bool:
         """After `stop`: remove the folder of the cluster with all state; False when it does not exist. Raises
         BackgroundError."""
         if not self.folder.is_dir():
@@ -285,10 +285,10 @@ class Background:
         """Send the daemon a signal; True when it has ended within `seconds`."""
         self._send_signal(signum)
         deadline = time.monotonic() + seconds
-        while self.alive:
+        while self.daemon_alive:
             if time.monotonic() > deadline:
                 return False
-            time.sleep(LOOK)
+            time.sleep(POLL_SECONDS)
         return True
 
     def _pid(self) -> int:
@@ -309,7 +309,7 @@ class Background:
                 return
             pidfd = os.pidfd_open(pid)
             try:
-                if self.alive and self._pid() == pid:
+                if self.daemon_alive and self._pid() == pid:
                     signal.pidfd_send_signal(pidfd, signum)
             finally:
                 os.close(pidfd)
@@ -318,11 +318,11 @@ class Background:
         """Remove what a dead daemon left behind. The helper process of a killed daemon may still be running, so this
         retries for KILLED seconds."""
         (self.folder / "cluster.json").unlink(missing_ok=True)
-        deadline = time.monotonic() + KILLED
-        sweep(self.folder)
+        deadline = time.monotonic() + KILL_TIMEOUT
+        remove_abandoned(self.folder)
         while list(self.folder.glob(f"{PREFIX}*")) and time.monotonic() < deadline:
-            time.sleep(LOOK)
-            sweep(self.folder)
+            time.sleep(POLL_SECONDS)
+            remove_abandoned(self.folder)
 
     @contextlib.contextmanager
     def _exclusive(self) -> Iterator[None]:
@@ -357,10 +357,10 @@ class Background:
 
     def word(self, verb: str) -> str:
         """The command line of this verb for this cluster, as a user types it."""
-        return word(verb, self.name)
+        return command_line(verb, self.name)
 
 
-def word(verb: str, name: str) -> str:
+def command_line(verb: str, name: str) -> str:
     """The command line of this verb for the cluster of that name."""
     return f"trainyard {verb}" if name == "default" else f"trainyard {verb} --name {name}"
 
@@ -383,10 +383,10 @@ def _try_lock(lock: int, seconds: float) -> bool:
         except BlockingIOError:
             if time.monotonic() > deadline:
                 return False
-            time.sleep(LOOK)
+            time.sleep(POLL_SECONDS)
 
 
-def _wait_until_ready(messages: Any, say: Say, log: Path) -> None:
+def _wait_until_ready(messages: Any, say: Print, log: Path) -> None:
     """Print the notes of a starting daemon until it is ready. Raises BackgroundError when it fails or ends before
     that."""
     for line in messages:
@@ -405,7 +405,7 @@ def _terminate(daemon: subprocess.Popen[bytes]) -> None:
     for stop in (daemon.terminate, daemon.kill):
         stop()
         with contextlib.suppress(subprocess.TimeoutExpired):
-            daemon.wait(KILLED)
+            daemon.wait(KILL_TIMEOUT)
             return
 
 
@@ -422,7 +422,7 @@ def _state_folder_error(folder: Path, error: OSError) -> BackgroundError:
     return BackgroundError(f"{error.filename or folder}: {reason}; set XDG_STATE_HOME to a folder that you can write")
 
 
-def in_words(error: Exception) -> str:
+def error_text(error: Exception) -> str:
     """Why a cluster cannot run on this machine, with the fix."""
     if isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename else ""

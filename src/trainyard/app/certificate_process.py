@@ -40,7 +40,7 @@ class CertificateProcess:
         self._process.kill()
         self._process.wait()  # the pipes stay open: a thread in `certified` may still read them, and closes them
 
-    def certified(self, folder: Path) -> tuple[ssl.SSLContext, str]:
+    def make_certificates(self, folder: Path) -> tuple[ssl.SSLContext, str]:
         """The TLS context of the API server, its files in `folder`, and the PEM of the authority to trust. Raises
         OSError."""
         from trainyard.server.certificates import Certificate, Made, listening

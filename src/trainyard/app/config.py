@@ -42,10 +42,10 @@ class Parsed:
     warnings: list[Problem] = field(default_factory=list)
 
 
-def read(path: Path | None, warn: Callable[[str], None]) -> Config:
+def read_config(path: Path | None, warn: Callable[[str], None]) -> Config:
     """The config in `path`, without a path the empty one; with the shipped files. `warn` gets each warning. Raises
     ConfigError."""
-    files = shipped()
+    files = shipped_files()
     if path is None:
         return Config(files=files)
     try:
@@ -53,7 +53,7 @@ def read(path: Path | None, warn: Callable[[str], None]) -> Config:
     except OSError as error:
         reason = f"cannot be read ({error.strerror}); name a controller config file that can"
         raise ConfigError([Problem(str(path), reason)]) from None
-    parsed = parse(text, str(path))
+    parsed = parse_config(text, str(path))
     for warning in parsed.warnings:
         warn(str(warning))
     if parsed.server_path:
@@ -61,7 +61,7 @@ def read(path: Path | None, warn: Callable[[str], None]) -> Config:
     return Config(accelerators=parsed.accelerators, files=files)
 
 
-def shipped() -> dict[str, str]:
+def shipped_files() -> dict[str, str]:
     """The program texts that jobs can mount, by file name."""
     folder = resources.files("trainyard.kinds") / "files"
     if not folder.is_dir():
@@ -78,7 +78,7 @@ def _replace_server(files: dict[str, str], path: str, warn: Callable[[str], None
         warn(f"grpcServerFilePath: {path} cannot be read; the parameter server program of Trainyard is used instead")
 
 
-def parse(text: str | bytes, source: str) -> Parsed:
+def parse_config(text: str | bytes, source: str) -> Parsed:
     """Parse a config file, or the ConfigMap that holds one. Raises ConfigError with all problems."""
     try:
         documents = load(text, source)
@@ -106,7 +106,7 @@ def _parse_config_map(config_map: Mapping[str, Any], source: str) -> Parsed:
     text = data.get(_INSIDE) if isinstance(data, dict) else None
     if not isinstance(text, str):
         raise ConfigError([Problem(f"{source}: data", f"holds no {_INSIDE}; write the config under this key")])
-    return parse(text, f"{source}, {_INSIDE}")
+    return parse_config(text, f"{source}, {_INSIDE}")
 
 
 def _read_top(top: Mapping[str, Any], parsed: Parsed) -> None:

@@ -24,11 +24,11 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
-from trainyard.app.background import HISTORY, in_words, word
+from trainyard.app.background import HISTORY, command_line, error_text
 from trainyard.app.config import ConfigError
-from trainyard.app.config import read as read_config
-from trainyard.app.local import LocalCluster, Options
-from trainyard.app.logs import begin
+from trainyard.app.config import read_config as read_config
+from trainyard.app.local import LocalCluster, LocalClusterOptions
+from trainyard.app.logs import configure_logging
 from trainyard.app.recorder import HistoryOptions
 from trainyard.app.retention import Limits
 from trainyard.client import ApiError
@@ -41,25 +41,25 @@ from trainyard.server import DiskError, NotWritten
 log = logging.getLogger("trainyard.daemon")
 
 
-class Mouth:
+class StartupPipe:
     """The pipe to `trainyard up`. After the cluster is ready there is only the log."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
-        self.deserted = asyncio.Event()  # the reader has closed the pipe before the cluster is ready
+        self.reader_gone = asyncio.Event()  # the reader has closed the pipe before the cluster is ready
 
-    def say(self, text: str) -> None:
+    def note(self, text: str) -> None:
         """Write a note into the log and the pipe."""
         print(printable(text, line=True), flush=True)  # standard output is the log
-        self.tell(note=text)
+        self.send(note=text)
 
-    def tell(self, **message: Any) -> None:
+    def send(self, **message: Any) -> None:
         """Write one message into the pipe: note, or ready, or failed with code."""
         if self._fd >= 0:
             try:
                 os.write(self._fd, encode(message) + b"\n")
             except BrokenPipeError:
-                self.deserted.set()
+                self.reader_gone.set()
 
     def close(self) -> None:
         os.close(self._fd)
@@ -77,33 +77,33 @@ class Signals:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
 
-async def serve(folder: Path, words: dict[str, Any], mouth: Mouth) -> int:
+async def run_daemon(folder: Path, words: dict[str, Any], mouth: StartupPipe) -> int:
     """Run the cluster until SIGTERM, or until its start fails. Returns the exit code, which no caller uses."""
     signals = Signals()
     cluster: LocalCluster | None = None
     try:
         again = (folder / "state").exists()
-        cluster = LocalCluster(options(folder, words, mouth))
-        if not await _run_unless(signals.stop, mouth.deserted, cluster.start()):
+        cluster = LocalCluster(parse_options(folder, words, mouth))
+        if not await _run_unless(signals.stop, mouth.reader_gone, cluster.start()):
             return 1
         cluster.write_kubeconfig(folder / "kubeconfig", f"trainyard-{folder.name}")
         _write_facts(folder, cluster, again)
-        mouth.tell(ready=True)
-        if mouth.deserted.is_set():
+        mouth.send(ready=True)
+        if mouth.reader_gone.is_set():
             return 1
         mouth.close()
         await signals.stop.wait()
         log.warning("going down: every pod ends within its grace period")
         return 0
     except (ManifestError, ConfigError) as error:
-        mouth.tell(failed="\n".join(map(str, error.problems)), code=2)
+        mouth.send(failed="\n".join(map(str, error.problems)), code=2)
         return 2
     except DiskError as error:
-        fix = f"\nTo put it aside and start anew: {word('up --fresh', folder.name)}" if error.spoilt else ""
-        mouth.tell(failed=f"{error}{fix}", code=3)
+        fix = f"\nTo put it aside and start anew: {command_line('up --fresh', folder.name)}" if error.spoilt else ""
+        mouth.send(failed=f"{error}{fix}", code=3)
         return 3
     except (OSError, ApiError, NodeError, NotWritten) as error:
-        mouth.tell(failed=f"cannot run here: {in_words(error)}", code=3)
+        mouth.send(failed=f"cannot run here: {error_text(error)}", code=3)
         return 3
     finally:
         (folder / "cluster.json").unlink(missing_ok=True)
@@ -111,20 +111,20 @@ async def serve(folder: Path, words: dict[str, Any], mouth: Mouth) -> int:
             await cluster.stop(kill=True)
 
 
-def options(folder: Path, words: dict[str, Any], mouth: Mouth) -> Options:
+def parse_options(folder: Path, words: dict[str, Any], mouth: StartupPipe) -> LocalClusterOptions:
     """The options of the command line of `trainyard up`, from the JSON on stdin."""
     current = words.get("working_directory")
-    return Options(
+    return LocalClusterOptions(
         network=words["network"],
         images=tuple(map(Path, words["images"])),
         cache=Path(words["cache"]) if words["cache"] else None,
         python=words.get("python", ""),
         mounts={claim: Path(source) for claim, source in words["mounts"].items()},
-        config=read_config(Path(words["config"]) if words["config"] else None, mouth.say),
-        say=mouth.say,
+        config=read_config(Path(words["config"]) if words["config"] else None, mouth.note),
+        say=mouth.note,
         operator=words.get("operator", True),
         working_directory=Path(current) if current else None,
-        home=folder / "state",
+        state_folder=folder / "state",
         # These folders have the kubeconfigs of all background clusters, and the user's own.
         hidden=(folder.parent, Path(os.path.expanduser("~/.kube"))),
         history=HistoryOptions(
@@ -177,12 +177,12 @@ def main() -> None:
     arguments = json.load(sys.stdin)
     os.dup2(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC), 0)
     level = os.environ.get("TRAINYARD_LOG", "WARNING").upper()
-    begin("text", level)
+    configure_logging("text", level)
     sys.exit(asyncio.run(_main(folder, arguments, pipe)))
 
 
 async def _main(folder: Path, arguments: dict[str, Any], pipe: int) -> int:
-    return await serve(folder, arguments, Mouth(pipe))
+    return await run_daemon(folder, arguments, StartupPipe(pipe))
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from types import TracebackType
 
 from trainyard.app.certificate_process import CertificateProcess
-from trainyard.app.folder import Folder
+from trainyard.app.folder import PrivateFolder
 from trainyard.node.helper_process import HelperProcess
 
 
@@ -17,8 +17,8 @@ class EarlyStart:
     def __init__(self, network: str) -> None:
         """Raises OSError when the folder cannot be made, or a process cannot be started."""
         with ExitStack() as stack:
-            self.certified = stack.enter_context(CertificateProcess()).certified
-            self._folder: Folder | None = Folder()
+            self.certified = stack.enter_context(CertificateProcess()).make_certificates
+            self._folder: PrivateFolder | None = PrivateFolder()
             stack.callback(self._close_folder)
             log = self._folder.path / "hub.log"
             self._helper: HelperProcess | None = HelperProcess("namespace" if network == "auto" else network, log)
@@ -33,10 +33,10 @@ class EarlyStart:
     ) -> None:
         self._stack.close()
 
-    def take_folder(self) -> Folder:
+    def take_folder(self) -> PrivateFolder:
         """The folder; the caller closes it."""
         folder, self._folder = self._folder, None
-        return folder or Folder()
+        return folder or PrivateFolder()
 
     def take_helper(self) -> HelperProcess | None:
         """The helper process; the caller closes it. None when it was taken already."""

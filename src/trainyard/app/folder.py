@@ -17,12 +17,12 @@ PREFIX = "trainyard-run-"
 _LOCK = ".lock"
 
 
-class Folder:
+class PrivateFolder:
     """A new folder in `parent`, by default in the system's temporary folder. Raises OSError."""
 
     def __init__(self, parent: Path | None = None) -> None:
         place = parent or Path(tempfile.gettempdir())
-        sweep(place)
+        remove_abandoned(place)
         self.path = Path(tempfile.mkdtemp(prefix=PREFIX, dir=place))  # 0700
         try:
             self._lock = _create_lock(self.path)
@@ -47,7 +47,7 @@ def remove(folder: Path) -> None:
     remove_tree(folder)
 
 
-def private(folder: Path) -> None:
+def make_private(folder: Path) -> None:
     """Make the folder unless it exists, and set its mode to 0700. Raises OSError."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     folder.chmod(0o700)
@@ -63,7 +63,7 @@ def _create_lock(path: Path) -> int:
     return lock
 
 
-def sweep(place: Path) -> None:
+def remove_abandoned(place: Path) -> None:
     """Remove the folders in `place` that dead processes of this user left."""
     for path in place.glob(f"{PREFIX}*"):
         with contextlib.suppress(OSError):

@@ -9,7 +9,7 @@ from aiohttp import web
 from trainyard.operator.metrics import CONTENT_TYPE
 
 
-class Health:
+class HealthServer:
     """`alive` and `ready` return the error, "" for none; `metrics` returns the text for Prometheus; `checks` returns
     the lines of `/readyz?verbose`: (name, error or "", other information). `port` is the port after `start`."""
 

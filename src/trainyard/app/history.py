@@ -33,7 +33,7 @@ from typing import Any
 import msgspec
 
 from trainyard.app.background import HISTORY, state_folder
-from trainyard.app.folder import private
+from trainyard.app.folder import make_private
 from trainyard.objects import Json, format_time, labels_of, name_of, parse_time, uid_of
 from trainyard.objects.labels import ATTEMPT, INDEX, ROLE
 
@@ -70,7 +70,7 @@ def attempt_of(pod: Json) -> int:
     return int(text) if text.isdecimal() else 0
 
 
-def pod_logs(pod: Json) -> str:
+def pod_log_folder(pod: Json) -> str:
     """The path of a pod's log folder, relative to the log folder of its job."""
     return f"{replica_name(pod)}/attempt-{attempt_of(pod)}-{uid_of(pod)[:ID_LENGTH]}"
 
@@ -151,7 +151,7 @@ class Record(msgspec.Struct, frozen=True):
         infinity."""
         return parse_time(self.data.get("deleted")) or self.ended or math.inf, self.started
 
-    def files(self) -> list[Path]:
+    def log_files(self) -> list[Path]:
         """The log files, sorted by replica, attempt, container and run."""
         return sorted(self.logs.glob("*/*/*/*.log"), key=lambda path: [_natural(part) for part in path.parts[-4:]])
 
@@ -179,7 +179,7 @@ def events_text(events: list[Json]) -> str:
     return "".join(f"- {json.dumps(event, ensure_ascii=False)}\n" for event in events)
 
 
-def records(root: Path) -> list[Record]:
+def read_records(root: Path) -> list[Record]:
     """The records of all jobs of the history, newest first."""
     readable = [record for folder in job_folders(root) if (record := read_record(folder))]
     return sorted(readable, key=lambda record: (record.started, record.folder.name), reverse=True)
@@ -195,11 +195,11 @@ def read_record(folder: Path) -> Record | None:
     if not isinstance(data, dict):
         return None
     if not data.get("result") and not is_recorded(folder):
-        data = interrupted(data, folder)
+        data = as_interrupted(data, folder)
     return Record(folder, data)
 
 
-def interrupted(data: Json, folder: Path) -> Json:
+def as_interrupted(data: Json, folder: Path) -> Json:
     """The content of result.json for a job whose process was killed: its end is the time of the last write to its
     files."""
     write_times = [
@@ -224,8 +224,8 @@ class RecorderLock:
 
     def __init__(self, root: Path) -> None:
         folder = root / RECORDERS
-        private(root)
-        private(folder)
+        make_private(root)
+        make_private(folder)
         self.name = f"{os.getpid()}-{time.time_ns():x}"
         self._path = folder / self.name
         unpublished = folder / f".{self.name}"  # locked before it is renamed to the name that other processes test
@@ -262,19 +262,19 @@ def is_held(path: Path) -> bool:
     return False
 
 
-def shortened(path: Path) -> str:
+def with_tilde(path: Path) -> str:
     """The path as text, with ~ for the home folder."""
     with contextlib.suppress(ValueError, RuntimeError):
         return f"~/{path.relative_to(Path.home())}"
     return str(path)
 
 
-def find(root: Path, text: str, namespace: str = "") -> list[Record]:
+def find_records(root: Path, text: str, namespace: str = "") -> list[Record]:
     """The records of the jobs with that name (NAME, KIND/NAME) or id, newest first. An id names one job, whatever its
     namespace."""
     kind, _, name = text.rpartition("/")
     kind = kind.lower()
-    all_records = records(root)
+    all_records = read_records(root)
     if not kind and (by_id := [record for record in all_records if record.id == name]):
         return by_id
     return [

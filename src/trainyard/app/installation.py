@@ -125,7 +125,7 @@ def access(install: Install) -> list[Json]:
     access_objects = [_object(CORE, "ServiceAccount", names.operator, install.namespace)]
     for suffix, granted in (
         ("", rights.plain_rights(install.kinds)),
-        ("-chainerjob", rights.opted_rights(install.kinds)),
+        ("-chainerjob", rights.opt_in_rights(install.kinds)),
     ):
         if granted:
             access_objects += _role_and_binding(

@@ -28,7 +28,7 @@ from trainyard.app.history import (
     attempt_of,
     events_text,
     index_of,
-    pod_logs,
+    pod_log_folder,
     read_events,
     replica_name,
     write_file,
@@ -96,10 +96,10 @@ class JobRecord:
     data: Json
     limits: Limits
     pods: dict[str, Json] = field(default_factory=dict)  # by uid, oldest first
-    slots: dict[str, list[str]] = field(default_factory=dict)  # the uids of these pods, by replica
+    uids_by_replica: dict[str, list[str]] = field(default_factory=dict)  # the uids of these pods, by replica
     events: dict[str, Json] = field(default_factory=dict)  # by uid, oldest first
     live: set[str] = field(default_factory=set)  # uids of pods that have not ended
-    gone: bool = False  # the job object has been deleted
+    deleted: bool = False  # the job object has been deleted
     _manifest: Json | None = None
     _job: Json | None = None
     _job_changed: bool = False
@@ -115,25 +115,25 @@ class JobRecord:
         slots: dict[str, list[str]] = {}
         for uid, pod in pods.items():
             slots.setdefault(str(pod.get("replica")), []).append(uid)
-        return cls(folder, kept, limits, pods, slots, events, gone=bool(data.get("deleted")))
+        return cls(folder, kept, limits, pods, slots, events, deleted=bool(data.get("deleted")))
 
     @property
     def logs(self) -> Path:
         return Path(str(self.data.get("logs") or self.folder / LOGS))
 
     @property
-    def over(self) -> bool:
+    def finished(self) -> bool:
         """True when the result is known and no pod is live, so that no more logs are written."""
         return bool(self.data.get("result")) and not self.live
 
     @property
     def complete(self) -> bool:
         """True when the job and all its pods are deleted: no further change will be seen."""
-        return self.over and self.gone and all(pod.get("deleted") for pod in self.pods.values())
+        return self.finished and self.deleted and all(pod.get("deleted") for pod in self.pods.values())
 
     # Observed objects.
 
-    def see_job(self, job: Json, now: float) -> None:
+    def record_job(self, job: Json, now: float) -> None:
         """Take over a version of the job that a watch delivered. `now`: seconds since the epoch."""
         if self._job is None and not (self.folder / "manifest.yaml").exists():
             self._manifest = as_submitted(job)
@@ -157,9 +157,9 @@ class JobRecord:
             "message": message,
         }
 
-    def delete_job(self, now: float) -> None:
+    def record_deletion(self, now: float) -> None:
         """The job object was deleted."""
-        self.gone = True
+        self.deleted = True
         self.data["deleted"] = format_time(now)
         if not self.data.get("result"):
             self.data |= {"result": "Deleted", "ended": format_time(now), "message": "deleted before its end"}
@@ -170,13 +170,13 @@ class JobRecord:
         if not self.data.get("result"):
             self.data |= {"result": INTERRUPTED, "ended": format_time(now), "message": message}
 
-    def see_pod(self, pod: Json, gone: bool) -> list[str]:
+    def record_pod(self, pod: Json, gone: bool) -> list[str]:
         """Take over a version of a pod; `gone` is a deleted one. Returns the uids of the pods that were left out for
         it."""
         uid = uid_of(pod)
         entry = pod_entry(pod, self.pods.get(uid))
         if uid not in self.pods:
-            self.slots.setdefault(entry["replica"], []).append(uid)
+            self.uids_by_replica.setdefault(entry["replica"], []).append(uid)
         if self.pods.get(uid, {}).get("suspended"):
             entry["suspended"] = True
         self.pods[uid] = {**entry, "deleted": True} if gone else entry
@@ -189,7 +189,7 @@ class JobRecord:
     def _leave_out(self, replica: str) -> list[str]:
         """Remove the oldest pod of a replica that is neither among its first nor among its last ones. Returns its uid,
         in a list."""
-        uids = self.slots[replica]
+        uids = self.uids_by_replica[replica]
         if len(uids) <= 2 * self.limits.pods or uids[self.limits.pods] in self.live:
             return []
         uid = uids.pop(self.limits.pods)
@@ -203,7 +203,7 @@ class JobRecord:
             self._removed_logs.append(self.logs / str(entry["logs"]))
         return [uid]
 
-    def see_event(self, event: Json) -> None:
+    def record_event(self, event: Json) -> None:
         """Take over an event; at the limit the oldest of the later half is left out."""
         self.events[uid_of(event)] = event_entry(event)
         self._events_changed = True
@@ -220,7 +220,7 @@ class JobRecord:
         events = list(self.events.values()) if self._events_changed else None
         snapshot = Snapshot(
             self.folder,
-            "" if self.over else recorder,
+            "" if self.finished else recorder,
             deepcopy(self.data),
             pods,
             self._manifest,
@@ -250,11 +250,11 @@ def result_of(job: Json) -> tuple[str, str, str]:
     return (kind.legacy_outcome(status) if kind else ""), "", str(status.get("reason") or "")
 
 
-def pod_entry(pod: Json, before: Json | None = None) -> Json:
+def pod_entry(pod: Json, previous: Json | None = None) -> Json:
     """The entry of a pod in result.json. The ends of earlier container runs, which the pod's status no longer has, are
     taken from `before`, the previous entry of the pod."""
     meta, status = _dict(pod.get("metadata")), _dict(pod.get("status"))
-    previous = {str(container.get("name")): container for container in (before or {}).get("containers") or []}
+    previous = {str(container.get("name")): container for container in (previous or {}).get("containers") or []}
     statuses = [
         (init, container_status)
         for init, part in ((True, "initContainerStatuses"), (False, "containerStatuses"))
@@ -280,7 +280,7 @@ def pod_entry(pod: Json, before: Json | None = None) -> Json:
         "restarts": sum(_restarts(container) for container in containers if not container["init"]),
         "stopped": _ended_with_node(status, containers),
         "containers": containers,
-        "logs": pod_logs(pod),
+        "logs": pod_log_folder(pod),
     }
 
 
@@ -367,7 +367,7 @@ def event_entry(event: Json) -> Json:
     }
 
 
-def took(data: Json, now: float) -> float | None:
+def duration(data: Json, now: float) -> float | None:
     """Seconds from the start to the end, or to `now`; None without a start time."""
     with contextlib.suppress(TypeError):
         start = parse_time(data.get("started")) or parse_time(data.get("created"))

@@ -33,7 +33,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from trainyard.app.catalogues import cache_folder, catalogues
-from trainyard.app.kubeconfig import Access
+from trainyard.app.kubeconfig import ClusterAccess
 from trainyard.app.watchdog import Watchdog
 from trainyard.client import AlreadyExists, Api, ApiError, Forbidden, NotFound, Unavailable
 from trainyard.controller_runtime import TaskSupervisor
@@ -51,7 +51,7 @@ from trainyard.server import Authority
 
 log = logging.getLogger(__name__)
 
-LEASES = "kube-node-lease"
+LEASE_NAMESPACE = "kube-node-lease"
 LEASE_SECONDS = 40.0
 ANSWER_SECONDS = 5.0  # the longest wait for the API server while stopping
 
@@ -61,7 +61,7 @@ class JoinOptions(msgspec.Struct, frozen=True, kw_only=True):
     certificates of the API server, `callers` are the names in them; by default the cluster's CA and the usual names.
     `shown` is the certificate and key of the kubelet endpoint; by default one that this node signs itself."""
 
-    access: Access
+    access: ClusterAccess
     name: str
     state: Path
     network: str = "auto"
@@ -69,12 +69,12 @@ class JoinOptions(msgspec.Struct, frozen=True, kw_only=True):
     cache: Path | None = None
     python: str = ""
     mounts: Mapping[str, Path] = msgspec.field(default_factory=dict)
-    more: Mapping[str, str] = msgspec.field(default_factory=dict)  # resources: {"nvidia.com/gpu": "4"}
+    extra_resources: Mapping[str, str] = msgspec.field(default_factory=dict)  # resources: {"nvidia.com/gpu": "4"}
     taints: Sequence[Json] = ()
-    authority: bytes = b""
-    callers: Sequence[str] = API_SERVERS
-    shown: tuple[Path, Path] | None = None
-    lease: float = LEASE_SECONDS
+    client_ca: bytes = b""
+    client_names: Sequence[str] = API_SERVERS
+    serving_certificate: tuple[Path, Path] | None = None
+    lease_seconds: float = LEASE_SECONDS
     say: Callable[[str], object] = print
     now: Callable[[], float] = time.time
 
@@ -87,11 +87,11 @@ class JoinedNode:
         credentials = options.access.credentials()
         self._api = options.access.api("trainyard-node", credentials)
         self._lease_api = options.access.api("trainyard-node", credentials)
-        duration = options.lease
-        self._life = Life.new(options.name)
+        duration = options.lease_seconds
+        self._life = HolderIdentity.new(options.name)
         self._election = LeaderElector(
             self._lease_api,
-            LeaseIdentity(LEASES, options.name, self._life.text),
+            LeaseIdentity(LEASE_NAMESPACE, options.name, self._life.text),
             LeaseTimings(duration, duration * 2 / 3, duration / 4, duration / 4),
         )
         self._images: Images | None = None
@@ -99,7 +99,7 @@ class JoinedNode:
         self._node: Node | None = None
         self.tasks = TaskSupervisor("node", options.say)
         self._ended = self._lease_released = False
-        self.ousted = asyncio.Event()
+        self.lease_taken = asyncio.Event()
 
     @property
     def network(self) -> str:
@@ -110,7 +110,7 @@ class JoinedNode:
     def api(self) -> Api:
         return self._api
 
-    def look(self) -> None:
+    def resync(self) -> None:
         """Process every pod now: for callers that have moved the clock."""
         if self._node is not None:
             self._node.resync()
@@ -120,7 +120,7 @@ class JoinedNode:
         self._watchdog.start()
         try:
             await self._acquire_lease()
-            self.tasks.start("renew the lease", self._keep_the_name)
+            self.tasks.start("renew the lease", self._renew_lease)
             options = self._options
             options.state.mkdir(parents=True, exist_ok=True, mode=0o700)
             cache = options.cache or cache_folder()
@@ -145,7 +145,7 @@ class JoinedNode:
         """End every pod within its grace period (or at once), write their status, and leave the cluster. Can be called
         again, with `kill`."""
         node, unreachable = self._node, False
-        if node is not None and not self._ended and not self.ousted.is_set():
+        if node is not None and not self._ended and not self.lease_taken.is_set():
             unreachable = not await node.leave(kill, ANSWER_SECONDS)
         if unreachable:
             self._options.say("node: the API server does not answer; it will find this node gone by its lease")
@@ -155,7 +155,7 @@ class JoinedNode:
             stack.push_async_callback(self._watchdog.stop)
             stack.push_async_callback(self._lease_api.close)
             stack.push_async_callback(self._api.close)
-            if not unreachable and not self.ousted.is_set():
+            if not unreachable and not self.lease_taken.is_set():
                 stack.push_async_callback(self._release_lease)
             stack.push_async_callback(self.tasks.stop)
             if self._images is not None:
@@ -170,23 +170,28 @@ class JoinedNode:
         written; ApiError."""
         initial = await self._current_holder()
         holder = initial.holder if initial else ""
-        if holder and Life.read(holder).dead():
+        if holder and HolderIdentity.parse(holder).ended():
             self._options.say(f"node: the one before, {holder}, was killed; its pods are looked after")
             await self._election.step()
             # The holder is dead: its lease counts as expired.
             self._election.observed = replace(self._election.observed, unchanged_since=-math.inf)
         elif holder:
             self._options.say(f"node: {self._options.name} is held by {holder}; watching whether that one lives")
-        clock, timeout = asyncio.get_running_loop().time, ANSWER_SECONDS + 2 * max(self._options.lease, LEASE_SECONDS)
+        clock, timeout = (
+            asyncio.get_running_loop().time,
+            ANSWER_SECONDS + 2 * max(self._options.lease_seconds, LEASE_SECONDS),
+        )
         start = clock()
         while not self._election.leads:
             if clock() > start + timeout:
-                text = f"the lease {LEASES}/{self._options.name} cannot be written"
+                text = f"the lease {LEASE_NAMESPACE}/{self._options.name} cannot be written"
                 raise NodeError(f"{text}; let this user create and update leases there")
             pause = await self._election.step()
             record = self._election.observed.record
             if initial and record and record.holder == holder and record.revision != initial.revision:
-                text = f"a node of the name {self._options.name} is alive: {holder} renews its lease in {LEASES}"
+                text = (
+                    f"a node of the name {self._options.name} is alive: {holder} renews its lease in {LEASE_NAMESPACE}"
+                )
                 raise NodeError(f"{text}; choose another name with --name, or stop that one")
             if not self._election.leads:
                 await asyncio.sleep(min(pause, 1.0))
@@ -195,23 +200,25 @@ class JoinedNode:
         """The holder of the lease, None without a lease. Creates the namespace of leases when it is missing. Raises
         ApiError."""
         try:
-            record = parse_lease(await self._lease_api.get(LEASE, LEASES, self._options.name))
+            record = parse_lease(await self._lease_api.get(LEASE, LEASE_NAMESPACE, self._options.name))
             return _LeaseHolder(record.holder, record.revision)
         except NotFound:
             with contextlib.suppress(AlreadyExists, Forbidden):
-                body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": LEASES}}
+                body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": LEASE_NAMESPACE}}
                 await self._lease_api.create(NAMESPACE, "", body)
             return None
 
-    async def _keep_the_name(self) -> None:
+    async def _renew_lease(self) -> None:
         """Renew the lease. When another process has taken it, end all pods here: a pod that runs twice is worse than
         one that ends."""
         while True:
             try:
                 pause = await self._election.step()
             except Exception as error:  # reported: a lease that is no longer renewed is soon taken by another process
-                self._options.say(f"node: the lease {LEASES}/{self._options.name} could not be renewed: {error!r}")
-                pause = self._options.lease / 4
+                self._options.say(
+                    f"node: the lease {LEASE_NAMESPACE}/{self._options.name} could not be renewed: {error!r}"
+                )
+                pause = self._options.lease_seconds / 4
             record = self._election.observed.record
             if not self._election.leads and record and record.holder not in ("", self._life.text):
                 break
@@ -219,7 +226,7 @@ class JoinedNode:
         self._options.say(f"node: {record.holder} has taken the name {self._options.name}; ending")
         if self._node is not None:
             await self._node.stop(kill=True)
-        self.ousted.set()
+        self.lease_taken.set()
         self.tasks.cancel("renew the lease")  # so that the supervisor does not start this task again
 
     async def _release_lease(self) -> None:
@@ -235,7 +242,7 @@ class JoinedNode:
                 if not self._election.leads:
                     return
                 if self._node is not None and self._node.network and await self._node.withdraw():
-                    await self._lease_api.delete(LEASE, LEASES, self._options.name)
+                    await self._lease_api.delete(LEASE, LEASE_NAMESPACE, self._options.name)
                 else:
                     await self._election.release()
 
@@ -252,7 +259,7 @@ class JoinedNode:
             (service_ip, service_port),
             await self._service_cidrs(),
         )
-        more = {**room_for_pods(options.state), **options.more}
+        more = {**room_for_pods(options.state), **options.extra_resources}
         return Member(self._kubelet_endpoint(), outside, more, options.taints, comes_and_goes=True)
 
     async def _kubernetes_service(self) -> tuple[str, int]:
@@ -282,7 +289,7 @@ class JoinedNode:
         """The TLS endpoint for logs and exec; it accepts clients with a certificate of the authority and a name in
         `callers`."""
         options = self._options
-        serving = options.shown
+        serving = options.serving_certificate
         if serving is None:
             certificate = Authority.new(time.time()).server(
                 "trainyard-node", (options.name, "localhost"), ("127.0.0.1",)
@@ -292,11 +299,11 @@ class JoinedNode:
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.set_alpn_protocols(["http/1.1"])
         context.load_cert_chain(*serving)
-        authority = options.authority or options.access.ca
+        authority = options.client_ca or options.access.ca
         if not authority:
             fix = "name the authority of the API server's client certificate with --client-ca-file"
             options.say(f"node: logs and exec are refused to everybody; {fix}")
-        return CertificateDoor(secured(context, authority), tuple(options.callers))
+        return CertificateDoor(secured(context, authority), tuple(options.client_names))
 
 
 class _LeaseHolder(msgspec.Struct, frozen=True):
@@ -304,7 +311,7 @@ class _LeaseHolder(msgspec.Struct, frozen=True):
     revision: str
 
 
-class Life(msgspec.Struct, frozen=True):
+class HolderIdentity(msgspec.Struct, frozen=True):
     """The holder identity of one process of one node, as written in a lease: node name, machine, process, and a random
     suffix."""
 
@@ -313,15 +320,15 @@ class Life(msgspec.Struct, frozen=True):
     process: str = ""
 
     @staticmethod
-    def new(name: str) -> Life:
-        return Life.read(f"{name}_{_machine_id()}_{_process_id(os.getpid())}_{token_hex(4)}")
+    def new(name: str) -> HolderIdentity:
+        return HolderIdentity.parse(f"{name}_{_machine_id()}_{_process_id(os.getpid())}_{token_hex(4)}")
 
     @staticmethod
-    def read(text: str) -> Life:
+    def parse(text: str) -> HolderIdentity:
         parts = text.split("_")
-        return Life(text, *parts[1:3]) if len(parts) == 4 else Life(text)
+        return HolderIdentity(text, *parts[1:3]) if len(parts) == 4 else HolderIdentity(text)
 
-    def dead(self) -> bool:
+    def ended(self) -> bool:
         """True when the process ran on this machine and has ended; False when it runs, or when that is unknown."""
         if not self.machine or self.machine != _machine_id() or not (pid := self.process.partition(".")[0]).isdecimal():
             return False
@@ -352,4 +359,4 @@ def host_name() -> str:
     return re.sub(r"[^a-z0-9.-]+", "-", platform.node().lower()).strip("-.") or "node"
 
 
-__all__ = ["API_SERVERS", "JoinOptions", "JoinedNode", "Life", "host_name"]
+__all__ = ["API_SERVERS", "HolderIdentity", "JoinOptions", "JoinedNode", "host_name"]

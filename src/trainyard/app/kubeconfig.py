@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from trainyard.client import Api, Credentials, Identity
 
 SECTIONS = {"clusters": "cluster", "users": "user", "contexts": "context"}
-CANNOT = ("auth-provider", "username", "password")
+UNSUPPORTED = ("auth-provider", "username", "password")
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 
@@ -40,7 +40,7 @@ class KubeconfigError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class ClusterAccess:
     """One cluster, and the credentials for it."""
 
     server: str
@@ -52,25 +52,25 @@ class Access:
     server_name: str = ""  # the name in the server's certificate, if it is not the host of the URL
     proxy: str = field(default="", repr=False)  # its URL may hold a password
     source: str = ""
-    plugin: Json | None = field(default=None, repr=False, compare=False)  # `exec`, with `command` as a path
+    exec_plugin: Json | None = field(default=None, repr=False, compare=False)  # `exec`, with `command` as a path
     files: tuple[Path, ...] = field(default=(), repr=False, compare=False)  # the files that this was read from
-    again: Callable[[], Access] | None = field(default=None, repr=False, compare=False)
+    reread: Callable[[], ClusterAccess] | None = field(default=None, repr=False, compare=False)
 
     def api(self, agent: str = "trainyard", credentials: Credentials | None = None) -> Api:
         """A client of that cluster. Raises OSError or ValueError for certificates that cannot be used."""
         from trainyard.client import Api
 
         client_credentials = credentials or self.credentials()
-        return Api(self.server, client_credentials, agent=agent, proxy=self.proxy, server_name=self.server_name)
+        return Api(self.server, client_credentials, user_agent=agent, proxy=self.proxy, server_name=self.server_name)
 
     def secure(self) -> ssl.SSLContext | None:
         """The TLS context; None when the system's default will do. Raises OSError or ValueError."""
         return self._tls_context(self.certificate)
 
     def _tls_context(self, certificate: bytes) -> ssl.SSLContext | None:
-        from trainyard.client.credentials import tls
+        from trainyard.client.credentials import tls_context
 
-        return tls(self.ca, certificate, self.insecure)
+        return tls_context(self.ca, certificate, self.insecure)
 
     def identity(self) -> Identity:
         """The token and the TLS context as they are now."""
@@ -81,24 +81,24 @@ class Access:
     def credentials(self) -> Credentials:
         """Credentials that are renewed when the plugin or the files give new ones. Raises OSError or ValueError for
         certificates that cannot be used."""
-        from trainyard.client.credentials import Files, Fixed, Plugin, Program
+        from trainyard.client.credentials import ExecConfig, ExecPlugin, FileCredentials, StaticCredentials
 
-        if self.plugin is not None:
+        if self.exec_plugin is not None:
             self.secure()  # raises now when the CA certificate cannot be used
-            spec = self.plugin
-            program = Program(
-                version=str(spec["apiVersion"]),
+            spec = self.exec_plugin
+            program = ExecConfig(
+                api_version=str(spec["apiVersion"]),
                 command=str(spec["command"]),
                 args=tuple(map(str, spec.get("args") or ())),
                 env={str(variable["name"]): str(variable.get("value", "")) for variable in spec.get("env") or ()},
                 cluster=self._cluster_info() if spec.get("provideClusterInfo") else None,
-                hint=str(spec.get("installHint") or ""),
+                install_hint=str(spec.get("installHint") or ""),
             )
-            return Plugin(program, self._tls_context)
-        read_again = self.again
+            return ExecPlugin(program, self._tls_context)
+        read_again = self.reread
         if read_again is None:
-            return Fixed(self.token, self.secure())
-        return Files(self.files, lambda: read_again().identity())
+            return StaticCredentials(self.token, self.secure())
+        return FileCredentials(self.files, lambda: read_again().identity())
 
     def _cluster_info(self) -> Json:
         """The cluster of an ExecCredential, for plugins with provideClusterInfo."""
@@ -110,39 +110,39 @@ class Access:
         return cluster
 
 
-def find(named: str = "", context: str = "", env: Mapping[str, str] = os.environ) -> Access:
+def find_cluster(named: str = "", context: str = "", env: Mapping[str, str] = os.environ) -> ClusterAccess:
     """The cluster that a command uses: by the file `named`, $KUBECONFIG or the background cluster. Raises
     KubeconfigError."""
     if named:
-        return read([Path(named)], context)
+        return read_kubeconfig([Path(named)], context)
     if paths := [Path(part) for part in env.get("KUBECONFIG", "").split(os.pathsep) if part]:
-        return read(paths, context)
+        return read_kubeconfig(paths, context)
     cluster = Background()
     if cluster.facts() is None:
-        text = f"{cluster.why_not_up()}, or name another with --kubeconfig FILE or $KUBECONFIG"
+        text = f"{cluster.down_reason()}, or name another with --kubeconfig FILE or $KUBECONFIG"
         kubectl_config = Path(env.get("HOME") or "/nonexistent") / ".kube" / "config"
         raise KubeconfigError(f"{text} (kubectl's own is {kubectl_config})" if kubectl_config.is_file() else text)
-    return read([cluster.kubeconfig], context)
+    return read_kubeconfig([cluster.kubeconfig], context)
 
 
-def in_cluster(env: Mapping[str, str] = os.environ, folder: Path = SERVICE_ACCOUNT) -> Access | None:
+def in_cluster(env: Mapping[str, str] = os.environ, folder: Path = SERVICE_ACCOUNT) -> ClusterAccess | None:
     """The cluster of this pod, by its service account; None outside of a pod. Raises KubeconfigError."""
     host, port = env.get("KUBERNETES_SERVICE_HOST", ""), env.get("KUBERNETES_SERVICE_PORT", "443")
     token, ca, namespace_file = folder / "token", folder / "ca.crt", folder / "namespace"
     if not host or not token.is_file():
         return None
-    return Access(
+    return ClusterAccess(
         server=f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}",
         namespace=_text(namespace_file, namespace_file.name if namespace_file.is_file() else "") or "default",
         token=_read(token, token).decode("utf-8", "replace").strip(),
         ca=_read(ca, ca),
         source=str(folder),
         files=(token, ca),
-        again=partial(_in_cluster_again, env, folder),
+        reread=partial(_in_cluster_again, env, folder),
     )
 
 
-def _in_cluster_again(env: Mapping[str, str], folder: Path) -> Access:
+def _in_cluster_again(env: Mapping[str, str], folder: Path) -> ClusterAccess:
     """As `in_cluster`, but raises KubeconfigError when the token is missing."""
     access = in_cluster(env, folder)
     if access is None or not access.token:
@@ -150,7 +150,7 @@ def _in_cluster_again(env: Mapping[str, str], folder: Path) -> Access:
     return access
 
 
-def read(paths: Sequence[Path], context: str = "") -> Access:
+def read_kubeconfig(paths: Sequence[Path], context: str = "") -> ClusterAccess:
     """The cluster of a context in these files, merged. Missing files are skipped. Raises KubeconfigError, also when no
     file exists."""
     loaded = [(path, _load(path)) for path in paths if path.exists()]
@@ -184,11 +184,11 @@ def read(paths: Sequence[Path], context: str = "") -> Access:
         not token
         and not certificate.strip()
         and plugin is None
-        and (unsupported := [key for key in CANNOT if user.get(key)])
+        and (unsupported := [key for key in UNSUPPORTED if user.get(key)])
     ):
         fix = "write a token or a client certificate, for example with `kubectl create token`"
         raise KubeconfigError(f"{source}: users[{user_name}].user.{unsupported[0]} cannot be used here; {fix}")
-    return Access(
+    return ClusterAccess(
         server=str(cluster["server"]).rstrip("/"),
         namespace=str(chosen_context.get("namespace") or "default"),
         token=token,
@@ -198,9 +198,9 @@ def read(paths: Sequence[Path], context: str = "") -> Access:
         server_name=str(cluster.get("tls-server-name") or ""),
         proxy=_proxy(cluster, f"{source}: clusters[{chosen_context.get('cluster')}].cluster.proxy-url"),
         source=source,
-        plugin=plugin,
+        exec_plugin=plugin,
         files=tuple(path for path, _ in loaded) + _files_of(cluster_file, cluster) + _files_of(user_file, user),
-        again=partial(read, paths, context),
+        reread=partial(read_kubeconfig, paths, context),
     )
 
 

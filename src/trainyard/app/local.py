@@ -33,11 +33,11 @@ import yaml
 
 from trainyard import kinds
 from trainyard.app.catalogues import cache_folder, catalogues
-from trainyard.app.config import shipped
+from trainyard.app.config import shipped_files
 from trainyard.app.early_start import EarlyStart
-from trainyard.app.folder import Folder
+from trainyard.app.folder import PrivateFolder
 from trainyard.app.recorder import HistoryOptions, HistoryRecorder
-from trainyard.app.state import State
+from trainyard.app.state import ClusterState
 from trainyard.app.watchdog import Watchdog
 from trainyard.client import AlreadyExists, Api
 from trainyard.client.request import create
@@ -50,13 +50,13 @@ from trainyard.operator import Operator
 from trainyard.server import Authority, Server, vouch
 from trainyard.server.certificates import write
 from trainyard.server.limits import raise_descriptors
-from trainyard.workloads import Workloads
+from trainyard.workloads import ControllerManager
 
-INSIDE = "http://localhost"  # the URL of in-process requests; it is never resolved
-LATER = 0.5  # seconds after the start: installing all kinds takes a third as long as the rest of a start
+IN_PROCESS_URL = "http://localhost"  # the URL of in-process requests; it is never resolved
+INSTALL_DELAY = 0.5  # seconds after the start: installing all kinds takes a third as long as the rest of a start
 
 
-class Options(msgspec.Struct, frozen=True):
+class LocalClusterOptions(msgspec.Struct, frozen=True):
     """The options of a local cluster."""
 
     network: str = "auto"
@@ -65,35 +65,35 @@ class Options(msgspec.Struct, frozen=True):
     python: str = ""  # interpreter or environment for images without one; "" searches for one
     progress: Callable[[str, str | None], object] | None = None  # gets the progress of installations; default: `say`
     mounts: Mapping[str, Path] = msgspec.field(default_factory=dict)
-    config: Config = msgspec.field(default_factory=lambda: Config(files=shipped()))
+    config: Config = msgspec.field(default_factory=lambda: Config(files=shipped_files()))
     say: Callable[[str], None] = print
     operator: bool = True  # False: jobs are not reconciled, unless by `trainyard operator`
-    state: Path | None = None  # parent of the private folder; default: the system's temporary folder
-    home: Path | None = None  # the folder of a persistent cluster (state.py), instead of a private folder
+    parent: Path | None = None  # parent of the private folder; default: the system's temporary folder
+    state_folder: Path | None = None  # the folder of a persistent cluster (state.py), instead of a private folder
     working_directory: Path | None = None  # of pods without the annotation, see objects/labels.py
     hidden: tuple[Path, ...] = ()  # folders that pods see empty, in addition to the cluster's own
     history: HistoryOptions | None = None  # the history of jobs; None: no history
-    kinds_first: frozenset[GVK] | None = None  # served when `start` returns, the others after LATER; None: all
+    served_first: frozenset[GVK] | None = None  # served when `start` returns, the others after LATER; None: all
     early: EarlyStart | None = None  # parts of a cluster without a home that run already; None: none
 
 
 class LocalCluster:
     """Starts with `await start()`, ends with `await stop()`; or `async with`. With a home it raises DiskError."""
 
-    def __init__(self, options: Options, now: Callable[[], float] = time.time) -> None:
+    def __init__(self, options: LocalClusterOptions, now: Callable[[], float] = time.time) -> None:
         self._options = options
         self._now = now
-        self._folder: Folder | State | None = None
-        self._state = State(options.home, options.say) if options.home else None
+        self._folder: PrivateFolder | ClusterState | None = None
+        self._state = ClusterState(options.state_folder, options.say) if options.state_folder else None
         self._operator: Operator | None = None
-        self._workloads: Workloads | None = None
+        self._workloads: ControllerManager | None = None
         self._images: Images | None = None
         self._node: Node | None = None
         self.history: HistoryRecorder | None = None
         self.interruption = ""  # the message of unfinished jobs in the history
         self.token = self._state.token if self._state else secrets.token_urlsafe(32)
         self.root_ca = ""
-        log, key = (self._state.log, self._state.key) if self._state else (None, b"")
+        log, key = (self._state.log, self._state.token_signing_key) if self._state else (None, b"")
         self.server = Server(
             _validators(), self.token, now, log, kubelet_token=secrets.token_urlsafe(32), key=key, report=options.say
         )
@@ -154,7 +154,7 @@ class LocalCluster:
             python=options.python,
             progress=options.progress,
         )
-        self._folder = self._state or (options.early.take_folder() if options.early else Folder(options.state))
+        self._folder = self._state or (options.early.take_folder() if options.early else PrivateFolder(options.parent))
         raise_descriptors()
         # Making certificates is slow, mostly importing the library: the other components start meanwhile.
         certificate = asyncio.create_task(
@@ -163,7 +163,7 @@ class LocalCluster:
             else asyncio.to_thread(options.early.certified if options.early else _new_certificate, self._folder.path)
         )
         await self.server.open()
-        self._api = api = Api(INSIDE, self.token, transport=self.server.in_process())
+        self._api = api = Api(IN_PROCESS_URL, self.token, transport=self.server.in_process())
         tls_context = asyncio.ensure_future(_context_of(certificate))
         # The exception is retrieved here, so that asyncio does not log it: awaiting `certificate` raises it.
         tls_context.add_done_callback(lambda done: done.cancelled() or done.exception())
@@ -182,7 +182,7 @@ class LocalCluster:
             apiserver=_address(self.server.tls_url),
             working_directory=options.working_directory,
             log_folder=self.history.log_folder if self.history else lambda pod: None,
-            hidden=(options.home or self._folder.path, *options.hidden),
+            hidden=(options.state_folder or self._folder.path, *options.hidden),
             helper=options.early.take_helper() if options.early else None,
             # Logs in a folder that the user chose are not cut.
             log_size=0 if options.history and options.history.logs else LOG_SIZE,
@@ -201,11 +201,11 @@ class LocalCluster:
         if later_kinds := [kind for kind in kinds.ALL if not self._is_served_first(kind)]:
             self.server.tasks.spawn("install kinds", self._install_later(later_kinds))
         mounted = frozenset(self._options.mounts)
-        self._workloads = workloads = Workloads(api, self._now, mounted=mounted, report=self._options.say)
+        self._workloads = workloads = ControllerManager(api, self._now, local_claims=mounted, report=self._options.say)
 
         async def trust() -> None:
             _, self.root_ca = await certificate
-            workloads.trust(self.root_ca)
+            workloads.set_root_ca(self.root_ca)
 
         async def control() -> None:
             controllers = [workloads.start(), *([self.start_operator()] if self._options.operator else [])]
@@ -228,13 +228,13 @@ class LocalCluster:
             text = f"port {state.port} is taken by another program, so the API server has another one"
             self._options.say(f"{text}; a kubeconfig written before no longer finds it")
         if state is not None:
-            state.keep_port(_address(self.server.tls_url)[1])
+            state.save_port(_address(self.server.tls_url)[1])
 
     def _is_served_first(self, kind: Kind) -> bool:
-        return self._options.kinds_first is None or kind.gvk in self._options.kinds_first
+        return self._options.served_first is None or kind.gvk in self._options.served_first
 
     async def _install_later(self, later_kinds: Iterable[Kind]) -> None:
-        await asyncio.sleep(LATER)
+        await asyncio.sleep(INSTALL_DELAY)
         await self._install(later_kinds)
 
     async def _install(self, to_install: Iterable[Kind]) -> None:

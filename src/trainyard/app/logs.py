@@ -20,10 +20,10 @@ FORMATS = ("text", "json")
 LEVELS = ("debug", "info", "warning", "error")
 _DIRECTIVE = re.compile(r"%%|%[-#0 +]*\d*(?:\.\d+)?[a-zA-Z]")
 _PAIR = re.compile(r"(?:^|(?<=\s))(\w+)=([^\s=]*%[^\s=]*)(?=\s|$)")
-OWN = frozenset({"time", "level", "logger", "message", "error"})
+RESERVED_FIELDS = frozenset({"time", "level", "logger", "message", "error"})
 
 
-def split(template: str, args: tuple[Any, ...]) -> tuple[str, dict[str, str]]:
+def split_message(template: str, args: tuple[Any, ...]) -> tuple[str, dict[str, str]]:
     """The text and the fields of a message. Whatever is no `name=value` stays in the text."""
     fields: dict[str, str] = {}
     text, remaining, end = "", list(args), 0
@@ -42,7 +42,7 @@ def _fill(part: str, remaining: list[Any]) -> str:
     return part % tuple(arguments)
 
 
-class Text(logging.Formatter):
+class TextFormatter(logging.Formatter):
     """`2026-11-21T20:00:00.123Z INFO control.loop words name=value`; a line break in a value is written \\n."""
 
     def format(self, record: logging.LogRecord) -> str:
@@ -54,20 +54,20 @@ class Text(logging.Formatter):
         return f"{line}\n{indent(printable(self.formatException(record.exc_info)), '    ', lambda _: True)}"
 
 
-class Lines(logging.Formatter):
+class JsonFormatter(logging.Formatter):
     """One JSON object a line: time, level, logger, message, the fields of the message, and the traceback as `error`."""
 
     def format(self, record: logging.LogRecord) -> str:
         words, fields = record.getMessage(), dict[str, str]()
         if isinstance(record.msg, str) and isinstance(record.args, tuple):
-            words, fields = split(record.msg, record.args) if record.args else (record.msg, {})
+            words, fields = split_message(record.msg, record.args) if record.args else (record.msg, {})
         line: dict[str, str] = {
             "time": _time(record),
             "level": record.levelname.lower(),
             "logger": _logger(record),
             "message": words,
         }
-        line.update((f"field_{name}" if name in OWN else name, value) for name, value in fields.items())
+        line.update((f"field_{name}" if name in RESERVED_FIELDS else name, value) for name, value in fields.items())
         if record.exc_info:
             line["error"] = self.formatException(record.exc_info)
         return json.dumps(line, ensure_ascii=False)
@@ -82,8 +82,8 @@ def _logger(record: logging.LogRecord) -> str:
     return record.name.removeprefix("trainyard.")
 
 
-def begin(form: str, level: str) -> None:
+def configure_logging(form: str, level: str) -> None:
     """Log to stderr from now on. `form`: one of FORMATS; `level`: one of LEVELS."""
     handler = logging.StreamHandler()
-    handler.setFormatter(Lines() if form == "json" else Text())
+    handler.setFormatter(JsonFormatter() if form == "json" else TextFormatter())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)

@@ -21,13 +21,13 @@ import yaml
 
 from trainyard.app.kubeconfig import SECTIONS, KubeconfigError
 
-LOCKED = 5.0  # seconds to wait for another program that holds the lock
-LOOK = 0.05  # seconds between two attempts to lock
+LOCK_TIMEOUT = 5.0  # seconds to wait for another program that holds the lock
+POLL_SECONDS = 0.05  # seconds between two attempts to lock
 _MAP, _SEQUENCE, _TEXT = "tag:yaml.org,2002:map", "tag:yaml.org,2002:seq", "tag:yaml.org,2002:str"
 _NULL = "tag:yaml.org,2002:null"
 
 
-def own(env: Mapping[str, str] = os.environ) -> Path:
+def own_kubeconfig(env: Mapping[str, str] = os.environ) -> Path:
     """The user's own kubeconfig: the file that kubectl writes to. Raises KubeconfigError."""
     paths = [Path(part) for part in env.get("KUBECONFIG", "").split(os.pathsep) if part]
     if paths:
@@ -37,7 +37,7 @@ def own(env: Mapping[str, str] = os.environ) -> Path:
     return Path(env["HOME"]) / ".kube" / "config"
 
 
-def must_be_whole(path: Path) -> None:
+def check_mergeable(path: Path) -> None:
     """Raises KubeconfigError when the file exists and no entry can be added to it."""
     _load(path)
 
@@ -169,7 +169,7 @@ def _locked(path: Path) -> Iterator[None]:
     KubeconfigError."""
     target = path.resolve()
     lock = target.with_name(f"{target.name}.lock")
-    deadline = time.monotonic() + LOCKED
+    deadline = time.monotonic() + LOCK_TIMEOUT
     while True:
         try:
             target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -179,7 +179,7 @@ def _locked(path: Path) -> Iterator[None]:
             if time.monotonic() > deadline:
                 text = f"{path}: another program is writing it ({lock} is there)"
                 raise KubeconfigError(f"{text}; try again, or remove that file if none is") from None
-            time.sleep(LOOK)
+            time.sleep(POLL_SECONDS)
         except OSError as error:
             reason = (error.strerror or str(error)).lower()
             raise KubeconfigError(f"{lock}: {reason}; name another file with $KUBECONFIG") from None

@@ -27,9 +27,9 @@ import msgspec
 
 from trainyard import kinds
 from trainyard.app.config import ConfigError
-from trainyard.app.config import read as read_config
-from trainyard.app.health import Health
-from trainyard.app.kubeconfig import SERVICE_ACCOUNT, Access, KubeconfigError, in_cluster, read
+from trainyard.app.config import read_config as read_config
+from trainyard.app.health import HealthServer
+from trainyard.app.kubeconfig import SERVICE_ACCOUNT, ClusterAccess, KubeconfigError, in_cluster, read_kubeconfig
 from trainyard.app.watchdog import Watchdog
 from trainyard.client import Api, ApiError, Request
 from trainyard.controller_runtime import TaskSupervisor
@@ -45,19 +45,19 @@ from trainyard.operator.metrics import Metrics
 
 log = logging.getLogger(__name__)
 
-LOOK_SECONDS = 5.0  # between two reads of the config file
+POLL_SECONDS = 5.0  # between two reads of the config file
 RELEASE_SECONDS = 0.5
-ELECTION = "hold the lease"
+ELECTION_TASK = "hold the lease"
 LEASE_NAMESPACE = "default"  # it exists in every cluster, and all operators of a cluster have their Leases in it
 LEASE_SECONDS = 4
 DOMAIN = Config().cluster_domain
 RESOLVER = Path("/etc/resolv.conf")
 
 
-class Options(msgspec.Struct, frozen=True):
+class OperatorOptions(msgspec.Struct, frozen=True):
     """The options of `trainyard operator`, parsed."""
 
-    access: Access
+    access: ClusterAccess
     kinds: tuple[Kind, ...]
     config: Config
     namespace: str = ""
@@ -73,23 +73,25 @@ class Options(msgspec.Struct, frozen=True):
         return replace(config, node_lost=self.node_lost, cluster_domain=self.domain)
 
 
-def whom(env: Mapping[str, str], named: str = "", context: str = "", folder: Path = SERVICE_ACCOUNT) -> Access:
+def find_cluster(
+    env: Mapping[str, str], named: str = "", context: str = "", folder: Path = SERVICE_ACCOUNT
+) -> ClusterAccess:
     """The cluster to serve: by the file `named`, by the environment ($USE_KUBE_CONFIG, then $KUBECONFIG), or the
     cluster of this pod.
 
     The background cluster has an operator, so it is not a default. Raises KubeconfigError.
     """
     if named or env.get("USE_KUBE_CONFIG"):
-        return read([Path(named or env["USE_KUBE_CONFIG"])], context)
+        return read_kubeconfig([Path(named or env["USE_KUBE_CONFIG"])], context)
     if paths := [Path(part) for part in env.get("KUBECONFIG", "").split(os.pathsep) if part]:
-        return read(paths, context)
+        return read_kubeconfig(paths, context)
     if (access := in_cluster(env, folder)) is not None:
         return access
     text = "no cluster: this is no pod with a service account; name one with --kubeconfig FILE, $USE_KUBE_CONFIG"
     raise KubeconfigError(f"{text} or $KUBECONFIG")
 
 
-def chosen(words: str) -> tuple[Kind, ...]:
+def parse_kinds(words: str) -> tuple[Kind, ...]:
     """The kinds in a comma-separated list, each in every API group that serves it. Raises ManifestError."""
     kind_by_name = {kind.singular: kind for kind in kinds.EACH}
     aliases = {alias: kind.singular for kind in kinds.EACH for alias in (kind.gvk.plural, *kind.short_names)}
@@ -105,7 +107,7 @@ def chosen(words: str) -> tuple[Kind, ...]:
     return kinds.served(kind_by_name[name] for name in dict.fromkeys(names))
 
 
-def seat(
+def lease_identity(
     env: Mapping[str, str], served: Iterable[Kind], namespace: str = "", lease_namespace: str = LEASE_NAMESPACE
 ) -> LeaseIdentity:
     """The lease to hold for these kinds in this namespace ("": all), and the holder identity of this process: never
@@ -115,7 +117,7 @@ def seat(
     return LeaseIdentity(lease_namespace, claim.lease_name, f"{instance}_{token_hex(8)}", claim)
 
 
-def terms(duration: float = LEASE_SECONDS) -> LeaseTimings:
+def lease_timings(duration: float = LEASE_SECONDS) -> LeaseTimings:
     """The timings of the lease, scaled from its duration. For 4 s until another process takes over: renew deadline 3 s,
     retry period 0.5 s, renewal every 1 s."""
     return LeaseTimings(duration, duration * 3 / 4, duration / 8, duration / 4)
@@ -141,7 +143,7 @@ def cluster_domain(named: str, in_cluster: bool, resolver: Path = RESOLVER) -> s
     return DOMAIN
 
 
-def address(text: str) -> tuple[str, int] | None:
+def parse_address(text: str) -> tuple[str, int] | None:
     """HOST:PORT to listen on; without a host all addresses, "0" or "" for none. Raises ManifestError."""
     if text in ("", "0"):
         return None
@@ -152,15 +154,15 @@ def address(text: str) -> tuple[str, int] | None:
     return host.strip("[]"), int(port)
 
 
-async def operate(options: Options, stop: asyncio.Event) -> None:
+async def run_operator(options: OperatorOptions, stop: asyncio.Event) -> None:
     """Reconcile jobs until `stop` is set."""
-    await Operating(options).run(stop)
+    await OperatorProcess(options).run(stop)
 
 
-class Operating:
+class OperatorProcess:
     """The operator process: leader election, operator, health server."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: OperatorOptions) -> None:
         """Raises OSError or ValueError when the certificates cannot be used."""
         self._options = options
         self._config = options.configured(options.config)
@@ -170,7 +172,7 @@ class Operating:
         self.metrics = Metrics(options.kinds, self._leads, self._standby)
         self.tasks = TaskSupervisor("operator")
         self._watchdog, self._answer_count = Watchdog(), 0
-        self.health = Health(self.alive, self.ready, self.metrics.render, self.checks)
+        self.health = HealthServer(self.alive, self.ready, self.metrics.render, self.checks)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Reconcile until `stop` is set, then stop everything. Raises OSError when it cannot listen."""
@@ -209,9 +211,11 @@ class Operating:
             return reason
         if (operator := self._operator) is None:
             return ""
-        if reason := operator.unhealthy:
+        if reason := operator.unhealthy_tasks:
             return reason
-        return self._watchdog.hangs(operator.queue.processing, (operator.counts.get("passes"), self._answer_count))
+        return self._watchdog.unhealthy_reason(
+            operator.queue.processing_count, (operator.counts.get("passes"), self._answer_count)
+        )
 
     def ready(self) -> str:
         """Why this process is not ready, "" when it is. A standby that knows the lease is ready."""
@@ -224,7 +228,9 @@ class Operating:
         if self._operator.synced:
             return ""
         unsynced = {
-            watch.gvk.plural: watch.why for watch in self._operator.watches if watch.state in ("listing", "failing")
+            watch.gvk.plural: watch.last_error
+            for watch in self._operator.watches
+            if watch.state in ("listing", "failing")
         }
         return (
             f"not listed yet: {'; '.join(f'{name}: {why}' if why else name for name, why in sorted(unsynced.items()))}"
@@ -241,14 +247,14 @@ class Operating:
 
     async def _run_elected(self, election: LeaderElector, stop: asyncio.Event) -> None:
         """Reconcile whenever this process holds the lease. Release the lease at the end."""
-        self.tasks.start(ELECTION, election.run)
+        self.tasks.start(ELECTION_TASK, election.run)
         try:
             while not stop.is_set():
                 await _wait_for_any(stop, election.won)
                 if not stop.is_set():
                     await self._reconcile(stop, election.lost)
         finally:
-            self.tasks.cancel(ELECTION)
+            self.tasks.cancel(ELECTION_TASK)
             with contextlib.suppress(ApiError, TimeoutError):
                 async with asyncio.timeout(RELEASE_SECONDS):
                     await election.release()
@@ -258,8 +264,8 @@ class Operating:
         """Run one operator until one of the events is set. The operator is stopped when this returns."""
         async with self._api() as api:
             if self._election is not None:
-                api.guard = partial(_guard, self._election)
-            api.observe = self._count_answer
+                api.before_send = partial(_check_lease, self._election)
+            api.on_response = self._count_answer
             self._operator = operator = Operator(api, self._options.kinds, self._config, self._options.namespace)
             self.metrics.observe_operator(operator)
             await operator.start()
@@ -272,7 +278,7 @@ class Operating:
 
     def _api(self) -> Api:
         api = self._options.access.api("trainyard-operator", self._credentials)
-        api.observe = lambda request, code, seconds: self.metrics.observe_request(request, code, seconds)
+        api.on_response = lambda request, code, seconds: self.metrics.observe_request(request, code, seconds)
         return api
 
     def _count_answer(self, request: Request, code: int, seconds: float) -> None:
@@ -287,7 +293,7 @@ class Operating:
         return self._election is None or self._election.leads
 
 
-def _guard(election: LeaderElector, request: Request) -> None:
+def _check_lease(election: LeaderElector, request: Request) -> None:
     """Raise when this process no longer holds the lease and the request is a write."""
     if request.method != "GET":  # reads are safe without the lease
         election.check()
@@ -304,7 +310,7 @@ async def _wait_for_any(*events: asyncio.Event) -> None:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def follow_config(path: Path, use: Callable[[Config | None], None], pause: float = LOOK_SECONDS) -> None:
+async def follow_config(path: Path, apply: Callable[[Config | None], None], pause: float = POLL_SECONDS) -> None:
     """Call `use` with the config after each change of the file, and with None (and a log message) when it is refused.
 
     The kubelet updates a mounted ConfigMap by swapping a symlink above the file, so the contents are compared.
@@ -320,10 +326,10 @@ async def follow_config(path: Path, use: Callable[[Config | None], None], pause:
         except ConfigError as error:
             for problem in error.problems:
                 log.error("the new controller config is not used, the old one stays why=%s", problem)
-            use(None)
+            apply(None)
         else:
             log.info("controller config read again file=%s", path)
-            use(config)
+            apply(config)
 
 
 def _content(path: Path) -> bytes | None:

@@ -28,7 +28,7 @@ from trainyard.app.history import (
     RecorderLock,
     folder_name,
     job_folders,
-    pod_logs,
+    pod_log_folder,
     read_record,
     write_file,
 )
@@ -107,7 +107,7 @@ class HistoryRecorder:
     def _name(self) -> str:
         return self._lock.name if self._lock else ""
 
-    def logs_of(self, jobs: Iterable[str]) -> Path | None:
+    def log_folder_of_jobs(self, jobs: Iterable[str]) -> Path | None:
         """The folder of the logs of these jobs (uids): of one job its own, of several the common parent. None when
         there is no log folder."""
         folders = [record.logs for uid in jobs if (record := self._records.get(uid)) and record.logs.is_dir()]
@@ -122,7 +122,7 @@ class HistoryRecorder:
         record = self._record_of(pod, live)
         if record is None:
             return None
-        folder = record.logs / pod_logs(pod)
+        folder = record.logs / pod_log_folder(pod)
         try:
             if live:
                 folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -180,7 +180,7 @@ class HistoryRecorder:
             self.tasks.cancel_all()
         await self.tasks.stop()
         for uid, record in self._records.items():
-            if not record.over:
+            if not record.finished:
                 record.interrupt(self._now(), message or "the cluster was stopped before its end")
                 self._changed[uid] = record
         await self._write()
@@ -206,7 +206,7 @@ class HistoryRecorder:
             return
         deleted = before is not None and (after is None or uid_of(after) != uid_of(before))
         if before is not None and deleted and (record := self._records.get(uid_of(before))):
-            record.delete_job(self._now())
+            record.record_deletion(self._now())
             self._job_finished.set()
             self._mark_changed(uid_of(before), record)
         if after is None:
@@ -216,7 +216,7 @@ class HistoryRecorder:
             return  # it ended before its history was kept, or its record was removed
         created = parse_time(after["metadata"].get("creationTimestamp"))
         if record := self._record(uid_of(after), namespace_of(after), name_of(after), created, True):
-            record.see_job(after, self._now())
+            record.record_job(after, self._now())
             if result_of(after)[0]:
                 self._job_finished.set()
             self._mark_changed(uid_of(after), record)
@@ -234,7 +234,7 @@ class HistoryRecorder:
             return
         for uid in (uid_of(pod), *(str(owner.get("uid")) for owner in pod["metadata"].get("ownerReferences") or [])):
             self._map_uid(uid, record)
-        for uid in record.see_pod(pod, deleted):
+        for uid in record.record_pod(pod, deleted):
             self._record_by_uid.pop(uid, None)
         self._mark_changed(str(labels_of(pod).get(OWNER)), record)
 
@@ -243,7 +243,7 @@ class HistoryRecorder:
             return
         uid = str((after.get("involvedObject") or {}).get("uid") or "")
         if record := self._record_by_uid.get(uid):
-            record.see_event(after)
+            record.record_event(after)
             self._mark_changed(str(record.data["uid"]), record)
         elif uid:
             events = self._orphan_events.setdefault(uid, {})
@@ -257,7 +257,7 @@ class HistoryRecorder:
         """From now on events about this uid are events of that job."""
         self._record_by_uid[uid] = record
         for event in self._orphan_events.pop(uid, {}).values():
-            record.see_event(event)
+            record.record_event(event)
 
     # Records.
 
@@ -359,7 +359,7 @@ class HistoryRecorder:
                     self._forget(uid, record)
             for snapshot in snapshots:
                 await self._run_in_thread(snapshot.write)
-            return any(record.over for record in changed.values())
+            return any(record.finished for record in changed.values())
 
     def _forget(self, uid: str, record: JobRecord) -> None:
         """Drop the record of a deleted job from memory: all of it is written."""

@@ -118,7 +118,7 @@ def _trim_and_measure(folder: Path, max_log_size: int) -> int:
     return total
 
 
-def cut_log(path: Path, longest: int) -> None:
+def cut_log(path: Path, max_size: int) -> None:
     """Cut a log to `longest` bytes in whole lines: a quarter from its beginning, three quarters from its end, and a
     note between them. Raises OSError."""
     from trainyard.node.pod_logs import open_log  # importing the node takes longer than `trainyard history` does
@@ -129,9 +129,9 @@ def cut_log(path: Path, longest: int) -> None:
         # The part that the node left out while the program ran; the note about it is the first line of `last`.
         hole_start, hole_end = hole(log) or (size, 0)
         log.seek(0)
-        first = log.read(min(longest // 4, hole_start))
+        first = log.read(min(max_size // 4, hole_start))
         first = first[: first.rfind(b"\n") + 1] or first
-        log.seek(max(size - (longest - longest // 4), hole_end))
+        log.seek(max(size - (max_size - max_size // 4), hole_end))
         last = log.read()
         last = last[last.find(b"\n") + 1 :] or last
         left_out = size - len(first) - len(last)

@@ -26,7 +26,7 @@ PATCHED: dict[str, tuple[GVK, ...]] = {
 }
 """Children that are patched when the spec of the job was edited; all others are deleted and created again."""
 
-GRANTED: dict[str, tuple[tuple[str, str, str], ...]] = {
+JOB_GRANTS: dict[str, tuple[tuple[str, str, str], ...]] = {
     "ChainerJob": (("", "pods", "get"), ("", "pods/exec", "get"), ("", "pods/exec", "create")),
 }
 """The rights that a job's own Role grants to its launcher. RBAC allows a client to grant only rights that it has."""
@@ -45,12 +45,12 @@ class Right(NamedTuple):
         return f"{self.resource}.{self.group}" if self.group else self.resource
 
 
-class Site(NamedTuple):
+class CallSite(NamedTuple):
     """A place in the code that sends requests; `of` returns the (API group, resource) pairs for a kind."""
 
     where: str
     verbs: tuple[str, ...]
-    of: Callable[[Kind], Iterable[tuple[str, str]]]
+    resources: Callable[[Kind], Iterable[tuple[str, str]]]
     why: str
 
 
@@ -78,42 +78,42 @@ def _patched_children(kind: Kind) -> list[tuple[str, str]]:
     return [(gvk.group, gvk.plural) for gvk in PATCHED.get(kind.gvk.kind, ())]
 
 
-SITES: tuple[Site, ...] = (
-    Site("controller_runtime/reflector.py", ("list", "watch"), _job_resources, "jobs are seen"),
-    Site(
+SITES: tuple[CallSite, ...] = (
+    CallSite("controller_runtime/reflector.py", ("list", "watch"), _job_resources, "jobs are seen"),
+    CallSite(
         "operator/plan_executor.py, spec",
         ("patch",),
         _jobs_with_stored_defaults,
         "the RuntimeId and other defaults are stored, once",
     ),
-    Site(
+    CallSite(
         "operator/plan_executor.py, status",
         ("patch",),
         lambda kind: _job_resources(kind, "/status"),
         "the status is said",
     ),
-    Site("operator/plan_executor.py, deletes", ("delete",), _job_resources, "ttlSecondsAfterFinished"),
-    Site(
+    CallSite("operator/plan_executor.py, deletes", ("delete",), _job_resources, "ttlSecondsAfterFinished"),
+    CallSite(
         "objects/meta.py, owner references",
         ("update",),
         lambda kind: _job_resources(kind, "/finalizers"),
         "no request of ours: OwnerReferencesPermissionEnforcement asks for it, see above",
     ),
-    Site(
+    CallSite(
         "controller_runtime/reflector.py",
         ("list", "watch"),
         _child_resources,
         "children, and the pods of children, are seen",
     ),
-    Site("operator/plan_executor.py, creates", ("create",), _created_children, "children are made"),
-    Site(
+    CallSite("operator/plan_executor.py, creates", ("create",), _created_children, "children are made"),
+    CallSite(
         "operator/plan_executor.py, deletes",
         ("delete",),
         _created_children,
         "suspend, a new attempt, scaling down, cleanPodPolicy",
     ),
-    Site("operator/plan_executor.py, patches", ("patch",), _patched_children, "children follow an edit of the job"),
-    Site("controller_runtime/event_recorder.py", ("create",), lambda kind: [("", "events")], "people are told"),
+    CallSite("operator/plan_executor.py, patches", ("patch",), _patched_children, "children follow an edit of the job"),
+    CallSite("controller_runtime/event_recorder.py", ("create",), lambda kind: [("", "events")], "people are told"),
 )
 """Every place in the code that sends requests for jobs and their children."""
 
@@ -127,25 +127,25 @@ LEASE_SITES: tuple[tuple[str, str], ...] = (
 
 def rights(kind: Kind) -> frozenset[Right]:
     """The rights that the operator needs for one kind, in all its API groups."""
-    used = {Right(*resource, verb) for site in SITES for resource in site.of(kind) for verb in site.verbs}
-    return frozenset(used | {Right(*grant) for grant in GRANTED.get(kind.gvk.kind, ())})
+    used = {Right(*resource, verb) for site in SITES for resource in site.resources(kind) for verb in site.verbs}
+    return frozenset(used | {Right(*grant) for grant in JOB_GRANTS.get(kind.gvk.kind, ())})
 
 
-def opt_in(kind: Kind) -> bool:
+def is_opt_in(kind: Kind) -> bool:
     """Whether the kind needs sensitive rights, so that its rights are in a role of their own."""
-    return kind.gvk.kind in GRANTED
+    return kind.gvk.kind in JOB_GRANTS
 
 
 def plain_rights(chosen: Iterable[Kind]) -> frozenset[Right]:
     """The rights for those of the chosen kinds that are not opt-in. Creating events is always among them."""
-    needed = [rights(kind) for kind in chosen if not opt_in(kind)]
+    needed = [rights(kind) for kind in chosen if not is_opt_in(kind)]
     return frozenset({Right("", "events", "create")}).union(*needed)
 
 
-def opted_rights(chosen: Iterable[Kind]) -> frozenset[Right]:
+def opt_in_rights(chosen: Iterable[Kind]) -> frozenset[Right]:
     """The rights that the opt-in kinds need in addition."""
     chosen = tuple(chosen)
-    return frozenset().union(*(rights(kind) for kind in chosen if opt_in(kind))) - plain_rights(chosen)
+    return frozenset().union(*(rights(kind) for kind in chosen if is_opt_in(kind))) - plain_rights(chosen)
 
 
 _VERBS = ("get", "list", "watch", "create", "patch", "update", "delete")
@@ -171,13 +171,13 @@ def lease_rules() -> list[Json]:
     return rules(Right(*LEASES, verb) for verb, _ in LEASE_SITES)
 
 
-def pairs(chosen: Iterable[Kind]) -> frozenset[tuple[str, str]]:
+def resource_verb_pairs(chosen: Iterable[Kind]) -> frozenset[tuple[str, str]]:
     """(resource, verb) of all rights of the operator for these kinds and the lease; without finalizers, which no
     request uses."""
     chosen = tuple(chosen)
-    granted = plain_rights(chosen) | opted_rights(chosen) | {Right(*LEASES, verb) for verb, _ in LEASE_SITES}
+    granted = plain_rights(chosen) | opt_in_rights(chosen) | {Right(*LEASES, verb) for verb, _ in LEASE_SITES}
     return frozenset((right.name, right.verb) for right in granted if not right.resource.endswith("/finalizers"))
 
 
-DEFAULT: tuple[Kind, ...] = tuple(kind for kind in kinds.EACH if not opt_in(kind))
+DEFAULT: tuple[Kind, ...] = tuple(kind for kind in kinds.EACH if not is_opt_in(kind))
 """The kinds that are not opt-in."""

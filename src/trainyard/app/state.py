@@ -22,23 +22,23 @@ from pathlib import Path
 from typing import Any
 
 from trainyard import kinds
-from trainyard.app.folder import private
-from trainyard.app.state_check import FACTS, check_state, digest, encoded
+from trainyard.app.folder import make_private
+from trainyard.app.state_check import FACTS, check_state, encode_facts, sha256_of
 from trainyard.server import Authority, DiskLog
 from trainyard.server.certificates import LIFE, listening, write
 
-RENEWED = LIFE.total_seconds() * 0.9  # the age of a certificate, in seconds, at which it is renewed
-CHAIN, KEY, TRUSTED = "apiserver.crt", "apiserver.key", "ca.crt"
+RENEW_AFTER = LIFE.total_seconds() * 0.9  # the age of a certificate, in seconds, at which it is renewed
+CHAIN, KEY, CA = "apiserver.crt", "apiserver.key", "ca.crt"
 
 
-class State:
+class ClusterState:
     """The opened folder: no other process can open it until `close`. Raises DiskError, OSError."""
 
     def __init__(self, folder: Path, say: Callable[[str], object]) -> None:
         self._say = say
         facts = check_state(folder)
         for part in (folder, folder / "keys", folder / "node"):
-            private(part)
+            make_private(part)
         self.path = folder / "node"
         self._keys = folder / "keys"
         # keys.json is written before the log: a log without keys is refused, and a start can be killed in between.
@@ -49,7 +49,7 @@ class State:
         self.token = str(self._facts["token"])
 
     @property
-    def key(self) -> bytes:
+    def token_signing_key(self) -> bytes:
         """The key that signs the tokens of ServiceAccounts."""
         return str(self._facts["key"]).encode()
 
@@ -66,8 +66,8 @@ class State:
         """The TLS context of the API server, and the PEM of the authority to trust. Uses the real clock, since clients
         check the validity by theirs. Raises OSError."""
         now = time.time()
-        chain, key, ca = (self._keys / name for name in (CHAIN, KEY, TRUSTED))
-        if 0 <= now - float(self._facts.get("certified") or 0.0) < RENEWED:
+        chain, key, ca = (self._keys / name for name in (CHAIN, KEY, CA))
+        if 0 <= now - float(self._facts.get("certified") or 0.0) < RENEW_AFTER:
             try:
                 return listening(chain, key), ca.read_text("ascii")
             except (OSError, ValueError):  # ssl.SSLError is an OSError
@@ -81,10 +81,10 @@ class State:
         authority = Authority.new(now)
         context = authority.context(self._keys)
         write(ca, authority.pem.encode())
-        self._save(certified=now, files={name: digest(self._keys / name) for name in (CHAIN, KEY, TRUSTED)})
+        self._save(certified=now, files={name: sha256_of(self._keys / name) for name in (CHAIN, KEY, CA)})
         return context, authority.pem
 
-    def keep_port(self, port: int) -> None:
+    def save_port(self, port: int) -> None:
         """Store the port for the next start."""
         if port != self.port:
             self._save(port=port)
@@ -92,7 +92,7 @@ class State:
     def _save(self, **facts: Any) -> None:
         """Set these fields, and write keys.json."""
         self._facts |= facts
-        write(self._keys / FACTS, encoded(self._facts))
+        write(self._keys / FACTS, encode_facts(self._facts))
 
 
 def jobs_in(folder: Path) -> list[str]:

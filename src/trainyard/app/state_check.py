@@ -27,14 +27,14 @@ FORMAT = 1
 _RESTORE = "put it back from a copy, or move the state away to start anew"
 
 
-def encoded(facts: dict[str, Any]) -> bytes:
+def encode_facts(facts: dict[str, Any]) -> bytes:
     """The content of keys.json for these facts."""
     facts = {**facts, "format": FORMAT}
     facts.pop("checksum", None)
     return json.dumps({**facts, "checksum": _checksum(facts)}).encode()
 
 
-def digest(path: Path) -> str:
+def sha256_of(path: Path) -> str:
     """SHA-256 of a file, hexadecimal. Raises OSError."""
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
@@ -58,7 +58,7 @@ def check_state(folder: Path) -> dict[str, Any] | None:
         raise DiskError(log / NAME, f"{problem}, but what belongs to it is there; {_RESTORE}", spoilt=True)
     for name, expected in (facts or {}).get("files", {}).items():
         try:
-            unchanged = digest(keys / name) == expected
+            unchanged = sha256_of(keys / name) == expected
         except OSError:
             raise DiskError(keys / name, f"it is missing or cannot be read; {_RESTORE}", spoilt=True) from None
         if not unchanged:

@@ -24,8 +24,8 @@ from trainyard.controller_runtime import TaskSupervisor
 
 log = logging.getLogger(__name__)
 
-BEAT = 1.0  # seconds between two heartbeats of the loop
-STILL_SECONDS = 10.0  # without a heartbeat: the loop is blocked
+HEARTBEAT_SECONDS = 1.0  # seconds between two heartbeats of the loop
+BLOCKED_SECONDS = 10.0  # without a heartbeat: the loop is blocked
 HUNG_SECONDS = 180.0  # three times as long as any request may take
 FRAMES = 12  # of the stack trace in the log
 
@@ -34,10 +34,10 @@ class Watchdog:
     """Watches the event loop that calls `start`. `still`, `hung`: seconds; `clock` is monotonic."""
 
     def __init__(
-        self, still: float = STILL_SECONDS, hung: float = HUNG_SECONDS, clock: Callable[[], float] = time.monotonic
+        self, still: float = BLOCKED_SECONDS, hung: float = HUNG_SECONDS, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._still_seconds, self._hung_seconds, self._clock = still, hung, clock
-        self._interval = min(BEAT, still / 4)
+        self._interval = min(HEARTBEAT_SECONDS, still / 4)
         self._last_heartbeat = clock()
         self._progress: object = None
         self._progress_time = clock()
@@ -54,7 +54,7 @@ class Watchdog:
         self._stopped.set()
         await self.tasks.stop()
 
-    def hangs(self, held: int, done: object) -> str:
+    def unhealthy_reason(self, held: int, done: object) -> str:
         """Why the process must be restarted; "" when it is healthy. `held`: the number of jobs being reconciled;
         `done`: any value that changes with progress."""
         now = self._clock()

@@ -48,12 +48,12 @@ def job_names(context: click.Context, param: click.Parameter, incomplete: str) -
 
 async def _jobs(options: dict[str, Any]) -> list[tuple[str, str, str]]:
     """(kind in lower case, name, state) of every job in the namespace."""
-    from trainyard.app.kubeconfig import find
+    from trainyard.app.kubeconfig import find_cluster
     from trainyard.cli.jobs import listed
     from trainyard.cli.speaking import Here
     from trainyard.cli.view import word
 
-    access = find(options.get("kubeconfig") or "", options.get("context") or "")
+    access = find_cluster(options.get("kubeconfig") or "", options.get("context") or "")
     async with asyncio.timeout(SECONDS), access.api() as api:
         jobs = await listed(Here(api, options.get("namespace") or access.namespace, access))
     return [(job.kind.singular, job.name, word(job.job)) for job in jobs]

@@ -97,11 +97,13 @@ async def _checks(cache: Path | None) -> list[Check]:
 
 async def _network(name: str) -> Check:
     """A cluster of one node is really started with that network: it runs a program to be sure."""
-    from trainyard.app.local import LocalCluster, Options
+    from trainyard.app.local import LocalCluster, LocalClusterOptions
     from trainyard.node import NodeError
 
     with tempfile.TemporaryDirectory(prefix="trainyard-doctor-") as state:
-        cluster = LocalCluster(Options(network=name, operator=False, state=Path(state), say=lambda _: None))
+        cluster = LocalCluster(
+            LocalClusterOptions(network=name, operator=False, parent=Path(state), say=lambda _: None)
+        )
         try:
             async with asyncio.timeout(_STARTING):
                 await cluster.start()
@@ -223,10 +225,10 @@ async def _index() -> Check:
 
 
 def _cluster() -> Check:
-    from trainyard.app.background import Background, BackgroundError, names
+    from trainyard.app.background import Background, BackgroundError, cluster_names
 
     try:
-        up = [name for name in names() if Background(name).facts() is not None]
+        up = [name for name in cluster_names() if Background(name).facts() is not None]
     except BackgroundError as error:
         return Check("cluster of `up`", LIMITED, str(error), "set XDG_STATE_HOME to a folder of yours")
     if up:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from trainyard.app.background import Background, BackgroundError, known
+from trainyard.app.background import Background, BackgroundError, clause_of_clusters
 from trainyard.cli.codes import INTERRUPTED
 from trainyard.cli.layout import note
 from trainyard.cli.standing import jobs_of, words_of
@@ -40,7 +40,7 @@ def down(name: str, grace: float, delete: bool) -> None:
         cluster = Background(name)
         which = "The cluster" if name == "default" else f"The cluster {name}"
         if not cluster.folder.is_dir() and name != "default":
-            click.echo(f"There is no cluster {name}{known(name)}.")
+            click.echo(f"There is no cluster {name}{clause_of_clusters(name)}.")
             return
         held = _held(cluster)
         was = cluster.stop(grace, note)
@@ -70,7 +70,7 @@ def _delete(cluster: Background, which: str) -> None:
     from trainyard.app.kubeconfig import KubeconfigError
 
     going = _going(cluster)
-    for path in cluster.merged():
+    for path in cluster.merged_kubeconfigs():
         try:
             if merging.remove(path, cluster.context):
                 going.append(f"the context {cluster.context} in {path}")

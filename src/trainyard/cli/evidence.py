@@ -131,7 +131,9 @@ async def _tail(api: Api, pod: Json, container: str, previous: bool) -> tuple[st
     found = b""
     try:
         async with asyncio.timeout(SECONDS):
-            async for chunk in api.logs(namespace_of(pod), name_of(pod), container, previous=previous, tail=LINES):
+            async for chunk in api.logs(
+                namespace_of(pod), name_of(pod), container, previous=previous, tail_lines=LINES
+            ):
                 found = (found + chunk)[-65536:]
     except (ApiError, TimeoutError):
         return ()

@@ -207,7 +207,7 @@ class Follower:
     def _stream(self, previous: bool, follow: bool = True) -> AsyncGenerator[bytes]:
         namespace, pod, container = self._where
         follow = follow and not previous
-        return self._api.logs(namespace, pod, container, follow=follow, previous=previous, tail=self._tail)
+        return self._api.logs(namespace, pod, container, follow=follow, previous=previous, tail_lines=self._tail)
 
     def _say(self, lines: list[bytes]) -> None:
         for line in lines:

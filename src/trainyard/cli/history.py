@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from trainyard.app.background import BackgroundError
-from trainyard.app.history import Record, find, history_folder, is_recorded, records, shortened, summary
+from trainyard.app.history import Record, find_records, history_folder, is_recorded, read_records, summary, with_tilde
 from trainyard.cli.codes import BAD
 from trainyard.cli.layout import prose, terminal_table, terminal_width, wrapped
 from trainyard.cli.printing import FORMS, aligned, as_json, as_yaml
@@ -30,7 +30,9 @@ def job_names(context: click.Context, param: click.Parameter, incomplete: str) -
     from click.shell_completion import CompletionItem
 
     try:
-        names = {record.name: f"{record.kind}, {record.result or 'running'}" for record in records(history_folder())}
+        names = {
+            record.name: f"{record.kind}, {record.result or 'running'}" for record in read_records(history_folder())
+        }
     except BackgroundError:
         return []
     return [CompletionItem(name, help=text) for name, text in names.items() if name.startswith(incomplete)]
@@ -63,15 +65,15 @@ def _history(job: str, namespace: str, limit: int | None, form: str, delete: boo
     elif job:
         _show(_records_of(job, namespace))
     else:
-        every = [record for record in records(history_folder()) if namespace in ("", record.namespace)]
+        every = [record for record in read_records(history_folder()) if namespace in ("", record.namespace)]
         _print(every[:limit], form, False)
 
 
 def _records_of(job: str, namespace: str) -> list[Record]:
     """The jobs of that name, newest first. Raises Said when there is none."""
-    matches = find(history_folder(), job, namespace)
+    matches = find_records(history_folder(), job, namespace)
     if not matches:
-        names = list(dict.fromkeys(record.name for record in records(history_folder())))
+        names = list(dict.fromkeys(record.name for record in read_records(history_folder())))
         there = f"the newest are: {', '.join(names[:5])}" if names else "it is empty"
         raise Said(f"no job {job} is in the history of this machine; {there}")
     return matches
@@ -96,7 +98,7 @@ def table(jobs: Sequence[Record], now: float, wide: bool = False) -> list[list[s
         name = record.name if record.namespace == "default" else f"{record.namespace}/{record.name}"
         row = [record.id, name, record.kind or "?", age(now - record.started), _took(record, now)]
         row += [record.result or "running", str(record.data.get("restarts") or 0), record.text("where")]
-        more = [shortened(record.folder), " ".join(record.text("message").split())]
+        more = [with_tilde(record.folder), " ".join(record.text("message").split())]
         rows.append([*row, *(more if wide else [])])
     return rows
 
@@ -118,7 +120,7 @@ def _delete(matches: list[Record]) -> None:
     remove_record(record.folder)
     note(f"{record.name} ({record.id}) is deleted from the history.")
     if record.logs.parent != record.folder:
-        note(f"Its logs stay where --logs-dir put them: {shortened(record.logs)}")
+        note(f"Its logs stay where --logs-dir put them: {with_tilde(record.logs)}")
 
 
 # One job.
@@ -158,15 +160,15 @@ def described(record: Record, now: float) -> list[str]:
         ("Restarts", str(record.data.get("restarts") or 0)),
         ("Deleted", _moment(record.text("deleted"), now)),
         ("Where", "trainyard run" if record.text("where") == "run" else f"the cluster {record.text('where')}"),
-        ("Folder", shortened(record.folder)),
-        ("Logs", shortened(record.logs) if record.logs.parent != record.folder else ""),
+        ("Folder", with_tilde(record.folder)),
+        ("Logs", with_tilde(record.logs) if record.logs.parent != record.folder else ""),
     ]
     lines = aligned([[f"{name}:", value] for name, value in head if value])
     if len(rows := _pods(record)) > 1:
         lines += ["Pods:", *(f"  {line}" for line in aligned(rows))]
     for replica, left_out in (record.data.get("leftOut") or {}).items():
         lines.append(f"  {replica}: {left_out['pods']} pods between the first and the last ones are left out")
-    files = record.files()
+    files = record.log_files()
     lines += ["Logs:", *(f"  {_size(path):>8}  {path.relative_to(record.logs)}" for path in files)] if files else []
     return [*lines, *_events(record, now)]
 
@@ -216,7 +218,7 @@ def _events(record: Record, now: float) -> list[str]:
         text = " ".join(str(event.get("message")).split())
         rows.append([when, str(event.get("type")), str(event.get("reason")), str(event.get("object")), text])
     earlier = len(events) - _SHOWN_EVENTS
-    more = [f"  ({earlier} earlier ones: {shortened(record.folder / 'events.yaml')})"] if earlier > 0 else []
+    more = [f"  ({earlier} earlier ones: {with_tilde(record.folder / 'events.yaml')})"] if earlier > 0 else []
     return ["Events:", *more, *(f"  {line}" for line in aligned(rows))]
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from trainyard.app.history import INTERRUPTED, Record, find, history_folder
+from trainyard.app.history import INTERRUPTED, Record, find_records, history_folder
 from trainyard.cli.codes import CANNOT, READER_GONE
 from trainyard.cli.speaking import Said, note
 from trainyard.cli.view import age
@@ -46,7 +46,7 @@ def log_files(record: Record) -> list[LogFile]:
     """All log files: by replica, the pods of each from the oldest to the newest."""
     born = {str(pod.get("uid"))[:8]: at for at, pod in enumerate(record.pods)}
     files = []
-    for path in record.files():
+    for path in record.log_files():
         replica, pod, container, run = path.parts[-4:]
         _, attempt, uid = [*pod.split("-"), "", ""][:3]
         number = run.removesuffix(".log")
@@ -117,7 +117,7 @@ def last_record(job: str, namespace: str) -> Record | None:
     """The job of that name that was there last, or the job of that id; says on stderr which. None when there is none.
 
     Raises BackgroundError when there is no home folder."""
-    matches = find(history_folder(), job, namespace)
+    matches = find_records(history_folder(), job, namespace)
     if not matches:
         return None
     record = max(matches, key=lambda match: match.last_seen)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from trainyard.app.background import in_words
+from trainyard.app.background import error_text
 from trainyard.app.catalogues import cache_folder, catalogues
 from trainyard.cli import options
 from trainyard.cli.codes import BAD, CANNOT, FAILED, INTERRUPTED, READER_GONE, SUCCEEDED
@@ -144,7 +144,7 @@ def _run(work: Callable[[], Awaitable[int]]) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or the interpreter complains once more when it flushes
         code = READER_GONE
     except OSError as error:
-        click.echo(in_words(error), err=True)
+        click.echo(error_text(error), err=True)
         code = CANNOT
     except KeyboardInterrupt:
         code = INTERRUPTED
@@ -308,7 +308,7 @@ class _Removal:
             freed = store.remove(environment.folder)
         except OSError as error:
             self._failed = True
-            click.echo(terminal_prose(f"cannot remove {environment.folder}: {in_words(error)}"), err=True)
+            click.echo(terminal_prose(f"cannot remove {environment.folder}: {error_text(error)}"), err=True)
             return
         if freed is None:
             self.kept += 1

@@ -102,7 +102,7 @@ def _in_history(here: Here, text: str) -> str:
     from trainyard.app import history
 
     try:
-        found = history.find(history.history_folder(), text, here.namespace)
+        found = history.find_records(history.history_folder(), text, here.namespace)
     except BackgroundError:
         return ""
     return f"; one of that name is in the history: trainyard history {text}" if found else ""

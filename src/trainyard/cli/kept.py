@@ -12,9 +12,9 @@ from trainyard.app.history import (
     Record,
     history_folder,
     job_folders,
-    pod_logs,
+    pod_log_folder,
     read_record,
-    shortened,
+    with_tilde,
 )
 from trainyard.cli.diagnosis import END, Facts, Finding, why
 from trainyard.cli.diagnosis.facts import key
@@ -98,7 +98,7 @@ def kept_logs(record: Record | None, pods: Iterable[Json]) -> dict[tuple[str, st
             if end is None or not end.get("exitCode"):
                 continue
             run = container.restarts + (1 if container.state("terminated") else 0)
-            folder = record.logs / pod_logs(pod) / container.name if record else None
+            folder = record.logs / pod_log_folder(pod) / container.name if record else None
             logs[key(pod, container.name)] = _last_lines(folder / f"{run}.log") if folder else (NOT_KEPT,)
     return {place: lines for place, lines in logs.items() if lines}
 
@@ -166,7 +166,7 @@ def _cut_short(record: Record, facts: Facts) -> Iterator[Finding]:
     ago = f" {age(facts.now - ended)} ago" if ended is not None else ""
     deleted, message = record.result == "Deleted", record.text("message")
     what = f"it was deleted{ago}, before its end" if deleted else f"it was cut short{ago}"
-    again = f"`trainyard run {shortened(record.folder)}/manifest.yaml` runs it again"
+    again = f"`trainyard run {with_tilde(record.folder)}/manifest.yaml` runs it again"
     goes_on = not deleted and record.text("where") != "run"
     fix = f"`trainyard up` lets it go on; {again}" if goes_on else again
     where = f"history {record.id}, result.json: result={record.result}"

@@ -201,7 +201,7 @@ async def _print(here: Here, pod: Json, container: str, wanted: Wanted, screen: 
     cut = Cut()
     try:
         where = (namespace_of(pod), name_of(pod), container)
-        async for chunk in here.api.logs(*where, previous=wanted.previous, tail=wanted.tail):
+        async for chunk in here.api.logs(*where, previous=wanted.previous, tail_lines=wanted.tail):
             for line in cut.feed(chunk):
                 screen.log("" if wanted.plain else prefix, line)
             await screen.space()

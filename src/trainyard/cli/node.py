@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from trainyard.app.kubeconfig import Access, KubeconfigError, find
+from trainyard.app.kubeconfig import ClusterAccess, KubeconfigError, find_cluster
 from trainyard.cli import options
 from trainyard.cli.codes import BAD, CANNOT, FAILED, SUCCEEDED
 from trainyard.cli.layout import note
@@ -70,7 +70,7 @@ def node(**words: Any) -> None:
     sys.exit(code)
 
 
-def _understood(words: dict[str, Any]) -> tuple[Access, dict[str, Any]]:
+def _understood(words: dict[str, Any]) -> tuple[ClusterAccess, dict[str, Any]]:
     """The cluster, and what JoinOptions hears beside it."""
     from trainyard.app.joining import API_SERVERS, host_name
 
@@ -97,7 +97,7 @@ def _understood(words: dict[str, Any]) -> tuple[Access, dict[str, Any]]:
         "shown": (Path(words["certificate"]), Path(words["key"])) if words["certificate"] else None,
         "say": note,
     }
-    return find(words["kubeconfig"], words["context"]), made
+    return find_cluster(words["kubeconfig"], words["context"]), made
 
 
 def _resource(text: str) -> tuple[str, str]:
@@ -113,11 +113,11 @@ def _taint(text: str) -> Json:
     return {name: value for name, value in found.groupdict().items() if value is not None}
 
 
-async def _serve(access: Access, made: dict[str, Any]) -> int:
-    from trainyard.app.folder import Folder
+async def _serve(access: ClusterAccess, made: dict[str, Any]) -> int:
+    from trainyard.app.folder import PrivateFolder
     from trainyard.app.joining import JoinedNode, JoinOptions
 
-    folder = Folder()
+    folder = PrivateFolder()
     try:
         chosen = JoinOptions(access=access, state=folder.path, **made)
         return await _life(JoinedNode(chosen), chosen)
@@ -135,7 +135,7 @@ async def _life(one: JoinedNode, chosen: JoinOptions) -> int:
     try:
         if await stop.unless(stop.once, one.start()):
             note(f"node {chosen.name} is ready; Ctrl-C ends it and its pods")
-            await stop.unless(stop.once, one.ousted.wait())
+            await stop.unless(stop.once, one.lease_taken.wait())
     except (ApiError, NodeError) as error:
         note(f"cannot join: {error}")
         return CANNOT
@@ -143,4 +143,4 @@ async def _life(one: JoinedNode, chosen: JoinOptions) -> int:
         if not await stop.unless(stop.twice, one.stop()):
             await one.stop(kill=True)
         stop.close()
-    return FAILED if one.ousted.is_set() else SUCCEEDED
+    return FAILED if one.lease_taken.is_set() else SUCCEEDED

@@ -17,7 +17,7 @@ from trainyard.cli.layout import note
 from trainyard.objects.manifest import ManifestError
 
 if TYPE_CHECKING:
-    from trainyard.app.operating import Options
+    from trainyard.app.operating import OperatorOptions
 
 
 @click.command()
@@ -88,9 +88,9 @@ def operator(**words: Any) -> None:
     In a pod its service account is used. Outside: --kubeconfig FILE, or the variables $USE_KUBE_CONFIG or $KUBECONFIG.
     """
     from trainyard.app.config import ConfigError
-    from trainyard.app.logs import begin
+    from trainyard.app.logs import configure_logging
 
-    begin(words["log_format"], words["log_level"])
+    configure_logging(words["log_format"], words["log_level"])
     try:
         chosen = _understood(words)
         asyncio.run(_operate(chosen))
@@ -103,33 +103,43 @@ def operator(**words: Any) -> None:
         sys.exit(CANNOT)
 
 
-def _understood(words: dict[str, Any]) -> Options:
-    from trainyard.app.config import read
-    from trainyard.app.operating import Options, address, chosen, cluster_domain, seat, terms, whom
+def _understood(words: dict[str, Any]) -> OperatorOptions:
+    from trainyard.app.config import read_config
+    from trainyard.app.operating import (
+        OperatorOptions,
+        cluster_domain,
+        find_cluster,
+        lease_identity,
+        lease_timings,
+        parse_address,
+        parse_kinds,
+    )
 
     path = options.path(words["config"])
-    access = whom(os.environ, words["kubeconfig"], words["context"])
-    served = chosen(words["served"])
-    return Options(
+    access = find_cluster(os.environ, words["kubeconfig"], words["context"])
+    served = parse_kinds(words["served"])
+    return OperatorOptions(
         access=access,
         kinds=served,
-        config=read(path, lambda text: note(text)),
+        config=read_config(path, lambda text: note(text)),
         namespace=words["namespace"],
         config_file=path,
-        seat=seat(os.environ, served, words["namespace"], words["lease_namespace"]) if words["leader_elect"] else None,
-        terms=terms(words["lease_duration"]),
-        bind=address(words["bind"]),
+        seat=lease_identity(os.environ, served, words["namespace"], words["lease_namespace"])
+        if words["leader_elect"]
+        else None,
+        terms=lease_timings(words["lease_duration"]),
+        bind=parse_address(words["bind"]),
         node_lost=words["node_lost"],
         domain=cluster_domain(words["domain"], access.source == str(SERVICE_ACCOUNT)),
     )
 
 
-async def _operate(chosen: Options) -> None:
-    from trainyard.app.operating import operate
+async def _operate(chosen: OperatorOptions) -> None:
+    from trainyard.app.operating import run_operator
     from trainyard.cli.interrupts import Interrupts
 
     interrupts = Interrupts()
     try:
-        await operate(chosen, interrupts.once)
+        await run_operator(chosen, interrupts.once)
     finally:
         interrupts.close()

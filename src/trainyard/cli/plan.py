@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from trainyard.app.config import ConfigError
-from trainyard.app.config import read as read_config
+from trainyard.app.config import read_config as read_config
 from trainyard.cli import manifests, offline
 from trainyard.cli.layout import note
 from trainyard.cli.printing import as_yaml

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from trainyard import kinds
-from trainyard.app.background import BackgroundError, in_words
+from trainyard.app.background import BackgroundError, error_text
 from trainyard.app.config import ConfigError
-from trainyard.app.config import read as read_config
+from trainyard.app.config import read_config as read_config
 from trainyard.cli import manifests, options, submission
 from trainyard.cli.codes import BAD, CANNOT, INTERRUPTED, SUCCEEDED
 from trainyard.cli.layout import note
@@ -163,7 +163,7 @@ def _early(network: str) -> EarlyStart:
     try:
         return EarlyStart(network)
     except OSError as error:
-        raise NoPlace(in_words(error)) from None
+        raise NoPlace(error_text(error)) from None
 
 
 async def _run(
@@ -171,7 +171,7 @@ async def _run(
 ) -> int:
     """Everything heavy is loaded here: the manifest has been found good."""
     from trainyard.app.history import history_folder
-    from trainyard.app.local import Options
+    from trainyard.app.local import LocalClusterOptions
     from trainyard.app.recorder import HistoryOptions
     from trainyard.cli import session
     from trainyard.cli.interrupts import Interrupts
@@ -181,7 +181,7 @@ async def _run(
     screen = _screen(words["output"] or "", stop)
     logging.basicConfig(handlers=[_Notes(screen)], level=os.environ.get("TRAINYARD_LOG", "ERROR").upper())
     try:
-        made = Options(
+        made = LocalClusterOptions(
             network=words["network"],
             images=tuple(map(Path, words["images"])),
             cache=options.path(words["cache"]),
@@ -193,7 +193,7 @@ async def _run(
             working_directory=options.path(current()),
             history=HistoryOptions(history_folder(), "run", logs_dir, limits),
             # What stands beside the jobs may have pods of its own that make jobs of any kind at once.
-            kinds_first=None
+            served_first=None
             if submitted.others or words["keep"]
             else frozenset(kind.gvk for kind, _ in submitted.jobs),
             early=early,
@@ -201,7 +201,7 @@ async def _run(
         settings = session.Settings(words["timeout"], words["keep"], words["output"] or "")
         code = await session.run(submitted, made, settings, screen, stop)
     except session.CANNOT_RUN as error:
-        screen.note(f"cannot run here: {in_words(error)}")
+        screen.note(f"cannot run here: {error_text(error)}")
         code = CANNOT
     finally:
         await stop.unless(stop.twice, screen.close())

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from trainyard.app.history import shortened
-from trainyard.app.kubeconfig import Access
-from trainyard.app.local import LocalCluster, Options
+from trainyard.app.history import with_tilde
+from trainyard.app.kubeconfig import ClusterAccess
+from trainyard.app.local import LocalCluster, LocalClusterOptions
 from trainyard.cli.codes import CANNOT, FAILED, INTERRUPTED, READER_GONE, SUCCEEDED, TIMEOUT
 from trainyard.cli.follow import Logs
 from trainyard.cli.interrupts import Interrupts
@@ -69,7 +69,9 @@ class Settings(msgspec.Struct, frozen=True):
     output: str = ""
 
 
-async def run(submission: Submission, options: Options, settings: Settings, screen: Screen, stop: Interrupts) -> int:
+async def run(
+    submission: Submission, options: LocalClusterOptions, settings: Settings, screen: Screen, stop: Interrupts
+) -> int:
     """The whole of it. Returns the exit code. Raises ManifestError, and OSError when there is no place to run."""
     cluster = LocalCluster(options)
     session = Session(cluster, submission, screen)
@@ -143,8 +145,8 @@ def _report(session: Session, settings: Settings, screen: Screen, lines: list[st
         (screen.note if settings.output else screen.result)(line)
     for line in session.explanation:
         screen.note(line)
-    if (history := session.cluster.history) and (logs := history.logs_of(session.board.jobs)):
-        screen.note(f"logs: {shortened(logs)}")
+    if (history := session.cluster.history) and (logs := history.log_folder_of_jobs(session.board.jobs)):
+        screen.note(f"logs: {with_tilde(logs)}")
     jobs = list(session.board.jobs.values())
     if settings.output == "json":
         screen.result(encode(jobs).decode())
@@ -321,7 +323,7 @@ class Session:
         kind = kind_of(job)
         if kind is None:
             return None
-        here = Here(self.cluster.api, namespace_of(job), Access(self.cluster.server.tls_url))
+        here = Here(self.cluster.api, namespace_of(job), ClusterAccess(self.cluster.server.tls_url))
         with contextlib.suppress(ApiError):
             return await gather(here, Found(kind, job), self._deleted.values())
         return None

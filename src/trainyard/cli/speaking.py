@@ -20,8 +20,8 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from trainyard.app.background import BackgroundError, behind
-from trainyard.app.kubeconfig import Access, KubeconfigError, find
+from trainyard.app.background import BackgroundError, background_of
+from trainyard.app.kubeconfig import ClusterAccess, KubeconfigError, find_cluster
 from trainyard.cli.codes import BAD, CANNOT, FAILED, INTERRUPTED
 from trainyard.cli.layout import colour_on, fitted, note, terminal_width
 from trainyard.objects.manifest import ManifestError
@@ -38,7 +38,7 @@ class Here(msgspec.Struct, frozen=True):
 
     api: Api
     namespace: str
-    access: Access
+    access: ClusterAccess
 
 
 class Said(Exception):
@@ -101,7 +101,7 @@ def answer(work: Callable[[], int | None]) -> None:
 
 
 async def _speak(words: dict[str, Any], work: Callable[[Here], Awaitable[int | None]]) -> int | None:
-    access = find(words.get("kubeconfig") or "", words.get("context") or "")
+    access = find_cluster(words.get("kubeconfig") or "", words.get("context") or "")
     # What the rooms below log is for those who ask; what a person has to know is said by the word itself.
     logging.basicConfig(level=os.environ.get("TRAINYARD_LOG", "ERROR").upper())
     from trainyard.client import ApiError, Unavailable
@@ -111,14 +111,14 @@ async def _speak(words: dict[str, Any], work: Callable[[Here], Awaitable[int | N
     except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
         raise Said(f"{access.source}: its certificates cannot be used ({error}); write them anew", CANNOT) from None
     try:
-        api.patience = PATIENCE
+        api.too_many_requests_timeout = PATIENCE
         async with api:
             return await work(Here(api, words.get("namespace") or access.namespace, access))
     except Unavailable as error:
         if error.code:
             raise Said(f"the cluster cannot answer now: {error.message}", CANNOT) from None
-        if (cluster := behind(access.source)) is not None and not cluster.alive:
-            raise NoCluster(f"{cluster.why_not_up()} (kubeconfig: {access.source})", CANNOT) from None
+        if (cluster := background_of(access.source)) is not None and not cluster.daemon_alive:
+            raise NoCluster(f"{cluster.down_reason()} (kubeconfig: {access.source})", CANNOT) from None
         text = f"the cluster at {_place(access.server)} does not answer: {_why(error.message)}"
         raise NoCluster(f"{text}; is it up? (kubeconfig: {access.source})", CANNOT) from None
     except ApiError as error:

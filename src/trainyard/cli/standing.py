@@ -6,7 +6,7 @@ import asyncio
 from collections import Counter
 
 from trainyard.app.background import Background
-from trainyard.app.kubeconfig import KubeconfigError, read
+from trainyard.app.kubeconfig import KubeconfigError, read_kubeconfig
 
 MANY = 6
 
@@ -19,7 +19,7 @@ async def jobs_of(cluster: Background, seconds: float) -> list[tuple[str, str, s
     from trainyard.client import ApiError
 
     try:
-        access = read([cluster.kubeconfig])
+        access = read_kubeconfig([cluster.kubeconfig])
         async with asyncio.timeout(seconds), access.api() as api:
             found = await listed(Here(api, "", access))
     except (KubeconfigError, Said, ApiError, OSError, ValueError, TimeoutError):

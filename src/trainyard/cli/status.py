@@ -10,7 +10,7 @@ from typing import Any
 import click
 import msgspec
 
-from trainyard.app.background import Background, BackgroundError, known, names
+from trainyard.app.background import Background, BackgroundError, clause_of_clusters, cluster_names
 from trainyard.cli.codes import CANNOT, INTERRUPTED
 from trainyard.cli.layout import colour_on, fields, fitted, note, terminal_width
 from trainyard.objects import parse_time
@@ -27,7 +27,7 @@ def status(name: str | None, output: str | None) -> None:
     Example: trainyard status -o json
     """
     try:
-        clusters = [Background(each) for each in ([name] if name is not None else names() or ["default"])]
+        clusters = [Background(each) for each in ([name] if name is not None else cluster_names() or ["default"])]
         states = [_state(cluster) for cluster in clusters]
         if output in ("json", "yaml"):
             data = [state.data() for state in states]
@@ -57,12 +57,12 @@ class State(msgspec.Struct, frozen=True):
     def word(self) -> str:
         if self.facts is not None:
             return "up" if self.jobs is not None else "up, but it does not answer"
-        if self.cluster.alive:
+        if self.cluster.daemon_alive:
             return "on its way up or down"
-        if self.cluster.killed:
+        if self.cluster.daemon_killed:
             return "not up: its daemon was killed"
         if not self.cluster.folder.is_dir() and self.cluster.name != "default":
-            return f"not up: there is no cluster {self.cluster.name}{known(self.cluster.name)}"
+            return f"not up: there is no cluster {self.cluster.name}{clause_of_clusters(self.cluster.name)}"
         return "not up"
 
     def lines(self) -> list[tuple[str, str]]:
@@ -72,7 +72,7 @@ class State(msgspec.Struct, frozen=True):
             kept = cluster.state.exists()
             return [
                 ("State", self.word),
-                ("Log", str(cluster.log) if cluster.log.exists() else ""),
+                ("Log", str(cluster.log_path) if cluster.log_path.exists() else ""),
                 ("It keeps", str(cluster.state) if kept else ""),
                 ("Delete it", cluster.word("down --delete") if kept else ""),
                 ("Start it", cluster.word("up")),
@@ -88,8 +88,8 @@ class State(msgspec.Struct, frozen=True):
             ("Network", str(self.facts.get("network") or "")),
             ("API server", str(self.facts.get("server") or "")),
             ("Kubeconfig", str(cluster.kubeconfig)),
-            *(("Context", f"{cluster.context} in {path}") for path in cluster.merged()),
-            ("Log", str(cluster.log)),
+            *(("Context", f"{cluster.context} in {path}") for path in cluster.merged_kubeconfigs()),
+            ("Log", str(cluster.log_path)),
             ("Pods' files", str(self.facts.get("folder") or "")),
             ("Process", str(self.facts.get("pid") or "")),
             *([("Jobs", "unknown")] if self.jobs is None else []),
@@ -101,21 +101,21 @@ class State(msgspec.Struct, frozen=True):
         """For programs: every field is always there (docs/words.md)."""
         cluster, facts = self.cluster, self.facts or {}
         states = ("up" if self.jobs is not None else "unreachable") if self.facts is not None else "down"
-        killed = self.facts is None and cluster.killed
+        killed = self.facts is None and cluster.daemon_killed
         counts: dict[str, dict[str, int]] = {}
         for kind, _, state in self.jobs or ():
             of_kind = counts.setdefault(kind, {})
             of_kind[state] = of_kind.get(state, 0) + 1
         return {
             "name": cluster.name,
-            "state": "killed" if killed else "changing" if self.facts is None and cluster.alive else states,
+            "state": "killed" if killed else "changing" if self.facts is None and cluster.daemon_alive else states,
             "message": self.word,
             "since": facts.get("since"),
             "network": facts.get("network"),
             "server": facts.get("server"),
             "kubeconfig": str(cluster.kubeconfig) if cluster.kubeconfig.exists() else None,
-            "contexts": [{"name": cluster.context, "file": str(path)} for path in cluster.merged()],
-            "log": str(cluster.log) if cluster.log.exists() else None,
+            "contexts": [{"name": cluster.context, "file": str(path)} for path in cluster.merged_kubeconfigs()],
+            "log": str(cluster.log_path) if cluster.log_path.exists() else None,
             "storage": str(cluster.state) if cluster.state.exists() else None,
             "podFolder": facts.get("folder"),
             "pid": facts.get("pid"),

@@ -89,14 +89,14 @@ def _target() -> Path:
     """The person's own kubeconfig. One that cannot be written into is found out before anything starts."""
     from trainyard.app import merging
 
-    path = merging.own()
-    merging.must_be_whole(path)
+    path = merging.own_kubeconfig()
+    merging.check_mergeable(path)
     return path
 
 
 def _merge(cluster: Background, target: Path | None) -> None:
     """Into the file that is asked for, and into those it was written into before: it may have another port now."""
-    known = cluster.merged()
+    known = cluster.merged_kubeconfigs()
     for path in [*known, *([target] if target and target not in known else [])]:
         from trainyard.app import merging
 
@@ -108,7 +108,7 @@ def _merge(cluster: Background, target: Path | None) -> None:
                 raise
             note(str(error))
     if target is not None:
-        cluster.remember(target)
+        cluster.add_merged_kubeconfig(target)
         note(f"In {target} it is the context {cluster.context}: kubectl --context {cluster.context}")
 
 
@@ -127,7 +127,7 @@ def _report(cluster: Background, started: bool) -> None:
     state = "is up" if started else f"is up already, since {facts.get('since', 'a moment ago')}"
     which = "The cluster" if cluster.name == "default" else f"The cluster {cluster.name}"
     again = ", where it was stopped" if started and facts.get("again") else ""
-    note(f"{which} {state}{again} (network: {facts.get('network', 'unknown')}; log: {cluster.log}).")
+    note(f"{which} {state}{again} (network: {facts.get('network', 'unknown')}; log: {cluster.log_path}).")
     note(f"For kubectl{_also(cluster)}, on stdout:")  # where a shell evaluates that line, nothing follows here
     click.echo(f"export KUBECONFIG={shlex.quote(str(cluster.kubeconfig))}")
     note("Next: trainyard submit FILE, get, logs -f JOB, why JOB.")

@@ -20,7 +20,7 @@ from trainyard.client.errors import (
     NotFound,
     Unavailable,
 )
-from trainyard.client.request import Named, Request, Selection, named, path_of
+from trainyard.client.request import Request, RequestInfo, Selection, path_of, request_info
 
 __all__ = [
     "AlreadyExists",
@@ -32,11 +32,11 @@ __all__ = [
     "Gone",
     "Identity",
     "Invalid",
-    "Named",
     "NotFound",
     "Request",
+    "RequestInfo",
     "Selection",
     "Unavailable",
-    "named",
     "path_of",
+    "request_info",
 ]

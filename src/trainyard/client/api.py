@@ -23,16 +23,16 @@ from types import TracebackType
 
 from trainyard import __version__
 from trainyard.client import request as requests
-from trainyard.client.credentials import Credentials, Fixed, Identity
+from trainyard.client.credentials import Credentials, Identity, StaticCredentials
 from trainyard.client.errors import ApiError, Unavailable
-from trainyard.client.request import EVERYTHING, Query, Request, Selection
-from trainyard.client.transport import Reply, Transport
+from trainyard.client.request import ALL_OBJECTS, Query, Request, Selection
+from trainyard.client.transport import Response, Transport
 from trainyard.objects import GVK, Json
 
-SHORTEST_PAUSE = 0.2  # seconds
-TOTAL_SECONDS = 60.0
-WATCH_SECONDS = 480
-GUARD_SECONDS = 30.0  # a watch that lasts this much longer than its timeoutSeconds has a dead peer
+MIN_RETRY_DELAY = 0.2  # seconds
+REQUEST_TIMEOUT = 60.0
+WATCH_TIMEOUT = 480
+DEAD_PEER_MARGIN = 30.0  # a watch that lasts this much longer than its timeoutSeconds has a dead peer
 
 
 class Api:
@@ -46,16 +46,16 @@ class Api:
     - `patience`: for so many seconds a request answered with 429 (TooManyRequests) is sent again.
     """
 
-    patience: float = 0.0
-    guard: Callable[[Request], None] | None = None
-    observe: Callable[[Request, int, float], None] | None = None
+    too_many_requests_timeout: float = 0.0
+    before_send: Callable[[Request], None] | None = None
+    on_response: Callable[[Request, int, float], None] | None = None
 
     def __init__(
         self,
         url: str,
         token: str | Credentials = "",
         ca: str | Path | ssl.SSLContext | None = None,
-        agent: str = "trainyard",
+        user_agent: str = "trainyard",
         *,
         proxy: str = "",
         server_name: str = "",
@@ -71,7 +71,7 @@ class Api:
         self._headers = {
             "Accept": "application/json",
             "Accept-Encoding": "identity",
-            "User-Agent": f"{agent}/{__version__}",
+            "User-Agent": f"{user_agent}/{__version__}",
         }
         self._token = token
         self._ca = ca
@@ -102,17 +102,17 @@ class Api:
         label_selector: str = "",
         field_selector: str = "",
         limit: int = 0,
-        cont: str = "",
+        continue_token: str = "",
     ) -> Json:
         """One page of a list, decoded; all objects when `limit` is 0. `cont` is the continue token."""
         selection = Selection(label_selector, field_selector)
-        return await self._json(requests.list_objects(gvk, namespace, selection, limit, cont))
+        return await self._json(requests.list_objects(gvk, namespace, selection, limit, continue_token))
 
     async def list_bytes(
-        self, gvk: GVK, namespace: str, which: Selection = EVERYTHING, limit: int = 0, cont: str = ""
+        self, gvk: GVK, namespace: str, selection: Selection = ALL_OBJECTS, limit: int = 0, cont: str = ""
     ) -> bytes:
         """One page of a list as received, for callers with a decoder of their own."""
-        return await self.send(requests.list_objects(gvk, namespace, which, limit, cont))
+        return await self.send(requests.list_objects(gvk, namespace, selection, limit, cont))
 
     async def create(self, gvk: GVK, namespace: str, obj: Json, subresource: str = "") -> Json:
         """Create `obj`; with a subresource, POST to it (`binding` of the pod that `obj` names)."""
@@ -131,30 +131,32 @@ class Api:
         namespace: str,
         name: str,
         uid: str = "",
-        propagation: str = "Background",
-        grace: int | None = None,
+        propagation_policy: str = "Background",
+        grace_period_seconds: int | None = None,
     ) -> Json:
         """Delete one object. `uid` is a precondition: Conflict if the object has another uid. `grace` is in seconds;
         None leaves gracePeriodSeconds out."""
-        return await self._json(requests.delete(gvk, namespace, name, uid, propagation, grace))
+        return await self._json(requests.delete(gvk, namespace, name, uid, propagation_policy, grace_period_seconds))
 
     async def watch(
         self,
         gvk: GVK,
         namespace: str = "",
-        revision: str = "",
+        resource_version: str = "",
         label_selector: str = "",
         field_selector: str = "",
-        opened: Callable[[], None] = lambda: None,
+        on_open: Callable[[], None] = lambda: None,
     ) -> AsyncGenerator[bytes, None]:
         """The watch events after the resourceVersion `revision`, a line of JSON each, until the server ends the watch.
 
         `opened` is called when the server has answered 200: the first event may come a minute later.
         """
-        seconds = int(WATCH_SECONDS * random.uniform(0.8, 1.2))  # jitter: many clients do not reconnect at one time
+        seconds = int(WATCH_TIMEOUT * random.uniform(0.8, 1.2))  # jitter: many clients do not reconnect at one time
         selection = Selection(label_selector, field_selector)
-        lines = requests.Lines()
-        async for chunk in self.stream(requests.watch(gvk, namespace, revision, selection, seconds), seconds, opened):
+        lines = requests.LineSplitter()
+        async for chunk in self.stream(
+            requests.watch(gvk, namespace, resource_version, selection, seconds), seconds, on_open
+        ):
             for line in lines.feed(chunk):
                 yield line
 
@@ -166,8 +168,8 @@ class Api:
         *,
         follow: bool = False,
         previous: bool = False,
-        since: int | None = None,
-        tail: int | None = None,
+        since_seconds: int | None = None,
+        tail_lines: int | None = None,
         timestamps: bool = False,
     ) -> AsyncGenerator[bytes, None]:
         """The log of a container, in chunks as received; `since` in seconds, `tail` in lines."""
@@ -175,11 +177,11 @@ class Api:
             "container": container,
             "follow": "true" if follow else "",
             "previous": "true" if previous else "",
-            "sinceSeconds": "" if since is None else str(since),
-            "tailLines": "" if tail is None else str(tail),
+            "sinceSeconds": "" if since_seconds is None else str(since_seconds),
+            "tailLines": "" if tail_lines is None else str(tail_lines),
             "timestamps": "true" if timestamps else "",
         }
-        async for chunk in self.stream(requests.logs(namespace, pod, query), None if follow else TOTAL_SECONDS):
+        async for chunk in self.stream(requests.logs(namespace, pod, query), None if follow else REQUEST_TIMEOUT):
             yield chunk
 
     async def request(
@@ -189,19 +191,19 @@ class Api:
         return await self.send(Request(method, path, query, body, content_type))
 
     async def _json(self, request: Request) -> Json:
-        return requests.decoded(request, await self.send(request))
+        return requests.decode_object(request, await self.send(request))
 
     async def send(self, request: Request) -> bytes:
         """Send one request and return the body of a 2xx response. Raises an ApiError for any other.
 
         All requests go through this method or `stream`.
         """
-        deadline = time.monotonic() + self.patience
+        deadline = time.monotonic() + self.too_many_requests_timeout
         while True:
             try:
                 return await self._send_authenticated(request)
             except Unavailable as error:
-                pause = max(SHORTEST_PAUSE, error.retry_after or 0.0)
+                pause = max(MIN_RETRY_DELAY, error.retry_after or 0.0)
                 if error.code != 429 or time.monotonic() + pause > deadline:
                     raise
                 await asyncio.sleep(pause)
@@ -212,29 +214,29 @@ class Api:
         try:
             return await self._send(request, identity)
         except ApiError as error:
-            if error.code != 401 or (renewed := await self._get_credentials().anew(identity)) is identity:
+            if error.code != 401 or (renewed := await self._get_credentials().renew(identity)) is identity:
                 raise
             return await self._send(request, renewed)
 
     async def _send(self, request: Request, identity: Identity) -> bytes:
-        async with self._reply(request, identity, TOTAL_SECONDS, streams=False) as reply:
-            return requests.answer(request, reply.status, reply.headers, await reply.read())
+        async with self._reply(request, identity, REQUEST_TIMEOUT, streams=False) as reply:
+            return requests.check_response(request, reply.status, reply.headers, await reply.read())
 
     async def stream(
-        self, request: Request, seconds: float | None, opened: Callable[[], None] = lambda: None
+        self, request: Request, timeout: float | None, opened: Callable[[], None] = lambda: None
     ) -> AsyncGenerator[bytes, None]:
         """Send one request and yield the body of its response in chunks as received.
 
         `seconds`: the timeout without `GUARD_SECONDS`, None for no timeout. `opened` is called after a response with
         status 200, before the first chunk. Any other status raises an ApiError.
         """
-        total = seconds + GUARD_SECONDS if seconds is not None else None
+        total = timeout + DEAD_PEER_MARGIN if timeout is not None else None
         identity = await self._get_credentials().identity()
         async with self._reply(request, identity, total, streams=True) as reply:
             if reply.status == 401:
-                await self._get_credentials().anew(identity)  # for the caller's next attempt
+                await self._get_credentials().renew(identity)  # for the caller's next attempt
             if reply.status != 200:
-                requests.answer(request, reply.status, reply.headers, await reply.read())
+                requests.check_response(request, reply.status, reply.headers, await reply.read())
             opened()
             async for chunk in reply.chunks():
                 yield chunk
@@ -245,7 +247,7 @@ class Api:
             if isinstance(self._token, str):
                 ca = self._ca
                 tls = ca if isinstance(ca, ssl.SSLContext) else ssl.create_default_context(cafile=ca) if ca else None
-                self._credentials = Fixed(self._token, tls)
+                self._credentials = StaticCredentials(self._token, tls)
             else:
                 self._credentials = self._token
         return self._credentials
@@ -253,11 +255,13 @@ class Api:
     @asynccontextmanager
     async def _reply(
         self, request: Request, identity: Identity, seconds: float | None, *, streams: bool
-    ) -> AsyncIterator[Reply]:
+    ) -> AsyncIterator[Response]:
         """Send a request and yield its response; calls `observe` once."""
         start, answered = time.perf_counter(), False
         try:
-            async with self._get_transport().open(request, identity, seconds, self.guard, streams=streams) as reply:
+            async with self._get_transport().open(
+                request, identity, seconds, self.before_send, streams=streams
+            ) as reply:
                 answered = True
                 self._report(request, reply.status, start)
                 yield reply
@@ -274,5 +278,5 @@ class Api:
         return self._transport
 
     def _report(self, request: Request, code: int, start: float) -> None:
-        if self.observe is not None:
-            self.observe(request, code, time.perf_counter() - start)
+        if self.on_response is not None:
+            self.on_response(request, code, time.perf_counter() - start)

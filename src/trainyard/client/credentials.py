@@ -32,9 +32,9 @@ from trainyard.objects import Json, parse_time
 
 log = logging.getLogger(__name__)
 
-VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
-PLUGIN_SECONDS = 60.0  # timeout of a plugin
-EARLY = 10.0  # an ExecCredential is renewed this many seconds before it expires
+EXEC_API_VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
+PLUGIN_TIMEOUT = 60.0  # timeout of a plugin
+RENEW_BEFORE_EXPIRY = 10.0  # an ExecCredential is renewed this many seconds before it expires
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -52,11 +52,11 @@ class Credentials(Protocol):
     async def identity(self) -> Identity:
         """The current identity."""
 
-    async def anew(self, refused: Identity) -> Identity:
+    async def renew(self, refused: Identity) -> Identity:
         """A new identity after the server answered 401 to `refused`; the same object if there is no other."""
 
 
-class Fixed:
+class StaticCredentials:
     """A constant identity."""
 
     def __init__(self, token: str = "", secure: ssl.SSLContext | None = None) -> None:
@@ -65,11 +65,11 @@ class Fixed:
     async def identity(self) -> Identity:
         return self._identity
 
-    async def anew(self, refused: Identity) -> Identity:
+    async def renew(self, refused: Identity) -> Identity:
         return self._identity
 
 
-class Files:
+class FileCredentials:
     """An identity that `load` reads from files. Each request calls stat on them: a volume may change at any moment."""
 
     def __init__(self, files: Sequence[Path], load: Callable[[], Identity]) -> None:
@@ -84,7 +84,7 @@ class Files:
             self._reload(stamps)
         return self._identity
 
-    async def anew(self, refused: Identity) -> Identity:
+    async def renew(self, refused: Identity) -> Identity:
         if refused is self._identity:
             old_identity = self._identity
             self._reload(self._get_stamps())
@@ -114,34 +114,34 @@ def _stamp(path: Path) -> object:
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class ExecConfig:
     """The `exec` section of a user in a kubeconfig. `version` is its apiVersion, `hint` its installHint.
 
     `cluster` is the cluster information for the plugin, set with `provideClusterInfo`.
     """
 
-    version: str
+    api_version: str
     command: str
     args: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict, repr=False)
     cluster: Json | None = None
-    hint: str = ""
+    install_hint: str = ""
 
 
 class PluginError(Unavailable):
     """The exec plugin did not give credentials. The message names the plugin; the reason is NoCredentials."""
 
-    def __init__(self, program: Program, why: str) -> None:
+    def __init__(self, program: ExecConfig, why: str) -> None:
         text = f"the credential plugin {program.command} {why}"
-        super().__init__(0, "NoCredentials", f"{text}; {program.hint}" if program.hint else text)
+        super().__init__(0, "NoCredentials", f"{text}; {program.install_hint}" if program.install_hint else text)
 
 
-class Plugin:
+class ExecPlugin:
     """The identity from an exec plugin, until it expires. The plugin runs once for all requests that wait for it."""
 
     def __init__(
         self,
-        program: Program,
+        program: ExecConfig,
         secure: Callable[[bytes], ssl.SSLContext | None],
         now: Callable[[], float] = time.time,
     ) -> None:
@@ -157,11 +157,11 @@ class Plugin:
 
     async def identity(self) -> Identity:
         """The current identity. Raises PluginError when the plugin fails and no valid identity is left."""
-        if self._identity is not None and self._now() < self._expires - EARLY:
+        if self._identity is not None and self._now() < self._expires - RENEW_BEFORE_EXPIRY:
             return self._identity
         failures = self._failures
         async with self._lock:
-            if self._identity is None or self._now() >= self._expires - EARLY:
+            if self._identity is None or self._now() >= self._expires - RENEW_BEFORE_EXPIRY:
                 try:
                     await self._renew(failures)
                 except PluginError as error:
@@ -170,7 +170,7 @@ class Plugin:
                     log.warning("credentials are not renewed yet, the old ones still hold why=%s", error)
             return self._current()
 
-    async def anew(self, refused: Identity) -> Identity:
+    async def renew(self, refused: Identity) -> Identity:
         failures = self._failures
         async with self._lock:
             if self._identity is refused:
@@ -191,8 +191,8 @@ class Plugin:
         if self._last_error is not None and self._failures > failures:
             raise self._last_error
         try:
-            answer = parse_answer(self._program, await _run(self._program))
-            self._identity, self._expires = Identity(answer.token, self._tls(answer.certificate)), answer.until
+            answer = parse_exec_credential(self._program, await _run(self._program))
+            self._identity, self._expires = Identity(answer.token, self._tls(answer.certificate)), answer.expiration
         except PluginError as error:
             self._failures, self._last_error = self._failures + 1, error
             raise
@@ -205,7 +205,7 @@ class Plugin:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ExecCredentialStatus:
     """The `status` of an ExecCredential: a token, a client certificate with its key (PEM), or both.
 
     `until` is the expirationTimestamp in seconds since the epoch, infinity without one.
@@ -213,10 +213,10 @@ class Answer:
 
     token: str = field(default="", repr=False)
     certificate: bytes = field(default=b"", repr=False)
-    until: float = float("inf")
+    expiration: float = float("inf")
 
 
-def parse_answer(program: Program, text: bytes) -> Answer:
+def parse_exec_credential(program: ExecConfig, text: bytes) -> ExecCredentialStatus:
     """Parse the output of a plugin, an ExecCredential. Raises PluginError, whose message has nothing of the output."""
     try:
         credential: Any = json.loads(text)
@@ -225,9 +225,9 @@ def parse_answer(program: Program, text: bytes) -> Answer:
     if (
         not isinstance(credential, dict)
         or credential.get("kind") != "ExecCredential"
-        or credential.get("apiVersion") not in VERSIONS
+        or credential.get("apiVersion") not in EXEC_API_VERSIONS
     ):
-        raise PluginError(program, f"printed no ExecCredential of {' or '.join(VERSIONS)}")
+        raise PluginError(program, f"printed no ExecCredential of {' or '.join(EXEC_API_VERSIONS)}")
     status = credential.get("status")
     if not isinstance(status, dict):
         raise PluginError(program, "printed an ExecCredential without a status")
@@ -242,13 +242,13 @@ def parse_answer(program: Program, text: bytes) -> Answer:
     if expiration and until is None:
         raise PluginError(program, "printed an expirationTimestamp that is not a time of RFC 3339")
     pem = f"{certificate}\n{key}".encode() if certificate else b""
-    return Answer(str(token), pem, float("inf") if until is None else until)
+    return ExecCredentialStatus(str(token), pem, float("inf") if until is None else until)
 
 
-async def _run(program: Program) -> bytes:
+async def _run(program: ExecConfig) -> bytes:
     """Run the plugin and return its stdout. Raises PluginError when it cannot be started, fails or times out."""
     spec: Json = {"interactive": False, **({"cluster": program.cluster} if program.cluster else {})}
-    exec_info = json.dumps({"apiVersion": program.version, "kind": "ExecCredential", "spec": spec})
+    exec_info = json.dumps({"apiVersion": program.api_version, "kind": "ExecCredential", "spec": spec})
     env = {**os.environ, **program.env, "KUBERNETES_EXEC_INFO": exec_info}
     try:
         process = await asyncio.create_subprocess_exec(
@@ -262,10 +262,10 @@ async def _run(program: Program) -> bytes:
         reason = (getattr(error, "strerror", "") or str(error)).lower()
         raise PluginError(program, f"cannot be started ({reason})") from None
     try:
-        async with asyncio.timeout(PLUGIN_SECONDS):
+        async with asyncio.timeout(PLUGIN_TIMEOUT):
             stdout, _ = await process.communicate()
     except TimeoutError:
-        raise PluginError(program, f"has not answered within {PLUGIN_SECONDS:.0f} seconds") from None
+        raise PluginError(program, f"has not answered within {PLUGIN_TIMEOUT:.0f} seconds") from None
     finally:
         if process.returncode is None:
             process.kill()
@@ -275,7 +275,7 @@ async def _run(program: Program) -> bytes:
     return stdout
 
 
-def tls(ca: bytes = b"", certificate: bytes = b"", insecure: bool = False) -> ssl.SSLContext | None:
+def tls_context(ca: bytes = b"", certificate: bytes = b"", insecure: bool = False) -> ssl.SSLContext | None:
     """A TLS context that trusts `ca` (b"": the system's CAs) and has the client certificate with its key; both in PEM.
     `insecure` accepts any server. None when all are unset. Raises ssl.SSLError."""
     if not (ca or certificate or insecure):

@@ -23,7 +23,7 @@ from yarl import URL
 from trainyard.client.credentials import Identity
 from trainyard.client.errors import Unavailable
 from trainyard.client.request import Request
-from trainyard.client.transport import Guard
+from trainyard.client.transport import BeforeSend
 
 
 @contextmanager
@@ -47,9 +47,9 @@ def _without_system_cas() -> Iterator[None]:
 with _without_system_cas():
     import aiohttp
 
-POOL = 64  # connections
-CONNECT_SECONDS = 10.0
-BUFFER = 1 << 20  # bytes
+POOL_SIZE = 64  # connections
+CONNECT_TIMEOUT = 10.0
+READ_BUFFER_BYTES = 1 << 20  # bytes
 
 
 class HttpTransport:
@@ -70,7 +70,7 @@ class HttpTransport:
 
     @asynccontextmanager
     async def open(
-        self, request: Request, identity: Identity, seconds: float | None, guard: Guard | None, *, streams: bool
+        self, request: Request, identity: Identity, seconds: float | None, guard: BeforeSend | None, *, streams: bool
     ) -> AsyncIterator[_Reply]:
         headers = {"Content-Type": request.content_type} if request.content_type else {}
         if identity.token:
@@ -82,7 +82,7 @@ class HttpTransport:
                 *(request.method, URL(self._url + request.target, encoded=True)),
                 data=request.body,
                 headers=headers,
-                timeout=aiohttp.ClientTimeout(total=seconds, sock_connect=CONNECT_SECONDS),
+                timeout=aiohttp.ClientTimeout(total=seconds, sock_connect=CONNECT_TIMEOUT),
                 allow_redirects=False,
                 ssl=identity.secure or (_system_tls_context() if self._url.startswith("https:") else True),
                 proxy=self._proxy,
@@ -97,21 +97,21 @@ class HttpTransport:
             message = f"{request.method} {request.path}: {_error_message(error)}"
             raise Unavailable(0, "ConnectionLost", message) from None
 
-    def _get_session(self, streams: bool, guard: Guard | None) -> aiohttp.ClientSession:
+    def _get_session(self, streams: bool, guard: BeforeSend | None) -> aiohttp.ClientSession:
         """The session, created with the guard of the first request: the guard of an Api does not change after it."""
         if streams:
             self._stream_session = self._stream_session or self._new_session(0, guard)
             return self._stream_session
-        self._pooled_session = self._pooled_session or self._new_session(POOL, guard)
+        self._pooled_session = self._pooled_session or self._new_session(POOL_SIZE, guard)
         return self._pooled_session
 
-    def _new_session(self, limit: int, guard: Guard | None) -> aiohttp.ClientSession:
+    def _new_session(self, limit: int, guard: BeforeSend | None) -> aiohttp.ClientSession:
         """`limit` is the maximum number of connections, 0 for no limit."""
         return aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=limit, socket_factory=_new_socket),
             headers=self._headers,
             cookie_jar=aiohttp.DummyCookieJar(),
-            read_bufsize=BUFFER,
+            read_bufsize=READ_BUFFER_BYTES,
             trace_configs=[_guard_trace_config(guard)] if guard is not None else None,
         )
 
@@ -129,7 +129,7 @@ class _Reply:
         return self._response.content.iter_any()
 
 
-def _guard_trace_config(guard: Guard) -> aiohttp.TraceConfig:
+def _guard_trace_config(guard: BeforeSend) -> aiohttp.TraceConfig:
     """Trace hooks that call the guard again: when the request has its connection, which may take long, and in the step
     of the event loop that sends its headers and body. A request that the guard rejects there has not been sent."""
 

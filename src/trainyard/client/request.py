@@ -54,7 +54,7 @@ class Request(msgspec.Struct, frozen=True):
         return f"{self.path}?{urlencode(self.query)}" if self.query else self.path
 
 
-class Named(NamedTuple):
+class RequestInfo(NamedTuple):
     """A request as RBAC and the audit log name it: ("patch", "tfjobs/status")."""
 
     verb: str
@@ -64,7 +64,7 @@ class Named(NamedTuple):
 _VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 
 
-def named(request: Request) -> Named:
+def request_info(request: Request) -> RequestInfo:
     """The verb and the resource of a request; for a path without a resource, such as /version, the resource is ""."""
     parts = request.path.strip("/").split("/")
     parts = parts[2:] if parts[0] == "api" else parts[3:] if parts[0] == "apis" else []
@@ -72,10 +72,12 @@ def named(request: Request) -> Named:
         parts = parts[2:]
     resource = "/".join((parts[0], *parts[2:3])) if parts else ""
     if request.method != "GET":
-        return Named(_VERBS.get(request.method, request.method.lower()), resource)
+        return RequestInfo(_VERBS.get(request.method, request.method.lower()), resource)
     if len(parts) != 1:
-        return Named("get", resource)
-    return Named("watch" if ("watch", "true") in request.query or ("watch", "1") in request.query else "list", resource)
+        return RequestInfo("get", resource)
+    return RequestInfo(
+        "watch" if ("watch", "true") in request.query or ("watch", "1") in request.query else "list", resource
+    )
 
 
 class Selection(NamedTuple):
@@ -85,7 +87,7 @@ class Selection(NamedTuple):
     field_selector: str = ""
 
 
-EVERYTHING = Selection()
+ALL_OBJECTS = Selection()
 
 
 def path_of(gvk: GVK, namespace: str = "", name: str = "", subresource: str = "") -> str:
@@ -104,7 +106,7 @@ def path_of(gvk: GVK, namespace: str = "", name: str = "", subresource: str = ""
     return "/" + "/".join(quote(part, safe="") for part in parts)
 
 
-def named_path(gvk: GVK, namespace: str, name: str, subresource: str = "") -> str:
+def object_path(gvk: GVK, namespace: str, name: str, subresource: str = "") -> str:
     """As `path_of`, for one object. Raises ValueError for an empty name."""
     if not name:
         raise ValueError(f"{gvk.kind}: the request needs a name; without one it would mean the whole collection")
@@ -112,7 +114,7 @@ def named_path(gvk: GVK, namespace: str, name: str, subresource: str = "") -> st
 
 
 def get(gvk: GVK, namespace: str, name: str, subresource: str = "") -> Request:
-    return Request("GET", named_path(gvk, namespace, name, subresource))
+    return Request("GET", object_path(gvk, namespace, name, subresource))
 
 
 def list_objects(gvk: GVK, namespace: str, which: Selection, limit: int = 0, cont: str = "") -> Request:
@@ -141,16 +143,16 @@ def watch(gvk: GVK, namespace: str, revision: str, which: Selection, seconds: in
 
 def create(gvk: GVK, namespace: str, obj: Json, subresource: str = "") -> Request:
     """POST to the collection, or to a subresource of the object that `obj` names (a pod's binding)."""
-    path = named_path(gvk, namespace, name_of(obj), subresource) if subresource else path_of(gvk, namespace)
+    path = object_path(gvk, namespace, name_of(obj), subresource) if subresource else path_of(gvk, namespace)
     return Request("POST", path, (), encode(obj), JSON)
 
 
 def replace(gvk: GVK, namespace: str, name: str, obj: Json, subresource: str = "") -> Request:
-    return Request("PUT", named_path(gvk, namespace, name, subresource), (), encode(obj), JSON)
+    return Request("PUT", object_path(gvk, namespace, name, subresource), (), encode(obj), JSON)
 
 
 def patch(gvk: GVK, namespace: str, name: str, body: Json, subresource: str = "") -> Request:
-    return Request("PATCH", named_path(gvk, namespace, name, subresource), (), encode(body), MERGE_PATCH)
+    return Request("PATCH", object_path(gvk, namespace, name, subresource), (), encode(body), MERGE_PATCH)
 
 
 def delete(gvk: GVK, namespace: str, name: str, uid: str, propagation: str, grace: int | None) -> Request:
@@ -162,16 +164,16 @@ def delete(gvk: GVK, namespace: str, name: str, uid: str, propagation: str, grac
         options["preconditions"] = {"uid": uid}
     if grace is not None:
         options["gracePeriodSeconds"] = grace
-    return Request("DELETE", named_path(gvk, namespace, name), (), encode(options), JSON)
+    return Request("DELETE", object_path(gvk, namespace, name), (), encode(options), JSON)
 
 
 def logs(namespace: str, pod: str, query: Mapping[str, str]) -> Request:
     """The log of a container. Empty values in `query` are left out."""
-    path = named_path(GVK("", "v1", "Pod", "pods"), namespace, pod, "log")
+    path = object_path(GVK("", "v1", "Pod", "pods"), namespace, pod, "log")
     return Request("GET", path, _query(**query))
 
 
-def answer(request: Request, status: int, headers: Mapping[str, str], body: bytes) -> bytes:
+def check_response(request: Request, status: int, headers: Mapping[str, str], body: bytes) -> bytes:
     """The body of a 2xx response. Raises the ApiError of any other response."""
     if 200 <= status < 300:
         return body
@@ -186,7 +188,7 @@ def answer(request: Request, status: int, headers: Mapping[str, str], body: byte
     raise error_for(status, reason, message, details, _retry_after(headers, details))
 
 
-def decoded(request: Request, body: bytes) -> Json:
+def decode_object(request: Request, body: bytes) -> Json:
     """The JSON object in the body of a response.
 
     Raises Unavailable (reason BadAnswer) for anything else: half an object means that the connection broke, and the
@@ -201,7 +203,7 @@ def decoded(request: Request, body: bytes) -> Json:
     return value
 
 
-class Lines:
+class LineSplitter:
     """Splits a stream of chunks into lines. An incomplete last line is kept for the next chunk; at the end of the
     stream it is dropped."""
 

@@ -9,10 +9,10 @@ from typing import Protocol
 from trainyard.client.credentials import Identity
 from trainyard.client.request import Request
 
-Guard = Callable[[Request], None]
+BeforeSend = Callable[[Request], None]
 
 
-class Reply(Protocol):
+class Response(Protocol):
     """A response whose headers have been received."""
 
     @property
@@ -33,8 +33,8 @@ class Transport(Protocol):
     """Connections to one API server."""
 
     def open(
-        self, request: Request, identity: Identity, seconds: float | None, guard: Guard | None, *, streams: bool
-    ) -> AbstractAsyncContextManager[Reply]:
+        self, request: Request, identity: Identity, seconds: float | None, guard: BeforeSend | None, *, streams: bool
+    ) -> AbstractAsyncContextManager[Response]:
         """Send a request; its response can be read inside the context.
 
         seconds: the total timeout, from the connection to the last byte; None for no timeout. guard: called with the

@@ -6,8 +6,8 @@ Rules for this room:
   `asyncio.create_task`.
 """
 
-from trainyard.controller_runtime.backoff import Backoff, StreamBackoff, pause_after
+from trainyard.controller_runtime.backoff import Backoff, WatchBackoff, backoff_delay
 from trainyard.controller_runtime.reflector import Reflector, WatchTarget
 from trainyard.controller_runtime.tasks import TaskSupervisor
 
-__all__ = ["Backoff", "Reflector", "StreamBackoff", "TaskSupervisor", "WatchTarget", "pause_after"]
+__all__ = ["Backoff", "Reflector", "TaskSupervisor", "WatchBackoff", "WatchTarget", "backoff_delay"]

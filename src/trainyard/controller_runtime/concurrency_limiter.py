@@ -15,8 +15,8 @@ from contextlib import asynccontextmanager
 
 from trainyard.client import Unavailable
 
-START, LEAST, MOST = 32.0, 2.0, 64.0  # the limit at first, at least, at most (concurrent writes)
-SLOW_SECONDS = 0.5  # an answer within this latency is never slow
+INITIAL_LIMIT, MIN_LIMIT, MAX_LIMIT = 32.0, 2.0, 64.0  # the limit at first, at least, at most (concurrent writes)
+MIN_SLOW_LATENCY = 0.5  # an answer within this latency is never slow
 SLOW_FACTOR = 4.0  # an answer is slow above this multiple of the usual latency
 
 
@@ -25,7 +25,7 @@ class ConcurrencyLimiter:
     slots in use; waiting callers get slots first in, first out. `clock` returns monotonic seconds."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self.limit = START
+        self.limit = INITIAL_LIMIT
         self.running = 0
         self._clock = clock
         self._waiters: deque[asyncio.Future[None]] = deque()
@@ -72,15 +72,15 @@ class ConcurrencyLimiter:
     def _succeeded(self, started: float) -> None:
         latency = self._clock() - started
         usual = self._usual_latency or latency
-        if latency > SLOW_SECONDS and latency > SLOW_FACTOR * usual:
+        if latency > MIN_SLOW_LATENCY and latency > SLOW_FACTOR * usual:
             self._decrease(started)
         else:
-            self.limit = min(MOST, self.limit + 1.0 / self.limit)
+            self.limit = min(MAX_LIMIT, self.limit + 1.0 / self.limit)
         # The usual latency falls to a lower one at once and rises by 5 % per answer, so the limit recovers even when
         # the server stays slow.
         self._usual_latency = min(latency, usual * 1.05) if latency < usual else usual * 1.05
 
     def _decrease(self, started: float) -> None:
         if started > self._last_decrease:  # requests sent before the last decrease report the same overload
-            self.limit = max(LEAST, self.limit / 2)
+            self.limit = max(MIN_LIMIT, self.limit / 2)
             self._last_decrease = self._clock()

@@ -29,7 +29,7 @@ from collections.abc import Awaitable, Callable, Generator, Hashable, Iterable
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from trainyard.client import Api, ApiError, Conflict, Unavailable
-from trainyard.controller_runtime import Reflector, TaskSupervisor, WatchTarget, pause_after
+from trainyard.controller_runtime import Reflector, TaskSupervisor, WatchTarget, backoff_delay
 from trainyard.controller_runtime.object_adapter import ObjectAdapter, dict_adapter
 from trainyard.controller_runtime.reflector import StoreEvent
 from trainyard.controller_runtime.store import Store
@@ -45,10 +45,13 @@ EventMapper: TypeAlias = Callable[[T | None, T | None], Iterable[K]]
 """An event handler: maps (old object, new object) to the keys to enqueue; None: the object does not exist."""
 
 # The first and the longest back-off after each kind of failure, in seconds.
-CONFLICT_FIRST, CONFLICT_LONGEST = 0.05, 5.0
-UNAVAILABLE_FIRST, UNAVAILABLE_LONGEST = 0.5, 8.0  # keys are retried within ten seconds after the API server is back
-ERROR_FIRST, ERROR_LONGEST = 1.0, 300.0
-LONGEST_DELAY = 300.0  # seconds
+CONFLICT_INITIAL_DELAY, CONFLICT_MAX_DELAY = 0.05, 5.0
+UNAVAILABLE_INITIAL_DELAY, UNAVAILABLE_MAX_DELAY = (
+    0.5,
+    8.0,
+)  # keys are retried within ten seconds after the API server is back
+ERROR_INITIAL_DELAY, ERROR_MAX_DELAY = 1.0, 300.0
+MAX_REQUEUE_DELAY = 300.0  # seconds
 
 
 def enqueue_object(before: Json | None, after: Json | None) -> Iterable[Key]:
@@ -121,18 +124,18 @@ class Controller(Generic[K]):
         `mapper` returns. To be called before `start`."""
         return self.watch_with(target, dict_adapter(api_version=target.gvk.api_version, kind=target.gvk.kind), mapper)
 
-    def watch_with(self, source: WatchTarget, view: ObjectAdapter[T], wakes: EventMapper[T, K]) -> Store[T]:
+    def watch_with(self, target: WatchTarget, adapter: ObjectAdapter[T], mapper: EventMapper[T, K]) -> Store[T]:
         """As `watch` for the target `source` and the event mapper `wakes`, with the adapter `view` instead of dicts."""
-        store = Store(view)
+        store = Store(adapter)
 
         def apply(event: StoreEvent[T]) -> None:
             for change in store.apply(event):
-                for key in wakes(change.before, change.after):
+                for key in mapper(change.before, change.after):
                     self.queue.add(key)
             if not self.synced and all(watched.synced for watched in self.stores):
                 self.synced.set()
 
-        self.reflectors.append(Reflector(self._api, source, view, apply))
+        self.reflectors.append(Reflector(self._api, target, adapter, apply))
         self.stores.append(store)
         return store
 
@@ -191,27 +194,27 @@ class Controller(Generic[K]):
             requeue_after = await self._reconcile(key)
         except Conflict as error:
             log.debug("our copy was old key=%s why=%s", key, error)
-            self._requeue_after_failure(key, "conflicts", CONFLICT_FIRST, CONFLICT_LONGEST)
+            self._requeue_after_failure(key, "conflicts", CONFLICT_INITIAL_DELAY, CONFLICT_MAX_DELAY)
             return "conflict"
         except ApiError as error:
             if isinstance(error, Unavailable) or error.code == 401:  # an expired token is renewed elsewhere
                 retry_after = error.retry_after if isinstance(error, Unavailable) else None
                 backoff = self._requeue_after_failure(
-                    key, "unavailable", UNAVAILABLE_FIRST, UNAVAILABLE_LONGEST, retry_after or 0.0
+                    key, "unavailable", UNAVAILABLE_INITIAL_DELAY, UNAVAILABLE_MAX_DELAY, retry_after or 0.0
                 )
                 self._not_before[key] = time.monotonic() + backoff
                 log.warning("the API server cannot now key=%s again_in=%.1fs why=%s", key, backoff, error)
                 return "unavailable"
-            backoff = self._requeue_after_failure(key, "refused", ERROR_FIRST, ERROR_LONGEST)
+            backoff = self._requeue_after_failure(key, "refused", ERROR_INITIAL_DELAY, ERROR_MAX_DELAY)
             log.error("the API server refuses key=%s again_in=%.1fs why=%s", key, backoff, error)
             return "refused"
         except Exception:
-            backoff = self._requeue_after_failure(key, "faults", ERROR_FIRST, ERROR_LONGEST)
+            backoff = self._requeue_after_failure(key, "faults", ERROR_INITIAL_DELAY, ERROR_MAX_DELAY)
             log.exception("bug while reconciling key=%s again_in=%.1fs", key, backoff)
             return "fault"
         self._failures.pop(key, None)
         if requeue_after is not None:
-            self.queue.add(key, min(requeue_after, LONGEST_DELAY))
+            self.queue.add(key, min(requeue_after, MAX_REQUEUE_DELAY))
         return "done"
 
     def _requeue_after_failure(
@@ -221,6 +224,6 @@ class Controller(Generic[K]):
         seconds, which is at least `at_least`."""
         self.counts[failure] += 1
         self._failures[key] = failures = self._failures.get(key, 0) + 1
-        backoff = max(pause_after(failures, first, longest), at_least)
+        backoff = max(backoff_delay(failures, first, longest), at_least)
         self.queue.add(key, backoff)
         return backoff

@@ -22,9 +22,9 @@ from trainyard.objects.resources import EVENT
 
 log = logging.getLogger(__name__)
 
-REPEAT_SECONDS = 600.0  # for so long an equal event is not recorded again
+DEDUPLICATION_SECONDS = 600.0  # for so long an equal event is not recorded again
 BUFFER_SIZE = 1000  # events
-LONGEST_MESSAGE = 1024  # characters, the limit of the Kubernetes API
+MAX_MESSAGE_LENGTH = 1024  # characters, the limit of the Kubernetes API
 
 
 class RecordableEvent(Protocol):
@@ -54,12 +54,12 @@ class EventRecorder:
         self._not_empty = asyncio.Event()
         self._recent: dict[tuple[str, str, str, str], float] = {}  # oldest first; see `_is_new`
 
-    def record(self, obj: Json, events: Iterable[RecordableEvent], source: str) -> None:
+    def record(self, obj: Json, events: Iterable[RecordableEvent], component: str) -> None:
         """Record the events about `obj`, except those recorded in the last REPEAT_SECONDS. `source` is the
         component."""
         for event in events:
             if self._is_new(uid_of(obj), event):
-                self._buffer.append(self._event_object(obj, event, source))
+                self._buffer.append(self._event_object(obj, event, component))
                 self._not_empty.set()
 
     async def run(self) -> None:
@@ -78,7 +78,7 @@ class EventRecorder:
 
     def _is_new(self, uid: str, event: RecordableEvent) -> bool:
         now = self._clock()
-        while self._recent and now - next(iter(self._recent.values())) > REPEAT_SECONDS:
+        while self._recent and now - next(iter(self._recent.values())) > DEDUPLICATION_SECONDS:
             del self._recent[next(iter(self._recent))]
         key = (uid, event.type, event.reason, event.message)
         if key in self._recent:
@@ -101,7 +101,7 @@ class EventRecorder:
             },
             "type": event.type,
             "reason": event.reason,
-            "message": event.message[:LONGEST_MESSAGE],
+            "message": event.message[:MAX_MESSAGE_LENGTH],
             "count": 1,
             "firstTimestamp": timestamp,
             "lastTimestamp": timestamp,

@@ -25,8 +25,8 @@ from trainyard.objects.values import replace
 
 R = TypeVar("R", bound=Hashable)
 
-TIMEOUT = 20.0  # seconds
-SWEEP_AT = 64  # from so many jobs on, `record` removes the writes that the stores show
+VISIBILITY_TIMEOUT = 20.0  # seconds
+SWEEP_THRESHOLD = 64  # from so many jobs on, `record` removes the writes that the stores show
 
 
 class AcknowledgedWrite(msgspec.Struct, Generic[R], frozen=True):
@@ -36,7 +36,7 @@ class AcknowledgedWrite(msgspec.Struct, Generic[R], frozen=True):
     resource: R
     uid: str
     revision: str = ""  # "" for a delete
-    gone: bool = False
+    deleted: bool = False
 
 
 class _InFlight(msgspec.Struct, Generic[R], frozen=True):
@@ -48,56 +48,56 @@ class _InFlight(msgspec.Struct, Generic[R], frozen=True):
 class InFlightWrites(Generic[R]):
     """The accepted writes of each job (by uid) that the stores do not show yet. `timeout` is in seconds."""
 
-    def __init__(self, stores: Mapping[R, Store[Any]], timeout: float = TIMEOUT) -> None:
+    def __init__(self, stores: Mapping[R, Store[Any]], timeout: float = VISIBILITY_TIMEOUT) -> None:
         self._stores = stores
         self.timeout = timeout
         self._in_flight: dict[str, list[_InFlight[R]]] = {}
-        self._sweep_at = SWEEP_AT
+        self._sweep_at = SWEEP_THRESHOLD
 
-    def record(self, job: str, write: AcknowledgedWrite[R], now: float) -> None:
+    def record(self, job_uid: str, write: AcknowledgedWrite[R], now: float) -> None:
         """Add a write of the job with the uid `job`, sent at the monotonic time `now`."""
-        self._in_flight.setdefault(job, []).append(_InFlight(write, now))
+        self._in_flight.setdefault(job_uid, []).append(_InFlight(write, now))
         if len(self._in_flight) >= self._sweep_at:  # `has_pending` is never called again for a deleted job
             for uid in list(self._in_flight):
                 self.has_pending(uid)
-            self._sweep_at = 2 * len(self._in_flight) + SWEEP_AT
+            self._sweep_at = 2 * len(self._in_flight) + SWEEP_THRESHOLD
 
-    def forget(self, job: str) -> None:
+    def forget(self, job_uid: str) -> None:
         """Remove all entries of this job."""
-        self._in_flight.pop(job, None)
+        self._in_flight.pop(job_uid, None)
 
-    def has_pending(self, job: str) -> bool:
+    def has_pending(self, job_uid: str) -> bool:
         """True while a store does not show a write of this job. Removes the writes that the stores show."""
-        pending = [in_flight for in_flight in self._in_flight.get(job, ()) if not self._is_visible(in_flight)]
+        pending = [in_flight for in_flight in self._in_flight.get(job_uid, ()) if not self._is_visible(in_flight)]
         if pending:
-            self._in_flight[job] = pending
+            self._in_flight[job_uid] = pending
         else:
-            self.forget(job)
+            self.forget(job_uid)
         return bool(pending)
 
-    def deadline(self, job: str) -> float | None:
+    def deadline(self, job_uid: str) -> float | None:
         """The monotonic time at which the first of this job's writes is overdue; None when it has none."""
-        since = [in_flight.since for in_flight in self._in_flight.get(job, ())]
+        since = [in_flight.since for in_flight in self._in_flight.get(job_uid, ())]
         return min(since) + self.timeout if since else None
 
-    def overdue(self, job: str, now: float) -> set[R]:
+    def overdue_resources(self, job_uid: str, now: float) -> set[R]:
         """The resources whose stores have not shown a write of this job within `timeout`: the caller relists them. The
         timeout of those writes starts again."""
         resources: set[R] = set()
-        for index, in_flight in enumerate(self._in_flight.get(job, ())):
+        for index, in_flight in enumerate(self._in_flight.get(job_uid, ())):
             if now >= in_flight.since + self.timeout:
                 resource = in_flight.write.resource
                 resources.add(resource)
-                self._in_flight[job][index] = replace(in_flight, since=now, lists=self._stores[resource].lists)
+                self._in_flight[job_uid][index] = replace(in_flight, since=now, lists=self._stores[resource].list_count)
         return resources
 
     def _is_visible(self, in_flight: _InFlight[R]) -> bool:
         write, store = in_flight.write, self._stores[in_flight.write.resource]
-        if 0 <= in_flight.lists < store.lists:  # a complete list has arrived since the relist was requested
+        if 0 <= in_flight.lists < store.list_count:  # a complete list has arrived since the relist was requested
             return True
         cached = store.by_uid(write.uid)
-        if write.gone:
-            return cached is None or store.adapter.deleting(cached)
+        if write.deleted:
+            return cached is None or store.adapter.is_deleting(cached)
         if store.has_reached(write.revision):
             return True
         return cached is not None and write.revision in ("", store.adapter.revision(cached))

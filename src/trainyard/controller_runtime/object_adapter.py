@@ -31,7 +31,7 @@ class ObjectAdapter(msgspec.Struct, Generic[T], frozen=True):
     uid: Callable[[T], str]
     revision: Callable[[T], str]
     index: Callable[[T], str]
-    deleting: Callable[[T], bool]
+    is_deleting: Callable[[T], bool]
 
 
 def owner_uid(obj: Json) -> str:
@@ -92,7 +92,7 @@ _event_decoder = msgspec.json.Decoder(_WatchEvent)
 _bookmark_or_status_decoder = msgspec.json.Decoder(_BookmarkOrStatus)
 
 
-def split_list(body: bytes) -> tuple[list[bytes], str, str]:
+def decode_list_page(body: bytes) -> tuple[list[bytes], str, str]:
     """Split one page of a list into its objects (still encoded), its resourceVersion, and the continue token of the
     next page ("" on the last). Raises Unavailable when the body is not a list."""
     try:
@@ -102,7 +102,7 @@ def split_list(body: bytes) -> tuple[list[bytes], str, str]:
     return [bytes(raw) for raw in page.items or []], page.metadata.resource_version, page.metadata.continue_ or ""
 
 
-def split_watch_event(line: bytes) -> tuple[str, bytes]:
+def decode_watch_event(line: bytes) -> tuple[str, bytes]:
     """The type and the object (still encoded) of one line of a watch. Raises Unavailable when it is not a watch
     event."""
     try:
@@ -112,12 +112,12 @@ def split_watch_event(line: bytes) -> tuple[str, bytes]:
     return event.type, bytes(event.object)
 
 
-def read_bookmark(raw: bytes) -> str:
+def decode_bookmark(raw: bytes) -> str:
     """The resourceVersion of a BOOKMARK event's object. Raises Unavailable when it cannot be decoded."""
     return _decode_bookmark_or_status(raw).metadata.resource_version
 
 
-def read_error(raw: bytes) -> tuple[int, str]:
+def decode_status(raw: bytes) -> tuple[int, str]:
     """The code and the message (or else the reason) of the Status of an ERROR event. Raises Unavailable when it cannot
     be decoded."""
     status = _decode_bookmark_or_status(raw)
@@ -131,10 +131,10 @@ def _decode_bookmark_or_status(raw: bytes) -> _BookmarkOrStatus:
         raise Unavailable(0, "BadAnswer", f"a watch line could not be read: {error}") from None
 
 
-def decode_each(view: ObjectAdapter[T], raws: list[bytes], resource: str) -> Iterator[T]:
+def decode_objects(adapter: ObjectAdapter[T], raw_objects: list[bytes], resource: str) -> Iterator[T]:
     """Decode the objects with the adapter `view`. Objects that cannot be decoded are logged and skipped."""
-    for raw in raws:
+    for raw in raw_objects:
         try:
-            yield view.decode(raw)
+            yield adapter.decode(raw)
         except Exception:
             log.exception("object left out: it could not be decoded resource=%s starts=%r", resource, raw[:120])

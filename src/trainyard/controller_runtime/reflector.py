@@ -24,15 +24,15 @@ from typing import Generic, TypeAlias, TypeVar
 import msgspec
 
 from trainyard.client import Api, ApiError, Gone, NotFound, Selection, Unavailable
-from trainyard.client.request import EVERYTHING
-from trainyard.controller_runtime.backoff import StreamBackoff
+from trainyard.client.request import ALL_OBJECTS
+from trainyard.controller_runtime.backoff import WatchBackoff
 from trainyard.controller_runtime.object_adapter import (
     ObjectAdapter,
-    decode_each,
-    read_bookmark,
-    read_error,
-    split_list,
-    split_watch_event,
+    decode_bookmark,
+    decode_list_page,
+    decode_objects,
+    decode_status,
+    decode_watch_event,
 )
 from trainyard.objects import GVK
 from trainyard.objects.values import replace
@@ -43,10 +43,10 @@ T = TypeVar("T")
 
 PAGE_SIZE = 500  # objects of one page of a list (`limit`)
 EVENTS_PER_YIELD = 200  # watch events handled before yielding to the event loop
-MOST_ERRORS = 3  # error answers at one resourceVersion before a relist
-FIRST_PAUSE = 0.25  # seconds until a watch that failed is tried again; doubling
-LONGEST_PAUSE = 8.0  # watches are retried within ten seconds after the API server is back
-NOT_SERVED_PAUSE = 30.0  # the longest pause while the resource is not served (404)
+MAX_ERROR_ANSWERS = 3  # error answers at one resourceVersion before a relist
+INITIAL_DELAY = 0.25  # seconds until a watch that failed is tried again; doubling
+MAX_DELAY = 8.0  # watches are retried within ten seconds after the API server is back
+NOT_SERVED_MAX_DELAY = 30.0  # the longest pause while the resource is not served (404)
 
 
 # The states of a reflector.
@@ -74,7 +74,7 @@ class Watching(msgspec.Struct, frozen=True):
     errors: int = 0
 
 
-State: TypeAlias = NotListed | Listing[T] | Watching
+ReflectorState: TypeAlias = NotListed | Listing[T] | Watching
 
 
 # The inputs of `step`: what a list or a watch request returns.
@@ -126,57 +126,57 @@ WatchInput: TypeAlias = ListPage[T] | ObjectEvent[T] | Bookmark | Expired | NotS
 # The outputs of `step`: updates for the store.
 
 
-class Replaced(msgspec.Struct, Generic[T], frozen=True):
+class ListReplaced(msgspec.Struct, Generic[T], frozen=True):
     """The objects of a complete list, and its resourceVersion: they replace the content of the store."""
 
     objs: tuple[T, ...]
     revision: str
 
 
-class Changed(msgspec.Struct, Generic[T], frozen=True):
+class ObjectChanged(msgspec.Struct, Generic[T], frozen=True):
     """An `ObjectEvent` that passed the checks of `step`: newer than the store, and `verb` (its event type) is ADDED,
     MODIFIED or DELETED. The store sets or deletes the object."""
 
-    verb: str
+    type: str
     obj: T
     revision: str
 
 
-class Moved(msgspec.Struct, frozen=True):
+class RevisionAdvanced(msgspec.Struct, frozen=True):
     """A `Bookmark` that is newer than the store: it has received every change up to this resourceVersion."""
 
     revision: str
 
 
-StoreEvent: TypeAlias = Replaced[T] | Changed[T] | Moved
+StoreEvent: TypeAlias = ListReplaced[T] | ObjectChanged[T] | RevisionAdvanced
 
 
-def step(state: State[T], got: WatchInput[T]) -> tuple[StoreEvent[T] | None, State[T]]:
+def step(state: ReflectorState[T], watch_input: WatchInput[T]) -> tuple[StoreEvent[T] | None, ReflectorState[T]]:
     """One transition for the input `got`. Returns the update for the store (None: there is none) and the next state."""
-    match state, got:
+    match state, watch_input:
         case NotListed(), ListPage(objs, revision, ""):
-            return Replaced(objs, revision), Watching(revision)
+            return ListReplaced(objs, revision), Watching(revision)
         case NotListed(), ListPage(objs, revision, continue_token):
             return None, Listing((objs,), revision, continue_token)
         case Listing(pages, list_revision), ListPage(objs, _, ""):
             all_objs = tuple(obj for page in (*pages, objs) for obj in page)
-            return Replaced(all_objs, list_revision), Watching(list_revision)
+            return ListReplaced(all_objs, list_revision), Watching(list_revision)
         case Listing(pages, list_revision), ListPage(objs, _, continue_token):
             return None, Listing((*pages, objs), list_revision, continue_token)
         case Watching(known), ObjectEvent("ADDED" | "MODIFIED" | "DELETED" as event_type, obj, revision):
             if not is_newer(revision, known):
                 return None, state
-            return Changed(event_type, obj, revision), Watching(revision)
+            return ObjectChanged(event_type, obj, revision), Watching(revision)
         case Watching(known), Bookmark(revision):
-            return (Moved(revision), Watching(revision)) if is_newer(revision, known) else (None, state)
+            return (RevisionAdvanced(revision), Watching(revision)) if is_newer(revision, known) else (None, state)
         case _, Expired():
             return None, NotListed()
         case Watching(), NotServed():
             return None, NotListed()
         case _, NotServed():
-            return Replaced((), ""), NotListed()
+            return ListReplaced((), ""), NotListed()
         case ((Watching() | Listing()), ErrorAnswer()):
-            if state.errors + 1 >= MOST_ERRORS:
+            if state.errors + 1 >= MAX_ERROR_ANSWERS:
                 return None, NotListed()
             return None, replace(state, errors=state.errors + 1)
     return None, state  # disconnected, or an unknown event type: the next request resumes from the same state
@@ -195,7 +195,7 @@ class WatchTarget(msgspec.Struct, frozen=True):
 
     gvk: GVK
     namespace: str = ""
-    selection: Selection = EVERYTHING
+    selection: Selection = ALL_OBJECTS
     optional: bool = False
 
     @property
@@ -220,14 +220,14 @@ class Reflector(Generic[T]):
         """`on_unanswered` is called when a request gets no answer, `on_refused` with the message of a 4xx answer (not
         of 408, 410, 429, nor 404 of an optional resource). The request is retried in any case."""
         self.target = target
-        self.state: State[T] = NotListed()
+        self.state: ReflectorState[T] = NotListed()
         self.last_error = ""  # of the last request; "" once a list or a watch request is accepted
         self.not_served = False  # the resource is not served (404); the list is retried
         self._api = api
         self._adapter = adapter
         self._apply = apply
         self._on_unanswered, self._on_refused = on_unanswered, on_refused
-        self._backoff = StreamBackoff(FIRST_PAUSE, LONGEST_PAUSE)
+        self._backoff = WatchBackoff(INITIAL_DELAY, MAX_DELAY)
         self._advanced = False  # an event of the current watch request has advanced the resourceVersion
         self._request: asyncio.Task[float] | None = None
 
@@ -291,8 +291,8 @@ class Reflector(Generic[T]):
         continue_token = self.state.continue_token if isinstance(self.state, Listing) else ""
         target = self.target
         body = await self._api.list_bytes(target.gvk, target.namespace, target.selection, PAGE_SIZE, continue_token)
-        raws, revision, next_token = split_list(body)
-        self._transition(ListPage(tuple(decode_each(self._adapter, raws, target.gvk.plural)), revision, next_token))
+        raws, revision, next_token = decode_list_page(body)
+        self._transition(ListPage(tuple(decode_objects(self._adapter, raws, target.gvk.plural)), revision, next_token))
 
     async def _watch(self, revision: str) -> float:
         """Watch from `revision` until the watch ends. Returns the pause before the next request, in seconds."""
@@ -317,7 +317,7 @@ class Reflector(Generic[T]):
                 if event_count % EVENTS_PER_YIELD == 0:
                     await asyncio.sleep(0)
         failures = self.failures
-        pause = self._backoff.closed(clock() - started, self._advanced)
+        pause = self._backoff.watch_closed(clock() - started, self._advanced)
         if pause is None:
             return self._failed(Disconnected(), "the watch ended at once")
         self._log_recovery(failures)
@@ -325,14 +325,14 @@ class Reflector(Generic[T]):
 
     def _handle_event(self, line: bytes) -> WatchInput[T] | None:
         """Handle one watch event. Returns Expired or ErrorAnswer for an ERROR event, else None."""
-        event_type, raw = split_watch_event(line)
+        event_type, raw = decode_watch_event(line)
         if event_type == "ERROR":
-            code, _ = read_error(raw)
+            code, _ = decode_status(raw)
             return Expired() if code == 410 else ErrorAnswer()
         if event_type == "BOOKMARK":
-            self._transition(Bookmark(read_bookmark(raw)))
+            self._transition(Bookmark(decode_bookmark(raw)))
         else:
-            for obj in decode_each(self._adapter, [raw], self.target.gvk.plural):
+            for obj in decode_objects(self._adapter, [raw], self.target.gvk.plural):
                 self._transition(ObjectEvent(event_type, obj, self._adapter.revision(obj)))
         return None
 
@@ -346,7 +346,7 @@ class Reflector(Generic[T]):
         if store_event is not None:
             self._apply(store_event)
         # A bookmark does not reset the back-off: the server may send one and close the watch, again and again.
-        if isinstance(store_event, Changed):
+        if isinstance(store_event, ObjectChanged):
             self._advanced = True
             self._reset_backoff()
 
@@ -366,8 +366,8 @@ class Reflector(Generic[T]):
     def _failed(self, failure: WatchInput[T], error: object, retry_after: float | None = None) -> float:
         """Apply the failure of a request to the state and log `error`. Returns the pause in seconds."""
         self._transition(failure)
-        longest = NOT_SERVED_PAUSE if isinstance(failure, NotServed) else LONGEST_PAUSE
-        pause = self._backoff.failed(retry_after, longest)
+        longest = NOT_SERVED_MAX_DELAY if isinstance(failure, NotServed) else MAX_DELAY
+        pause = self._backoff.next_delay(retry_after, longest)
         self.last_error = str(error)
         level = logging.WARNING if self.failures in (1, 10) else logging.DEBUG
         log.log(level, "watch failed resource=%s tries=%d why=%s", self.target.gvk.plural, self.failures, error)

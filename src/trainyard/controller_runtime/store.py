@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import Generic, NamedTuple, TypeVar
 
 from trainyard.controller_runtime.object_adapter import ObjectAdapter
-from trainyard.controller_runtime.reflector import Changed, Moved, Replaced, StoreEvent, is_newer
+from trainyard.controller_runtime.reflector import ListReplaced, ObjectChanged, RevisionAdvanced, StoreEvent, is_newer
 from trainyard.objects import Key
 
 T = TypeVar("T")
@@ -35,7 +35,7 @@ class Store(Generic[T]):
         self.adapter = adapter
         self.synced = False  # true once a complete list has been applied
         self.revision = ""
-        self.lists = 0  # number of complete lists applied
+        self.list_count = 0  # number of complete lists applied
         self._objs: dict[Key, T] = {}
         self._by_uid: dict[str, T] = {}
         self._by_index: dict[str, dict[Key, T]] = {}
@@ -63,15 +63,15 @@ class Store(Generic[T]):
     def apply(self, event: StoreEvent[T]) -> list[Change[T]]:
         """Apply an update of the reflector. Returns the changes, in the order in which they were applied."""
         match event:
-            case Replaced(objs, revision):
+            case ListReplaced(objs, revision):
                 changes = self._replace(objs)
-                self.revision, self.synced, self.lists = revision, True, self.lists + 1
+                self.revision, self.synced, self.list_count = revision, True, self.list_count + 1
                 return changes
-            case Changed(event_type, obj, revision):
+            case ObjectChanged(event_type, obj, revision):
                 self.revision = revision
                 key = self.adapter.key(obj)
                 return [self._set(key, None if event_type == "DELETED" else obj)]
-            case Moved(revision):
+            case RevisionAdvanced(revision):
                 self.revision = revision
         return []
 

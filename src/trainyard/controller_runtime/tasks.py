@@ -25,16 +25,16 @@ from trainyard.controller_runtime.backoff import Backoff
 
 log = logging.getLogger(__name__)
 
-FIRST_PAUSE, LONGEST_PAUSE = 0.25, 30.0  # seconds before a restart
+INITIAL_RESTART_DELAY, MAX_RESTART_DELAY = 0.25, 30.0  # seconds before a restart
 HEALTHY_SECONDS = 60.0  # a restarted task that has run for so long is healthy again
-UNHEALTHY_DEATHS = 3  # consecutive ends after which a task is unhealthy: restarts do not repair it
+UNHEALTHY_FAILURES = 3  # consecutive ends after which a task is unhealthy: restarts do not repair it
 
-Run = Callable[[], Coroutine[Any, Any, None]]
+TaskFunction = Callable[[], Coroutine[Any, Any, None]]
 
 
 @dataclass(slots=True)
 class _SupervisedTask:
-    run: Run
+    run: TaskFunction
     backoff: Backoff
     task: asyncio.Task[None] | None = None
     timer: asyncio.TimerHandle | None = None  # calls `_start_task` while the task is down, else `_mark_healthy`
@@ -42,7 +42,7 @@ class _SupervisedTask:
 
     @property
     def unhealthy(self) -> bool:
-        return self.error != "" and self.backoff.failures >= UNHEALTHY_DEATHS
+        return self.error != "" and self.backoff.failures >= UNHEALTHY_FAILURES
 
 
 class TaskSupervisor:
@@ -53,9 +53,9 @@ class TaskSupervisor:
         self,
         component: str,
         report: Callable[[str], object] | None = None,
-        changed: Callable[[], object] = lambda: None,
+        on_change: Callable[[], object] = lambda: None,
     ) -> None:
-        self._component, self._report, self._on_change = component, report, changed
+        self._component, self._report, self._on_change = component, report, on_change
         self._tasks: dict[str, _SupervisedTask] = {}
         self._background: set[asyncio.Task[Any]] = set()  # tasks of `spawn`, and cancelled tasks that have not ended
 
@@ -79,12 +79,12 @@ class TaskSupervisor:
         """The task of this name, None while it waits for its restart. Raises KeyError for an unknown name."""
         return self._tasks[name].task
 
-    def start(self, name: str, run: Run) -> None:
+    def start(self, name: str, run: TaskFunction) -> None:
         """Start a long-lived task that runs `run()` and is restarted when it ends. If the name is in use, a number is
         appended: a resource may be watched in two namespaces."""
         if name in self._tasks:
             name = next(unused for number in count(2) if (unused := f"{name} ({number})") not in self._tasks)
-        self._tasks[name] = _SupervisedTask(run, Backoff(FIRST_PAUSE, LONGEST_PAUSE))
+        self._tasks[name] = _SupervisedTask(run, Backoff(INITIAL_RESTART_DELAY, MAX_RESTART_DELAY))
         self._start_task(name)
 
     def spawn(self, name: str, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
@@ -141,7 +141,7 @@ class TaskSupervisor:
             return  # cancelled by `cancel`
         if supervised.timer is not None:
             supervised.timer.cancel()
-        pause = supervised.backoff.failed()
+        pause = supervised.backoff.next_delay()
         supervised.error = f"{self._component}: the task {name!r} {_how_it_ended(task)}"
         supervised.task = None
         supervised.timer = asyncio.get_running_loop().call_later(pause, self._start_task, name)

@@ -46,13 +46,13 @@ class WorkQueue(Generic[K]):
         return len(self._due)
 
     @property
-    def ready(self) -> int:
+    def ready_count(self) -> int:
         """The number of queued keys that are due, including those added again while a worker processes them."""
         now = self._clock()
         return sum(due_time <= now for due_time in self._due.values())
 
     @property
-    def processing(self) -> int:
+    def processing_count(self) -> int:
         """The number of keys that workers process."""
         return len(self._processing)
 
@@ -94,7 +94,7 @@ class WorkQueue(Generic[K]):
         if key in self._due:
             self._push(key, self._due[key])
 
-    def next_time(self) -> float | None:
+    def next_due_time(self) -> float | None:
         """The earliest due time of the queued keys that no worker processes; None when there is none."""
         if self._ready:
             return self._clock()
@@ -125,7 +125,7 @@ class WorkQueue(Generic[K]):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        due_time = self.next_time()
+        due_time = self.next_due_time()
         if due_time is not None:
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(max(0.0, due_time - self._clock()), self._wake.set)

@@ -1,8 +1,9 @@
-"""The kinds of jobs: one value per file, and the parts that several of them share.
+"""The kinds of jobs: one `Kind` value per module, and functions that several kinds share.
 
-Rules for this room:
-- A kind is data and a few pure functions; what is common is in `core`, and nothing here is known to loop, server, node.
-- From ALL follow the watches, CRDs, admission, the command line, docs and parametrised tests.
+Rules for this package:
+- A kind is data and a few pure functions; logic common to all kinds is in `core`. The modules here do not depend on
+  the controller runtime, the server or the node.
+- Watches, CRDs, admission, the command line, docs and parametrised tests are all derived from ALL.
 """
 
 from trainyard.core import Kind
@@ -18,13 +19,13 @@ EACH: tuple[Kind, ...] = (TFJOB, MXJOB, CHAINERJOB, ELASTICJOB)
 """One value for each kind of job."""
 
 ALL: tuple[Kind, ...] = served(EACH)
-"""The same once for every API group that a kind is served under."""
+"""One value for each kind and API group under which the kind is served."""
 
 
 def kind_of(obj: Json) -> Kind | None:
-    """The kind of a wire object, None when it is not one of ours."""
-    wanted = obj.get("apiVersion"), obj.get("kind")
-    return next((kind for kind in ALL if (kind.gvk.api_version, kind.gvk.kind) == wanted), None)
+    """The kind of an API object, None when it is not a job of Trainyard."""
+    api_version_and_kind = obj.get("apiVersion"), obj.get("kind")
+    return next((kind for kind in ALL if (kind.gvk.api_version, kind.gvk.kind) == api_version_and_kind), None)
 
 
 __all__ = [

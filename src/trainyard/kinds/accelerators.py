@@ -1,7 +1,7 @@
-"""Accelerators: what the administrator's configuration adds to containers that ask for a resource (docs/rules.md I.9).
+"""Accelerators: volumes and variables for containers that request a resource, as configured (docs/rules.md I.9).
 
-Injected into generated pods only, never into the user's object. Unlike the old operator, a volume name that the pod
-has already is not added twice, and the order is the configuration's, not chance.
+They are added to generated pods only, never to the user's object. Unlike the old operator, a volume name that the pod
+already has is not added again, and the order is that of the configuration, not random.
 """
 
 from __future__ import annotations
@@ -13,26 +13,31 @@ from trainyard.objects import Json
 
 
 def accelerate(template: Json, container: Json, accelerators: Mapping[str, Json]) -> None:
-    """Adds volumes, mounts and variables for every accelerator that `container` names in its limits or requests."""
+    """Adds volumes, mounts and variables for every accelerator in the limits or requests of `container`.
+
+    `accelerators` is the configuration, by resource name. Changes `template` and `container` in place.
+    """
     resources = container.get("resources")
-    parts = [resources.get(part) for part in ("limits", "requests")] if isinstance(resources, dict) else []
-    asked = {name for part in parts if isinstance(part, dict) for name in part}
+    quantities = [resources.get(field) for field in ("limits", "requests")] if isinstance(resources, dict) else []
+    requested = {name for by_name in quantities if isinstance(by_name, dict) for name in by_name}
     for name, accelerator in accelerators.items():
-        if name in asked:
+        if name in requested:
             for volume in accelerator.get("volumes") or []:
-                _mount(template, container, volume)
-            pairs = [(str(one["name"]), str(one.get("value", ""))) for one in accelerator.get("envVars") or []]
-            if pairs:
-                append_env(container, *pairs)
+                _add_volume_and_mount(template, container, volume)
+            variables = [
+                (str(entry["name"]), str(entry.get("value", ""))) for entry in accelerator.get("envVars") or []
+            ]
+            if variables:
+                append_env(container, *variables)
 
 
-def _mount(template: Json, container: Json, volume: Json) -> None:
+def _add_volume_and_mount(template: Json, container: Json, volume: Json) -> None:
     volumes, mounts = template["spec"].get("volumes"), container.get("volumeMounts")
-    if volume["name"] not in _named(volumes, "name"):
+    if volume["name"] not in _field_values(volumes, "name"):
         append_volume(template, {"name": volume["name"], "hostPath": {"path": volume["hostPath"]}})
-    if volume["mountPath"] not in _named(mounts, "mountPath"):
+    if volume["mountPath"] not in _field_values(mounts, "mountPath"):
         append(container, "volumeMounts", {"name": volume["name"], "mountPath": volume["mountPath"]})
 
 
-def _named(listed: object, field: str) -> list[object]:
-    return [one.get(field) for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
+def _field_values(items: object, field: str) -> list[object]:
+    return [item.get(field) for item in items if isinstance(item, dict)] if isinstance(items, list) else []

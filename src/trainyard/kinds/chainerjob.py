@@ -1,7 +1,7 @@
-"""ChainerJob, `kubeflow.org/v1alpha1`: a master Job that starts MPI, and a StatefulSet for each set of workers.
+"""ChainerJob, `kubeflow.org/v1alpha1`: a master Job that starts MPI, and a StatefulSet for each worker set.
 
-Prior art: the chainer-operator README and its behaviour in June 2018, without its defects. MPI reaches the workers
-through the API server's exec, with a program of ours and the pod's own account: see files/kubexec.py.
+Prior art: the chainer-operator README and its behaviour in June 2018, without its defects. MPI starts processes in the
+workers with the `exec` subresource of pods, through files/kubexec.py and with the service account of the pod.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def _schema() -> Schema:
 
 
 def read(spec: Json, name: str) -> ParsedSpec:
-    """What a ChainerJob spec wants. The limits are the master Job's own, so that the operator counts none (S4)."""
+    """The ParsedSpec of a ChainerJob. The master Job has the backoff limit and deadline, the policy none (S4)."""
     stored = _schema().default(spec)
     problems = _schema().validate(stored, "spec") + violations(
         RULES, {"metadata": {"name": name}, "spec": stored}, None
@@ -73,34 +73,35 @@ def read(spec: Json, name: str) -> ParsedSpec:
 
 
 def _policy(spec: Json) -> Policy:
-    given = policy_of(spec)
-    # As documented: once the master is done the workers are scaled to 0 (S3).
-    return replace(given, clean=given.clean or "Running", deadline=None, backoff_limit=None)
+    policy = policy_of(spec)
+    # As documented: once the master has finished, the worker sets are scaled to 0 (S3).
+    return replace(policy, clean=policy.clean or "Running", deadline=None, backoff_limit=None)
 
 
 def _roles(spec: Json) -> tuple[Role, ...]:
     master = spec.get("master")
     roles = []
     if isinstance(master, dict):
-        shape = _template(master), slots_of(master), limits_of(spec)
-        roles.append(Role(MASTER, 1, 0, shape[0], digest(*shape)))
-    for name, one in sets_of(spec).items():
-        replicas = whole(one.get("replicas"))
+        template = _template(master)
+        roles.append(Role(MASTER, 1, 0, template, digest(template, slots_of(master), limits_of(spec))))
+    for name, worker_set in sets_of(spec).items():
+        replicas = whole(worker_set.get("replicas"))
         count = 1 if replicas is None else min(max(replicas, 0), MOST_REPLICAS)
-        roles.append(Role(name, count, 0, _template(one), digest(_template(one), slots_of(one))))
+        template = _template(worker_set)
+        roles.append(Role(name, count, 0, template, digest(template, slots_of(worker_set))))
     return tuple(roles)
 
 
-def _template(part: Json) -> Json:
-    found = part.get("template")
-    return found if isinstance(found, dict) else {}
+def _template(master_or_set: Json) -> Json:
+    template = master_or_set.get("template")
+    return template if isinstance(template, dict) else {}
 
 
 def slots_of(part: Json) -> int:
-    """`mpiConfig.slots`, else the GPUs of the container chainer, else 1 (README)."""
+    """MPI slots in each pod: `mpiConfig.slots`, else the GPU limit of the container chainer, else 1 (README)."""
     config = part.get("mpiConfig")
-    given = config.get("slots") if isinstance(config, dict) else None
-    if (slots := whole(given)) is not None:
+    slots = whole(config.get("slots") if isinstance(config, dict) else None)
+    if slots is not None:
         return slots
     for container in named(containers_of(_template(part))):
         if container.get("name") == CONTAINER:
@@ -112,18 +113,19 @@ def slots_of(part: Json) -> int:
 
 
 def limits_of(spec: Json) -> Json:
-    """What goes to the master Job: the master's own limits, else the job's."""
-    found = {}
+    """backoffLimit and activeDeadlineSeconds of the master Job: those of `spec.master`, else those of the spec."""
+    limits = {}
     for name in ("backoffLimit", "activeDeadlineSeconds"):
         master = spec.get("master")
-        own = master.get(name) if isinstance(master, dict) else None
-        value = whole(spec.get(name) if own is None else own)
-        if value is not None:
-            found[name] = value
-    return found
+        master_value = master.get(name) if isinstance(master, dict) else None
+        limit = whole(spec.get(name) if master_value is None else master_value)
+        if limit is not None:
+            limits[name] = limit
+    return limits
 
 
 def is_distributed(job: Job) -> bool:
+    """Whether the job has worker sets."""
     return any(role.name != MASTER for role in job.roles)
 
 
@@ -145,55 +147,63 @@ def job_labels(job: Job) -> dict[str, str]:
 
 
 def child_meta(job: Job, slot: Slot) -> Json:
-    """The Job and the StatefulSets, but not their pods, get the labels of the ChainerJob (docs/rules.md 1.5)."""
+    """Labels of the Job and the StatefulSets, but not of their pods: those of the ChainerJob (docs/rules.md 1.5)."""
     return with_labels_of(job)
 
 
 def dress(template: Json, job: Job, slot: Slot) -> Json:
-    """The template with the job's account and, in a distributed job, all that MPI needs."""
-    fresh = copied(template)
-    fresh["spec"]["containers"] = named(containers_of(fresh))
-    fresh["spec"]["serviceAccountName"] = mpi.account(job)
+    """A copy of the template with the job's service account and, in a distributed job, MPI's volumes and variables."""
+    pod_template = copied(template)
+    pod_template["spec"]["containers"] = named(containers_of(pod_template))
+    pod_template["spec"]["serviceAccountName"] = mpi.account(job)
     if not is_distributed(job):
-        return fresh
-    mpi.equip(fresh, job)
+        return pod_template
+    mpi.equip(pod_template, job)
     if slot.role == MASTER:
-        mpi.wait_for_workers(fresh, _slots(job, MASTER))
-    return fresh
+        mpi.wait_for_workers(pod_template, _slots(job, MASTER))
+    return pod_template
 
 
 def _slots(job: Job, role: str) -> int:
     spec = job.parsed.spec
-    part = spec.get("master") if role == MASTER else sets_of(spec).get(role)
-    return slots_of(part) if isinstance(part, dict) else 1
+    master_or_set = spec.get("master") if role == MASTER else sets_of(spec).get(role)
+    return slots_of(master_or_set) if isinstance(master_or_set, dict) else 1
 
 
 def extras(job: Job) -> tuple[AuxiliaryObject, ...]:
+    """The ServiceAccount, Role, RoleBinding and, for a distributed job, the ConfigMap."""
     sets = [
         mpi.WorkerSet(set_name(job.key.name, role.name), role.replicas, _slots(job, role.name))
         for role in job.roles
         if role.name != MASTER
     ]
-    # A master that was made beside workers mounts the files, and is tried again by its Job after the last set has gone.
+    # A master that was created beside workers mounts the ConfigMap, and its Job may retry it after the last worker set
+    # has been removed from the spec.
     started_with_sets = any(name != MASTER for name in job.status.roles)
     return mpi.objects(job, job_labels(job), sets, files=bool(sets) or started_with_sets)
 
 
 def needs(job: Job, slot: Slot) -> tuple[Ref, ...]:
-    """A set needs the account and the files. The master, which has rights, needs all that bears the job's name."""
-    early = job.blocking_objects()
+    """The objects that must exist before a child is created.
+
+    A worker set needs the ServiceAccount and the ConfigMap. The master, whose account may exec into the pods of the
+    worker sets, needs every auxiliary object and every StatefulSet of the job.
+    """
+    blocking = job.blocking_objects()
     if slot.role != MASTER:
-        return tuple(ref for ref in early if not job.auxiliary_objects[ref].depends_on)
+        return tuple(ref for ref in blocking if not job.auxiliary_objects[ref].depends_on)
     sets = (Ref(STATEFUL_SET.kind, set_name(job.key.name, role.name)) for role in job.roles if role.name != MASTER)
-    return (*early, *sets)
+    return (*blocking, *sets)
 
 
 def report(job: Job, verdict: Outcome, tally: Mapping[str, Mapping[str, int]]) -> Json:
-    """A batch JobStatus: the counts are of the master's pods (docs/rules.md 1.4)."""
+    """Status fields of a batch JobStatus: active, succeeded and failed count the pods of the master (rules.md 1.4)."""
     states = tally.get(MASTER, {})
-    lives = not verdict.finished and verdict.phase != "Suspended" and (states.get("Running") or states.get("Starting"))
+    is_active = (
+        not verdict.finished and verdict.phase != "Suspended" and (states.get("Running") or states.get("Starting"))
+    )
     counts = {
-        "active": 1 if lives else 0,
+        "active": 1 if is_active else 0,
         "succeeded": states.get("Succeeded", 0),
         "failed": job.status.role(MASTER).failures,
     }
@@ -202,7 +212,7 @@ def report(job: Job, verdict: Outcome, tally: Mapping[str, Mapping[str, int]]) -
 
 
 def word(job: Job, said: ConditionUpdate, replicas: Sequence[Replica]) -> ConditionUpdate:
-    """The old operator's texts first (docs/rules.md 1.9, S7)."""
+    """The condition with the old operator's text first (docs/rules.md 1.9, S7)."""
     if said.type != "NameConflict":
         return said
     name = said.message.partition(":")[0].rpartition(" ")[2]
@@ -222,18 +232,18 @@ def announce(job: Job, said: ConditionUpdate) -> Event | None:
 
 
 def warn(job: Job) -> tuple[Problem, ...]:
-    found = []
+    problems = []
     for role in job.parsed.roles:
         spec = spec_of(role.template)
-        place = "spec.master.template.spec" if role.name == MASTER else f"spec.workerSets.{role.name}.template.spec"
-        policy, taken = spec.get("restartPolicy"), ("Never", "OnFailure") if role.name == MASTER else ("Always",)
-        if policy and policy not in taken:
-            instead = "OnFailure" if role.name == MASTER else "Always"
-            found.append(Problem(f"{place}.restartPolicy", f"{policy} cannot be had here; {instead} is used"))
+        path = "spec.master.template.spec" if role.name == MASTER else f"spec.workerSets.{role.name}.template.spec"
+        policy, supported = spec.get("restartPolicy"), ("Never", "OnFailure") if role.name == MASTER else ("Always",)
+        if policy and policy not in supported:
+            replacement = "OnFailure" if role.name == MASTER else "Always"
+            problems.append(Problem(f"{path}.restartPolicy", f"{policy} cannot be had here; {replacement} is used"))
         if spec.get("serviceAccountName"):
             text = f"is replaced by {job.key.name}-launcher, which may reach the workers"
-            found.append(Problem(f"{place}.serviceAccountName", text))
-    return tuple(found)
+            problems.append(Problem(f"{path}.serviceAccountName", text))
+    return tuple(problems)
 
 
 CHAINERJOB = Kind(

@@ -1,4 +1,4 @@
-"""What a ChainerJob may look like: its structs and rules (docs/rules.md 1.2, 1.3, S2, S21)."""
+"""The schema of a ChainerJob: its structs and CEL rules (docs/rules.md 1.2, 1.3, S2, S21)."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ CONTAINER = "chainer"
 MPI = "mpi"
 GPU = "nvidia.com/gpu"
 SET_NAME_MAX = 52
-"""Of a StatefulSet: its pods carry a label with its name and a hash of ten letters."""
+"""Longest name of a StatefulSet: its pods have a label with its name and a hash of ten letters (63 characters)."""
 _WORKER_SET = "-workerset-"
-"""Between the names of the job and of a set. No set's name holds this word, so that the last one in the name of a
-StatefulSet tells where the job's name ends: no two jobs have a pod name in common, and rights go by pod names."""
+"""Separates the names of job and worker set in the name of a StatefulSet. Names of sets do not contain it, so its last
+occurrence ends the job's name: pods of two jobs never have the same name. RBAC rules list pods by name."""
 
 
 class MpiConfig(msgspec.Struct, kw_only=True):
@@ -35,7 +35,7 @@ class MpiConfig(msgspec.Struct, kw_only=True):
     ] = None
 
 
-# The only container of a template may go without a name: it is called chainer then (S21).
+# The name of a container is optional: a single container without a name is named chainer (S21).
 _OPTIONAL = {"properties": {"name": {"type": "string", "maxLength": 63}}, "required": []}
 _POD_TEMPLATE = pod_template(_OPTIONAL, maxItems=100)
 Template = Annotated[dict[str, Any] | None, Meta(extra_json_schema={**_POD_TEMPLATE, **NULL})]
@@ -76,24 +76,24 @@ class ChainerJobSpec(Policies, kw_only=True):
 
 
 def sets_of(spec: Json) -> dict[str, Json]:
-    """The worker sets, by name and in its order; malformed ones are left out."""
-    found = spec.get("workerSets")
-    listed = found.items() if isinstance(found, dict) else ()
-    return {str(name): one for name, one in sorted(listed) if isinstance(one, dict)}
+    """The worker sets by name, in the order of their names; malformed ones are left out."""
+    sets = spec.get("workerSets")
+    items = sets.items() if isinstance(sets, dict) else ()
+    return {str(name): worker_set for name, worker_set in sorted(items) if isinstance(worker_set, dict)}
 
 
 def named(containers: list[Json]) -> list[Json]:
-    """The containers with the name that a single one without a name is given (S21)."""
-    alone = len(containers) == 1 and not containers[0].get("name")
-    return [{**containers[0], "name": CONTAINER}] if alone else containers
+    """The containers; a single container without a name is named chainer (S21)."""
+    is_unnamed = len(containers) == 1 and not containers[0].get("name")
+    return [{**containers[0], "name": CONTAINER}] if is_unnamed else containers
 
 
 def has_chainer(template: object) -> bool:
-    return any(one.get("name") == CONTAINER for one in named(containers_of(template)))
+    return any(container.get("name") == CONTAINER for container in named(containers_of(template)))
 
 
-def _has_chainer(item: str) -> str:
-    """CEL for it."""
+def _has_chainer_cel(item: str) -> str:
+    """`has_chainer` as a CEL expression on the template of `item`."""
     containers = f"{item}.template.spec.containers"
     return (
         f"(has({item}.template) && {item}.template != null && has({item}.template.spec)"
@@ -103,36 +103,37 @@ def _has_chainer(item: str) -> str:
 
 
 def set_name(job: str, name: str) -> str:
+    """The name of the StatefulSet of a worker set."""
     return f"{job}{_WORKER_SET}{name}"
 
 
 def apart(name: str) -> bool:
-    """True for the name of a set with which no other job can have a set, or a pod, of the same name."""
+    """Whether the name of a worker set keeps its StatefulSet and pods apart from those of every other job."""
     return _WORKER_SET not in f"-{name}-"
 
 
-def _names_fit(job: Any, old: Any) -> bool:
+def _names_are_short(job: Any, old: Any) -> bool:
     name = job["metadata"]["name"]
     names = (job["spec"].get("workerSets") or {}).keys()
-    return is_dns_label(name) and all(len(set_name(name, one)) <= SET_NAME_MAX for one in names or ("",))
+    return is_dns_label(name) and all(len(set_name(name, worker_set)) <= SET_NAME_MAX for worker_set in names or ("",))
 
 
-def _given(job: str) -> str:
+def _has_master_cel(job: str) -> str:
     return f"has({job}.spec.master) && {job}.spec.master != null"
 
 
-_ROOM = SET_NAME_MAX - len(_WORKER_SET)
-_NAME = "'^[a-z0-9]([-a-z0-9]*[a-z0-9])?$'"
+_MAX_NAMES_LENGTH = SET_NAME_MAX - len(_WORKER_SET)
+_NAME_PATTERN = "'^[a-z0-9]([-a-z0-9]*[a-z0-9])?$'"
 
 RULES = (
     Rule(
         "",
-        f"self.metadata.name.matches({_NAME}) && self.metadata.name.size() <= {_ROOM}"
+        f"self.metadata.name.matches({_NAME_PATTERN}) && self.metadata.name.size() <= {_MAX_NAMES_LENGTH}"
         " && (!has(self.spec.workerSets) ||"
-        f" self.spec.workerSets.all(name, name.size() + self.metadata.name.size() <= {_ROOM}))",
-        _names_fit,
+        f" self.spec.workerSets.all(name, name.size() + self.metadata.name.size() <= {_MAX_NAMES_LENGTH}))",
+        _names_are_short,
         "the name is part of every child's name: write lower-case letters, digits and '-', "
-        f"at most {_ROOM} characters together with the name of a worker set",
+        f"at most {_MAX_NAMES_LENGTH} characters together with the name of a worker set",
         at="metadata.name",
     ),
     Rule(
@@ -144,14 +145,14 @@ RULES = (
     ),
     Rule(
         "spec.master",
-        _has_chainer("self"),
+        _has_chainer_cel("self"),
         lambda master, old: has_chainer(master.get("template")),
         "the pod must contain a container named chainer: name the one that runs the program chainer",
         at="template.spec.containers",
     ),
     Rule(
         "spec.workerSets",
-        f"self.all(name, name.matches({_NAME}) && name != '{MASTER}')",
+        f"self.all(name, name.matches({_NAME_PATTERN}) && name != '{MASTER}')",
         lambda sets, old: all(is_dns_label(name) and name != MASTER for name in sets),
         "the name of a worker set is part of its pods' names: write lower-case letters, digits and '-', not 'master'",
     ),
@@ -164,8 +165,8 @@ RULES = (
     ),
     Rule(
         "spec.workerSets{}",
-        _has_chainer("self"),
-        lambda one, old: has_chainer(one.get("template")),
+        _has_chainer_cel("self"),
+        lambda worker_set, old: has_chainer(worker_set.get("template")),
         "the pods of every worker set must contain a container named chainer: name the one that runs the program so",
         at="template.spec.containers",
     ),
@@ -181,11 +182,12 @@ RULES = (
     restart_policy_is_known("spec.workerSets{}"),
     Rule(
         "",
-        f"!({FIXED}) || !({_given('self')}) || !({_given('oldSelf')}) || self.spec.master == oldSelf.spec.master",
+        f"!({FIXED}) || !({_has_master_cel('self')}) || !({_has_master_cel('oldSelf')})"
+        " || self.spec.master == oldSelf.spec.master",
         lambda new, old: (
             not is_fixed(new, old)
-            or None in (master := (new["spec"].get("master"), old["spec"].get("master")))
-            or master[0] == master[1]
+            or None in (masters := (new["spec"].get("master"), old["spec"].get("master")))
+            or masters[0] == masters[1]
         ),
         "master is fixed once the job has started: suspend it and edit it then, or make a new job",
         transition=True,

@@ -1,4 +1,4 @@
-"""Columns that `kubectl get` prints, the same for every kind; those with a priority are for `-o wide`."""
+"""additionalPrinterColumns of the CRDs, shared by all kinds; `kubectl get` prints priority 1 with `-o wide` only."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ REASON = {
     "jsonPath": '.status.conditions[?(@.type=="Failed")].message',
     "priority": 1,
 }
-"""Why the job has failed."""
+"""The message of the condition Failed."""
 BLOCKED = {
     "name": "Blocked",
     "type": "string",
     "jsonPath": '.status.conditions[?(@.type=="Blocked")].message',
     "priority": 1,
 }
-"""Who refuses which child; empty as soon as nobody does."""
+"""The message of the condition Blocked, which has the rejected child and the reason; empty when none is rejected."""

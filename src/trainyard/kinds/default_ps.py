@@ -1,7 +1,7 @@
-"""The default parameter server: a standard TensorFlow server, shipped by us, mounted from a ConfigMap (rules.md I.7).
+"""The default parameter server: a TensorFlow server program of Trainyard, mounted from a ConfigMap (rules.md I.7).
 
-It serves a PS without a template, a PS marked `IsDefaultPS`, and a PS whose template has no container named
-`tensorflow`: then one is added beside the user's containers (README; docs/rules.md S16).
+It runs for a PS without a template, a PS with `IsDefaultPS: true`, and a PS whose template has no container named
+`tensorflow`: then this container is added to the user's containers (README; docs/rules.md S16).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ PROGRAM = "grpc_tensorflow_server.py"
 
 
 def default_template(image: str) -> Json:
-    """What is stored for a PS without a template, as the README prints it."""
+    """The pod template for a PS without one, as in the README."""
     return {"spec": {"containers": [_container(image)], "restartPolicy": "OnFailure"}}
 
 
@@ -30,14 +30,15 @@ def _container(image: str) -> Json:
 
 
 def is_served(job: Job, role: Role) -> bool:
-    """True when our server is the PS program of that role."""
+    """Whether the role is the PS and runs the default parameter server."""
     if role.name != PS:
         return False
-    marked = any(one.get("IsDefaultPS") is True for one in items_of(job.parsed.spec) if one.get("tfReplicaType") == PS)
-    return marked or not has_container(role.template, "tensorflow")
+    ps_specs = [item for item in items_of(job.parsed.spec) if item.get("tfReplicaType") == PS]
+    return any(item.get("IsDefaultPS") is True for item in ps_specs) or not has_container(role.template, "tensorflow")
 
 
 def config_map(job: Job, labels: Json) -> tuple[AuxiliaryObject, ...]:
+    """The ConfigMap with the server program; () when the job has no default parameter server."""
     role = job.role(PS)
     if role is None or not role.replicas or not is_served(job, role):
         return ()
@@ -51,20 +52,20 @@ def map_name(job: Job) -> str:
 
 
 def serve(template: Json, job: Job, slot: Slot, cluster: Mapping[str, tuple[str, ...]]) -> None:
-    """Makes the container `tensorflow` of this template run our server for this slot."""
-    master, made = job.role(MASTER), _container(job.parsed.spec["tfImage"])
+    """Makes the container `tensorflow` run the default parameter server for the slot. Changes the template in place."""
+    master, server_container = job.role(MASTER), _container(job.parsed.spec["tfImage"])
     if template == default_template(job.parsed.spec["tfImage"]):
         like(template["spec"], containers_of(template)[0], master.template if master else None, "tensorflow")
     if not has_container(template, "tensorflow"):
-        like({}, made, master.template if master else None, "tensorflow")
-        template["spec"]["containers"] = [*containers_of(template), made]
-    # A type without replicas has no part: the server takes an empty one for a mistake.
+        like({}, server_container, master.template if master else None, "tensorflow")
+        template["spec"]["containers"] = [*containers_of(template), server_container]
+    # A replica type without replicas is left out: the server program rejects an empty list of hosts.
     spec = ",".join(f"{name}|{';'.join(hosts)}" for name, hosts in sorted(cluster.items()) if hosts)
     command = ["python", f"{MOUNT}/{PROGRAM}", "--cluster_spec", spec, "--job_name", "ps", "--task_id", str(slot.index)]
-    container = next(one for one in containers_of(template) if one.get("name") == "tensorflow")
+    container = next(entry for entry in containers_of(template) if entry.get("name") == "tensorflow")
     container["command"] = command
     mounts = container.get("volumeMounts")
-    listed = mounts if isinstance(mounts, list) else []
-    if all(one.get("name") != VOLUME for one in listed if isinstance(one, dict)):
+    mount_list = mounts if isinstance(mounts, list) else []
+    if all(mount.get("name") != VOLUME for mount in mount_list if isinstance(mount, dict)):
         append(container, "volumeMounts", {"name": VOLUME, "mountPath": MOUNT})
     append_volume(template, {"name": VOLUME, "configMap": {"name": map_name(job)}})

@@ -53,11 +53,11 @@ from trainyard.schema import Schema, from_struct
 
 GROUP = "elastic.pytorch.org"
 RETRYABLE = frozenset({130, 137, 138, 143})
-"""SIGINT, SIGKILL, SIGUSR1 and SIGTERM; everything else is permanent (docs/rules.md 2.4)."""
+"""Retryable exit codes: SIGINT, SIGKILL, SIGUSR1, SIGTERM. Other codes are permanent failures (docs/rules.md 2.4)."""
 C10D_PORT = 29400
-"""torchrun's own default for the c10d store."""
+"""torchrun's default port of the c10d store."""
 STORE_TIMEOUT = 900
-"""Seconds in which Worker 0 may start after the others: its image may have to be pulled. torch's own 60 are too few."""
+"""Seconds that workers wait for the store of Worker 0, which may still pull its image. torch's default is 60."""
 
 
 @cache
@@ -66,15 +66,18 @@ def _schema() -> Schema:
 
 
 def read(spec: Json, name: str) -> ParsedSpec:
-    """What an ElasticJob spec wants. Policies stand in `spec`, `spec.runPolicy` or `spec.RunPolicy`; the first wins."""
+    """The ParsedSpec of an ElasticJob.
+
+    A policy is read from `spec`, `spec.runPolicy` or `spec.RunPolicy`; the first of them that sets it is used.
+    """
     stored = _schema().default(spec)
     problems = _schema().validate(stored, "spec") + violations(
         RULES, {"metadata": {"name": name}, "spec": stored}, None
     )
-    nested = [spec[one] for one in reversed(RUN_POLICIES) if isinstance(spec.get(one), dict)]
+    run_policies = [spec[field] for field in reversed(RUN_POLICIES) if isinstance(spec.get(field), dict)]
     policies: Json = {}
-    for place in (*nested, spec):
-        policies |= {key: place[key] for key in Policies.__struct_fields__ if place.get(key) is not None}
+    for source in (*run_policies, spec):
+        policies |= {name: source[name] for name in Policies.__struct_fields__ if source.get(name) is not None}
     return ParsedSpec(
         roles=_roles(spec),
         policy=policy_of(policies),
@@ -90,8 +93,8 @@ def _roles(spec: Json) -> tuple[Role, ...]:
     if not isinstance(template, dict) or replicas is None:
         return ()
     policy = worker.get("restartPolicy")
-    listed = containers_of(template)
-    first = str(listed[0].get("name") or "") if listed else ""
+    containers = containers_of(template)
+    first_name = str(containers[0].get("name") or "") if containers else ""
     return (
         Role(
             WORKER,
@@ -99,7 +102,7 @@ def _roles(spec: Json) -> tuple[Role, ...]:
             0,
             template,
             digest(template, policy),
-            container=CONTAINER if has_container(template, CONTAINER) else first,
+            container=CONTAINER if has_container(template, CONTAINER) else first_name,
         ),
     )
 
@@ -117,38 +120,41 @@ def job_labels(job: Job) -> dict[str, str]:
 
 
 def dress(template: Json, job: Job, slot: Slot) -> Json:
-    """The template with the arguments that tell a launcher where and how many to meet, before the user's own: what
-    stands after the name of the script belongs to the script (docs/rules.md 3.1)."""
-    fresh = copied(template)
+    """A copy of the template with the launcher's rendezvous arguments and the restartPolicy of the spec.
+
+    The arguments precede the user's: arguments after the name of the script are arguments of the script (rules.md 3.1).
+    """
+    pod_template = copied(template)
     role = job.role(slot.role)
     arguments = rendezvous(job, slot)
-    for container in containers_of(fresh):
+    for container in containers_of(pod_template):
         if role and arguments and container.get("name") == role.container:
             append(container, "args", *arguments, first=True)
     policy = worker_of(job.parsed.spec).get("restartPolicy")
-    fresh["spec"]["restartPolicy"] = policy if policy in IN_PLACE else "Never"
-    return fresh
+    pod_template["spec"]["restartPolicy"] = policy if policy in IN_PLACE else "Never"
+    return pod_template
 
 
 def rendezvous(job: Job, slot: Slot) -> list[str]:
+    """The rendezvous arguments of a launcher; [] with rdzvBackend: none."""
     spec, resumes = job.parsed.spec, job.status.resumes
     backend = spec.get("rdzvBackend") or "etcd"
     if backend == NO_RENDEZVOUS:
         return []
-    least, most = (whole(spec.get(name)) or replicas_of(spec) for name in ("minReplicas", "maxReplicas"))
-    # An old rendezvous stays closed, so that a resumed job needs one of its own (S35).
-    run = f"{job.key.name}-r{resumes}" if resumes else job.key.name
+    min_nodes, max_nodes = (whole(spec.get(name)) or replicas_of(spec) for name in ("minReplicas", "maxReplicas"))
+    # A rendezvous id stays closed after its run, so a resumed job needs a new id (S35).
+    run_id = f"{job.key.name}-r{resumes}" if resumes else job.key.name
     return [
         f"--rdzv_backend={backend}",
         f"--rdzv_endpoint={endpoint_of(job)}",
-        f"--rdzv_id={run}",
-        f"--nnodes={least}:{most}",
+        f"--rdzv_id={run_id}",
+        f"--nnodes={min_nodes}:{max_nodes}",
         *_store_options(spec, slot),
     ]
 
 
 def endpoint_of(job: Job) -> str:
-    """Where the nodes meet: as the spec says; for c10d Worker 0, whose Service has its name."""
+    """host:port of the rendezvous: spec.rdzvEndpoint, or for c10d without it the Service of Worker 0."""
     spec = job.parsed.spec
     if spec.get("rdzvBackend") == C10D and not spec.get("rdzvEndpoint"):
         return f"{child_name(job, Slot(WORKER, 0))}:{C10D_PORT}"
@@ -156,44 +162,46 @@ def endpoint_of(job: Job) -> str:
 
 
 def _store_options(spec: Json, slot: Slot) -> list[str]:
-    """Who holds the c10d store. torch would guess by host name, which all pods of one machine share."""
+    """Whether this worker hosts the c10d store. torch would compare host names, which all pods of one machine share."""
     if spec.get("rdzvBackend") != C10D or spec.get("rdzvEndpoint"):
         return []
     return [f"--rdzv_conf=is_host={int(slot.index == 0)},read_timeout={STORE_TIMEOUT}"]
 
 
 def extras(job: Job) -> tuple[AuxiliaryObject, ...]:
-    """One headless Service for each replica, so that its host name resolves for its peers."""
-    return tuple(AuxiliaryObject(SERVICE, child_name(job, slot), _service_of(job, slot)) for slot in job.slots())
+    """A headless Service for each replica, so that other replicas can resolve its host name."""
+    return tuple(AuxiliaryObject(SERVICE, child_name(job, slot), _service_body(job, slot)) for slot in job.slots())
 
 
-def _service_of(job: Job, slot: Slot) -> Any:
+def _service_body(job: Job, slot: Slot) -> Any:
     labels = child_labels(job, slot)
     spec = {"clusterIP": "None", "publishNotReadyAddresses": True, "selector": labels}
     return lambda: {"apiVersion": "v1", "kind": "Service", "metadata": {"labels": dict(labels)}, "spec": dict(spec)}
 
 
 def decides(job: Job) -> frozenset[Slot]:
+    """The job succeeds when all workers have."""
     return frozenset(job.slots())
 
 
 def permanent(job: Job, code: int, reason: str) -> bool:
-    """Under ExitCode the code says; under any other policy a Pod that failed has failed (S23, docs/rules.md 2.8).
+    """Whether the exit of a Pod fails the job (S23, docs/rules.md 2.8).
 
-    A spec that is not understood does not say which policy it was: it ends nothing that may be tried again (S11).
+    With restartPolicy ExitCode the exit code decides; with any other policy every failed Pod fails the job. When the
+    spec is invalid, its restartPolicy is unknown: then retryable exit codes do not fail the job (S11).
     """
     policy = EXIT_CODE if job.parsed.problems else worker_of(job.parsed.spec).get("restartPolicy")
     return policy != EXIT_CODE or code not in RETRYABLE
 
 
 def report(job: Job, verdict: Outcome, tally: Mapping[str, Mapping[str, int]]) -> Json:
-    """`replicaStatuses` as the old operator wrote them: what is zero is left out (docs/rules.md 2.2)."""
-    words = {"active": "Running", "succeeded": "Succeeded", "failed": "Failed"}
+    """Status fields; `replicaStatuses` as in the old operator, without counts of zero (docs/rules.md 2.2)."""
+    count_fields = {"active": "Running", "succeeded": "Succeeded", "failed": "Failed"}
     selector = ",".join(f"{key}={value}" for key, value in {**job_labels(job), "replica-type": "worker"}.items())
     return {
         "state": "Failed" if verdict.phase == "Invalid" else verdict.phase,
         "replicaStatuses": {
-            role: {word: states[state] for word, state in words.items() if states.get(state)}
+            role: {field: states[state] for field, state in count_fields.items() if states.get(state)}
             for role, states in tally.items()
         },
         "labelSelector": selector,
@@ -207,7 +215,7 @@ _UNREACHABLE = re.compile(
 
 
 def hint(job: Job, text: str) -> str:
-    """What to do when the launchers did not meet, as far as their last words tell."""
+    """What to do about a failed rendezvous, from the message of the condition; "" when the message shows none."""
     endpoint = endpoint_of(job)
     if _UNREACHABLE.search(text):
         if job.parsed.spec.get("rdzvBackend") == C10D:
@@ -219,7 +227,7 @@ def hint(job: Job, text: str) -> str:
 
 
 def word(job: Job, said: ConditionUpdate, replicas: Sequence[Replica]) -> ConditionUpdate:
-    """The old operator's reasons and texts, exactly and first; what we know more follows (docs/rules.md 2.2, S7)."""
+    """The condition with the exact reason and text of the old operator, then details (docs/rules.md 2.2, S7)."""
     name, plain_name = f"ElasticJob {job.key.name}", f"Job {job.key.name}"
     failed = sum(replica.termination is not None and not replica.termination.disrupted for replica in replicas)
     count = f"because {failed} {WORKER} replica(s) failed."
@@ -238,15 +246,15 @@ def word(job: Job, said: ConditionUpdate, replicas: Sequence[Replica]) -> Condit
     reason, text = texts.get(said.reason if said.type == "Failed" else said.type, ("", ""))
     if not text:
         return said
-    plain = said.type in ("Created", "Running", "Succeeded")
-    rest = said.message.partition("; ")[2] if plain else said.message
-    told = "; ".join(filter(None, (rest, "" if plain else hint(job, rest))))
-    between = " " if text.endswith(".") else "; "
-    return ConditionUpdate(said.type, reason or said.reason, between.join(filter(None, (text, told))))
+    is_normal = said.type in ("Created", "Running", "Succeeded")
+    message = said.message.partition("; ")[2] if is_normal else said.message
+    details = "; ".join(filter(None, (message, "" if is_normal else hint(job, message))))
+    separator = " " if text.endswith(".") else "; "
+    return ConditionUpdate(said.type, reason or said.reason, separator.join(filter(None, (text, details))))
 
 
 def announce(job: Job, said: ConditionUpdate) -> Event | None:
-    """As printed: nothing about Created and Running, one reason for both limits (docs/rules.md 2.9)."""
+    """No event for Created and Running; the reason JobFailed for both limits, as documented (docs/rules.md 2.9)."""
     if said.type in ("Created", "Running"):
         return None
     event = default_condition_event(said)
@@ -256,47 +264,49 @@ def announce(job: Job, said: ConditionUpdate) -> Event | None:
 
 
 def tell(job: Job, fact: Create | Delete | Replica) -> tuple[Event, ...]:
-    """One event for each Pod and Service that is made or deleted, and for each Pod that failed (docs/rules.md 2.9)."""
+    """An event for each Pod and Service created or deleted, and for each Pod that failed (docs/rules.md 2.9)."""
     if isinstance(fact, Replica):
-        end, pod = fact.termination, fact.child
-        text = f"Pod: {job.key.namespace}.{pod.name if pod else '?'} exited with code {end.code if end else -1}"
-        return (Event("Normal", "ExitedWithCode", text),) if end and end.code >= 0 else ()
+        termination, pod = fact.termination, fact.child
+        exit_code = termination.code if termination else -1
+        text = f"Pod: {job.key.namespace}.{pod.name if pod else '?'} exited with code {exit_code}"
+        return (Event("Normal", "ExitedWithCode", text),) if exit_code >= 0 else ()
     kind, verb = fact.gvk.kind, ("Created" if isinstance(fact, Create) else "Deleted")
     if fact.gvk == job.kind.gvk:
         return (Event("Normal", "SuccessfulDeleteJob", f"Deleted job: {fact.name}"),)
     reason = f"Successful{verb.removesuffix('d')}{kind}"
-    about = fact.ref if isinstance(fact, Create) else None
-    event = Event("Normal", reason, f"{verb} {kind.lower()}: {fact.name}", about)
-    return (*_overwritten(job, fact), event)
+    involved_object = fact.ref if isinstance(fact, Create) else None
+    event = Event("Normal", reason, f"{verb} {kind.lower()}: {fact.name}", involved_object)
+    return (*_restart_policy_event(job, fact), event)
 
 
-def _overwritten(job: Job, fact: Create | Delete) -> tuple[Event, ...]:
-    given = spec_of(worker_of(job.parsed.spec).get("template")).get("restartPolicy")
-    if not isinstance(fact, Create) or fact.gvk != POD or not given:
+def _restart_policy_event(job: Job, fact: Create | Delete) -> tuple[Event, ...]:
+    """A warning event for a created Pod whose template has a restartPolicy, which the job's restartPolicy overrides."""
+    template_policy = spec_of(worker_of(job.parsed.spec).get("template")).get("restartPolicy")
+    if not isinstance(fact, Create) or fact.gvk != POD or not template_policy:
         return ()
     text = "Restart policy in pod template will be overwritten by restart policy in replica spec"
     return (Event("Warning", "SettedPodTemplateRestartPolicy", text, Ref("Pod", fact.name)),)
 
 
 def warn(job: Job) -> tuple[Problem, ...]:
-    spec, found = job.parsed.spec, []
+    spec, problems = job.parsed.spec, []
     template = worker_of(spec).get("template")
     policy = worker_of(spec).get("restartPolicy")
-    place = f"spec.replicaSpecs.{WORKER}"
+    path = f"spec.replicaSpecs.{WORKER}"
     if spec_of(template).get("restartPolicy"):
-        text = f"is not looked at; write {place}.restartPolicy"
-        found.append(Problem(f"{place}.template.spec.restartPolicy", text))
+        text = f"is not looked at; write {path}.restartPolicy"
+        problems.append(Problem(f"{path}.template.spec.restartPolicy", text))
     if policy == "Always":
         text = "starts a worker again that ended with 0, so the job never ends; write ExitCode, OnFailure or Never"
-        found.append(Problem(f"{place}.restartPolicy", text))
+        problems.append(Problem(f"{path}.restartPolicy", text))
     if len(containers_of(template)) > 1 and not has_container(template, CONTAINER):
         text = f"the first container gets the rendezvous arguments; name the one that is meant {CONTAINER}"
-        found.append(Problem(f"{place}.template.spec.containers", text))
+        problems.append(Problem(f"{path}.template.spec.containers", text))
     if spec.get("rdzvBackend") == NO_RENDEZVOUS and spec.get("rdzvEndpoint"):
-        found.append(Problem("spec.rdzvEndpoint", "has no effect with rdzvBackend: none; leave one of them out"))
+        problems.append(Problem("spec.rdzvEndpoint", "has no effect with rdzvBackend: none; leave one of them out"))
     if spec.get("schedulingPolicy"):
-        found.append(Problem("spec.schedulingPolicy", "has no effect; leave it out"))
-    return tuple(found)
+        problems.append(Problem("spec.schedulingPolicy", "has no effect; leave it out"))
+    return tuple(problems)
 
 
 ELASTICJOB = Kind(

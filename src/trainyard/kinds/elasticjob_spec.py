@@ -1,4 +1,4 @@
-"""What an ElasticJob may look like: its structs and rules (docs/rules.md 2.2, S2, S24)."""
+"""The schema of an ElasticJob: its structs and CEL rules (docs/rules.md 2.2, S2, S24)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CONTAINER = "elasticjob-worker"
 EXIT_CODE = "ExitCode"
 IN_PLACE = ("OnFailure", "Always")
 RUN_POLICIES = ("runPolicy", "RunPolicy")
-"""Where the policies may also stand: the old operator read them under the name of a Go field (docs/rules.md 2.2)."""
+"""Fields that may also hold the policies: the old operator read the Go field name, too (docs/rules.md 2.2)."""
 C10D, NO_RENDEZVOUS = "c10d", "none"
 LONGEST_NAME = LABEL_MAX - len("-worker-") - len(str(MAX_REPLICAS - 1))
 
@@ -78,10 +78,10 @@ class ElasticJobSpec(Policies, kw_only=True):
 
 
 def worker_of(spec: Json) -> Json:
-    """The set Worker of a spec, {} when there is none."""
+    """The replica set Worker of a spec, {} when it is absent or malformed."""
     sets = spec.get("replicaSpecs")
-    found = sets.get(WORKER) if isinstance(sets, dict) else None
-    return found if isinstance(found, dict) else {}
+    worker = sets.get(WORKER) if isinstance(sets, dict) else None
+    return worker if isinstance(worker, dict) else {}
 
 
 def has_worker(spec: Json) -> bool:
@@ -89,36 +89,37 @@ def has_worker(spec: Json) -> bool:
     return isinstance(sets, dict) and isinstance(sets.get(WORKER), dict)
 
 
-def _say_types(sets: Any) -> str:
+def _replica_type_message(sets: Any) -> str:
     other = next((name for name in sets if name != WORKER), "")
     text = f"there is one replica type, {WORKER}"
     return f"{text}, not {other}; write {WORKER}" if other else f"{text}; write replicaSpecs.{WORKER}"
 
 
 def replicas_of(spec: Json) -> int | None:
-    """How many workers; one where nothing is said, None for what is no number."""
-    given = worker_of(spec).get("replicas")
-    return 1 if given is None else whole(given)
+    """The number of workers: 1 when unset, None when it is not a whole number."""
+    replicas = worker_of(spec).get("replicas")
+    return 1 if replicas is None else whole(replicas)
 
 
 CHAINER_WORD = "-workerset-"
-"""What a ChainerJob puts between its name and that of a set: NAME-workerset-x-worker-0 could be a pod of either."""
+"""Part of the pod names of ChainerJobs: NAME-workerset-x-worker-0 could be a pod of a ChainerJob or an ElasticJob."""
 
 
-def _name_fits(job: Any, old: Any) -> bool:
+def _is_valid_name(job: Any, old: Any) -> bool:
     name = job["metadata"]["name"]
     return is_dns_label(name) and name[0].isalpha() and len(name) <= LONGEST_NAME
 
 
-def _in_order(spec: Any, low: str, high: str) -> bool:
+def _is_ordered(spec: Any, low_field: str, high_field: str) -> bool:
+    """Whether one of minReplicas, maxReplicas and replicas is at most another; true when either is unset."""
     values = {"minReplicas": spec.get("minReplicas"), "maxReplicas": spec.get("maxReplicas"), "replicas": None}
     if has_worker(spec):
         values["replicas"] = replicas_of(spec)
-    least, most = values[low], values[high]
-    return least is None or most is None or least <= most
+    low, high = values[low_field], values[high_field]
+    return low is None or high is None or low <= high
 
 
-# 1 to 65535: a port that no machine has would be found out by a launcher, much later.
+# 1 to 65535: otherwise the launcher would fail much later, when it connects to an invalid port.
 _PORT = "([1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])"
 _ENDPOINT = rf"([A-Za-z0-9]([-A-Za-z0-9._]*[A-Za-z0-9])?|\[[0-9a-fA-F:.]+\])(:{_PORT})?"
 _TEMPLATE = "self.replicaSpecs['Worker'].template"
@@ -128,7 +129,7 @@ RULES = (
     Rule(
         "",
         f"self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$') && self.metadata.name.size() <= {LONGEST_NAME}",
-        _name_fits,
+        _is_valid_name,
         "the name is part of every Pod's and Service's name: write a letter, then lower-case letters, digits and '-', "
         f"at most {LONGEST_NAME} characters",
         at="metadata.name",
@@ -167,7 +168,7 @@ RULES = (
         "self.size() == 0 || self.all(name, name == 'Worker')",
         lambda sets, old: all(name == WORKER for name in sets),
         f"there is one replica type, {WORKER}; write {WORKER}",
-        detail=_say_types,
+        detail=_replica_type_message,
     ),
     Rule(
         "spec",
@@ -180,21 +181,21 @@ RULES = (
     Rule(
         "spec",
         "!has(self.minReplicas) || !has(self.maxReplicas) || self.minReplicas <= self.maxReplicas",
-        lambda spec, old: _in_order(spec, "minReplicas", "maxReplicas"),
+        lambda spec, old: _is_ordered(spec, "minReplicas", "maxReplicas"),
         "minReplicas must not be above maxReplicas: raise maxReplicas or lower minReplicas",
         at="minReplicas",
     ),
     Rule(
         "spec",
         f"!({_SETS}) || !has(self.minReplicas) || self.minReplicas <= self.replicaSpecs['Worker'].replicas",
-        lambda spec, old: _in_order(spec, "minReplicas", "replicas"),
+        lambda spec, old: _is_ordered(spec, "minReplicas", "replicas"),
         "replicas must not be below minReplicas: raise replicas or lower minReplicas",
         at="replicaSpecs.Worker.replicas",
     ),
     Rule(
         "spec",
         f"!({_SETS}) || !has(self.maxReplicas) || self.replicaSpecs['Worker'].replicas <= self.maxReplicas",
-        lambda spec, old: _in_order(spec, "replicas", "maxReplicas"),
+        lambda spec, old: _is_ordered(spec, "replicas", "maxReplicas"),
         "replicas must not be above maxReplicas: lower replicas or raise maxReplicas",
         at="replicaSpecs.Worker.replicas",
     ),
@@ -203,5 +204,5 @@ RULES = (
 
 
 def is_endpoint(text: str) -> bool:
-    """host, host:port, [v6] or [v6]:port; 2379 is meant where there is no port."""
+    """Whether the text is host, host:port, [v6] or [v6]:port. Without a port it means port 2379."""
     return re.fullmatch(_ENDPOINT, text) is not None

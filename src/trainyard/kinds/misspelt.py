@@ -1,10 +1,11 @@
-"""Names of fields that are not known but resemble a known one: `tfReplicaTyp`, `restartPolcy`, `comand`.
+"""Finding misspelt field names, unknown names that resemble a known one: `tfReplicaTyp`, `restartPolcy`, `comand`.
 
-The API server stores unknown fields (S30), so a misspelt one would silently change what a job is. Whoever reads a file
-that a person wrote refuses it. A field that resembles nothing may be of a newer Kubernetes, and is only warned about.
+The API server preserves unknown fields (S30), so a misspelt field would silently change the job. Commands that read a
+user's file therefore reject it. An unknown field that resembles no known one may be of a newer Kubernetes and is only a
+warning.
 
-How alike two names must be was measured: of no two fields of one type of Kubernetes is one taken for the other, so a
-newer Kubernetes may have fields beside those known here (tests/kinds/test_misspelt.py).
+The required similarity was measured: no field of a Kubernetes type counts as a misspelling of another field of the same
+type, so new fields of a newer Kubernetes are not rejected (tests/kinds/test_misspelt.py).
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ METADATA = (
     *("resourceVersion", "generation", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"),
     *("managedFields", "selfLink"),
 )
-"""The fields of ObjectMeta, of which the schemas name only those that a rule looks at."""
+"""The fields of ObjectMeta. The schemas specify only those that a rule uses."""
 
-ONE_EDIT = 4  # characters of the longer name from which one edit is a misspelling
-TWO_EDITS = 8  # characters of the shorter name from which two edits are one, if the names begin alike
+ONE_EDIT = 4  # one edit is a misspelling when the longer name has at least so many characters
+TWO_EDITS = 8  # two edits are one when the shorter name has so many, and the first letter is the same
 
 
 class Misspelling(NamedTuple):
-    """A misspelt field: its path, the mapping that holds it, and its two names."""
+    """A misspelt field: its path, the object that has it, its name, and the name that was probably meant."""
 
     path: str
     holder: Json
@@ -35,67 +36,81 @@ class Misspelling(NamedTuple):
 
 
 def misspelt_fields(schema: Json, obj: Json) -> tuple[list[Problem], Json]:
-    """A problem for each field whose name resembles that of a field of the schema, and the object as it was meant."""
+    """A problem for each misspelt field, and a copy of the object with the corrected names.
+
+    Without misspellings the object itself is returned.
+    """
     problems: list[Problem] = []
-    schema = {**schema, "properties": {**schema["properties"], "status": {}}}  # not a person's
-    meant = obj
-    while found := list(_misspelt(schema, meant, "", ())):
-        if meant is obj:
-            meant = decode(encode(obj))
-            found = list(_misspelt(schema, meant, "", ()))
-        for field in found:
+    schema = {**schema, "properties": {**schema["properties"], "status": {}}}  # not written by users
+    corrected = obj
+    # Again after each correction: below a misspelt field nothing is checked.
+    while misspellings := list(_misspellings(schema, corrected, "", ())):
+        if corrected is obj:
+            corrected = decode(encode(obj))
+            misspellings = list(_misspellings(schema, corrected, "", ()))
+        for field in misspellings:
             problems.append(Problem(field.path, f"there is no such field; did you mean {field.meant}?"))
             value = field.holder.pop(field.name)
             field.holder.setdefault(field.meant, value)
-    return problems, meant
+    return problems, corrected
 
 
 def nearest(name: str, known: Collection[str]) -> str:
-    """The known name that was probably meant, "" when it resembles none."""
-    close = [(distance, other) for other in known if (distance := _distance(_plain(name), _plain(other))) <= 2]
-    return next((other for distance, other in sorted(close) if _resembles(name, other, distance)), "")
+    """The known name that was probably meant, "" when the name resembles none."""
+    candidates = [
+        (distance, known_name)
+        for known_name in known
+        if (distance := _edit_distance(_normalized(name), _normalized(known_name))) <= 2
+    ]
+    return next(
+        (known_name for distance, known_name in sorted(candidates) if _resembles(name, known_name, distance)), ""
+    )
 
 
-def _misspelt(schema: Json, value: Any, path: str, known: Collection[str]) -> Iterator[Misspelling]:
+def _misspellings(schema: Json, value: Any, path: str, known: Collection[str]) -> Iterator[Misspelling]:
+    """The misspelt fields of a value. `known`: its field names, where they are not those of the schema."""
     if isinstance(value, list) and isinstance(schema.get("items"), dict):
         for index, item in enumerate(value):
-            yield from _misspelt(schema["items"], item, f"{path}[{index}]", ())
+            yield from _misspellings(schema["items"], item, f"{path}[{index}]", ())
     if not isinstance(value, dict):
         return
     properties: Json = schema.get("properties") or {}
     names = known or properties
-    for name, below in value.items():
-        place = f"{path}.{name}" if path else name
+    for name, field_value in value.items():
+        field_path = f"{path}.{name}" if path else name
         if name in properties or name in names:
-            inner = METADATA if name == "metadata" else ()
-            yield from _misspelt(properties.get(name) or {}, below, place, inner)
+            known_below = METADATA if name == "metadata" else ()
+            yield from _misspellings(properties.get(name) or {}, field_value, field_path, known_below)
         elif isinstance(schema.get("additionalProperties"), dict):
-            yield from _misspelt(schema["additionalProperties"], below, place, ())
+            yield from _misspellings(schema["additionalProperties"], field_value, field_path, ())
         elif meant := nearest(name, names):
-            yield Misspelling(place, value, name, meant)
+            yield Misspelling(field_path, value, name, meant)
 
 
-def _resembles(name: str, other: str, distance: int) -> bool:
+def _resembles(name: str, known_name: str, distance: int) -> bool:
     if distance <= 1:
-        return distance == 0 or max(len(name), len(other)) >= ONE_EDIT
-    return min(len(name), len(other)) >= TWO_EDITS and name[:1].lower() == other[:1].lower()
+        return distance == 0 or max(len(name), len(known_name)) >= ONE_EDIT
+    return min(len(name), len(known_name)) >= TWO_EDITS and name[:1].lower() == known_name[:1].lower()
 
 
-def _plain(name: str) -> str:
+def _normalized(name: str) -> str:
     return name.lower().replace("_", "").replace("-", "")
 
 
-def _distance(one: str, other: str) -> int:
-    """Edits from one name to the other: a character more, less or changed, or two neighbours swapped. 3: too many."""
-    if abs(len(one) - len(other)) > 2:
+def _edit_distance(name: str, known_name: str) -> int:
+    """The optimal string alignment distance: insertions, deletions, substitutions and swaps of neighbouring characters.
+
+    3 stands for any distance above 2 when the lengths alone show it.
+    """
+    if abs(len(name) - len(known_name)) > 2:
         return 3
-    before: list[int] = []
-    row = list(range(len(other) + 1))
-    for i, a in enumerate(one, 1):
-        before, last, row = row, before, [i]
-        for j, b in enumerate(other, 1):
-            least = min(before[j] + 1, row[j - 1] + 1, before[j - 1] + (a != b))
-            if i > 1 and j > 1 and a == other[j - 2] and one[i - 2] == b:
-                least = min(least, last[j - 2] + 1)
-            row.append(least)
+    previous_row: list[int] = []
+    row = list(range(len(known_name) + 1))
+    for i, a in enumerate(name, 1):
+        previous_row, row_before_previous, row = row, previous_row, [i]
+        for j, b in enumerate(known_name, 1):
+            distance = min(previous_row[j] + 1, row[j - 1] + 1, previous_row[j - 1] + (a != b))
+            if i > 1 and j > 1 and a == known_name[j - 2] and name[i - 2] == b:
+                distance = min(distance, row_before_previous[j - 2] + 1)
+            row.append(distance)
     return row[-1]

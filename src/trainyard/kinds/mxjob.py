@@ -1,7 +1,7 @@
 """MxJob, `mlkube.io/v1beta1` and `mxnet.mlkube.io/v1beta1`: SCHEDULER, SERVER, WORKER as batch Jobs, DMLC variables.
 
 Prior art: the MxJob README and the behaviour of deepinsight/mxnet-operator in October 2017, without its defects. In
-dist mode the job is a gang (rules.md S33): MXNet does not take a lost replica back, the others wait for it for ever.
+dist mode the job is a gang (rules.md S33): a lost replica cannot rejoin in MXNet, and the others wait for it forever.
 """
 
 from __future__ import annotations
@@ -43,25 +43,25 @@ _rules = with_aliases(RULES, SPELLINGS)
 
 
 def read(spec: Json, name: str) -> ParsedSpec:
-    """What an MxJob spec wants. In local mode it is one WORKER: more are refused, and none counts as one (S19)."""
+    """The ParsedSpec of an MxJob. In local mode it has one WORKER: more are a problem, and 0 counts as 1 (S19)."""
     stored = _schema().default(spec)
     problems = _schema().validate(stored, "spec") + violations(
         _rules, {"metadata": {"name": name}, "spec": stored}, None
     )
-    full = replica_list.filled(spec, _fill)
-    roles = replica_list.roles_of(full, "mxReplicaType", "PsRootPort")
+    defaulted = replica_list.filled(spec, _with_defaults)
+    roles = replica_list.roles_of(defaulted, "mxReplicaType", "PsRootPort")
     if spec.get("jobMode") == LOCAL:
         roles = tuple(role.resized(1) for role in roles)
     return ParsedSpec(
         roles=roles,
         policy=policy_of(spec),
-        spec=full,
+        spec=defaulted,
         problems=tuple(problems),
         unknown=tuple(f"spec.{path}" for path in _schema().unknown(spec, but="template")),
     )
 
 
-def _fill(item: Json) -> Json:
+def _with_defaults(item: Json) -> Json:
     replicas, port = item.get("replicas"), item.get("PsRootPort")
     return {
         **item,
@@ -88,18 +88,18 @@ def child_labels(job: Job, slot: Slot) -> dict[str, str]:
 
 
 def dress(template: Json, job: Job, slot: Slot) -> Json:
-    """The template with accelerators and, in dist mode, where the scheduler is and who takes part (rules.md II.6)."""
-    fresh = copied(template)
-    for container in containers_of(fresh):
+    """A copy of the template with accelerators and, in dist mode, the DMLC variables (rules.md II.6)."""
+    pod_template = copied(template)
+    for container in containers_of(pod_template):
         if container.get("name") != CONTAINER:
             continue
-        accelerate(fresh, container, job.config.accelerators)
+        accelerate(pod_template, container, job.config.accelerators)
         if is_dist(job):
-            append_env(container, *_environment(job, slot, container))
-    return fresh
+            append_env(container, *_dmlc_variables(job, slot, container))
+    return pod_template
 
 
-def _environment(job: Job, slot: Slot, container: Json) -> list[tuple[str, str]]:
+def _dmlc_variables(job: Job, slot: Slot, container: Json) -> list[tuple[str, str]]:
     roles = {role.name: role for role in job.roles}
     counts = {name: str(roles[name].replicas if name in roles else 0) for name in (SERVER, WORKER)}
     variables = [
@@ -109,10 +109,10 @@ def _environment(job: Job, slot: Slot, container: Json) -> list[tuple[str, str]]
         ("DMLC_NUM_WORKER", counts[WORKER]),
         ("DMLC_ROLE", slot.role.lower()),
     ]
-    listed = container.get("env")
-    given = [one.get("name") for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
-    # MXNet 1.9 resolves a host name only with it; without, it takes the URI for an address (S33).
-    return variables if "DMLC_USE_KUBERNETES" in given else [*variables, ("DMLC_USE_KUBERNETES", "1")]
+    env = container.get("env")
+    user_names = [entry.get("name") for entry in env if isinstance(entry, dict)] if isinstance(env, list) else []
+    # MXNet 1.9 resolves a host name only if this is set; otherwise it parses the URI as an IP address (S33).
+    return variables if "DMLC_USE_KUBERNETES" in user_names else [*variables, ("DMLC_USE_KUBERNETES", "1")]
 
 
 def subdomain(job: Job) -> str:
@@ -120,31 +120,33 @@ def subdomain(job: Job) -> str:
 
 
 def extras(job: Job) -> tuple[AuxiliaryObject, ...]:
+    """The headless Service of a job in dist mode."""
     if not is_dist(job):
         return ()
     ports = {f"ps-root-port-{role.port}": role.port for role in job.roles if role.name == SCHEDULER}
-    # Pods of the attempt before may be going for a while, under the same names: they are not to be met any more.
-    only = {ATTEMPT: str(job.status.role(SCHEDULER).attempt)}
-    body = partial(headless, job, job_labels(job), ports, only)
-    return (AuxiliaryObject(SERVICE, subdomain(job), body, digest=digest(ports, only)),)
+    # Pods of the previous attempt have the same host names and may still be terminating: the Service excludes them.
+    attempt_labels = {ATTEMPT: str(job.status.role(SCHEDULER).attempt)}
+    body = partial(headless, job, job_labels(job), ports, attempt_labels)
+    return (AuxiliaryObject(SERVICE, subdomain(job), body, digest=digest(ports, attempt_labels)),)
 
 
 def decides(job: Job) -> frozenset[Slot]:
+    """The slot whose success is the job's: the SCHEDULER in dist mode, the WORKER in local mode."""
     return frozenset({Slot(SCHEDULER if is_dist(job) else WORKER, 0)})
 
 
 def judges(job: Job) -> frozenset[Slot]:
-    """In dist mode the end of any replica is the end of the attempt."""
+    """In dist mode the exit of any replica ends the attempt."""
     return frozenset(job.slots()) if is_dist(job) else decides(job)
 
 
 def permanent(job: Job, code: int, reason: str) -> bool:
-    """1 to 127, and out of memory whatever the code, are never tried again (docs/rules.md II.8, without its defect)."""
+    """Exit codes 1 to 127, and OOMKilled with any code, are not retried (docs/rules.md II.8, without its defect)."""
     return reason == "OOMKilled" or 1 <= code <= 127
 
 
 def report(job: Job, verdict: Outcome, tally: Mapping[str, Mapping[str, int]]) -> Json:
-    """The fields of docs/rules.md II.4: `reason` and `state` are left out when they are empty."""
+    """The status fields of docs/rules.md II.4: `reason` and `state` are left out when they are empty."""
     phase, state = replica_list.PHASES[verdict.phase]
     return {
         "phase": phase,
@@ -156,16 +158,16 @@ def report(job: Job, verdict: Outcome, tally: Mapping[str, Mapping[str, int]]) -
 
 
 def warn(job: Job) -> tuple[Problem, ...]:
-    found = []
+    problems = []
     items = replica_list.items_of(job.parsed.spec)
     if job.parsed.spec.get("jobMode") == LOCAL and any(item.get("replicas") != 1 for item in items):
         text = "in local mode there is one WORKER, even with replicas: 0; write replicas: 1"
-        found.append(Problem("spec.replicaSpecs[].replicas", text))
+        problems.append(Problem("spec.replicaSpecs[].replicas", text))
     for item in items if is_dist(job) else ():
         if item.get("mxReplicaType") in (SERVER, WORKER) and item.get("replicas") == 0:
             text = "MXNet waits for ever without one; write at least 1"
-            found.append(Problem(f"spec.replicaSpecs[{item['mxReplicaType']}].replicas", text))
-    return (*found, *replica_list.policy_warnings(job))
+            problems.append(Problem(f"spec.replicaSpecs[{item['mxReplicaType']}].replicas", text))
+    return (*problems, *replica_list.policy_warnings(job))
 
 
 MXJOB = Kind(

@@ -1,6 +1,6 @@
-"""What an MxJob may look like: its structs, and the rules across fields with the old operator's texts (rules.md II.3).
+"""The schema of an MxJob: its structs, and its CEL rules with the old operator's texts (rules.md II.3).
 
-The rules stand in the order in which the old operator looked.
+The rules are in the order in which the old operator checked them.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ CONTAINER = "mxnet"
 PORT = 9091
 SPELLINGS = {"replica_specs": "replicaSpecs"}
 LONGEST_NAME = LABEL_MAX - len("-scheduler-") - len("-0")
-"""Of the job and the RuntimeId together: `<job>-scheduler-<RuntimeId>-0` and `<job>-worker-<RuntimeId>-9999` fit."""
+"""Longest name and RuntimeId together: then `<job>-scheduler-<RuntimeId>-0` and `<job>-worker-<RuntimeId>-9999` fit."""
 
-_ORDER = ("replicas", "template", "PsRootPort", "mxReplicaType")
+_PRINTED_FIELDS = ("replicas", "template", "PsRootPort", "mxReplicaType")
 _TYPED = replica_list.Typed("mxReplicaType", WORKER)
 _LIST = "spec.replicaSpecs"
 _ITEM = "spec.replicaSpecs[]"
@@ -60,30 +60,32 @@ class MxJobSpec(Policies, kw_only=True):
     ] = None
 
 
-def _missing_template(item: Any) -> str:
+def _missing_template_message(item: Any) -> str:
     return (
         "there was a problem setting defaults for job spec: Replica is missing Template; "
-        f"{replica_list.as_go(item, _ORDER)}; write a template with a container named {CONTAINER}"
+        f"{replica_list.as_go(item, _PRINTED_FIELDS)}; write a template with a container named {CONTAINER}"
     )
 
 
-def _wrong_type(item: Any) -> str:
-    found = item["mxReplicaType"]
-    return f"invalid job spec: MxReplicaSpec.MxReplicaType is {found} but must be one of [SCHEDULER SERVER WORKER]"
+def _wrong_type_message(item: Any) -> str:
+    replica_type = item["mxReplicaType"]
+    return (
+        f"invalid job spec: MxReplicaSpec.MxReplicaType is {replica_type} but must be one of [SCHEDULER SERVER WORKER]"
+    )
 
 
-def _no_container(item: Any) -> str:
+def _no_container_message(item: Any) -> str:
     return (
         f"invalid job spec: Replica type {_TYPED.of(item)} is missing a container for mxnet; "
         "name the container that runs the program mxnet"
     )
 
 
-def _of_each_list(condition: str) -> str:
-    """CEL: the condition of `list` holds for the list, however it is spelled."""
+def _for_each_list_cel(condition: str) -> str:
+    """CEL: the condition on `list` holds for the list of replica sets, under either field name."""
     lists = (f"self.{name}" for name in (replica_list.FIELD, replica_list.OTHER_FIELD))
     return " && ".join(
-        f"(!has({one}) || {replica_list.has_null(one)} || {condition.replace('list', one)})" for one in lists
+        f"(!has({path}) || {replica_list.has_null(path)} || {condition.replace('list', path)})" for path in lists
     )
 
 
@@ -96,14 +98,15 @@ def _missing_types(spec: Any) -> list[str]:
     return [name for name in TYPES if spec.get("jobMode") == DIST and any(name not in types for types in lists)]
 
 
-def _say_missing(spec: Any) -> str:
+def _missing_type_message(spec: Any) -> str:
     missing = _missing_types(spec)[0]
     return f"invalid job spec: dist job mode without replica type {missing}; add a set with mxReplicaType: {missing}"
 
 
-def _name_fits(job: Any, old: Any) -> bool:
-    name, given_id = job["metadata"]["name"], job["spec"].get("RuntimeId")
-    return is_dns_label(name) and len(name) + len(given_id or "1kkf") <= LONGEST_NAME
+def _is_valid_name(job: Any, old: Any) -> bool:
+    name, runtime_id = job["metadata"]["name"], job["spec"].get("RuntimeId")
+    # A generated RuntimeId has 4 characters.
+    return is_dns_label(name) and len(name) + len(runtime_id or "1kkf") <= LONGEST_NAME
 
 
 _ALL_WORKERS = "list.all(r, r.mxReplicaType == 'WORKER')"
@@ -121,7 +124,7 @@ RULES = (
         "",
         f"self.metadata.name.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')"
         f" && self.metadata.name.size() + {_RUNTIME_ID_SIZE} <= {LONGEST_NAME}",
-        _name_fits,
+        _is_valid_name,
         "the name is part of every child's name, which has at most 63 characters: write one of at most "
         f"{LONGEST_NAME - 4} lower-case letters, digits and '-' (fewer with a longer RuntimeId)",
         at="metadata.name",
@@ -134,7 +137,7 @@ RULES = (
         given("self"),
         lambda item, old: item.get("template") is not None,
         "there was a problem setting defaults for job spec: Replica is missing Template; write a template",
-        detail=_missing_template,
+        detail=_missing_template_message,
         at="template",
         early=True,
     ),
@@ -143,7 +146,7 @@ RULES = (
         "self.mxReplicaType in ['SCHEDULER', 'SERVER', 'WORKER']",
         lambda item, old: _TYPED.of(item) in TYPES,
         "invalid job spec: MxReplicaSpec.MxReplicaType must be one of [SCHEDULER SERVER WORKER]",
-        detail=_wrong_type,
+        detail=_wrong_type_message,
         at="mxReplicaType",
     ),
     Rule(
@@ -152,12 +155,12 @@ RULES = (
         " && self.template.spec.containers.exists(c, c.name == 'mxnet'))",
         lambda item, old: item.get("template") is None or has_container(item["template"], CONTAINER),
         "invalid job spec: Replica type is missing a container for mxnet; name the container of the program mxnet",
-        detail=_no_container,
+        detail=_no_container_message,
         at="template.spec.containers",
     ),
     Rule(
         "spec",
-        f"self.jobMode != 'local' || ({_of_each_list(_ALL_WORKERS)})",
+        f"self.jobMode != 'local' || ({_for_each_list_cel(_ALL_WORKERS)})",
         lambda spec, old: spec.get("jobMode") != LOCAL or all(_TYPED.of(item) == WORKER for item in _items(spec)),
         "invalid job spec: job mode is local, but its replicas set have replicas type other than worker; "
         "write jobMode: dist, or leave only the WORKER",
@@ -165,17 +168,17 @@ RULES = (
     ),
     Rule(
         "spec",
-        f"self.jobMode != 'local' || ({_of_each_list('list.all(r, r.replicas <= 1)')})",
+        f"self.jobMode != 'local' || ({_for_each_list_cel('list.all(r, r.replicas <= 1)')})",
         lambda spec, old: spec.get("jobMode") != LOCAL or all(item.get("replicas", 1) <= 1 for item in _items(spec)),
         "invalid job spec: job mode is local, but it has more than 1 worker; write replicas: 1, or jobMode: dist",
         at="jobMode",
     ),
     Rule(
         "spec",
-        f"self.jobMode != 'dist' || ({_of_each_list(_EVERY_TYPE)})",
+        f"self.jobMode != 'dist' || ({_for_each_list_cel(_EVERY_TYPE)})",
         lambda spec, old: not _missing_types(spec),
         "invalid job spec: dist job mode without replica type SCHEDULER, SERVER or WORKER; add the set that is missing",
-        detail=_say_missing,
+        detail=_missing_type_message,
         at="replicaSpecs",
     ),
     Rule(

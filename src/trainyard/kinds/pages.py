@@ -1,8 +1,8 @@
-"""The page of a kind for people, worked out from the same value that the operator runs on. Pure.
+"""Generates the documentation page of a kind from its `Kind` value. Pure.
 
 Rules for this file:
-- Nothing here knows a kind: what a page says of one is what its value says. What holds for all stands in the tables.
-- A page is Markdown, the same text for the same value; a test compares the files in `docs/kinds` with it.
+- No code here is for a single kind: a page has what its Kind value has. Texts common to all kinds are in the tables.
+- A page is Markdown, the same text for the same value; a test compares it with the files in `docs/kinds`.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ RESTARTS = {
 
 
 def page(kind: Kind) -> str:
-    """The whole page."""
-    parts = (_head(kind), _fields(kind), _rules(kind), _columns(kind), _life(kind), _conditions(kind))
-    return "\n".join(line for part in parts for line in part)
+    """The page of the kind as Markdown."""
+    sections = (_head(kind), _fields(kind), _rules(kind), _columns(kind), _policies(kind), _conditions(kind))
+    return "\n".join(line for section in sections for line in section)
 
 
 def _head(kind: Kind) -> Iterator[str]:
@@ -64,15 +64,16 @@ def _head(kind: Kind) -> Iterator[str]:
     yield ""
     yield "<!-- Written by `python -m trainyard.testing.pages` from the kind's value; edit that. -->"
     yield ""
-    yield _text(schema(kind)["properties"]["spec"].get("description", ""))
+    yield _table_cell(schema(kind)["properties"]["spec"].get("description", ""))
     yield ""
-    also = f", also `{'`, `'.join(f'{group}/{gvk.version}' for group in kind.groups)}`" if kind.groups else ""
+    other_groups = f", also `{'`, `'.join(f'{group}/{gvk.version}' for group in kind.groups)}`" if kind.groups else ""
     short = f"; short names `{'`, `'.join(kind.short_names)}`" if kind.short_names else ""
-    many = f"; in `kubectl get {'`, `'.join(kind.categories)}`" if kind.categories else ""
-    yield f"- `apiVersion: {gvk.api_version}`{also}, `kind: {gvk.kind}`"
-    yield f"- `kubectl get {gvk.plural}` or `{kind.singular}`{short}{many}"
+    categories = f"; in `kubectl get {'`, `'.join(kind.categories)}`" if kind.categories else ""
+    yield f"- `apiVersion: {gvk.api_version}`{other_groups}, `kind: {gvk.kind}`"
+    yield f"- `kubectl get {gvk.plural}` or `{kind.singular}`{short}{categories}"
     yield f"- the container that counts is named `{kind.container}`"
-    yield f"- it makes, and owns: {', '.join(f'{one.kind} (`{one.api_version}`)' for one in kind.child_resources)}"
+    child_kinds = ", ".join(f"{child.kind} (`{child.api_version}`)" for child in kind.child_resources)
+    yield f"- it makes, and owns: {child_kinds}"
     yield ""
 
 
@@ -81,10 +82,10 @@ def _fields(kind: Kind) -> Iterator[str]:
     yield ""
     yield "| field | type | default | meaning |"
     yield "|---|---|---|---|"
-    for path, node in _walk("", schema(kind)["properties"]["spec"]):
-        default = f"`{_shown(node['default'])}`" if "default" in node else ""
-        same = f"The same as `{kind.field_aliases[path]}`." if path in kind.field_aliases else ""
-        meaning = same or _text(node.get("description", "")) or _text(POLICIES.get(path, ""))
+    for path, node in _field_schemas("", schema(kind)["properties"]["spec"]):
+        default = f"`{_json_text(node['default'])}`" if "default" in node else ""
+        alias = f"The same as `{kind.field_aliases[path]}`." if path in kind.field_aliases else ""
+        meaning = alias or _table_cell(node.get("description", "")) or _table_cell(POLICIES.get(path, ""))
         yield f"| `{path}` | {_type(node)} | {default} | {meaning} |"
     yield ""
     yield "Fields that are not listed are kept, and named by the condition `UnknownFields`. A template is a"
@@ -92,24 +93,25 @@ def _fields(kind: Kind) -> Iterator[str]:
     yield ""
 
 
-def _walk(path: str, node: Json) -> Iterator[tuple[str, Json]]:
-    """Every field below a schema, but for the inside of pod templates and of other spellings."""
-    for name, part in (node.get("properties") or {}).items():
-        place = f"{path}.{name}" if path else name
-        yield place, part
-        if name == "template" or not _is_first(name, node):
+def _field_schemas(path: str, node: Json) -> Iterator[tuple[str, Json]]:
+    """Every field below a schema with its path, except those of pod templates and below alternative spellings."""
+    for name, field in (node.get("properties") or {}).items():
+        field_path = f"{path}.{name}" if path else name
+        yield field_path, field
+        if name == "template" or not _is_first_spelling(name, node):
             continue
-        yield from _walk(place, part)
-        if "items" in part:
-            yield from _walk(f"{place}[]", part["items"])
-        if isinstance(part.get("additionalProperties"), dict):
-            yield from _walk(f"{place}.NAME", part["additionalProperties"])
+        yield from _field_schemas(field_path, field)
+        if "items" in field:
+            yield from _field_schemas(f"{field_path}[]", field["items"])
+        if isinstance(field.get("additionalProperties"), dict):
+            yield from _field_schemas(f"{field_path}.NAME", field["additionalProperties"])
 
 
-def _is_first(name: str, node: Json) -> bool:
-    """False for a field whose like has been told already under another spelling."""
-    known = [one for one in node["properties"] if one.lower().replace("_", "") == name.lower().replace("_", "")]
-    return bool(known[0] == name)
+def _is_first_spelling(name: str, node: Json) -> bool:
+    """False for a field of which the schema has another spelling (`replica_specs` of `replicaSpecs`) before it."""
+    normalized = name.lower().replace("_", "")
+    spellings = [spelling for spelling in node["properties"] if spelling.lower().replace("_", "") == normalized]
+    return bool(spellings[0] == name)
 
 
 def _type(node: Json) -> str:
@@ -132,9 +134,9 @@ def _rules(kind: Kind) -> Iterator[str]:
     yield "| where | rule |"
     yield "|---|---|"
     for rule in with_aliases(kind.rules, {}):
-        place = ".".join(filter(None, (rule.path, rule.at)))
-        when = " (an edit)" if rule.transition else ""
-        yield f"| `{place}`{when} | {_text(rule.default_message)} |"
+        path = ".".join(filter(None, (rule.path, rule.at)))
+        operation = " (an edit)" if rule.transition else ""
+        yield f"| `{path}`{operation} | {_table_cell(rule.default_message)} |"
     yield ""
 
 
@@ -142,12 +144,12 @@ def _columns(kind: Kind) -> Iterator[str]:
     yield "## Columns of `kubectl get`"
     yield ""
     wide = [column["name"] for column in kind.columns if column.get("priority")]
-    shown = [column["name"] for column in kind.columns if not column.get("priority")]
-    yield f"NAME, {', '.join(shown)}" + (f"; with `-o wide` also {', '.join(wide)}." if wide else ".")
+    default = [column["name"] for column in kind.columns if not column.get("priority")]
+    yield f"NAME, {', '.join(default)}" + (f"; with `-o wide` also {', '.join(wide)}." if wide else ".")
     yield ""
 
 
-def _life(kind: Kind) -> Iterator[str]:
+def _policies(kind: Kind) -> Iterator[str]:
     yield "## Policies"
     yield ""
     yield "| policy | what it does |"
@@ -170,21 +172,21 @@ def _conditions(kind: Kind) -> Iterator[str]:
     yield "| condition | when it is True |"
     yield "|---|---|"
     for name, text in CONDITIONS.items():
-        also = (
+        alias = (
             f" (also written as `{kind.messages.condition_aliases[name]}`)"
             if name in kind.messages.condition_aliases
             else ""
         )
-        yield f"| `{name}`{also} | {text} |"
+        yield f"| `{name}`{alias} | {text} |"
     yield ""
     yield f"Events come from `{kind.messages.source}`."
     yield ""
 
 
-def _shown(value: object) -> str:
+def _json_text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value) or '""'
 
 
-def _text(text: str) -> str:
-    """One line, with what a table would take for its own kept apart."""
+def _table_cell(text: str) -> str:
+    """The text on one line, with `|` escaped for a Markdown table."""
     return " ".join(text.split()).replace("|", "\\|")

@@ -1,9 +1,9 @@
-"""The schema of a pod template: Kubernetes' own types below ours, so that a wrong one is answered with its path.
+"""The schema of a pod template with the types of Kubernetes, so that a value of a wrong type is rejected with its path.
 
 Rules for this file:
-- Every field that is not known is kept, on every level: a newer Kubernetes has more of them (S30).
-- Nothing is filled in, and a null stays a null: what a person wrote is what is stored, and what a digest is made of.
-- The same parts stand in many places; nobody may change one.
+- Unknown fields are preserved on every level: a newer Kubernetes has more fields (S30).
+- The schema has no defaults, and null is kept: the template is stored, and its digest computed, as the user wrote it.
+- Subschemas are shared between many places: callers must not change them.
 """
 
 from __future__ import annotations
@@ -14,21 +14,25 @@ from trainyard.kinds.pod_types import TYPES
 from trainyard.objects import Json
 
 KEEP = "x-kubernetes-preserve-unknown-fields"
-_TEXTS: Json = {"type": "object", "additionalProperties": {"type": "string"}, "nullable": True}
+_STRING_MAP: Json = {"type": "object", "additionalProperties": {"type": "string"}, "nullable": True}
 METADATA: Json = {
     "type": "object",
-    "properties": {"labels": _TEXTS, "annotations": _TEXTS},
+    "properties": {"labels": _STRING_MAP, "annotations": _STRING_MAP},
     KEEP: True,
     "nullable": True,
 }
-"""Ours are added to the labels and annotations, so these have to be what they should."""
+"""Trainyard adds labels and annotations to the template, so the schema requires maps of strings."""
 
 
 def pod_template(container: Json, **listed: object) -> Json:
-    """A PodTemplateSpec. `container` is what is said of a container beside its type, `listed` of the list of them."""
-    item = _type("Container")
-    item = {**item, **container, "properties": {**item["properties"], **container.get("properties", {})}}
-    spec = _type("PodSpec")
+    """The schema of a PodTemplateSpec.
+
+    `container` has further keywords and properties for the schema of a container, `listed` further keywords for that of
+    the list of containers.
+    """
+    core = _type_schema("Container")
+    item = {**core, **container, "properties": {**core["properties"], **container.get("properties", {})}}
+    spec = _type_schema("PodSpec")
     containers = {"type": "array", "items": item, **listed}
     return {
         "description": "A PodTemplateSpec.",
@@ -46,17 +50,17 @@ def pod_template(container: Json, **listed: object) -> Json:
 
 @lru_cache(maxsize=1)
 def fields_of_types() -> dict[str, dict[str, str]]:
-    """Type -> field -> type, as the lines say."""
+    """Type -> field -> type, parsed from `pod_types.TYPES`. Names of required fields end with `!`."""
     lines = TYPES.strip().replace("\n    ", " ").splitlines()
     return {
-        name: {field: kind for field, _, kind in (part.partition(":") for part in fields.split())}
+        name: {field: kind for field, _, kind in (declaration.partition(":") for declaration in fields.split())}
         for name, _, fields in (line.partition(" ") for line in lines)
     }
 
 
 @lru_cache(maxsize=256)
-def _type(name: str) -> Json:
-    """The schema of a type, as the line that tells it says."""
+def _type_schema(name: str) -> Json:
+    """The schema of a type in the notation of `pod_types.TYPES`."""
     if name in ("string", "integer", "boolean"):
         return {"type": name}
     if name == "int-or-string":
@@ -66,18 +70,19 @@ def _type(name: str) -> Json:
     if name == "{any}":
         return {"type": "object", KEEP: True}
     if name.startswith("["):
-        return {"type": "array", "items": _type(name[1:-1])}
+        return {"type": "array", "items": _type_schema(name[1:-1])}
     if name.startswith("{"):
-        return {"type": "object", "additionalProperties": {**_type(name[1:-1]), "nullable": True}}
+        return {"type": "object", "additionalProperties": {**_type_schema(name[1:-1]), "nullable": True}}
     fields = fields_of_types()[name]
     required = [field.removesuffix("!") for field in fields if field.endswith("!")]
     return {
         "type": "object",
-        "properties": {field.removesuffix("!"): _field(field, kind) for field, kind in fields.items()},
+        "properties": {field.removesuffix("!"): _field_schema(field, kind) for field, kind in fields.items()},
         **({"required": required} if required else {}),
         KEEP: True,
     }
 
 
-def _field(field: str, kind: str) -> Json:
-    return _type(kind) if field.endswith("!") or kind == "any" else {**_type(kind), "nullable": True}
+def _field_schema(field: str, kind: str) -> Json:
+    schema = _type_schema(kind)
+    return schema if field.endswith("!") or kind == "any" else {**schema, "nullable": True}

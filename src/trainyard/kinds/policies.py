@@ -1,4 +1,4 @@
-"""The optional policies that every kind takes, as they stand in a spec (docs/rules.md S2)."""
+"""The optional policy fields in the spec of every kind (docs/rules.md S2)."""
 
 from __future__ import annotations
 
@@ -39,19 +39,19 @@ class Policies(msgspec.Struct, kw_only=True):
 
 
 def policy_of(spec: Json) -> Policy:
-    """The policies of a spec; what is malformed counts as unset (the schema has already spoken about it)."""
+    """The policies of a spec. A malformed field counts as unset: validation against the schema reports it."""
     clean = spec.get("cleanPodPolicy")
-    managed = spec.get("managedBy")
+    managed_by = spec.get("managedBy")
     return Policy(
         clean=clean if clean in ("None", "Running", "All") else "",
-        ttl=_number(spec.get("ttlSecondsAfterFinished")),
-        deadline=_number(spec.get("activeDeadlineSeconds")),
-        backoff_limit=_number(spec.get("backoffLimit")),
+        ttl=_non_negative_integer(spec.get("ttlSecondsAfterFinished")),
+        deadline=_non_negative_integer(spec.get("activeDeadlineSeconds")),
+        backoff_limit=_non_negative_integer(spec.get("backoffLimit")),
         suspend=spec.get("suspend") is True,
-        managed_by=managed if isinstance(managed, str) else "",
+        managed_by=managed_by if isinstance(managed_by, str) else "",
     )
 
 
-def _number(value: Any) -> int | None:
+def _non_negative_integer(value: Any) -> int | None:
     number = whole(value)
     return number if number is not None and number >= 0 else None

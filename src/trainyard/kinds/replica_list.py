@@ -1,6 +1,6 @@
-"""`spec.replicaSpecs`, a list of typed replica sets: what the two kinds of 2017 share.
+"""`spec.replicaSpecs`, a list of replica sets with a type: shared by TfJob and MxJob, the two kinds of 2017.
 
-Defaults, roles, replica statuses, and the rules that both have. The old texts are each kind's own (rules.md I.4, II.3).
+Defaults, roles, replica statuses, and common CEL rules. The old operators' texts differ by kind (rules.md I.4, II.3).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ COLUMNS = (
     columns.RESTARTS,
     columns.AGE,
     {"name": "RuntimeId", "type": "string", "jsonPath": ".spec.RuntimeId", "priority": 1},
-    {**columns.REASON, "jsonPath": ".status.reason"},  # the old operators wrote it there, too
+    {**columns.REASON, "jsonPath": ".status.reason"},  # the old operators wrote it in this field, too
     columns.BLOCKED,
 )
 PHASES = {
@@ -35,45 +35,48 @@ PHASES = {
     "Failed": ("Done", "Failed"),
     "Invalid": ("Failed", "Failed"),
 }
-"""The phase and the state of each stage (docs/rules.md I.5, II.4)."""
+"""Outcome.phase -> (status.phase, status.state) (docs/rules.md I.5, II.4)."""
 
 FIELD = "replicaSpecs"
 OTHER_FIELD = "replica_specs"
 
 
 def field_of(spec: Json) -> str:
-    """The spelling that this spec uses."""
+    """The name under which this spec has the list: replicaSpecs or replica_specs."""
     return OTHER_FIELD if OTHER_FIELD in spec and FIELD not in spec else FIELD
 
 
 def items_of(spec: Json) -> list[Json]:
+    """The replica sets of the spec; malformed ones are left out."""
     return _items(spec, field_of(spec))
 
 
 def lists_of(spec: Json) -> list[list[Json]]:
-    """The lists that are there, one for each spelling; more than one, or a null in one, is a problem of its own."""
-    given = [(name, spec[name]) for name in (FIELD, OTHER_FIELD) if spec.get(name) is not None]
-    return [_items(spec, name) for name, listed in given if not (isinstance(listed, list) and None in listed)]
+    """The lists under both field names, without lists that contain null. Other rules report nulls and two lists."""
+    values = [(name, spec[name]) for name in (FIELD, OTHER_FIELD) if spec.get(name) is not None]
+    return [_items(spec, name) for name, items in values if not (isinstance(items, list) and None in items)]
 
 
 def _items(spec: Json, name: str) -> list[Json]:
-    listed = spec.get(name)
-    return [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
+    items = spec.get(name)
+    return [item for item in items if isinstance(item, dict)] if isinstance(items, list) else []
 
 
 def filled(spec: Json, fill: Callable[[Json], Json]) -> Json:
-    """The spec with every item of the list filled in, in the spelling the user wrote."""
+    """The spec with `fill` applied to every replica set, under the field name that the user wrote."""
     name = field_of(spec)
-    listed = spec.get(name)
-    if not isinstance(listed, list):
+    items = spec.get(name)
+    if not isinstance(items, list):
         return spec
-    return {**spec, name: [fill(one) if isinstance(one, dict) else one for one in listed]}
+    return {**spec, name: [fill(item) if isinstance(item, dict) else item for item in items]}
 
 
 def roles_of(spec: Json, type_field: str, port_field: str) -> tuple[Role, ...]:
-    """The roles of a filled spec, in its order. A type that is listed twice is a problem; here the first one holds.
+    """The roles of a spec with defaults, in its order.
 
-    So is a count beyond the schema's; here it is cut, because every replica costs and an older definition stores any.
+    Validation reports a type that is listed twice; here its first replica set is used. It also reports replicas above
+    the schema's maximum; here they are limited to it, because each replica costs memory and objects stored under an
+    older CRD may have any number.
     """
     roles: dict[str, Role] = {}
     for item in items_of(spec):
@@ -81,23 +84,15 @@ def roles_of(spec: Json, type_field: str, port_field: str) -> tuple[Role, ...]:
         replicas = whole(item.get("replicas"))
         if not isinstance(name, str) or port is None or replicas is None:
             continue
-        shape = template if isinstance(template, dict) else {}
+        pod_template = template if isinstance(template, dict) else {}
         count = min(max(0, replicas), MOST_REPLICAS)
-        roles.setdefault(
-            name,
-            Role(
-                name,
-                count,
-                port,
-                shape,
-                digest(shape, port, *(["IsDefaultPS"] if item.get("IsDefaultPS") is True else [])),
-            ),
-        )
+        default_ps = ["IsDefaultPS"] if item.get("IsDefaultPS") is True else []
+        roles.setdefault(name, Role(name, count, port, pod_template, digest(pod_template, port, *default_ps)))
     return tuple(roles.values())
 
 
 def role_state(states: Mapping[str, int]) -> str:
-    """One state for a set of replicas, first match (rules.md I.11.4); Starting is what the old code never wrote."""
+    """The state of a replica set, first match (rules.md I.11.4). The old operators never wrote Starting."""
     if states.get("Failed"):
         return "Failed"
     if states.get("Running"):
@@ -108,6 +103,7 @@ def role_state(states: Mapping[str, int]) -> str:
 
 
 def replica_statuses(tally: Mapping[str, Mapping[str, int]], type_field: str) -> list[Json]:
+    """status.replicaStatuses from {role: {replica state: count}}."""
     order = ("Unknown", "Starting", "Running", "Failed", "Succeeded")
     return [
         {
@@ -120,45 +116,46 @@ def replica_statuses(tally: Mapping[str, Mapping[str, int]], type_field: str) ->
 
 
 def old_end(status: Json) -> str:
-    """A job that an older operator finished: `state` says how, and `conditions` is null (docs/rules.md I.5)."""
+    """Succeeded or Failed as an old operator wrote it, without conditions (docs/rules.md I.5); "" when not ended."""
     state = status.get("state")
     return str(state) if state in ("Succeeded", "Failed") else ""
 
 
 def policy_warnings(job: Job) -> tuple[Problem, ...]:
-    """Restart policies that a batch Job does not take (S31)."""
-    judged = {slot.role for slot in job.kind.supervised_slots_of(job)}
-    found = []
+    """Warnings about restart policies that a batch Job does not accept (S31)."""
+    supervised_roles = {slot.role for slot in job.kind.supervised_slots_of(job)}
+    problems = []
     for role in job.parsed.roles:
         spec = (role.template or {}).get("spec")
         policy = spec.get("restartPolicy") if isinstance(spec, dict) else None
         if policy in (None, "", "Always"):
-            instead = "Never is used, and the operator tries again" if role.name in judged else "OnFailure is used"
-            text = f"of {role.name} is {policy or 'not set'}, which a batch Job does not take; {instead}"
-            place = next(
-                (place for place, one in templates_of(job.parsed.spec, "spec") if one is role.template), "spec"
-            )
-            found.append(Problem(f"{place}.spec.restartPolicy", text))
-    return tuple(found)
+            is_supervised = role.name in supervised_roles
+            replacement = "Never is used, and the operator tries again" if is_supervised else "OnFailure is used"
+            text = f"of {role.name} is {policy or 'not set'}, which a batch Job does not take; {replacement}"
+            templates = templates_of(job.parsed.spec, "spec")
+            path = next((path for path, template in templates if template is role.template), "spec")
+            problems.append(Problem(f"{path}.spec.restartPolicy", text))
+    return tuple(problems)
 
 
 def as_go(item: Json, fields: tuple[str, ...]) -> str:
-    """A replica spec as the old operators printed it in their texts: two spaces, their order of fields."""
+    """A replica spec as JSON as in the old operators' texts: indented by two spaces, in the order of `fields`."""
     return json.dumps({name: item[name] for name in fields if item.get(name) is not None}, indent=2)
 
 
 def given(item: str) -> str:
-    """CEL: a template that is null counts as one that is left out."""
+    """CEL: the replica set has a template. Null counts as unset."""
     return f"(has({item}.template) && {item}.template != null)"
 
 
 class Typed(NamedTuple):
-    """How a kind names the type of a set, and the type of a set that does not say."""
+    """The field of a replica set that has its type, and the type of a set without it."""
 
     field: str
     default: str
 
     def of(self, item: Json) -> Any:
+        """The type of a replica set."""
         return item.get(self.field, self.default)
 
 
@@ -169,18 +166,21 @@ FIXED = (
 
 
 def is_fixed(new: Json, old: Json) -> bool:
-    """The job has started, and is not suspended before or after the edit: what shapes it is fixed (S11).
+    """Whether an update must not change the replicas: the job has started and neither object is suspended (S11).
 
-    Kueue suspends a job and takes back what it has put into the templates in one update, and resumes it so, too.
+    Kueue suspends a job and restores its templates in one update, and resumes it and changes them in one.
     """
-    held = any(job["spec"].get("suspend") is True for job in (new, old))
-    return bool((old.get("status") or {}).get("roles")) and not held
+    is_suspended = any(job["spec"].get("suspend") is True for job in (new, old))
+    return bool((old.get("status") or {}).get("roles")) and not is_suspended
 
 
 def one_spelling(name: str, other: str, nullable: bool = False) -> Rule:
-    """Null counts as left out; only an object may be compared with it, for a list that is typed so does not compile."""
-    names = [f"self.{one}" for one in (name, other)]
-    both = " && ".join(f"has({one}) && {one} != null" if nullable else f"has({one})" for one in names)
+    """The rule that a spec has only one of two names of a field. Null counts as unset.
+
+    `nullable`: the field is an object, which CEL can compare with null; for a typed list this does not compile.
+    """
+    paths = [f"self.{field}" for field in (name, other)]
+    both = " && ".join(f"has({path}) && {path} != null" if nullable else f"has({path})" for path in paths)
     return Rule(
         "spec",
         f"!({both})",
@@ -191,11 +191,11 @@ def one_spelling(name: str, other: str, nullable: bool = False) -> Rule:
 
 
 NIL = "there was a problem setting defaults for job spec: ReplicaSpecs contain nil"
-"""The old text for a set that is null (docs/rules.md II.3)."""
+"""The old operator's text for a replica set that is null (docs/rules.md II.3)."""
 
 
 def has_null(listed: str) -> str:
-    """CEL: a set is null, so that no other rule may look into the sets of this list."""
+    """CEL: the list contains null, so other rules must not access fields of its items."""
     return f"{listed}.exists(r, r == null)"
 
 
@@ -210,6 +210,7 @@ NO_NULL = Rule(
 
 
 def some_replicas(write: str) -> Rule:
+    """The rule that the list is not empty. `write` says what to list."""
     return Rule(
         "spec",
         "(has(self.replicaSpecs) && self.replicaSpecs.size() > 0)"
@@ -221,23 +222,26 @@ def some_replicas(write: str) -> Rule:
 
 
 def listed_once(typed: Typed, but: str = "") -> Rule:
-    """No type is listed twice, except one that another rule looks after."""
+    """The rule that no type is listed twice, except the type `but`, which another rule checks."""
     field = typed.field
     return Rule(
         f"spec.{FIELD}",
         f"{has_null('self')}"
         f" || self.all(r, r.{field} == '{but}' || self.filter(o, o.{field} == r.{field}).size() == 1)",
-        lambda items, old: _once([typed.of(item) for item in items], but),
+        lambda items, old: _has_no_duplicates([typed.of(item) for item in items], but),
         "a type may be listed only once: put its replicas into one set",
     )
 
 
-def _once(names: list[str], but: str) -> bool:
+def _has_no_duplicates(names: list[str], but: str) -> bool:
     return all(names.count(name) == 1 for name in names if name != but)
 
 
 class Fixed(NamedTuple):
-    """What else of a job (`whole`) and of a set (`each`) is fixed once it has started: CEL, and the same in Python."""
+    """Further fields that are fixed once a job has started, compared in CEL and, as a function, in Python.
+
+    `whole` and `same` compare fields of the spec, `each` and `same_set` fields of a replica set (r is new, o is old).
+    """
 
     whole: str
     same: Callable[[Json, Json], bool]
@@ -246,51 +250,55 @@ class Fixed(NamedTuple):
 
 
 def fixed(typed: Typed, what: Fixed, text: str) -> Rule:
-    """Nothing that shapes the cluster differs, or the job may still change: not started, or suspended (S11)."""
+    """The rule that the replica sets and the fields of `what` do not change once the job has started (S11)."""
 
-    def same_shape(new: Any, old: Any) -> bool:
+    def is_unchanged(new: Any, old: Any) -> bool:
         if not is_fixed(new, old):
             return True
-        given = [(new["spec"].get(name), old["spec"].get(name)) for name in (FIELD, OTHER_FIELD)]
-        return what.same(new["spec"], old["spec"]) and all(_same_list(typed, what, *pair) for pair in given)
+        lists = [(new["spec"].get(name), old["spec"].get(name)) for name in (FIELD, OTHER_FIELD)]
+        return what.same(new["spec"], old["spec"]) and all(_is_same_list(typed, what, *pair) for pair in lists)
 
-    lists = " && ".join(_same_in_cel(typed, what, name) for name in (FIELD, OTHER_FIELD))
+    lists_cel = " && ".join(_same_list_cel(typed, what, name) for name in (FIELD, OTHER_FIELD))
     return Rule(
         "",
-        f"!({FIXED}) || ({what.whole} && {lists})",
-        same_shape,
+        f"!({FIXED}) || ({what.whole} && {lists_cel})",
+        is_unchanged,
         f"{text} once the job has started: suspend it and edit it then, or make a new job",
         transition=True,
         at=f"spec.{FIELD}",
     )
 
 
-def _same_in_cel(typed: Typed, what: Fixed, name: str) -> str:
-    """For one spelling: to a cluster the two lists are of different types, so nothing may stand for either."""
+def _same_list_cel(typed: Typed, fixed_fields: Fixed, name: str) -> str:
+    """CEL: the list under one field name is unchanged. In CEL the two lists have different types, so one expression
+    cannot stand for both."""
     new, old = f"self.spec.{name}", f"oldSelf.spec.{name}"
     return (
         f"has({new}) == has({old}) && (!has({new}) || {has_null(new)} || ({new}.size() == {old}.size()"
         f" && {new}.all(r, {old}.exists(o, o.{typed.field} == r.{typed.field} && o.replicas == r.replicas"
-        f" && (!{given('r')} || !{given('o')} || r.template == o.template) && {what.each}))))"
+        f" && (!{given('r')} || !{given('o')} || r.template == o.template) && {fixed_fields.each}))))"
     )
 
 
-def _same_list(typed: Typed, what: Fixed, new: Any, old: Any) -> bool:
+def _is_same_list(typed: Typed, fixed_fields: Fixed, new: Any, old: Any) -> bool:
     if new is None or old is None:
         return new is None and old is None
-    before, now = ({typed.of(item): item for item in listed} for listed in (old, new))
+    old_sets, new_sets = ({typed.of(item): item for item in items} for items in (old, new))
     return (
         len(new) == len(old)
-        and now.keys() == before.keys()
-        and all(_same_set(now[name], before[name]) and what.same_set(now[name], before[name]) for name in now)
+        and new_sets.keys() == old_sets.keys()
+        and all(
+            _is_same_set(new_sets[name], old_sets[name]) and fixed_fields.same_set(new_sets[name], old_sets[name])
+            for name in new_sets
+        )
     )
 
 
-def _same_set(new: Json, old: Json) -> bool:
-    # A default template that `kubectl apply` takes away again is the default all the same (S29).
+def _is_same_set(new: Json, old: Json) -> bool:
+    # `kubectl apply` removes a stored default template from the spec; the template in effect is the same (S29).
     templates = new.get("template"), old.get("template")
-    same = None in templates or templates[0] == templates[1]
-    return same and bool(new.get("replicas", 1) == old.get("replicas", 1))
+    is_same_template = None in templates or templates[0] == templates[1]
+    return is_same_template and bool(new.get("replicas", 1) == old.get("replicas", 1))
 
 
 RUNTIME_ID_STAYS = Rule(

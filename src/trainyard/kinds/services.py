@@ -1,4 +1,4 @@
-"""The headless Service that gives the replicas of a job their names (docs/rules.md S17)."""
+"""The headless Service through which the host names of a job's replicas resolve (docs/rules.md S17)."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from trainyard.objects.labels import OWNER
 def headless(
     job: Job, labels: Mapping[str, str], ports: Mapping[str, int], only: Mapping[str, str] | None = None
 ) -> Json:
-    """It selects every pod of the job by our label, ready or not: peers look for each other before they are. With
-    `only` it selects those that have these labels, too."""
+    """A Service that selects every pod of the job by the label OWNER, ready or not: pods connect before they are ready.
+
+    With `only` the selector also requires these labels. `ports`: name -> port.
+    """
     return {
         "apiVersion": "v1",
         "kind": "Service",

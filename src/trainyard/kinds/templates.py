@@ -1,4 +1,4 @@
-"""Pod templates: user property. They are merged, never modelled."""
+"""Functions on pod templates. They are plain dicts of the user: copied and extended, never parsed into a model."""
 
 from __future__ import annotations
 
@@ -26,48 +26,52 @@ PodTemplate = Annotated[
         )
     ),
 ]
-"""A PodTemplateSpec, each of whose containers has a name of its own."""
+"""A PodTemplateSpec whose containers have unique names."""
 
 
 def containers_of(template: object) -> list[Json]:
-    """The containers of a template, malformed ones left out."""
+    """The containers of a template; malformed ones are left out."""
     spec = template.get("spec") if isinstance(template, dict) else None
-    found = spec.get("containers") if isinstance(spec, dict) else None
-    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+    containers = spec.get("containers") if isinstance(spec, dict) else None
+    if not isinstance(containers, list):
+        return []
+    return [container for container in containers if isinstance(container, dict)]
 
 
 def has_container(template: object, name: str) -> bool:
-    return any(one.get("name") == name for one in containers_of(template))
+    return any(container.get("name") == name for container in containers_of(template))
 
 
 def copied(template: Json) -> Json:
-    """A template of our own to change: the user's object is never touched."""
-    fresh: Json = decode(encode(template))
-    spec = fresh.get("spec")
-    fresh["spec"] = spec if isinstance(spec, dict) else {}
-    fresh["spec"]["containers"] = containers_of(fresh)
-    return fresh
+    """A deep copy of the template, so that the user's object is never changed. It has a spec and containers."""
+    copy: Json = decode(encode(template))
+    spec = copy.get("spec")
+    copy["spec"] = spec if isinstance(spec, dict) else {}
+    copy["spec"]["containers"] = containers_of(copy)
+    return copy
 
 
 RESTART_POLICIES = ("Always", "OnFailure", "Never")
-"""Of a pod: Kubernetes' own words."""
+"""The values of restartPolicy in a pod spec."""
 
 
 def restart_policy_is_known(path: str) -> Rule:
-    """The template of what stands at `path` has a restartPolicy that Kubernetes knows, or none (S36). Null and "" count
-    as none, as they do there."""
+    """The rule that the template of the object at `path` has a valid restartPolicy or none (S36).
+
+    Null and "" count as none, as in Kubernetes.
+    """
     template = "self.template"
     policy = f"{template}.spec.restartPolicy"
-    words = f"{', '.join(RESTART_POLICIES[:-1])} or {RESTART_POLICIES[-1]}"
+    values = f"{', '.join(RESTART_POLICIES[:-1])} or {RESTART_POLICIES[-1]}"
     return Rule(
         path,
         f"!has({template}) || {template} == null || !has({template}.spec) || !has({policy}) || dyn({policy}) == null"
         f" || {policy} in {['', *RESTART_POLICIES]}",
         lambda value, old: _is_known(spec_of(value.get("template")).get("restartPolicy")),
-        f"is no restartPolicy of a pod: write {words}, or leave it out",
+        f"is no restartPolicy of a pod: write {values}, or leave it out",
         detail=lambda value: (
             f"{short(str(spec_of(value['template'])['restartPolicy']))} is no restartPolicy of a pod: "
-            f"write {words}, or leave it out"
+            f"write {values}, or leave it out"
         ),
         at="template.spec.restartPolicy",
     )
@@ -78,20 +82,20 @@ def _is_known(policy: object) -> bool:
 
 
 def whole(value: object) -> int | None:
-    """A whole number, None for anything else. To a schema 2.0 is one, too."""
+    """The value as an int when it is a whole number, None for anything else. 2.0 is one, as in the schema."""
     if isinstance(value, float) and value.is_integer():
         return int(value)
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def templates_of(value: object, path: str) -> Iterator[tuple[str, Json]]:
-    """The pod templates of a spec, with their paths. They hold no others."""
+    """The pod templates of a spec, with their paths. Templates inside a pod template are not searched."""
     if isinstance(value, dict):
-        for name, below in value.items():
-            if name == "template" and isinstance(below, dict):
-                yield f"{path}.{name}", below
+        for name, field_value in value.items():
+            if name == "template" and isinstance(field_value, dict):
+                yield f"{path}.{name}", field_value
             else:
-                yield from templates_of(below, f"{path}.{name}")
+                yield from templates_of(field_value, f"{path}.{name}")
     elif isinstance(value, list):
         for index, item in enumerate(value):
             yield from templates_of(item, f"{path}[{index}]")
@@ -99,49 +103,54 @@ def templates_of(value: object, path: str) -> Iterator[tuple[str, Json]]:
 
 def spec_of(template: object) -> Json:
     """The pod spec of a template, {} when it has none."""
-    found = template.get("spec") if isinstance(template, dict) else None
-    return found if isinstance(found, dict) else {}
+    spec = template.get("spec") if isinstance(template, dict) else None
+    return spec if isinstance(spec, dict) else {}
 
 
 def append(within: Json, name: str, *items: Any, first: bool = False) -> None:
-    """Adds to a list of the user's, after it or before. What is no list stays: the API server says so and where."""
-    given = within.get(name)
-    if given is None or isinstance(given, list):
-        within[name] = [*items, *(given or [])] if first else [*(given or []), *items]
+    """Appends items to the list field `name` of `within`, or with `first` prepends them.
+
+    A field that is no list is left as it is: the API server rejects it with its path.
+    """
+    user_items = within.get(name)
+    if user_items is None or isinstance(user_items, list):
+        within[name] = [*items, *(user_items or [])] if first else [*(user_items or []), *items]
 
 
-_OF_A_POD = ("securityContext", "tolerations", "imagePullSecrets")
-_EVERYWHERE = ("cpu", "memory", "ephemeral-storage")
-"""Resources that any program needs; of others, such as GPUs, a program has to ask for its own."""
+_COPIED_POD_FIELDS = ("securityContext", "tolerations", "imagePullSecrets")
+_COPIED_RESOURCES = ("cpu", "memory", "ephemeral-storage")
+"""Resources that every container needs; requests for others, such as GPUs, are not copied."""
 
 
 def like(spec: Json, container: Json, template: object, name: str) -> None:
-    """Gives a pod of ours, where it does not say so itself, what the cluster asks of every pod: as the user's own pod
-    `template` and its container `name` have it."""
-    own = spec_of(template)
-    for field in _OF_A_POD:
-        if own.get(field) and field not in spec:
-            spec[field] = own[field]
-    theirs = next((one for one in containers_of(template) if one.get("name") == name), {})
-    if theirs.get("securityContext") and "securityContext" not in container:
-        container["securityContext"] = theirs["securityContext"]
-    given = theirs.get("resources")
-    kept = {
-        part: {name: size for name, size in sizes.items() if name in _EVERYWHERE}
-        for part, sizes in (given.items() if isinstance(given, dict) else ())
-        if part in ("requests", "limits") and isinstance(sizes, dict)
+    """Copies fields that a cluster may require of every pod to a pod that Trainyard generates, where they are unset.
+
+    The source is the pod `template` of the user and its container `name`. Changes `spec` and `container` in place.
+    """
+    user_spec = spec_of(template)
+    for field in _COPIED_POD_FIELDS:
+        if user_spec.get(field) and field not in spec:
+            spec[field] = user_spec[field]
+    user_container = next((entry for entry in containers_of(template) if entry.get("name") == name), {})
+    if user_container.get("securityContext") and "securityContext" not in container:
+        container["securityContext"] = user_container["securityContext"]
+    resources = user_container.get("resources")
+    copied_resources = {
+        field: {resource: quantity for resource, quantity in quantities.items() if resource in _COPIED_RESOURCES}
+        for field, quantities in (resources.items() if isinstance(resources, dict) else ())
+        if field in ("requests", "limits") and isinstance(quantities, dict)
     }
-    if any(kept.values()) and "resources" not in container:
-        container["resources"] = {part: sizes for part, sizes in kept.items() if sizes}
+    if any(copied_resources.values()) and "resources" not in container:
+        container["resources"] = {field: quantities for field, quantities in copied_resources.items() if quantities}
 
 
 QUEUES = "kueue.x-k8s.io/"
 
 
 def with_labels_of(job: Job) -> Json:
-    """The metadata by which people and tools find a child as they find its job: the job's own labels.
+    """Metadata for a child with the labels of the job, so that label selectors for the job also select its children.
 
-    Not those of Kueue: the job stands in a queue as a whole, and a part with that label would stand there once more.
+    Labels of Kueue are left out: Kueue queues the job as a whole and would queue a labelled child a second time.
     """
     labels = job.wire.get("metadata", {}).get("labels")
     if not isinstance(labels, dict):
@@ -150,7 +159,7 @@ def with_labels_of(job: Job) -> Json:
 
 
 def append_env(container: Json, *pairs: tuple[str, str]) -> None:
-    """Adds variables after the user's own; of two with one name Kubernetes takes the later."""
+    """Appends variables to `env`; of two with the same name Kubernetes uses the later."""
     append(container, "env", *({"name": name, "value": value} for name, value in pairs))
 
 

@@ -1,4 +1,4 @@
-"""TensorBoard beside a job: one Deployment and one Service, as the README says (docs/rules.md I.8)."""
+"""TensorBoard for a job: a Deployment and a Service, as in the README (docs/rules.md I.8)."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from trainyard.objects import Json
 from trainyard.objects.resources import DEPLOYMENT, SERVICE
 
 PORT = 6006
-MASTER, CONTAINER = "MASTER", "tensorflow"  # whose pod it is like
-EVERYWHERE = "0.0.0.0"  # noqa: S104  # inside its own pod, behind a ClusterIP Service
+MASTER, CONTAINER = "MASTER", "tensorflow"  # the role and container whose security context and the like are copied
+EVERYWHERE = "0.0.0.0"  # noqa: S104  # in its pod, behind a ClusterIP Service
 
 
 class TensorBoard(msgspec.Struct, kw_only=True):
@@ -31,7 +31,7 @@ class TensorBoard(msgspec.Struct, kw_only=True):
 
 
 def tensorboard(job: Job, labels: Json) -> tuple[AuxiliaryObject, ...]:
-    """The Service and the Deployment, or nothing when the spec does not ask for them."""
+    """The Service and the Deployment; () when the spec has no tensorboard."""
     spec = job.parsed.spec.get("tensorboard") or job.parsed.spec.get("tensorBoard")
     if not isinstance(spec, dict):
         return ()

@@ -34,38 +34,37 @@ _rules = with_aliases(RULES, SPELLINGS)
 
 
 def read(spec: Json, name: str) -> ParsedSpec:
-    """What a TfJob spec wants: schema defaults, then what the schema cannot default, problems in the old order."""
-    stored = _schema().default(
-        spec
-    )  # as an API server with our definition would have stored it: no null where Go has nil
+    """The ParsedSpec of a TfJob, with defaults that the schema cannot express. Problems are in the old order."""
+    # As an API server with our CRD would have stored it: without null where the old operator's Go structs have nil.
+    stored = _schema().default(spec)
     problems = _schema().validate(stored, "spec") + violations(
         _rules, {"metadata": {"name": name}, "spec": stored}, None
     )
-    full = {**spec, "tfImage": spec.get("tfImage") or IMAGE}
-    full = replica_list.filled(full, lambda item: _fill(item, full["tfImage"]))
+    defaulted = {**spec, "tfImage": spec.get("tfImage") or IMAGE}
+    defaulted = replica_list.filled(defaulted, lambda item: _with_defaults(item, defaulted["tfImage"]))
     return ParsedSpec(
-        roles=replica_list.roles_of(full, "tfReplicaType", "tfPort"),
+        roles=replica_list.roles_of(defaulted, "tfReplicaType", "tfPort"),
         policy=policy_of(spec),
-        spec=full,
+        spec=defaulted,
         problems=tuple(problems),
         unknown=tuple(f"spec.{path}" for path in _schema().unknown(spec, but="template")),
     )
 
 
-def _fill(item: Json, image: str) -> Json:
-    kind = item.get("tfReplicaType") or MASTER
-    full = {
+def _with_defaults(item: Json, image: str) -> Json:
+    replica_type = item.get("tfReplicaType") or MASTER
+    defaulted = {
         **item,
-        "replicas": _or(item.get("replicas"), 1),
-        "tfPort": _or(item.get("tfPort"), PORT),
-        "tfReplicaType": kind,
+        "replicas": _value_or_default(item.get("replicas"), 1),
+        "tfPort": _value_or_default(item.get("tfPort"), PORT),
+        "tfReplicaType": replica_type,
     }
-    bare = kind == PS and item.get("template") is None
-    full["IsDefaultPS"] = bare or item.get("IsDefaultPS") is True
-    return {**full, "template": default_ps.default_template(image)} if bare else full
+    needs_template = replica_type == PS and item.get("template") is None
+    defaulted["IsDefaultPS"] = needs_template or item.get("IsDefaultPS") is True
+    return {**defaulted, "template": default_ps.default_template(image)} if needs_template else defaulted
 
 
-def _or(value: Any, default: int) -> Any:
+def _value_or_default(value: Any, default: int) -> Any:
     return default if value is None else value
 
 
@@ -82,48 +81,52 @@ def child_labels(job: Job, slot: Slot) -> dict[str, str]:
 
 
 class Cluster(msgspec.Struct, frozen=True):
-    """The addresses of all replicas by lower-case type, alphabetical as the old operator sorted them."""
+    """The addresses of all replicas by task type, sorted by type as in the old operator."""
 
     addresses: Mapping[str, tuple[str, ...]]
-    text: str  # the same as JSON, for TF_CONFIG
+    text: str  # the addresses as JSON, for TF_CONFIG
 
 
 def cluster(job: Job) -> Cluster:
-    shape = ((task_type(job, role.name), role.name.lower(), role.replicas, role.port) for role in job.roles)
-    return _cluster(job.runtime_id, tuple(sorted(shape)))
+    """The cluster spec of the job, as TF_CONFIG has it."""
+    tasks = ((task_type(job, role.name), role.name.lower(), role.replicas, role.port) for role in job.roles)
+    return _cluster_of_tasks(job.runtime_id, tuple(sorted(tasks)))
 
 
 def task_type(job: Job, role: str) -> str:
-    """What TF_CONFIG calls a role. The MASTER's host name stays, whatever its task type."""
-    chief = role == MASTER and job.parsed.spec.get("masterTaskType") == CHIEF
-    return CHIEF if chief else role.lower()
+    """The task type of a role in TF_CONFIG. The MASTER's host name does not depend on it."""
+    is_chief = role == MASTER and job.parsed.spec.get("masterTaskType") == CHIEF
+    return CHIEF if is_chief else role.lower()
 
 
 @lru_cache(maxsize=256)
-def _cluster(runtime_id: str, shape: tuple[tuple[str, str, int, int], ...]) -> Cluster:
-    """Remembered, because every child of a job holds the addresses of all."""
-    found = {
+def _cluster_of_tasks(runtime_id: str, tasks: tuple[tuple[str, str, int, int], ...]) -> Cluster:
+    """Cached, because every child of a job has the addresses of all. `tasks`: (type, name, replicas, port)."""
+    addresses = {
         task: tuple(f"{name}-{runtime_id}-{index}:{port}" for index in range(replicas))
-        for task, name, replicas, port in shape
+        for task, name, replicas, port in tasks
     }
-    return Cluster(found, json.dumps(found, separators=(",", ":")))
+    return Cluster(addresses, json.dumps(addresses, separators=(",", ":")))
 
 
 def dress(template: Json, job: Job, slot: Slot) -> Json:
-    """The template with the default server, accelerators and TF_CONFIG. A user's own TF_CONFIG stays, before ours."""
-    fresh = copied(template)
-    whole = cluster(job)
+    """A copy of the template with the default PS server, accelerators and TF_CONFIG.
+
+    A TF_CONFIG of the user is kept, before the generated one.
+    """
+    pod_template = copied(template)
+    job_cluster = cluster(job)
     role = job.role(slot.role)
     if role and default_ps.is_served(job, role):
-        default_ps.serve(fresh, job, slot, whole.addresses)
-    named = [one for one in containers_of(fresh) if one.get("name") == CONTAINER]
-    if named:
-        accelerate(fresh, named[0], job.config.accelerators)
+        default_ps.serve(pod_template, job, slot, job_cluster.addresses)
+    containers = [container for container in containers_of(pod_template) if container.get("name") == CONTAINER]
+    if containers:
+        accelerate(pod_template, containers[0], job.config.accelerators)
     task = f'{{"type":"{task_type(job, slot.role)}","index":{slot.index}}}'
-    config = f'{{"cluster":{whole.text},"task":{task},"environment":"cloud"}}'
-    for container in named:
+    config = f'{{"cluster":{job_cluster.text},"task":{task},"environment":"cloud"}}'
+    for container in containers:
         append_env(container, ("TF_CONFIG", config))
-    return fresh
+    return pod_template
 
 
 def subdomain(job: Job) -> str:
@@ -131,6 +134,7 @@ def subdomain(job: Job) -> str:
 
 
 def extras(job: Job) -> tuple[AuxiliaryObject, ...]:
+    """The headless Service, and the objects of the default PS and of TensorBoard."""
     labels = job_labels(job)
     ports = {f"tf-port-{port}": port for port in sorted({role.port for role in job.roles})}
     service = AuxiliaryObject(SERVICE, subdomain(job), lambda: headless(job, labels, ports))
@@ -138,7 +142,7 @@ def extras(job: Job) -> tuple[AuxiliaryObject, ...]:
 
 
 def permanent(job: Job, code: int, reason: str) -> bool:
-    """1 to 127, and out of memory whatever the code, are never tried again (docs/rules.md I.11.3)."""
+    """Exit codes 1 to 127, and OOMKilled with any code, are not retried (docs/rules.md I.11.3)."""
     return reason == "OOMKilled" or 1 <= code <= 127
 
 

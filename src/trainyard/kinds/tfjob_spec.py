@@ -1,6 +1,6 @@
-"""What a TfJob may look like: its structs, and the rules across fields with the old operator's texts (rules.md I.4).
+"""The schema of a TfJob: its structs, and its CEL rules with the old operator's texts (rules.md I.4).
 
-The rules stand in the order in which the old operator looked: defaults first, then each replica set by itself.
+The rules are in the order in which the old operator checked them: defaults first, then each replica set by itself.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ TYPES = (MASTER, PS, WORKER)
 CONTAINER = "tensorflow"
 IMAGE = "tensorflow/tensorflow:1.3.0"
 PORT = 2222
-_ORDER = ("replicas", "template", "tfPort", "tfReplicaType", "IsDefaultPS")
+_PRINTED_FIELDS = ("replicas", "template", "tfPort", "tfReplicaType", "IsDefaultPS")
 
 
 class Replicas(msgspec.Struct, kw_only=True):
@@ -65,27 +65,27 @@ class TfJobSpec(Policies, kw_only=True):
 SPELLINGS = {"replica_specs": "replicaSpecs", "tensorBoard": "tensorboard"}
 
 
-def _missing_template(item: Any) -> str:
+def _missing_template_message(item: Any) -> str:
     return (
         "there was a problem setting defaults for job spec: "
         f"ReplicaType: {item.get('tfReplicaType') or MASTER}, Replica is missing Template; "
-        f"{replica_list.as_go(item, _ORDER)}; write a template; only a PS may go without"
+        f"{replica_list.as_go(item, _PRINTED_FIELDS)}; write a template; only a PS may go without"
     )
 
 
-def _wrong_type(item: Any) -> str:
-    found = item["tfReplicaType"]
-    return f"invalid job spec: tfReplicaSpec.TfReplicaType is {found} but must be one of [MASTER PS WORKER]"
+def _wrong_type_message(item: Any) -> str:
+    replica_type = item["tfReplicaType"]
+    return f"invalid job spec: tfReplicaSpec.TfReplicaType is {replica_type} but must be one of [MASTER PS WORKER]"
 
 
-def _no_container(item: Any) -> str:
+def _no_container_message(item: Any) -> str:
     return (
         f"invalid job spec: Replica type {item.get('tfReplicaType') or MASTER} "
         "is missing a container named tensorflow; name the container that runs the program tensorflow"
     )
 
 
-def _is_default(item: Json) -> bool:
+def _is_default_ps(item: Json) -> bool:
     return item.get("IsDefaultPS") is True or item.get("template") is None
 
 
@@ -102,7 +102,7 @@ _SHAPE = replica_list.Fixed(
     ),
     each=f"o.tfPort == r.tfPort && (r.IsDefaultPS || !{given('r')}) == (o.IsDefaultPS || !{given('o')})",
     same_set=lambda new, old: (
-        new.get("tfPort", PORT) == old.get("tfPort", PORT) and _is_default(new) == _is_default(old)
+        new.get("tfPort", PORT) == old.get("tfPort", PORT) and _is_default_ps(new) == _is_default_ps(old)
     ),
 )
 
@@ -123,7 +123,7 @@ RULES = (
         f"{given('self')} || self.tfReplicaType == 'PS'",
         lambda item, old: item.get("template") is not None or item.get("tfReplicaType") == PS,
         "Replica is missing Template; write a template; only a PS may go without",
-        detail=_missing_template,
+        detail=_missing_template_message,
         at="template",
         early=True,
     ),
@@ -139,7 +139,7 @@ RULES = (
         "self.tfReplicaType in ['MASTER', 'PS', 'WORKER']",
         lambda item, old: item.get("tfReplicaType", MASTER) in TYPES,
         "invalid job spec: tfReplicaSpec.TfReplicaType must be one of [MASTER PS WORKER]",
-        detail=_wrong_type,
+        detail=_wrong_type_message,
         at="tfReplicaType",
     ),
     Rule(
@@ -152,7 +152,7 @@ RULES = (
             or has_container(item["template"], CONTAINER)
         ),
         "invalid job spec: Replica type is missing a container named tensorflow",
-        detail=_no_container,
+        detail=_no_container_message,
         at="template.spec.containers",
     ),
     Rule(
@@ -166,7 +166,7 @@ RULES = (
     Rule(
         "spec.tensorboard",
         "has(self.logDir) && self.logDir.size() > 0",
-        lambda board, old: bool(board.get("logDir")),
+        lambda tensorboard, old: bool(tensorboard.get("logDir")),
         "tbReplicaSpec.LogDir must be specified; write the directory that holds the event files",
         at="logDir",
     ),

@@ -1,8 +1,8 @@
-"""What an object is whose kind does not run here: a sentence that says whose kind it is, and what to write instead.
+"""Messages for objects of a kind that Trainyard does not run: the system that runs it, and what to write instead.
 
 Rules for this file:
-- The string that looks nearest is never offered, except for an obvious misspelling of the name of a kind of ours.
-- A kind is looked up by group and name, whatever its version.
+- The most similar kind is not suggested, except for an obvious misspelling of one of Trainyard's kinds.
+- A kind is looked up by group and name, not by version.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from trainyard.kinds.misspelt import nearest
 
 
 class Other(NamedTuple):
-    """Whose kind it is, and the kind of ours that runs such a program ("" where none does)."""
+    """The system that runs a kind, and the kind of Trainyard for the same programs ("" when there is none)."""
 
     system: str
     instead: str = ""
 
 
 TRAINING_OPERATOR = "the Kubeflow Training Operator"
-# (group, kind) of workloads that a person may take for a job of ours.
+# Workload kinds, by (group, kind), that users may submit as if Trainyard ran them.
 WORKLOADS = {
     ("kubeflow.org", "PyTorchJob"): Other(TRAINING_OPERATOR, "ElasticJob"),
     ("kubeflow.org", "TFJob"): Other(TRAINING_OPERATOR, "TfJob"),
@@ -65,33 +65,37 @@ BUILT_IN = {
     "coordination.k8s.io": "Lease",
     "apiextensions.k8s.io": "CustomResourceDefinition",
 }
-"""By group: the kinds of Kubernetes itself."""
+"""The built-in kinds of Kubernetes by API group."""
 
 
 def explain(api_version: str, kind: str, ours: Iterable[Kind]) -> str:
-    """The sentence for an object that is probably meant as a job, "" for any other: what it needs, or is not ours."""
+    """The message for an object that was probably meant as a job, "" for any other. `ours`: the kinds that run here."""
     group = api_version.rpartition("/")[0]
     known = tuple(ours)
-    called = f"{api_version} {kind}"
+    type_name = f"{api_version} {kind}"
     if other := WORKLOADS.get((group, kind)):
-        same = next((one for one in known if one.gvk.kind == other.instead), None)
-        instead = f"write it as {_a(same.gvk.kind)} ({same.gvk.api_version}), or " if same else ""
-        text = f"{called} is a kind of {other.system}, which Trainyard does not run yet"
+        replacement = next((entry for entry in known if entry.gvk.kind == other.instead), None)
+        instead = (
+            f"write it as {_with_article(replacement.gvk.kind)} ({replacement.gvk.api_version}), or "
+            if replacement
+            else ""
+        )
+        text = f"{type_name} is a kind of {other.system}, which Trainyard does not run yet"
         return f"{text}; {instead}apply it with kubectl to a cluster that has its operator; {kinds_that_run(known)}"
-    if named := [one for one in known if one.gvk.kind == kind]:
-        return f"{called} is not known; write {' or '.join(map(_written, named))}"
-    if meant := _misspelt(group, kind, known):
-        return f"{called} is not known; write {_written(meant)}"
-    if any((one.gvk.group, one.gvk.kind + "List") == (group, kind) for one in known):
-        return f"{called} has no items; write items, a list with the jobs"
-    here = [one.gvk.kind for one in known if one.gvk.group == group]
-    if here:
-        return f"{called} is not known; of {group} runs here: {', '.join(here)}; {kinds_that_run(known)}"
+    if same_name := [entry for entry in known if entry.gvk.kind == kind]:
+        return f"{type_name} is not known; write {' or '.join(map(_manifest_fields, same_name))}"
+    if meant := _misspelt_kind(group, kind, known):
+        return f"{type_name} is not known; write {_manifest_fields(meant)}"
+    if any((entry.gvk.group, entry.gvk.kind + "List") == (group, kind) for entry in known):
+        return f"{type_name} has no items; write items, a list with the jobs"
+    kinds_of_group = [entry.gvk.kind for entry in known if entry.gvk.group == group]
+    if kinds_of_group:
+        return f"{type_name} is not known; of {group} runs here: {', '.join(kinds_of_group)}; {kinds_that_run(known)}"
     return ""
 
 
 def what_it_is(api_version: str, kind: str) -> str:
-    """A few words about a kind that is no job: `Deployment (apps/v1), a built-in kind of Kubernetes`."""
+    """A description of a kind that is no job: `Deployment (apps/v1), a built-in kind of Kubernetes`."""
     group = api_version.rpartition("/")[0]
     if kind.endswith("List") and len(kind) > len("List"):
         return f"{kind} ({api_version}) without items"
@@ -102,29 +106,32 @@ def what_it_is(api_version: str, kind: str) -> str:
 
 
 def kinds_that_run(ours: Iterable[Kind]) -> str:
+    """The kinds with their API versions, as a part of a message."""
     versions: dict[str, list[str]] = {}
-    for one in ours:
-        versions.setdefault(one.gvk.kind, []).append(one.gvk.api_version)
-    return "kinds that run here: " + ", ".join(f"{kind} ({' or '.join(each)})" for kind, each in versions.items())
+    for kind in ours:
+        versions.setdefault(kind.gvk.kind, []).append(kind.gvk.api_version)
+    return "kinds that run here: " + ", ".join(
+        f"{name} ({' or '.join(api_versions)})" for name, api_versions in versions.items()
+    )
 
 
-def _misspelt(group: str, kind: str, known: tuple[Kind, ...]) -> Kind | None:
-    """The kind of ours that is written almost so: under its own group, or under one that nobody has."""
-    for word in (kind, kind.removesuffix("s")):
-        if name := nearest(word, sorted({one.gvk.kind for one in known})):
-            near = [one for one in known if one.gvk.kind == name]
-            same = [one for one in near if one.gvk.group == group]
-            if same or nearest(group, [one.gvk.group for one in near]):
-                return (same or near)[0]
-            exact = name.lower() == word.lower()
-            owned = any(group == other for other, _ in WORKLOADS) or group in BUILT_IN
-            return near[0] if exact and not owned else None
+def _misspelt_kind(group: str, kind: str, known: tuple[Kind, ...]) -> Kind | None:
+    """The kind of Trainyard whose name is misspelt, under its own (perhaps misspelt) group or under an unknown one."""
+    for written in (kind, kind.removesuffix("s")):
+        if name := nearest(written, sorted({entry.gvk.kind for entry in known})):
+            candidates = [entry for entry in known if entry.gvk.kind == name]
+            same_group = [entry for entry in candidates if entry.gvk.group == group]
+            if same_group or nearest(group, [entry.gvk.group for entry in candidates]):
+                return (same_group or candidates)[0]
+            only_case_differs = name.lower() == written.lower()
+            is_known_group = any(group == workload_group for workload_group, _ in WORKLOADS) or group in BUILT_IN
+            return candidates[0] if only_case_differs and not is_known_group else None
     return None
 
 
-def _written(kind: Kind) -> str:
+def _manifest_fields(kind: Kind) -> str:
     return f"apiVersion: {kind.gvk.api_version} and kind: {kind.gvk.kind}"
 
 
-def _a(word: str) -> str:
-    return f"{'an' if word.startswith(('A', 'E', 'I', 'O', 'U', 'Mx')) else 'a'} {word}"
+def _with_article(name: str) -> str:
+    return f"{'an' if name.startswith(('A', 'E', 'I', 'O', 'U', 'Mx')) else 'a'} {name}"

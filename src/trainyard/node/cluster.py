@@ -14,9 +14,9 @@ from contextlib import aclosing
 from functools import partial
 
 from trainyard.client import AlreadyExists, Api, ApiError, Conflict, NotFound, Selection, Unavailable
-from trainyard.controller_runtime import Backoff, Reflector, StreamBackoff, WatchTarget
+from trainyard.controller_runtime import Backoff, Reflector, WatchBackoff, WatchTarget
 from trainyard.controller_runtime.object_adapter import dict_adapter
-from trainyard.controller_runtime.reflector import Changed, Replaced, StoreEvent
+from trainyard.controller_runtime.reflector import ListReplaced, ObjectChanged, StoreEvent
 from trainyard.node.events import PodEvent
 from trainyard.node.pods import Ref, TokenAsked
 from trainyard.node.registration import CORDONED, MADE, Member, marked, node_object, node_status
@@ -95,10 +95,10 @@ class Cluster:
         """`replaced` hears of all objects after a list, `changed` of each watch event."""
 
         def apply(said: StoreEvent[Json]) -> None:
-            if isinstance(said, Replaced):
+            if isinstance(said, ListReplaced):
                 replaced(list(said.objs))
-            elif isinstance(said, Changed):
-                changed(said.verb, said.obj)
+            elif isinstance(said, ObjectChanged):
+                changed(said.type, said.obj)
 
         def refused(why: str) -> None:
             self.say(f"node: watching {gvk.plural}: {why}")
@@ -122,7 +122,7 @@ class Cluster:
     async def changes(self, namespace: str, ref: Ref, seen: Json | None) -> None:
         """Wait until that object is another than `seen`, or there at all. No polling: a watch of this one name."""
         kind, name = ref
-        clock, backoff = asyncio.get_running_loop().time, StreamBackoff(_SHORTEST, _LONGEST)
+        clock, backoff = asyncio.get_running_loop().time, WatchBackoff(_SHORTEST, _LONGEST)
         while True:
             try:
                 listed = await self._api.list(_KINDS[kind], namespace, "", f"metadata.name={name}")
@@ -134,10 +134,10 @@ class Cluster:
                     async for line in stream:
                         if decode(line).get("type") in ("ADDED", "MODIFIED"):
                             return
-                pause = backoff.closed(clock() - began, advanced=False)
-                await asyncio.sleep(backoff.failed() if pause is None else pause)
+                pause = backoff.watch_closed(clock() - began, advanced=False)
+                await asyncio.sleep(backoff.next_delay() if pause is None else pause)
             except ApiError as error:
-                await asyncio.sleep(backoff.failed(error.retry_after if isinstance(error, Unavailable) else None))
+                await asyncio.sleep(backoff.next_delay(error.retry_after if isinstance(error, Unavailable) else None))
 
     async def token(self, pod: Json, asked: TokenAsked) -> tuple[str, float]:
         """A token of the pod's service account, bound to the pod, and when it expires. Raises ApiError, ValueError."""
@@ -189,7 +189,9 @@ class Cluster:
         """Delete the object of a pod that has been stopped."""
         meta = pod["metadata"]
         with contextlib.suppress(NotFound, Conflict):
-            ask = partial(self._api.delete, POD, meta["namespace"], meta["name"], uid=uid_of(pod), grace=0)
+            ask = partial(
+                self._api.delete, POD, meta["namespace"], meta["name"], uid=uid_of(pod), grace_period_seconds=0
+            )
             await self._keep_trying(ask, self._told)
 
     async def write_event(self, pod: Json, event: PodEvent, now: float) -> None:
@@ -235,4 +237,4 @@ class Cluster:
             except ApiError as error:
                 if not isinstance(error, Unavailable) and not passing(error):
                     raise
-                await asyncio.sleep(backoff.failed(error.retry_after if isinstance(error, Unavailable) else None))
+                await asyncio.sleep(backoff.next_delay(error.retry_after if isinstance(error, Unavailable) else None))

@@ -377,7 +377,7 @@ class Running:
                     self.house.say(f"node: pod {self.life.name}: the API server refuses its status: {refusal}")
                 if self._leaving:
                     return
-                await asyncio.sleep(refusals.failed())
+                await asyncio.sleep(refusals.next_delay())
                 continue
             else:
                 self._written = wanted

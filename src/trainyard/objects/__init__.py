@@ -1,9 +1,9 @@
-"""Words of the Kubernetes API: names, keys, owners, labels, conditions, times, JSON, YAML.
+"""The parts of every Kubernetes object: names, keys, owners, labels, conditions, times, JSON, YAML.
 
-Rules for this room:
-- Nothing here knows a kind of job, a server or a node.
-- Wire objects are plain dicts, as JSON gives them. What we read from them, we read tolerantly: a missing or
-  malformed field is "absent", never an exception. Only `manifest` complains, because it reads a person's file.
+Rules for this package:
+- No module here depends on a kind of job, on a server or on a node.
+- API objects are plain dicts, as the JSON decoder returns them. The functions here read them tolerantly: a missing or
+  malformed field counts as absent and raises nothing. Only `manifest` raises, because it reads files of users.
 """
 
 from trainyard.objects.codec import decode, encode

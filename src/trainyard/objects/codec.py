@@ -1,4 +1,4 @@
-"""JSON in and out. The only place that names the library, so that it can be replaced."""
+"""JSON encoding and decoding. Only this module imports the JSON library, so that it can be replaced."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ _decoder = msgspec.json.Decoder()
 
 
 def encode(value: Any) -> bytes:
-    """Compact JSON. Struct, dict, list, str, int, float, bool and None."""
+    """The value as compact JSON. It may be a Struct, dict, list, str, int, float, bool or None."""
     return _encoder.encode(value)
 
 
 def decode(data: bytes | str) -> Any:
-    """JSON to plain Python values. Raises ValueError naming the position when it is not JSON."""
+    """JSON to plain Python values. Raises ValueError with the position when `data` is not JSON."""
     try:
         return _decoder.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

@@ -1,4 +1,4 @@
-"""Conditions, by today's API convention: one per type, lastTransitionTime moves only when the status changes."""
+"""Conditions by the Kubernetes API conventions: one per type; lastTransitionTime changes only with the status."""
 
 from __future__ import annotations
 
@@ -9,33 +9,37 @@ from trainyard.objects.times import format_time
 
 
 def condition(conditions: object, kind: str) -> Json | None:
-    """The condition of that type, None when absent."""
+    """The condition of type `kind`, None when it is absent."""
     if isinstance(conditions, list):
-        for one in conditions:
-            if isinstance(one, dict) and one.get("type") == kind:
-                return one
+        for entry in conditions:
+            if isinstance(entry, dict) and entry.get("type") == kind:
+                return entry
     return None
 
 
 def is_true(conditions: object, kind: str) -> bool:
-    found = condition(conditions, kind)
-    return found is not None and found.get("status") == "True"
+    """Whether the condition of type `kind` has status "True"; an absent one has not."""
+    entry = condition(conditions, kind)
+    return entry is not None and entry.get("status") == "True"
 
 
 def with_condition(
     conditions: Sequence[Json], kind: str, status: bool, reason: str, message: str, now: float
 ) -> list[Json]:
-    """A new list in which `kind` says this. Order is kept; the time moves only when True and False change places."""
-    word = "True" if status else "False"
+    """A new list with the condition of type `kind` set. The order is kept. `now` is in seconds since 1970 (UTC).
+
+    lastTransitionTime changes only when the status does.
+    """
+    status_text = "True" if status else "False"
     old = condition(list(conditions), kind)
-    since = old.get("lastTransitionTime") if old and old.get("status") == word else None
+    last_transition = old.get("lastTransitionTime") if old and old.get("status") == status_text else None
     new = {
         "type": kind,
-        "status": word,
+        "status": status_text,
         "reason": reason,
         "message": message,
-        "lastTransitionTime": since or format_time(now),
+        "lastTransitionTime": last_transition or format_time(now),
     }
     if old is None:
         return [*conditions, new]
-    return [new if one is old else one for one in conditions]
+    return [new if entry is old else entry for entry in conditions]

@@ -1,10 +1,10 @@
-"""Fields of a pod that have no effect where pods are processes of one machine. One table, and one function over a pod.
+"""Pod fields that have no effect where pods run as processes of one machine: one table, and one function over a pod.
 
-`lint`, `run`, `submit` and `why` say them of a job, the node of any other pod; all in these words.
+`lint`, `run`, `submit` and `why` report them for jobs, the node for any other pod; all use these texts.
 
 Rules for this file:
-- A field that is empty, or that says what happens anyhow, is not spoken of.
-- What makes a pod end otherwise than on a cluster does not belong here: the node refuses it.
+- A field that is empty, or that asks for what happens in any case, is not reported.
+- A field that would make a pod end differently than on a cluster does not belong here: the node rejects such pods.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from trainyard.objects.meta import Json
 
 
 class IneffectiveField(NamedTuple):
-    """A field of a pod or pod template that has no effect. `field` is its path without indexes, the same for all."""
+    """A field of a pod or pod template that has no effect. `field` is its path without indexes of containers."""
 
     path: str  # spec.containers[0].livenessProbe
     field: str  # containers.livenessProbe
@@ -26,7 +26,7 @@ class IneffectiveField(NamedTuple):
 ONE_NODE = "this machine is the only node"
 NO_PROBES = "a container is ready while its program runs"
 NO_CONTAINERS = "pods are processes of this machine, without isolation"
-# What the scheduler of a cluster looks at.
+# Fields that the scheduler of a cluster reads.
 SCHEDULING = {
     "affinity": ONE_NODE,
     "nodeSelector": ONE_NODE,
@@ -69,56 +69,60 @@ REQUESTS = "nothing is reserved"
 LIMITS = {"cpu": "not enforced; a program may use every CPU", "ephemeral-storage": "not enforced; the disk is shared"}
 DEVICES = "no device is allocated; a program sees those that this machine has"
 
-# What an API server fills in by itself when it stores a pod, so that nobody may have written it.
+# Fields that an API server defaults when it stores a pod, so that the user may not have set them.
 FILLED_IN = frozenset({"imagePullPolicy", "preemptionPolicy", "priority", "tolerations"})
 
 
 def ineffective_fields(pod: Json, *, stored: bool = False, scheduled: bool = False) -> list[IneffectiveField]:
-    """The fields of a pod or pod template that have no effect here, in the order of the table.
+    """The fields of a pod or pod template that have no effect on one machine, in the order of the table.
 
-    `stored`: an API server has filled in defaults. `scheduled`: the scheduler of a real cluster has placed it.
+    `stored`: the pod was read from an API server, which has set defaults; fields that it defaults are left out.
+    `scheduled`: the scheduler of a real cluster has bound the pod, so the scheduling fields did have an effect.
     """
     spec = pod.get("spec")
     if not isinstance(spec, dict):
         return []
     table = POD if scheduled else {**SCHEDULING, **POD}
-    found = [*_named(spec, "spec", "", table), *_security(spec, "spec", "")]
-    for listed in ("initContainers", "containers"):
-        items = spec.get(listed)
-        for index, item in enumerate(items if isinstance(items, list) else ()):
-            if isinstance(item, dict):
-                place = f"spec.{listed}[{index}]"
-                found += [*_named(item, place, "containers.", CONTAINER), *_security(item, place, "containers.")]
-                found += _resources(item, place, scheduled)
-    return [one for one in found if not (stored and one.field.rpartition(".")[2] in FILLED_IN)]
+    ineffective = [*_fields_in_table(spec, "spec", "", table), *_security_context_fields(spec, "spec", "")]
+    for list_name in ("initContainers", "containers"):
+        containers = spec.get(list_name)
+        for index, container in enumerate(containers if isinstance(containers, list) else ()):
+            if isinstance(container, dict):
+                path = f"spec.{list_name}[{index}]"
+                ineffective += _fields_in_table(container, path, "containers.", CONTAINER)
+                ineffective += _security_context_fields(container, path, "containers.")
+                ineffective += _resource_fields(container, path, scheduled)
+    return [entry for entry in ineffective if not (stored and entry.field.rpartition(".")[2] in FILLED_IN)]
 
 
-def _named(values: Json, place: str, prefix: str, table: Mapping[str, str]) -> Iterator[IneffectiveField]:
+def _fields_in_table(
+    spec_or_container: Json, path: str, prefix: str, table: Mapping[str, str]
+) -> Iterator[IneffectiveField]:
     for name, reason in table.items():
-        if values.get(name):
-            yield IneffectiveField(f"{place}.{name}", f"{prefix}{name}", reason)
+        if spec_or_container.get(name):
+            yield IneffectiveField(f"{path}.{name}", f"{prefix}{name}", reason)
 
 
-def _security(values: Json, place: str, prefix: str) -> Iterator[IneffectiveField]:
-    context = values.get("securityContext")
+def _security_context_fields(spec_or_container: Json, path: str, prefix: str) -> Iterator[IneffectiveField]:
+    context = spec_or_container.get("securityContext")
     for name, value in context.items() if isinstance(context, dict) else ():
         if value is not None and value not in ({}, []):
             field = f"securityContext.{name}"
-            yield IneffectiveField(f"{place}.{field}", field, SECURITY.get(name, NO_CONTAINERS))
+            yield IneffectiveField(f"{path}.{field}", field, SECURITY.get(name, NO_CONTAINERS))
 
 
-def _resources(container: Json, place: str, scheduled: bool) -> Iterator[IneffectiveField]:
+def _resource_fields(container: Json, path: str, scheduled: bool) -> Iterator[IneffectiveField]:
     resources = container.get("resources")
     resources = resources if isinstance(resources, dict) else {}
     limits, requests = (
-        part if isinstance(part := resources.get(name), dict) else {} for name in ("limits", "requests")
+        quantities if isinstance(quantities := resources.get(name), dict) else {} for name in ("limits", "requests")
     )
     for name in limits:
         reason = LIMITS.get(name, "" if name == "memory" or name.startswith("hugepages-") else DEVICES)
         if reason:
             field = f"resources.limits.{name}"
-            yield IneffectiveField(f"{place}.{field}", f"containers.{field}", reason)
+            yield IneffectiveField(f"{path}.{field}", f"containers.{field}", reason)
     if requests and not scheduled:
-        yield IneffectiveField(f"{place}.resources.requests", "containers.resources.requests", REQUESTS)
+        yield IneffectiveField(f"{path}.resources.requests", "containers.resources.requests", REQUESTS)
     if resources.get("claims"):
-        yield IneffectiveField(f"{place}.resources.claims", "containers.resources.claims", DEVICES)
+        yield IneffectiveField(f"{path}.resources.claims", "containers.resources.claims", DEVICES)

@@ -1,7 +1,8 @@
-"""Labels and annotations of our own, and label selectors.
+"""The labels and annotations that Trainyard sets, and label selectors.
 
-Everything of ours is under `trainyard.dev/`. OWNER is on every child and every pod template: the operator watches with
-the selector "has OWNER", so pods of others never enter its memory. A label alone proves nothing: owner references do.
+All of them have the prefix `trainyard.dev/`. OWNER is on every child and every pod template: the operator watches with
+the selector `trainyard.dev/owner` (the label exists), so its caches never hold pods of other programs. The label does
+not prove ownership: only owner references do.
 """
 
 from __future__ import annotations
@@ -10,21 +11,21 @@ import re
 from collections.abc import Callable, Mapping
 
 PREFIX = "trainyard.dev/"
-OWNER = PREFIX + "owner"  # the job's uid
-ROLE = PREFIX + "role"  # the replica type, as the spec has it
+OWNER = PREFIX + "owner"  # the uid of the job
+ROLE = PREFIX + "role"  # the replica type, as written in the spec
 INDEX = PREFIX + "index"
 ATTEMPT = PREFIX + "attempt"
-DIGEST = PREFIX + "digest"  # of what an object that follows the spec was made from
-HOSTS = PREFIX + "hosts"  # annotation: the host names of the whole job, by role: "ps-76no-[0-1],worker-76no-[0-0]"
+DIGEST = PREFIX + "digest"  # of the part of the job's spec from which the object was generated
+HOSTS = PREFIX + "hosts"  # annotation: the host names of all replicas, by role: "ps-76no-[0-1],worker-76no-[0-0]"
 WORKING_DIRECTORY = PREFIX + "working-directory"
-"""Annotation of a job or a pod: the absolute folder on this machine in which its programs run where neither the
-container nor its image names one. `run` and `submit` write it for local clusters; other clusters do not read it."""
+"""Annotation of a job or a pod: absolute path of the directory on this machine in which its containers run when neither
+the container nor its image sets one. `run` and `submit` set the annotation for local clusters; others ignore it."""
 
 Selects = Callable[[Mapping[str, str]], bool]
 
 _NAME = r"[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?"
 _LABEL = rf"(?:[a-z0-9](?:[-a-z0-9.]*[a-z0-9])?/)?{_NAME}"
-_TERM = re.compile(
+_REQUIREMENT = re.compile(
     r"\s*(?:"
     rf"(?P<key>{_LABEL})\s+(?P<op>in|notin)\s*\((?P<set>[^()]*)\)"
     rf"|!\s*(?P<absent>{_LABEL})"
@@ -37,52 +38,55 @@ _INTEGER = re.compile(r"-?[0-9]{1,18}")
 
 
 def selector(text: str) -> Selects:
-    """A label selector as kubectl writes it (`a=b,c!=d,e in (f,g),h,!i,j>1`). Raises ValueError when it is not one."""
-    terms: list[Selects] = []
-    at = 0
+    """A function that matches labels against a selector in kubectl's syntax (`a=b,c!=d,e in (f,g),h,!i,j>1`).
+
+    Raises ValueError when the text is no label selector.
+    """
+    requirements: list[Selects] = []
+    position = 0
     text = text.strip()
-    while at < len(text):
-        found = _TERM.match(text, at)
-        if not found:
-            raise ValueError(f"cannot parse the label selector {text!r} at {text[at:]!r}")
-        terms.append(_term(found))
-        at = found.end()
-    if len(terms) == 1:  # nearly always, and asked of every object there is
-        return terms[0]
-    return lambda labels: all(term(labels) for term in terms)
+    while position < len(text):
+        match = _REQUIREMENT.match(text, position)
+        if not match:
+            raise ValueError(f"cannot parse the label selector {text!r} at {text[position:]!r}")
+        requirements.append(_requirement(match))
+        position = match.end()
+    if len(requirements) == 1:  # the usual case, evaluated for every object of a list or watch
+        return requirements[0]
+    return lambda labels: all(requirement(labels) for requirement in requirements)
 
 
 def demanded(text: str) -> tuple[str, str] | None:
-    """A label with the value that a selector demands of everything, when there is one."""
-    at, text = 0, text.strip()
-    while at < len(text) and (found := _TERM.match(text, at)):
-        if found["left"] and found["eq"] != "!=":
-            return found["left"], found["right"]
-        at = found.end()
+    """(label, value) of the first equality requirement of a selector, None when it has none."""
+    position, text = 0, text.strip()
+    while position < len(text) and (match := _REQUIREMENT.match(text, position)):
+        if match["left"] and match["eq"] != "!=":
+            return match["left"], match["right"]
+        position = match.end()
     return None
 
 
-def _term(found: re.Match[str]) -> Selects:
-    if key := found["key"]:
-        values = {value.strip() for value in found["set"].split(",")}
-        wanted = found["op"] == "in"
+def _requirement(match: re.Match[str]) -> Selects:
+    if key := match["key"]:
+        values = {value.strip() for value in match["set"].split(",")}
+        is_in = match["op"] == "in"
         # As in Kubernetes: `notin` also selects objects without the label.
-        return lambda labels: (labels.get(key) in values) if wanted else (labels.get(key) not in values)
-    if absent := found["absent"]:
+        return lambda labels: (labels.get(key) in values) if is_in else (labels.get(key) not in values)
+    if absent := match["absent"]:
         return lambda labels: absent not in labels
-    if left := found["left"]:
-        right = found["right"]
-        if found["eq"] == "!=":
+    if left := match["left"]:
+        right = match["right"]
+        if match["eq"] == "!=":
             return lambda labels: labels.get(left) != right
         return lambda labels: labels.get(left) == right
-    if number := found["number"]:
-        limit, more = int(found["limit"]), found["than"] == ">"
+    if number := match["number"]:
+        limit, is_greater_than = int(match["limit"]), match["than"] == ">"
         return lambda labels: (
             bool(_INTEGER.fullmatch(value := labels.get(number, "")))
-            and (int(value) > limit) is more
+            and (int(value) > limit) is is_greater_than
             and int(value) != limit
         )
-    present = found["present"]
+    present = match["present"]
     return lambda labels: present in labels
 
 
@@ -92,7 +96,7 @@ def matches(match_labels: Mapping[str, str], labels: Mapping[str, str]) -> bool:
 
 
 def spread(hosts: str) -> list[str]:
-    """The names behind a HOSTS annotation: "ps-x-[0-1]" -> ["ps-x-0", "ps-x-1"]. What is malformed is left out."""
+    """The host names of a HOSTS annotation: "ps-x-[0-1]" -> ["ps-x-0", "ps-x-1"]. Malformed parts are left out."""
     names: list[str] = []
     for part in filter(None, hosts.split(",")):
         ranged = re.fullmatch(r"([a-z0-9-]+)\[(\d{1,5})-(\d{1,5})\]", part)

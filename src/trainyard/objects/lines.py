@@ -1,4 +1,4 @@
-"""Where the fields of a document stand in its file."""
+"""The line numbers of the fields of a YAML or JSON document."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from typing import Any
 
 FieldLines = dict[int, dict[str, int] | list[int]]
-"""By id() of a mapping or list of the document: the line of each key, or of each item."""
+"""id() of a mapping or list of the document -> the line of each key, or of each item."""
 
 
 @dataclass(slots=True)
 class Lines:
-    """The lines of the fields of one document.
+    """The lines of the fields of one document. `root` is the document, `line` the line on which it begins.
 
-    `read` finds them out when somebody asks: the reader of JSON is fast, and tells no lines. It returns None when the
-    text cannot be read that way.
+    `read`, when set, computes the lines at the first call of `of`: the JSON decoder is fast, but reports no lines. It
+    returns None when the text cannot be parsed as YAML.
     """
 
     root: Any
@@ -25,30 +25,30 @@ class Lines:
     read: Callable[[], Lines | None] | None = None
 
     def of(self, path: str) -> int:
-        """The line of the field, or of the deepest field on the way to it when it is not there."""
+        """The line of the field at `path`; when it is missing, the line of its nearest existing parent."""
         if self.read is not None:
-            found, self.read = self.read(), None
-            if found is not None:
-                self.root, self.fields = found.root, found.fields
-        at, line, rest = self.root, self.line, path
-        while rest and (step := self._step(at, rest)):
-            at, line, rest = step
+            lines, self.read = self.read(), None
+            if lines is not None:
+                self.root, self.fields = lines.root, lines.fields
+        value, line, rest = self.root, self.line, path
+        while rest and (child := self._child(value, rest)):
+            value, line, rest = child
         return line
 
-    def _step(self, at: Any, path: str) -> tuple[Any, int, str] | None:
-        """The value that the first part of the path names, its line, and the rest of the path."""
-        lines = self.fields.get(id(at))
-        if isinstance(at, list) and isinstance(lines, list):
+    def _child(self, value: Any, path: str) -> tuple[Any, int, str] | None:
+        """The value at the first segment of the path, its line, and the rest of the path."""
+        lines = self.fields.get(id(value))
+        if isinstance(value, list) and isinstance(lines, list):
             index = re.match(r"\[(\d{1,9})\]\.?", path)
-            if index is None or int(index[1]) >= min(len(at), len(lines)):
+            if index is None or int(index[1]) >= min(len(value), len(lines)):
                 return None
-            return at[int(index[1])], lines[int(index[1])], path[index.end() :]
-        if isinstance(at, dict) and isinstance(lines, dict):
-            key = max((key for key in lines if key in at and _begins(path, key)), key=len, default=None)
-            return None if key is None else (at[key], lines[key], path[len(key) :].removeprefix("."))
+            return value[int(index[1])], lines[int(index[1])], path[index.end() :]
+        if isinstance(value, dict) and isinstance(lines, dict):
+            key = max((key for key in lines if key in value and _begins_with_key(path, key)), key=len, default=None)
+            return None if key is None else (value[key], lines[key], path[len(key) :].removeprefix("."))
         return None
 
 
-def _begins(path: str, key: str) -> bool:
-    """Whether the path goes on with this key, which may have dots in it."""
+def _begins_with_key(path: str, key: str) -> bool:
+    """Whether the first segment of the path is this key, which may contain dots."""
     return path.startswith(key) and path[len(key) : len(key) + 1] in ("", ".", "[")

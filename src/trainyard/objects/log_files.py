@@ -1,7 +1,7 @@
-"""Reading a log file whose middle may have been left out: a hole, which reads as zeros and takes no place on the disk.
+"""Reading log files whose middle may be a hole of a sparse file: it reads as zero bytes and uses no disk blocks.
 
-The node makes the hole while a program prints more than is kept (node/hub/log_file.py); a line behind it says so.
-Files are opened without a buffer (`buffering=0`): a buffer cannot look for holes."""
+The node punches the hole when a container writes more than the log limit (node/hub/log_file.py); a line after the hole
+says so. Callers open the file unbuffered (`buffering=0`): the functions here seek with SEEK_DATA and SEEK_HOLE."""
 
 from __future__ import annotations
 
@@ -13,20 +13,23 @@ _END, _DATA, _HOLE = 2, 3, 4  # os.SEEK_END, SEEK_DATA and SEEK_HOLE
 
 
 def read_piece(file: FileIO, at: int) -> tuple[bytes, int]:
-    """At most PIECE bytes from `at` on, and where to read on: b"" at the end. The hole is skipped. Raises OSError."""
+    """At most PIECE bytes from offset `at`, and the offset of the next read. The hole is skipped.
+
+    The bytes are b"" at the end of the file. Raises OSError.
+    """
     while piece := _read(file, at, PIECE):
         if b"\0" not in piece:
             return piece, at + len(piece)
-        begin = file.seek(at, _HOLE)  # of a file without one: its end
-        if begin > at:
-            piece = piece[: begin - at]
+        hole_begin = file.seek(at, _HOLE)  # the end of the file when it has no hole
+        if hole_begin > at:
+            piece = piece[: hole_begin - at]
             return piece, at + len(piece)
         at = _data_from(file, at)
     return b"", at
 
 
 def pieces(file: FileIO) -> Iterator[bytes]:
-    """All of the log. Raises OSError."""
+    """The whole log in pieces of at most PIECE bytes. Raises OSError."""
     piece, at = read_piece(file, 0)
     while piece:
         yield piece
@@ -34,36 +37,39 @@ def pieces(file: FileIO) -> Iterator[bytes]:
 
 
 def hole(file: FileIO) -> tuple[int, int] | None:
-    """Where the part that is left out begins and ends, in bytes; None when nothing is. Raises OSError."""
+    """The offsets in bytes of the begin and the end of the hole; None when the file has none. Raises OSError."""
     size = file.seek(0, _END)
     begin = file.seek(0, _HOLE) if size else 0
     return (begin, _data_from(file, begin)) if begin < size else None
 
 
 def tail_begin(file: FileIO, lines: int) -> int:
-    """Where the last `lines` lines begin, reading backwards. A last line without an end counts. Raises OSError."""
+    """The offset in bytes at which the last `lines` lines begin. A last line without a newline counts.
+
+    The file is read backwards. Raises OSError.
+    """
     end = at = file.seek(0, _END)
     if lines == 0 or end == 0:
         return end
-    wanted = lines + 1 if _read(file, end - 1, 1) == b"\n" else lines
-    left_out = hole(file) or (0, 0)
+    missing = lines + 1 if _read(file, end - 1, 1) == b"\n" else lines  # newlines that are still to be read
+    hole_begin, hole_end = hole(file) or (0, 0)
     while at > 0:
-        if left_out[0] < at <= left_out[1]:
-            at = left_out[0]
+        if hole_begin < at <= hole_end:
+            at = hole_begin
         size = min(PIECE, at)
         at -= size
         piece = _read(file, at, size)
-        found = piece.count(b"\n")
-        if found >= wanted:
-            for _ in range(found - wanted):
+        newlines = piece.count(b"\n")
+        if newlines >= missing:
+            for _ in range(newlines - missing):
                 piece = piece[piece.index(b"\n") + 1 :]
             return at + size - (len(piece) - piece.index(b"\n") - 1)
-        wanted -= found
+        missing -= newlines
     return 0
 
 
 def disk_size(size: int, blocks: int) -> int:
-    """Bytes that a file takes of the disk, without its hole: of st_size and st_blocks (of 512 bytes)."""
+    """Bytes that a file uses on the disk, without its hole, from its st_size and st_blocks (blocks of 512 bytes)."""
     return min(size, blocks * 512) if blocks else size
 
 
@@ -75,5 +81,5 @@ def _read(file: FileIO, at: int, size: int) -> bytes:
 def _data_from(file: FileIO, at: int) -> int:
     try:
         return file.seek(at, _DATA)
-    except OSError:  # ENXIO: there is nothing but the hole from here on
+    except OSError:  # ENXIO: the hole extends to the end of the file
         return file.seek(0, _END)

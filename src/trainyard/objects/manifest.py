@@ -1,10 +1,10 @@
-"""Manifests: the objects in a file that a person wrote, each with the place it was written.
+"""Manifests: the objects of a user's YAML or JSON file, each with its file and line.
 
 Rules:
-- Text comes in, documents go out; reading the file is the caller's task. What the text may hold says `strict`.
-- A list (`kind: List`, or `TfJobList` as the API answers it) is its items. An empty document is nothing.
-- An object has an apiVersion and a kind. Whether we know them is asked elsewhere.
-- Every problem names the file, the line, what is wrong and what to write; all of them are told at once.
+- The input is text, the output documents; the caller reads the file. `strict` defines which text is accepted.
+- A list (`kind: List`, or `TfJobList` as the API returns it) is expanded to its items. An empty document is skipped.
+- An object has an apiVersion and a kind. Callers check whether Trainyard supports them.
+- Every problem has the file, the line, what is wrong and what to write; all problems of a file are raised at once.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ __all__ = ["Document", "ManifestError", "read"]
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """One object of a manifest, the file it stands in and the line it begins on.
+    """One object of a manifest, its file and the line on which it begins.
 
-    `lines` are those of the whole document, in which the object stands at `prefix` (an item of a list).
+    `lines` are the lines of the whole document; `prefix` is the path of the object in it ("" unless it is an item of a
+    list).
     """
 
     obj: Json
@@ -38,9 +39,9 @@ class Document:
         return f"{self.source}:{self.line}"
 
     def place(self, path: str) -> str:
-        """File and line of a field of the object; of the mapping where it belongs when it is missing."""
-        whole = ".".join(filter(None, (self.prefix, path)))
-        return f"{self.source}:{self.lines.of(whole)}" if self.lines else self.where
+        """file:line of the field at `path` of the object; of its nearest existing parent when it is missing."""
+        full_path = ".".join(filter(None, (self.prefix, path)))
+        return f"{self.source}:{self.lines.of(full_path)}" if self.lines else self.where
 
 
 def read(text: str | bytes, source: str) -> list[Document]:
@@ -58,33 +59,35 @@ def read(text: str | bytes, source: str) -> list[Document]:
 
 
 def _expand(value: Value, source: str, documents: list[Document], problems: list[Problem]) -> None:
-    waiting: list[tuple[Any, int, str, str]] = [(value.value, value.line, "the document", "")]
-    while waiting:
-        obj, line, called, prefix = waiting.pop()
-        text = _refusal(obj, called)
+    stack: list[tuple[Any, int, str, str]] = [(value.value, value.line, "the document", "")]
+    while stack:
+        obj, line, subject, prefix = stack.pop()
+        text = _object_problem(obj, subject)
         if text:
             problems.append(Problem(f"{source}:{line}", text))
         elif _is_list(obj):
-            items = [(_typed(item, obj), index) for index, item in enumerate(obj["items"])]
-            # A stack hands out the last first, so that the items come out in the order of the file.
-            for item, at in items[::-1]:
-                inner = ".".join(filter(None, (prefix, f"items[{at}]")))
-                at_line = line if value.lines.read else value.lines.of(inner)  # JSON: only when somebody asks
-                waiting.append((item, at_line, f"items[{at}]", inner))
+            items = [(_with_type_meta(item, obj), index) for index, item in enumerate(obj["items"])]
+            # In reverse: the stack pops the last item first, so the documents are in the order of the file.
+            for item, index in items[::-1]:
+                item_path = ".".join(filter(None, (prefix, f"items[{index}]")))
+                item_line = line if value.lines.read else value.lines.of(item_path)  # JSON: computed on demand only
+                stack.append((item, item_line, f"items[{index}]", item_path))
         else:
             documents.append(Document(obj, source, line, value.lines, prefix))
 
 
-def _refusal(obj: Any, called: str) -> str:
-    """What is wrong with a value that should be an object, "" when nothing is."""
+def _object_problem(obj: Any, subject: str) -> str:
+    """What is wrong with a value that should be an API object, "" when nothing is. `subject` begins the sentence."""
     if not isinstance(obj, dict):
-        return f"{called} is {_noun(obj)}, not an object; an object begins with apiVersion and kind"
+        return f"{subject} is {_type_name(obj)}, not an object; an object begins with apiVersion and kind"
     for name, example in (("apiVersion", "tensorflow.org/v1alpha1"), ("kind", "TfJob")):
-        found = obj.get(name)
-        if found is None or found == "":
-            return f"{called} has no {name}; write one, for example {name}: {example}"
-        if not isinstance(found, str):
-            return f"{called}: {name} is {_noun(found)}, not text; write it as text, for example {name}: {example}"
+        value = obj.get(name)
+        if value is None or value == "":
+            return f"{subject} has no {name}; write one, for example {name}: {example}"
+        if not isinstance(value, str):
+            return (
+                f"{subject}: {name} is {_type_name(value)}, not text; write it as text, for example {name}: {example}"
+            )
     return ""
 
 
@@ -92,14 +95,14 @@ def _is_list(obj: Json) -> bool:
     return obj["kind"].endswith("List") and isinstance(obj.get("items"), list)
 
 
-def _typed(item: Any, parent: Json) -> Any:
-    """The API leaves kind and apiVersion out of the items of a typed list; they follow from the list's own."""
+def _with_type_meta(item: Any, parent: Json) -> Any:
+    """The item with apiVersion and kind: the API leaves them out of the items of a typed list such as TfJobList."""
     kind = parent["kind"].removesuffix("List")
     if isinstance(item, dict) and kind and "kind" not in item:
         return {"apiVersion": parent["apiVersion"], "kind": kind, **item}
     return item
 
 
-def _noun(value: Any) -> str:
-    nouns = ((bool, "a boolean"), ((int, float), "a number"), (str, "text"), (list, "a list"), (dict, "a mapping"))
-    return next((noun for types, noun in nouns if isinstance(value, types)), "null")
+def _type_name(value: Any) -> str:
+    names = ((bool, "a boolean"), ((int, float), "a number"), (str, "text"), (list, "a list"), (dict, "a mapping"))
+    return next((name for types, name in names if isinstance(value, types)), "null")

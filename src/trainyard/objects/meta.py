@@ -1,4 +1,4 @@
-"""Names, keys and owners."""
+"""Names, keys and owner references of API objects."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Json = dict[str, Any]  # a JSON object as decoded: str keys, any JSON value
 
 
 class GVK(msgspec.Struct, frozen=True):
-    """A kind's identity on the wire. `plural` is the resource in URLs; group "" is the core group."""
+    """Group, version and kind of a resource. `plural` is the resource name in URLs; group "" is the core group."""
 
     group: str
     version: str
@@ -24,7 +24,7 @@ class GVK(msgspec.Struct, frozen=True):
 
 
 class Key(NamedTuple):
-    """namespace/name, nothing else. Cluster-scoped objects have namespace ""."""
+    """Namespace and name, as `types.NamespacedName` in Go. Cluster-scoped objects have namespace ""."""
 
     namespace: str
     name: str
@@ -75,7 +75,7 @@ def controller_of(obj: Mapping[str, Any]) -> Json | None:
 
 
 def owner_reference(api_version: str, kind: str, name: str, uid: str) -> Json:
-    """The controller reference that makes an object a child: it goes when its owner goes."""
+    """A controller owner reference: the garbage collector deletes the child once its owner has been deleted."""
     return {
         "apiVersion": api_version,
         "kind": kind,

@@ -1,58 +1,58 @@
-"""Text of others, fit for a terminal: what would steer it is shown instead of obeyed.
+"""Escaping of untrusted text for a terminal: control characters are shown as escapes, so they have no effect.
 
-    printable(text)         no control characters but line ends and tabs
-    printable(text, line)   nor line ends: a value that is one line stays one
+    printable(text)         escapes all control characters except newlines and tabs
+    printable(text, line)   escapes newlines and tabs, too: a value of one line stays one line
 
-Shown are: C0 and C1 controls (escape sequences begin with one), DEL, carriage returns, which overwrite what stands
-before them, and the marks that turn the direction of text round. A backslash stays as it is: this is for eyes, and
-nobody undoes it.
+Escaped are: C0 and C1 controls (escape sequences begin with one), DEL, carriage returns (they let a line overwrite
+itself), and the Unicode marks that change the direction of text. A backslash is not escaped: the output is for reading
+and is never parsed back.
 """
 
 from __future__ import annotations
 
 import re
 
-_TURNS = "\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069"
-_STEERING = re.compile(rf"[\x00-\x08\x0b-\x1f\x7f-\x9f{_TURNS}]")
-_STEERING_LINE = re.compile(rf"[\x00-\x1f\x7f-\x9f{_TURNS}]")
-_OWN = re.compile(r"\x1b\[(?:0|3[1-6])m")  # the colours that `cli/layout.py` puts around words
-_COLOURED = re.compile(rb"\x1b\[[0-9;]{0,20}m")
-_NAMES = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
+_DIRECTION_MARKS = "\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069"
+_CONTROLS = re.compile(rf"[\x00-\x08\x0b-\x1f\x7f-\x9f{_DIRECTION_MARKS}]")
+_CONTROLS_AND_NEWLINES = re.compile(rf"[\x00-\x1f\x7f-\x9f{_DIRECTION_MARKS}]")
+_OUR_COLOUR = re.compile(r"\x1b\[(?:0|3[1-6])m")  # the colour sequences that `cli/layout.py` writes
+_COLOUR = re.compile(rb"\x1b\[[0-9;]{0,20}m")
+_SHORT_ESCAPES = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
 
 
 def printable(text: str, line: bool = False) -> str:
-    """The text with each steering character as its escape (`\\x1b`)."""
+    """The text with each control character as its escape (`\\x1b`)."""
     if text.isprintable():
         return text
-    return (_STEERING_LINE if line else _STEERING).sub(_shown, text)
+    return (_CONTROLS_AND_NEWLINES if line else _CONTROLS).sub(_escape, text)
 
 
 def printable_but_colours(text: str) -> str:
-    """The same, but the colours that we print ourselves stay colours."""
+    """As `printable`, but the colour sequences that Trainyard itself writes are kept."""
     if text.isprintable():
         return text
     end, parts = 0, []
-    for colour in _OWN.finditer(text):
+    for colour in _OUR_COLOUR.finditer(text):
         parts += [printable(text[end : colour.start()]), colour[0]]
         end = colour.end()
     return "".join([*parts, printable(text[end:])])
 
 
 def printable_output(line: bytes) -> bytes:
-    """A line of a program's output, for a terminal: its colours hold to the end of the line, nothing else is obeyed."""
+    """A line of a container's output for a terminal: colour sequences are kept and reset at its end, others escaped."""
     if line.isascii() and line.decode().isprintable():
         return line
     end, parts = 0, []
-    for colour in _COLOURED.finditer(line):
-        parts += [_line(line[end : colour.start()]), colour[0]]
+    for colour in _COLOUR.finditer(line):
+        parts += [_printable_bytes(line[end : colour.start()]), colour[0]]
         end = colour.end()
-    return b"".join([*parts, _line(line[end:]), b"\x1b[0m" if parts else b""])
+    return b"".join([*parts, _printable_bytes(line[end:]), b"\x1b[0m" if parts else b""])
 
 
-def _line(part: bytes) -> bytes:
+def _printable_bytes(part: bytes) -> bytes:
     return printable(part.decode("utf-8", "replace")).encode()
 
 
-def _shown(match: re.Match[str]) -> str:
+def _escape(match: re.Match[str]) -> str:
     code = ord(match[0])
-    return _NAMES.get(match[0]) or (f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}")
+    return _SHORT_ESCAPES.get(match[0]) or (f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}")

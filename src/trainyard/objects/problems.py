@@ -1,4 +1,4 @@
-"""What is wrong with something a person wrote: where, and what to write instead."""
+"""A problem of a user's manifest or of an API object: its field, and what to write instead."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, order=True)
 class Problem:
-    """One problem. `path` is as the API server writes it (`spec.replicaSpecs[0].replicas`), "" for the whole."""
+    """One problem. `path` is as the API server writes it (`spec.replicaSpecs[0].replicas`), "" for the whole object."""
 
     path: str
     text: str

@@ -1,4 +1,4 @@
-"""The resources of Kubernetes that this program reads or writes; its own kinds have theirs in `kinds`."""
+"""The Kubernetes resources that Trainyard reads or writes; the job kinds are in the package `kinds`."""
 
 from __future__ import annotations
 

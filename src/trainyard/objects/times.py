@@ -1,4 +1,4 @@
-"""Times. Inside: seconds since 1970 in UTC, a float. On the wire: RFC 3339 with whole seconds, as Kubernetes writes."""
+"""Times: seconds since 1970 in UTC, a float, in Python; RFC 3339 with whole seconds, as Kubernetes has it, in JSON."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from functools import lru_cache
 
 
 def parse_time(text: object) -> float | None:
-    """Seconds for an RFC 3339 time, None for anything else (absent, null, malformed)."""
+    """Seconds since 1970 for an RFC 3339 time, None for anything else (absent, null, malformed)."""
     if not isinstance(text, str) or not text:
         return None
     try:
@@ -21,9 +21,9 @@ def parse_time(text: object) -> float | None:
 
 def format_time(seconds: float) -> str:
     """RFC 3339, whole seconds, UTC: 2017-10-20T22:27:38Z. The fraction is cut off, never rounded up."""
-    return _second(int(seconds))
+    return _format_second(int(seconds))
 
 
-@lru_cache(maxsize=64)  # nearly all times that are written are now
-def _second(number: int) -> str:
-    return datetime.fromtimestamp(number, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+@lru_cache(maxsize=64)  # nearly all formatted times are the present second
+def _format_second(second: int) -> str:
+    return datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,8 +1,8 @@
-"""What a plain (unquoted) word of YAML means to Kubernetes' own reader: YAML 1.1 with Go's numbers.
+"""The value of a plain (unquoted) YAML scalar as Kubernetes' YAML parser resolves it: YAML 1.1 with Go's numbers.
 
 Rules: `yes no on off y n` are booleans; `0x1f 0b1 0o17 017` are whole numbers, `_` may separate digits; a whole float
-(`1e3`, `2.0`) is a whole number, as it is after a trip through JSON there; a time, and everything else, is text. So is
-a number that Go cannot hold: `18549e9054` may be a git hash, and kubectl prints such a text without quotes. A decimal
+(`1e3`, `2.0`) is a whole number, as Kubernetes' conversion to JSON makes it; a time, and everything else, is text. So
+is a number that Go cannot represent: `18549e9054` may be a git hash, and kubectl prints such text unquoted. A decimal
 number beyond 64 bits is a float, a hexadecimal, binary or octal one (`0o`) is text.
 """
 
@@ -12,9 +12,9 @@ import math
 import re
 from decimal import Decimal
 
-LEAST, MOST = -(2**63), 2**64 - 1  # what fits into JSON on both sides
+LEAST, MOST = -(2**63), 2**64 - 1  # the integers that Go and JSON can represent
 
-_WORDS: dict[str, bool | None] = {
+_BOOLEANS_AND_NULLS: dict[str, bool | None] = {
     **dict.fromkeys(["y", "Y", "yes", "Yes", "YES", "true", "True", "TRUE", "on", "On", "ON"], True),
     **dict.fromkeys(["n", "N", "no", "No", "NO", "false", "False", "FALSE", "off", "Off", "OFF"], False),
     **dict.fromkeys(["", "~", "null", "Null", "NULL"]),
@@ -22,17 +22,17 @@ _WORDS: dict[str, bool | None] = {
 _NOT_JSON = frozenset(
     [".nan", ".NaN", ".NAN", *(f"{sign}.{word}" for sign in ("", "+", "-") for word in ("inf", "Inf", "INF"))]
 )
-_WHOLE = re.compile(r"([-+]?)(?:0[xX]([0-9a-fA-F]+)|0[bB]([01]+)|0[oO]?([0-7]+)|(0|[1-9][0-9]*))\Z")
-_BINARY_WITH_SIGN = re.compile(r"0b([-+])([01]+)\Z")  # Go's YAML reader takes it, by accident
+_INTEGER = re.compile(r"([-+]?)(?:0[xX]([0-9a-fA-F]+)|0[bB]([01]+)|0[oO]?([0-7]+)|(0|[1-9][0-9]*))\Z")
+_BINARY_WITH_SIGN = re.compile(r"0b([-+])([01]+)\Z")  # Go's YAML parser accepts it, by accident
 _REAL = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?\Z")
-_FRACTION = re.compile(r"\.[0-9]+(?:_[0-9]+)*(?:[eE][-+]?[0-9]+(?:_[0-9]+)*)?\Z")
+_REAL_WITHOUT_INTEGER_PART = re.compile(r"\.[0-9]+(?:_[0-9]+)*(?:[eE][-+]?[0-9]+(?:_[0-9]+)*)?\Z")
 _MOST_DIGITS = 64  # of a number of 64 bits, in any radix, without leading zeros
 
 
 def meaning(text: str) -> str | int | float | bool | None:
-    """The value of a plain word. Raises ValueError, as a sentence with the fix, when JSON cannot hold it."""
-    if text in _WORDS:
-        return _WORDS[text]
+    """The value of a plain scalar. Raises ValueError, with the fix in its text, when JSON cannot represent it."""
+    if text in _BOOLEANS_AND_NULLS:
+        return _BOOLEANS_AND_NULLS[text]
     if text[0] not in "+-.0123456789":
         return text
     if text in _NOT_JSON:
@@ -42,38 +42,38 @@ def meaning(text: str) -> str | int | float | bool | None:
 
 
 def is_always_text(text: str) -> bool:
-    """True when the plain word is text to Kubernetes' reader and to those that have larger numbers (a whole number
-    without limit, `Infinity` for `1e999`). A writer quotes everything else."""
+    """True when the plain scalar is text to Kubernetes' YAML parser and to parsers of larger numbers (integers without
+    limit, `Infinity` for `1e999`). A YAML writer has to quote all other texts."""
     try:
         if meaning(text) != text:
             return False
     except ValueError:
         return False
     plain = text.replace("_", "")
-    return not (_WHOLE.match(plain) or _REAL.match(plain))
+    return not (_INTEGER.match(plain) or _REAL.match(plain))
 
 
 def _number(text: str) -> int | float | None:
-    if text[0] == ".":  # the only place where Go wants each `_` between two digits
-        return _real(text) if _FRACTION.match(text) else None
+    if text[0] == ".":  # the only case in which Go requires a digit on both sides of each `_`
+        return _real(text) if _REAL_WITHOUT_INTEGER_PART.match(text) else None
     plain = text.replace("_", "")
-    number = _whole(plain)
+    number = _integer(plain)
     return number if number is not None or not _REAL.match(plain) else _real(plain)
 
 
-def _whole(plain: str) -> int | None:
-    """A whole number of 64 bits, None for everything else."""
+def _integer(plain: str) -> int | None:
+    """The integer of at most 64 bits, None for everything else."""
     if match := _BINARY_WITH_SIGN.match(plain):
-        return _within(match[1], match[2], 2)
-    if match := _WHOLE.match(plain):
+        return _integer_of_64_bits(match[1], match[2], 2)
+    if match := _INTEGER.match(plain):
         for digits, radix in zip(match.groups()[1:], (16, 2, 8, 10), strict=True):
             if digits is not None:
-                return _within(match[1], digits, radix)
+                return _integer_of_64_bits(match[1], digits, radix)
     return None
 
 
-def _within(sign: str, digits: str, radix: int) -> int | None:
-    """Without a sign the number may fill 64 bits, with one 63."""
+def _integer_of_64_bits(sign: str, digits: str, radix: int) -> int | None:
+    """The number; None when it needs more than 64 bits without a sign, or more than 63 with one."""
     digits = digits.lstrip("0")
     if len(digits) > _MOST_DIGITS:
         return None
@@ -86,12 +86,12 @@ def _real(plain: str) -> int | float | None:
     if math.isinf(value):
         return None
     if value.is_integer() and abs(value) < 2**64:
-        number = int(Decimal(repr(value)))  # the digits that JSON has for it: Go writes the fewest and fills with zeros
+        number = int(Decimal(repr(value)))  # as in JSON: Go writes the fewest digits, then zeros
         return number if LEAST <= number < 2**63 else value
     return value
 
 
 def short(text: str) -> str:
-    """A person's own text inside a sentence: one line, not long, nothing that a terminal would obey."""
-    shown = "".join(char if char.isprintable() else "?" for char in text[:41])
-    return shown if len(text) <= 40 else f"{shown[:37]}..."
+    """A user's text for a message: one line, at most 40 characters, without control characters."""
+    printable = "".join(char if char.isprintable() else "?" for char in text[:41])
+    return printable if len(text) <= 40 else f"{printable[:37]}..."

@@ -21,30 +21,30 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from trainyard import __version__
-from trainyard.client import Request, named
+from trainyard.client import Request, request_info
 from trainyard.core import Kind
 from trainyard.objects import Json, is_true
 from trainyard.operator.operator import JobKey, Operator
 
-SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-STATES = ("New", "Created", "Suspended", "Restarting", "Running", "Succeeded", "Failed")
+DURATION_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+JOB_STATES = ("New", "Created", "Suspended", "Restarting", "Running", "Succeeded", "Failed")
 OUTCOMES = ("done", "conflict", "unavailable", "refused", "fault")
-WATCHES = ("listing", "watching", "failing", "missing")
+WATCH_STATES = ("listing", "watching", "failing", "missing")
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
-def state_of(job: Json) -> str:
+def job_state(job: Json) -> str:
     """The state of a job: the last of STATES whose condition is true, else "New"."""
     status = job.get("status")
     conditions = status.get("conditions") if isinstance(status, dict) else None
-    return next((state for state in reversed(STATES) if is_true(conditions, state)), "New")
+    return next((state for state in reversed(JOB_STATES) if is_true(conditions, state)), "New")
 
 
 class Metrics:
     """The metrics registry: of API requests, and of the operator that `observe_operator` got last."""
 
     def __init__(
-        self, kinds: Iterable[Kind], leads: Callable[[], bool], standby: Callable[[], str] = lambda: ""
+        self, kinds: Iterable[Kind], is_leader: Callable[[], bool], standby_for: Callable[[], str] = lambda: ""
     ) -> None:
         """`leads` returns whether this process is the leader. `standby` returns "LEASE held by HOLDER" while this
         process waits for a lease, else ""."""
@@ -58,7 +58,7 @@ class Metrics:
             "trainyard_reconcile_duration_seconds",
             "Seconds that a pass took, its requests included.",
             ["kind", "outcome"],
-            buckets=SECONDS,
+            buckets=DURATION_BUCKETS,
             registry=registry,
         )
         self._requests = PrometheusCounter(
@@ -71,13 +71,13 @@ class Metrics:
             "trainyard_api_request_duration_seconds",
             "Seconds until an answer began.",
             ["verb"],
-            buckets=SECONDS,
+            buckets=DURATION_BUCKETS,
             registry=registry,
         )
         self.config_reloads = PrometheusCounter(
             "trainyard_config_reloads", "The controller config file was read again.", ["outcome"], registry=registry
         )
-        self._state_collector = _StateCollector(self._kinds, leads, standby)
+        self._state_collector = _StateCollector(self._kinds, is_leader, standby_for)
         registry.register(self._state_collector)
         ProcessCollector(registry=registry)
         for kind in self._kinds:  # rate() needs a sample of 0 before the first reconcile
@@ -88,12 +88,12 @@ class Metrics:
         """Show the metrics of this operator from now on; None: of no operator."""
         self._state_collector.operator = operator
         if operator is not None:
-            operator.on_reconciled(self._observe_reconcile)
+            operator.set_reconcile_callback(self._observe_reconcile)
 
     def observe_request(self, request: Request, code: int, seconds: float) -> None:
         """Count a request, its status code (0: no answer) and its latency in seconds. To be set as an Api's
         `observe`."""
-        verb, resource = named(request)
+        verb, resource = request_info(request)
         self._requests.labels(verb, resource, str(code) if code else "none").inc()
         self._request_durations.labels(verb).observe(seconds)
 
@@ -136,8 +136,8 @@ class _StateCollector(Collector):
             "Jobs due for a look, waiting for a later time, or being looked at.",
             labels=["state"],
         )
-        ready = queue.ready
-        for state, count in (("due", ready), ("later", len(queue) - ready), ("held", queue.processing)):
+        ready = queue.ready_count
+        for state, count in (("due", ready), ("later", len(queue) - ready), ("held", queue.processing_count)):
             depth.add_metric([state], count)
         return depth
 
@@ -147,8 +147,8 @@ class _StateCollector(Collector):
         objects = GaugeMetricFamily("trainyard_watch_objects", "Objects that a watch knows.", labels=labels)
         for watch in operator.watches:
             label_values = [watch.gvk.group, watch.gvk.plural]
-            objects.add_metric(label_values, watch.objects)
-            for state in WATCHES:
+            objects.add_metric(label_values, watch.object_count)
+            for state in WATCH_STATES:
                 states.add_metric([*label_values, state], watch.state == state)
         yield states
         yield objects
@@ -156,9 +156,9 @@ class _StateCollector(Collector):
     def _jobs(self, operator: Operator) -> Metric:
         counts: Counter[tuple[str, str]] = Counter()
         for kind in self._kinds:
-            counts.update((kind.gvk.kind, state_of(job)) for job in operator.jobs(kind.gvk))
+            counts.update((kind.gvk.kind, job_state(job)) for job in operator.jobs(kind.gvk))
         jobs = GaugeMetricFamily("trainyard_jobs", "Jobs, by kind and state.", labels=["kind", "state"])
         for kind_name in dict.fromkeys(kind.gvk.kind for kind in self._kinds):
-            for state in STATES:
+            for state in JOB_STATES:
                 jobs.add_metric([kind_name, state], counts[kind_name, state])
         return jobs

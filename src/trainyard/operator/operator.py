@@ -51,8 +51,8 @@ class WatchState(NamedTuple):
 
     gvk: GVK
     state: str
-    objects: int
-    why: str
+    object_count: int
+    last_error: str
 
 
 class Operator:
@@ -108,7 +108,7 @@ class Operator:
         ]
 
     @property
-    def unhealthy(self) -> str:
+    def unhealthy_tasks(self) -> str:
         """The messages about the tasks that keep ending although they are restarted, "" when there are none."""
         return self._controller.tasks.unhealthy
 
@@ -121,9 +121,9 @@ class Operator:
         """The store of the jobs of one kind. Raises KeyError for a kind that this operator does not serve."""
         return self._jobs[gvk]
 
-    def on_reconciled(self, hear: Callable[[JobKey, str, float], None]) -> None:
+    def set_reconcile_callback(self, callback: Callable[[JobKey, str, float], None]) -> None:
         """Call `hear` after each reconcile with the key of the job, the outcome, and the duration in seconds."""
-        self._controller.on_reconciled = hear
+        self._controller.on_reconciled = callback
 
     def set_config(self, config: Config) -> None:
         """Make the following plans with `config`, and enqueue every job. A job whose plan is idle causes no request."""
@@ -203,7 +203,7 @@ class Operator:
     def _wait_for_writes(self, job_key: JobKey, uid: str) -> float | None:
         """The stores do not show all writes of this job yet: their watch events will enqueue it. The resources of
         overdue writes are listed again. Returns the seconds until the next write is overdue."""
-        for gvk in self.writes.overdue(uid, time.monotonic()):
+        for gvk in self.writes.overdue_resources(uid, time.monotonic()):
             log.warning("a write has not shown up job=%s resource=%s", job_key, gvk.plural)
             self._controller.relist(self._targets[gvk])
         deadline = self.writes.deadline(uid)
@@ -217,12 +217,12 @@ class Operator:
         index = _job_index(namespace_of(job), uid)
         children = tuple(child for store in self._children.values() for child in store.by_index(index))
         for child in children:
-            refusal = state.refused.get(child.ref)
+            refusal = state.refusals.get(child.ref)
             if refusal and refusal.verb == "create" and child.owner == uid:  # a foreign object may have our label
-                state.write_accepted(child.ref)
+                state.clear_refusal(child.ref)
         runtime_ids = self._runtime_ids.get(namespace_of(job), {})
         used_ids = frozenset(runtime_id for job_uid, runtime_id in runtime_ids.items() if runtime_id and job_uid != uid)
-        return Observed(children, used_ids, dict(state.refused), self._config)
+        return Observed(children, used_ids, dict(state.refusals), self._config)
 
 
 def _watch_state(reflector: Reflector[Any], store: Store[Any]) -> str:
@@ -246,5 +246,5 @@ def _child_adapter(kind: str) -> ObjectAdapter[Child]:
         uid=lambda child: child.uid,
         revision=lambda child: child.revision,
         index=lambda child: _job_index(child.namespace, child.job),
-        deleting=lambda child: child.deleting,
+        is_deleting=lambda child: child.deleting,
     )

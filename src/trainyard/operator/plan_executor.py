@@ -44,18 +44,18 @@ from trainyard.objects.values import replace
 
 log = logging.getLogger(__name__)
 
-COUNTS_INTERVAL = 1.0  # seconds between two status patches of a job in which only replica counts change
-REFUSED_RETRY = 1.0  # seconds to requeue after when a write was refused that had been refused before
-MOST_SERVER_ERRORS = 5  # consecutive 5xx answers that make a write a refusal (e.g. an admission webhook is down)
+REPLICA_COUNTS_INTERVAL = 1.0  # seconds between two status patches of a job in which only replica counts change
+REFUSED_REQUEUE_SECONDS = 1.0  # seconds to requeue after when a write was refused that had been refused before
+MAX_SERVER_ERRORS = 5  # consecutive 5xx answers that make a write a refusal (e.g. an admission webhook is down)
 
 
 @dataclass(slots=True)
 class JobState:
     """The state of one job that is kept in memory between reconciles. If it is lost, requests are repeated, no more."""
 
-    refused: dict[Ref, Refusal] = field(default_factory=dict)
-    failures: dict[Ref, int] = field(default_factory=dict)  # consecutive 5xx answers to writes of the object
-    last_status: float = float("-inf")  # monotonic time of the last status patch
+    refusals: dict[Ref, Refusal] = field(default_factory=dict)
+    server_errors: dict[Ref, int] = field(default_factory=dict)  # consecutive 5xx answers to writes of the object
+    last_status_patch: float = float("-inf")  # monotonic time of the last status patch
     progressed: bool = False  # the last reconcile created or deleted a child, even if it failed later
     generation: object = None  # metadata.generation of the job that `refused` belongs to
 
@@ -63,14 +63,14 @@ class JobState:
         """A new metadata.generation means that the spec was edited: drop the refusals of invalid objects, which were
         rendered from the old spec, and make the other refused writes due for a retry now."""
         if generation != self.generation:
-            kept = {ref: refusal for ref, refusal in self.refused.items() if not refusal.invalid}
-            self.refused = {ref: replace(refusal, at=0.0, tries=0) for ref, refusal in kept.items()}
+            kept = {ref: refusal for ref, refusal in self.refusals.items() if not refusal.invalid}
+            self.refusals = {ref: replace(refusal, at=0.0, tries=0) for ref, refusal in kept.items()}
         self.generation = generation
 
-    def write_accepted(self, ref: Ref) -> None:
+    def clear_refusal(self, ref: Ref) -> None:
         """Drop the refusal and the count of 5xx answers of this object: the server has accepted a write of it."""
-        self.refused.pop(ref, None)
-        self.failures.pop(ref, None)
+        self.refusals.pop(ref, None)
+        self.server_errors.pop(ref, None)
 
 
 class Reconcile(msgspec.Struct, frozen=True):
@@ -100,7 +100,7 @@ class Reconcile(msgspec.Struct, frozen=True):
         return uid_of(self.job)
 
     @property
-    def delay(self) -> float | None:
+    def requeue_after(self) -> float | None:
         """Seconds to requeue after, from the plan's `requeue_at`; None: no requeue."""
         return None if self.plan.requeue_at is None else self.plan.requeue_at - self.now
 
@@ -130,21 +130,21 @@ class PlanExecutor:
         plan = reconcile.plan
         reconcile.state.progressed = False
         if plan.idle:
-            return reconcile.delay
+            return reconcile.requeue_after
         if plan.spec_patch and await self._patch_spec(reconcile, plan.spec_patch):
             return None
         if not (plan.urgent or plan.writes_objects):
-            remaining = reconcile.state.last_status + COUNTS_INTERVAL - time.monotonic()
+            remaining = reconcile.state.last_status_patch + REPLICA_COUNTS_INTERVAL - time.monotonic()
             if remaining > 0:
                 return remaining
         if not await self._patch_status(reconcile):
             return None
-        refused_before = dict(reconcile.state.refused)
+        refused_before = dict(reconcile.state.refusals)
         await self._run_concurrently([partial(self._delete, reconcile, delete) for delete in plan.deletes])
         for patch in plan.patches:
             await self._patch(reconcile, patch)
         await self._create_all(reconcile)
-        events = tuple(event for event in plan.events if event.about not in reconcile.state.refused)
+        events = tuple(event for event in plan.events if event.about not in reconcile.state.refusals)
         self._recorder.record(reconcile.job, events, reconcile.kind.messages.source)
         log.info(
             "pass wrote kind=%s job=%s/%s deletes=%d patches=%d creates=%d",
@@ -152,16 +152,16 @@ class PlanExecutor:
             *(len(plan.deletes), len(plan.patches), len(plan.creates)),
         )
         retry_delay = self._requeue_for_refusals(reconcile, refused_before)
-        return retry_delay if retry_delay is not None else reconcile.delay
+        return retry_delay if retry_delay is not None else reconcile.requeue_after
 
     def _requeue_for_refusals(self, reconcile: Reconcile, refused_before: dict[Ref, Refusal]) -> float | None:
         """Seconds to requeue after if a write was refused in this reconcile, so that the next plan reports it."""
         refusals = [
-            refusal for ref, refusal in reconcile.state.refused.items() if refused_before.get(ref) is not refusal
+            refusal for ref, refusal in reconcile.state.refusals.items() if refused_before.get(ref) is not refusal
         ]
         if not refusals:
             return None
-        return 0.0 if any(refusal.tries == 1 for refusal in refusals) else REFUSED_RETRY
+        return 0.0 if any(refusal.tries == 1 for refusal in refusals) else REFUSED_REQUEUE_SECONDS
 
     async def _patch_spec(self, reconcile: Reconcile, spec: Json) -> bool:
         """Store defaults in the spec. True when the reconcile ends here: a watch event will follow, or the job is gone.
@@ -196,7 +196,7 @@ class PlanExecutor:
         except NotFound:
             log.debug("job has gone kind=%s job=%s/%s", reconcile.gvk.kind, reconcile.namespace, reconcile.name)
             return False
-        reconcile.state.last_status = time.monotonic()
+        reconcile.state.last_status_patch = time.monotonic()
         self._record_write(reconcile, reconcile.gvk, answer)
         return True
 
@@ -209,9 +209,9 @@ class PlanExecutor:
         except ApiError as error:
             self._record_refusal(reconcile, delete, error)
             return
-        reconcile.state.write_accepted(delete.ref)
+        reconcile.state.clear_refusal(delete.ref)
         reconcile.state.progressed = True
-        self._writes.record(reconcile.uid, AcknowledgedWrite(gvk, delete.uid, gone=True), time.monotonic())
+        self._writes.record(reconcile.uid, AcknowledgedWrite(gvk, delete.uid, deleted=True), time.monotonic())
         log.debug("deleted %s=%s/%s reason=%s", gvk.kind, reconcile.namespace, delete.name, delete.reason)
 
     async def _patch(self, reconcile: Reconcile, patch: Patch) -> None:
@@ -222,7 +222,7 @@ class PlanExecutor:
         except ApiError as error:
             self._record_refusal(reconcile, patch, error, sent=patch.body)
             return
-        reconcile.state.write_accepted(patch.ref)
+        reconcile.state.clear_refusal(patch.ref)
         self._record_write(reconcile, patch.gvk, answer)
 
     async def _create_all(self, reconcile: Reconcile) -> None:
@@ -236,7 +236,7 @@ class PlanExecutor:
             # The next plan reports why the others are not created.
             creates = [create for create in wave if created.issuperset(create.depends_on)]
             await self._run_concurrently([partial(self._create, reconcile, job, create) for create in creates])
-            created |= {create.ref for create in creates if create.ref not in reconcile.state.refused}
+            created |= {create.ref for create in creates if create.ref not in reconcile.state.refusals}
 
     async def _create(self, reconcile: Reconcile, job: Job, create: Create) -> None:
         obj = core.render_child(job, create)
@@ -252,7 +252,7 @@ class PlanExecutor:
         except ApiError as error:
             self._record_refusal(reconcile, create, error, sent=obj)
             return
-        reconcile.state.write_accepted(create.ref)
+        reconcile.state.clear_refusal(create.ref)
         reconcile.state.progressed = True
         self._record_write(reconcile, create.gvk, answer)
 
@@ -277,10 +277,10 @@ class PlanExecutor:
         if _is_transient(error) and not _is_persistent(reconcile.state, write.ref, error):
             raise error
         verb, message = type(write).__name__.lower(), message or error.message
-        previous = reconcile.state.refused.get(write.ref)
+        previous = reconcile.state.refusals.get(write.ref)
         tries = previous.tries + 1 if previous and previous.verb == verb else 1
         policy = policy_of(error.code, error.message, error.details.get("causes"), sent)
-        reconcile.state.refused[write.ref] = Refusal(
+        reconcile.state.refusals[write.ref] = Refusal(
             error.code, error.reason, message, self._now(), tries, verb, policy
         )
         log.warning(
@@ -341,8 +341,8 @@ def _is_persistent(state: JobState, ref: Ref, error: ApiError) -> bool:
     has accepted the status patch before.)"""
     if error.code < 500:
         return False
-    state.failures[ref] = failures = state.failures.get(ref, 0) + 1
-    return failures >= MOST_SERVER_ERRORS
+    state.server_errors[ref] = failures = state.server_errors.get(ref, 0) + 1
+    return failures >= MAX_SERVER_ERRORS
 
 
 class _Skipped(Exception):

@@ -1,14 +1,14 @@
-"""Structural schemas: what a custom resource may look like, as a Kubernetes API server reads it.
+"""Structural schemas of custom resources: pruning, defaulting and validation, as in a Kubernetes API server.
 
-The room's one idea: a schema is compiled once into plain functions, and the same functions serve the embedded API
-server, `lint` and the operator, so that all three say the same about the same text.
+A schema is compiled once into plain functions. The embedded API server, `lint` and the operator call the same
+functions, so all three report the same problems for the same object.
 
-Rules for this room:
-- `prune` and `default` never change their input. What they return may share untouched parts with it, so nobody may
+Rules for this package:
+- `prune` and `default` never change their input. Their result may share unchanged parts with it, so callers must not
   edit the result in place either, other than at its top level.
-- `validate` finds every problem, not the first one, and says what to write. It never raises on any JSON value,
-  however deep: below `DEPTH` levels nothing is looked at, and that is a Problem of its own.
-- A schema is trusted to be finite but not to be right: compiling a wrong one raises ValueError that names the field.
+- `validate` returns every problem, not only the first, each with what to write. It raises on no JSON value, however
+  deep: an object nested deeper than `DEPTH` levels is not validated, and that is a Problem of its own.
+- A schema must be finite, but may be invalid: compiling an invalid one raises ValueError that names the field.
 """
 
 from trainyard.schema.checks import DEPTH

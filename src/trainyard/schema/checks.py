@@ -1,10 +1,10 @@
-"""What a schema says against an object: every problem, at its path, with what to write instead.
+"""Validation of a value against a schema: every problem, with its path and what to write instead.
 
 Rules for this file:
-- A check is a function (value, path, problems) that appends and returns nothing. It never raises.
-- It goes as deep as the schema, never as deep as the object, so an object cannot exhaust the stack.
-- The first words of a text are the API server's (`Invalid value: ...`, `Required value`, `Unsupported value: ...`,
-  `Duplicate value: ...`, `Too many: ...`, `Too long: ...`); what follows says what to write.
+- A check is a function (value, path, problems) that appends problems and returns nothing. It never raises.
+- Its recursion is as deep as the schema, never as deep as the object, so an object cannot exhaust the stack.
+- A text begins as the API server's (`Invalid value: ...`, `Required value`, `Unsupported value: ...`,
+  `Duplicate value: ...`, `Too many: ...`, `Too long: ...`); the rest says what to write.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from trainyard.schema.shaping import EMBEDDED, PRESERVE
 
 Check = Callable[[Any, str, list[Problem]], None]
 
-DEPTH = 100  # levels of an object that are looked at; a pod template has about 15
-MOST = 200  # problems reported for one object; more help nobody
+DEPTH = 100  # nesting levels of an object that are validated; a pod template has about 15
+MOST = 200  # problems reported for one object at most
 
 INT_OR_STRING = "x-kubernetes-int-or-string"
 
@@ -35,11 +35,11 @@ WORDS = {
     "array": "a list (lines that start with `-`)",
 }
 TYPE_TEXT = re.compile(r".*: must be (an? (integer|number|string|object|list)\b|true or false, )")
-"""What the text of a problem looks like when the value has the wrong type."""
+"""Matches the text of a problem that is about a value of the wrong type."""
 
 
 def shown(value: Any) -> str:
-    """The value as JSON, cut to what fits in a message."""
+    """The value as JSON for a message, at most 100 characters."""
     if isinstance(value, str) and len(value) > 200:
         value = value[:200]
     if isinstance(value, dict | list) and len(value) > 50:
@@ -52,13 +52,16 @@ def shown(value: Any) -> str:
 
 
 def below(path: str, name: object) -> str:
-    """The path of a field, dotted whatever its name is, as an API server writes it."""
+    """The path of the field `name` below `path`: joined with a dot even if the name has dots, as an API server does."""
     text = str(name)[:80]
     return f"{path}.{text}" if path else text
 
 
 def is_type(value: Any, kind: str) -> bool:
-    """Whether a JSON value is of that OpenAPI type. true is no integer; 2.0 is one; it has 64 bits; NaN is nothing."""
+    """Whether a JSON value is of the OpenAPI type `kind`.
+
+    An integer has at most 64 bits; 2.0 is one, true is not. NaN and infinity are of no type.
+    """
     if kind == "object":
         return isinstance(value, dict)
     if kind == "array":
@@ -75,9 +78,9 @@ def is_type(value: Any, kind: str) -> bool:
 
 
 def compile_check(schema: Json) -> Check:
-    """The check of a schema that has been examined."""
+    """The check of a schema that `examine` has accepted."""
     kind = schema.get("type")
-    parts = [
+    checks = [
         *_number_checks(schema),
         *_string_checks(schema),
         *_list_checks(schema),
@@ -86,148 +89,158 @@ def compile_check(schema: Json) -> Check:
         *_logic_checks(schema),
     ]
     nullable = takes_null(schema)
-    formed = kind == "string" and schema.get("format") in FORMATS  # as in Kubernetes, a list passes for one of these
-    mixed = schema.get(INT_OR_STRING) is True
+    # As in Kubernetes, a list is accepted where the schema has a string with one of these formats.
+    accepts_list = kind == "string" and schema.get("format") in FORMATS
+    int_or_string = schema.get(INT_OR_STRING) is True
 
     def check(value: Any, path: str, problems: list[Problem]) -> None:
         if value is None and nullable:
             return
-        if mixed:
+        if int_or_string:
             if not (is_type(value, "integer") or isinstance(value, str)):
-                problems.append(_wrong(path, value, "an integer or a string"))
+                problems.append(_wrong_type(path, value, "an integer or a string"))
                 return
-        elif kind is not None and not is_type(value, kind) and not (formed and isinstance(value, list)):
-            problems.append(_wrong(path, value, WORDS[kind]))
+        elif kind is not None and not is_type(value, kind) and not (accepts_list and isinstance(value, list)):
+            problems.append(_wrong_type(path, value, WORDS[kind]))
             return
-        for part in parts:
+        for check_keyword in checks:
             if len(problems) >= MOST:
                 return
-            part(value, path, problems)
+            check_keyword(value, path, problems)
 
     return check
 
 
 def takes_null(schema: Json) -> bool:
+    """Whether null is valid: with nullable, and where unknown fields are preserved without a type."""
     return schema.get("nullable") is True or ("type" not in schema and schema.get(PRESERVE) is True)
 
 
-def _wrong(path: str, value: Any, wanted: str) -> Problem:
+def _wrong_type(path: str, value: Any, type_text: str) -> Problem:
     end = "; leave the field out for the default" if value is None else ""
-    return Problem(path, f"Invalid value: {shown(value)}: must be {wanted}{end}")
+    return Problem(path, f"Invalid value: {shown(value)}: must be {type_text}{end}")
 
 
-def _invalid(path: str, value: Any, text: str) -> Problem:
+def _invalid_value(path: str, value: Any, text: str) -> Problem:
     return Problem(path, f"Invalid value: {shown(value)}: {text}")
 
 
 def _number_checks(schema: Json) -> Iterable[Check]:
-    low, high = schema.get("minimum"), schema.get("maximum")
-    open_low, open_high = schema.get("exclusiveMinimum") is True, schema.get("exclusiveMaximum") is True
-    step = schema.get("multipleOf")
-    if low is None and schema.get("format") in ("int32", "int64"):
-        low = -(2 ** (31 if schema["format"] == "int32" else 63))
-    if high is None and schema.get("format") in ("int32", "int64"):
-        high = 2 ** (31 if schema["format"] == "int32" else 63) - 1
-    if low is None and high is None and step is None:
+    minimum, maximum = schema.get("minimum"), schema.get("maximum")
+    exclusive_minimum = schema.get("exclusiveMinimum") is True
+    exclusive_maximum = schema.get("exclusiveMaximum") is True
+    multiple_of = schema.get("multipleOf")
+    if minimum is None and schema.get("format") in ("int32", "int64"):
+        minimum = -(2 ** (31 if schema["format"] == "int32" else 63))
+    if maximum is None and schema.get("format") in ("int32", "int64"):
+        maximum = 2 ** (31 if schema["format"] == "int32" else 63) - 1
+    if minimum is None and maximum is None and multiple_of is None:
         return
 
-    def number(value: Any, path: str, problems: list[Problem]) -> None:
+    def check_number(value: Any, path: str, problems: list[Problem]) -> None:
         if isinstance(value, bool) or not isinstance(value, int | float):
             return
-        if low is not None and (value <= low if open_low else value < low):
-            problems.append(_invalid(path, value, f"must be greater than {'' if open_low else 'or equal to '}{low}"))
-        if high is not None and (value >= high if open_high else value > high):
-            problems.append(_invalid(path, value, f"must be less than {'' if open_high else 'or equal to '}{high}"))
-        if step and value % step:
-            problems.append(_invalid(path, value, f"must be a multiple of {step}"))
+        if minimum is not None and (value <= minimum if exclusive_minimum else value < minimum):
+            text = f"must be greater than {'' if exclusive_minimum else 'or equal to '}{minimum}"
+            problems.append(_invalid_value(path, value, text))
+        if maximum is not None and (value >= maximum if exclusive_maximum else value > maximum):
+            text = f"must be less than {'' if exclusive_maximum else 'or equal to '}{maximum}"
+            problems.append(_invalid_value(path, value, text))
+        if multiple_of and value % multiple_of:
+            problems.append(_invalid_value(path, value, f"must be a multiple of {multiple_of}"))
 
-    yield number
+    yield check_number
 
 
 def _string_checks(schema: Json) -> Iterable[Check]:
-    shortest, longest, pattern = schema.get("minLength"), schema.get("maxLength"), schema.get("pattern")
-    form = FORMATS.get(schema.get("format") or "")
-    if shortest is None and longest is None and pattern is None and form is None:
+    min_length, max_length, pattern = schema.get("minLength"), schema.get("maxLength"), schema.get("pattern")
+    has_format = FORMATS.get(schema.get("format") or "")
+    if min_length is None and max_length is None and pattern is None and has_format is None:
         return
     matches = matcher(pattern) if pattern else None
 
-    def string(value: Any, path: str, problems: list[Problem]) -> None:
+    def check_string(value: Any, path: str, problems: list[Problem]) -> None:
         if not isinstance(value, str):
             return
-        if shortest is not None and len(value) < shortest:
-            text = "must not be empty" if shortest == 1 else f"must have at least {shortest} characters"
-            problems.append(_invalid(path, value, text))
-        if longest is not None and len(value) > longest:
-            problems.append(Problem(path, f"Too long: may not be more than {longest} characters; it has {len(value)}"))
+        if min_length is not None and len(value) < min_length:
+            text = "must not be empty" if min_length == 1 else f"must have at least {min_length} characters"
+            problems.append(_invalid_value(path, value, text))
+        if max_length is not None and len(value) > max_length:
+            text = f"Too long: may not be more than {max_length} characters; it has {len(value)}"
+            problems.append(Problem(path, text))
         elif matches and not matches(value):
-            problems.append(_invalid(path, value, f"must match '{pattern}'"))
-        if form is not None and not form(value):
-            problems.append(_invalid(path, value, f"must be a string of type {schema['format']}"))
+            problems.append(_invalid_value(path, value, f"must match '{pattern}'"))
+        if has_format is not None and not has_format(value):
+            problems.append(_invalid_value(path, value, f"must be a string of type {schema['format']}"))
 
-    yield string
+    yield check_string
 
 
 def _list_checks(schema: Json) -> Iterable[Check]:
     if "items" in schema:
-        item = compile_check(schema["items"])
+        check_item = compile_check(schema["items"])
 
-        def items(value: Any, path: str, problems: list[Problem]) -> None:
+        def check_items(value: Any, path: str, problems: list[Problem]) -> None:
             if isinstance(value, list):
-                for index, part in enumerate(value):
+                for index, item in enumerate(value):
                     if len(problems) >= MOST:
                         return
-                    item(part, f"{path}[{index}]", problems)
+                    check_item(item, f"{path}[{index}]", problems)
 
-        yield items
-    fewest, most = schema.get("minItems"), schema.get("maxItems")
-    if fewest is not None or most is not None:
+        yield check_items
+    min_items, max_items = schema.get("minItems"), schema.get("maxItems")
+    if min_items is not None or max_items is not None:
 
-        def count(value: Any, path: str, problems: list[Problem]) -> None:
+        def check_count(value: Any, path: str, problems: list[Problem]) -> None:
             if isinstance(value, list):
-                if fewest is not None and len(value) < fewest:
-                    problems.append(_invalid(path, len(value), f"must have at least {_items(fewest)}"))
-                if most is not None and len(value) > most:
-                    problems.append(Problem(path, f"Too many: {len(value)}: must have at most {_items(most)}"))
+                if min_items is not None and len(value) < min_items:
+                    problems.append(_invalid_value(path, len(value), f"must have at least {_count_text(min_items)}"))
+                if max_items is not None and len(value) > max_items:
+                    problems.append(
+                        Problem(path, f"Too many: {len(value)}: must have at most {_count_text(max_items)}")
+                    )
 
-        yield count
+        yield check_count
     if schema.get("x-kubernetes-list-type") == "set":
-        yield _unique(None)
+        yield _unique_items(None)
     if schema.get("x-kubernetes-list-type") == "map":
         keys = list(schema.get("x-kubernetes-list-map-keys") or ())
         properties: Json = (schema.get("items") or {}).get("properties") or {}
-        yield _unique([(key, (properties.get(key) or {}).get("default")) for key in keys])
+        yield _unique_items([(key, (properties.get(key) or {}).get("default")) for key in keys])
 
 
-def _items(count: int) -> str:
+def _count_text(count: int) -> str:
     return "1 item" if count == 1 else f"{count} items"
 
 
-def _unique(keys: list[tuple[str, Any]] | None) -> Check:
-    """No two items alike: as a whole (None), or in these keys; the second of a pair is a key's default."""
+def _unique_items(keys: list[tuple[str, Any]] | None) -> Check:
+    """The check that no two items are equal: as a whole (`keys` is None), or in these (key, default) pairs."""
 
-    def unique(value: Any, path: str, problems: list[Problem]) -> None:
+    def check_unique(value: Any, path: str, problems: list[Problem]) -> None:
         if not isinstance(value, list):
             return
-        seen: dict[str, int] = {}
-        for index, part in enumerate(value):
+        first_index: dict[str, int] = {}
+        for index, item in enumerate(value):
             if len(problems) >= MOST:
                 return
-            named: Any = part
+            identity: Any = item
             if keys is not None:
-                if not isinstance(part, dict):
+                if not isinstance(item, dict):
                     continue
-                named = {key: part.get(key, filling) for key, filling in keys}
-            same = _identity(named)
-            if same in seen:
-                text = f"Duplicate value: {shown(named)}: the same as item {seen[same]}; each must be different"
+                identity = {key: item.get(key, default) for key, default in keys}
+            text_key = _hashable(identity)
+            if text_key in first_index:
+                first = first_index[text_key]
+                text = f"Duplicate value: {shown(identity)}: the same as item {first}; each must be different"
                 problems.append(Problem(f"{path}[{index}]", text))
             else:
-                seen[same] = index
+                first_index[text_key] = index
 
-    return unique
+    return check_unique
 
 
-def _identity(value: Any) -> str:
+def _hashable(value: Any) -> str:
+    """A text that is the same for equal JSON values of the same type."""
     try:
         return repr(sorted(value.items())) if isinstance(value, dict) else f"{type(value).__name__}:{value!r}"
     except (RecursionError, TypeError):
@@ -240,32 +253,33 @@ def _object_checks(schema: Json) -> Iterable[Check]:
     if schema.get(EMBEDDED) is True:
         required = list(dict.fromkeys([*required, "apiVersion", "kind"]))
     if required:
-        wanted = [(name, WORDS.get((properties.get(name) or {}).get("type", ""), "a value")) for name in required]
+        type_texts = [(name, WORDS.get((properties.get(name) or {}).get("type", ""), "a value")) for name in required]
 
-        def present(value: Any, path: str, problems: list[Problem]) -> None:
+        def check_required(value: Any, path: str, problems: list[Problem]) -> None:
             if isinstance(value, dict):
-                for name, words in wanted:
+                for name, type_text in type_texts:
                     if name not in value:
-                        problems.append(Problem(below(path, name), f"Required value: write {words}"))
+                        problems.append(Problem(below(path, name), f"Required value: write {type_text}"))
 
-        yield present
+        yield check_required
     if schema.get(EMBEDDED) is True:
-        yield _an_object_itself
+        yield _check_embedded_object
     if properties:
-        yield _fields({name: compile_check(part) for name, part in properties.items()})
-    more = schema.get("additionalProperties")
-    if isinstance(more, dict):
-        yield _values(compile_check(more), frozenset(properties))
+        yield _properties_check({name: compile_check(field) for name, field in properties.items()})
+    additional = schema.get("additionalProperties")
+    if isinstance(additional, dict):
+        yield _additional_properties_check(compile_check(additional), frozenset(properties))
     if "minProperties" in schema or "maxProperties" in schema:
-        yield _counted(schema.get("minProperties", 0), schema.get("maxProperties", math.inf))
+        yield _property_count_check(schema.get("minProperties", 0), schema.get("maxProperties", math.inf))
 
 
-def _an_object_itself(value: Any, path: str, problems: list[Problem]) -> None:
-    """What every object says of itself, of one inside another. That both are texts has been seen."""
+def _check_embedded_object(value: Any, path: str, problems: list[Problem]) -> None:
+    """Checks apiVersion, kind and metadata of an embedded object. Other checks report an apiVersion or kind that is
+    missing or no string."""
     if not isinstance(value, dict):
         return
     if not isinstance(meta := value.get("metadata") or {}, dict):
-        problems.append(_wrong(below(path, "metadata"), meta, WORDS["object"]))
+        problems.append(_wrong_type(below(path, "metadata"), meta, WORDS["object"]))
     version, kind = value.get("apiVersion"), value.get("kind")
     problems += [
         Problem(below(path, name), 'Invalid value: "": must not be empty')
@@ -283,79 +297,82 @@ def _an_object_itself(value: Any, path: str, problems: list[Problem]) -> None:
 _KIND = re.compile(r"(?=.{1,63}\Z)[A-Za-z]([-A-Za-z0-9]*[A-Za-z0-9])?")
 
 
-def _fields(checks: dict[str, Check]) -> Check:
-    def fields(value: Any, path: str, problems: list[Problem]) -> None:
+def _properties_check(checks: dict[str, Check]) -> Check:
+    def check_properties(value: Any, path: str, problems: list[Problem]) -> None:
         if isinstance(value, dict):
             for name, check in checks.items():
                 if name in value:
                     check(value[name], f"{path}.{name}" if path else name, problems)
 
-    return fields
+    return check_properties
 
 
-def _values(check: Check, known: frozenset[str]) -> Check:
-    def values(value: Any, path: str, problems: list[Problem]) -> None:
+def _additional_properties_check(check: Check, properties: frozenset[str]) -> Check:
+    def check_additional_properties(value: Any, path: str, problems: list[Problem]) -> None:
         if isinstance(value, dict):
-            for name, part in value.items():
+            for name, field_value in value.items():
                 if len(problems) >= MOST:
                     return
-                if name not in known:
-                    check(part, below(path, name), problems)
+                if name not in properties:
+                    check(field_value, below(path, name), problems)
 
-    return values
+    return check_additional_properties
 
 
-def _counted(fewest: float, most: float) -> Check:
-    def counted(value: Any, path: str, problems: list[Problem]) -> None:
-        if isinstance(value, dict) and len(value) < fewest:
-            problems.append(_invalid(path, len(value), f"must have at least {fewest} fields"))
-        if isinstance(value, dict) and len(value) > most:
-            problems.append(Problem(path, f"Too many: {len(value)}: must have at most {most} fields"))
+def _property_count_check(minimum: float, maximum: float) -> Check:
+    def check_property_count(value: Any, path: str, problems: list[Problem]) -> None:
+        if isinstance(value, dict) and len(value) < minimum:
+            problems.append(_invalid_value(path, len(value), f"must have at least {minimum} fields"))
+        if isinstance(value, dict) and len(value) > maximum:
+            problems.append(Problem(path, f"Too many: {len(value)}: must have at most {maximum} fields"))
 
-    return counted
+    return check_property_count
 
 
 def _enum_checks(schema: Json) -> Iterable[Check]:
     allowed = schema.get("enum")
     if not isinstance(allowed, list):
         return
-    words = ", ".join(shown(value) for value in allowed)
+    supported = ", ".join(shown(value) for value in allowed)
 
-    def one_of(value: Any, path: str, problems: list[Problem]) -> None:
-        if not any(value == one and isinstance(value, bool) == isinstance(one, bool) for one in allowed):
-            problems.append(Problem(path, f"Unsupported value: {shown(value)}: supported values: {words}"))
+    def check_enum(value: Any, path: str, problems: list[Problem]) -> None:
+        # In Python True == 1; in JSON they differ.
+        if not any(value == member and isinstance(value, bool) == isinstance(member, bool) for member in allowed):
+            problems.append(Problem(path, f"Unsupported value: {shown(value)}: supported values: {supported}"))
 
-    yield one_of
+    yield check_enum
 
 
 def _logic_checks(schema: Json) -> Iterable[Check]:
     yield from map(compile_check, schema.get("allOf") or ())
-    for word in ("anyOf", "oneOf"):
-        if schema.get(word) and schema.get(INT_OR_STRING) is not True:
-            yield _alternatives(word, list(map(compile_check, schema[word])))
+    for keyword in ("anyOf", "oneOf"):
+        if schema.get(keyword) and schema.get(INT_OR_STRING) is not True:
+            yield _alternatives_check(keyword, list(map(compile_check, schema[keyword])))
     if isinstance(schema.get("not"), dict):
-        yield _negation(compile_check(schema["not"]))
+        yield _not_check(compile_check(schema["not"]))
 
 
-def _alternatives(word: str, parts: list[Check]) -> Check:
-    def alternatives(value: Any, path: str, problems: list[Problem]) -> None:
-        fits = 0
-        for part in parts:
-            found: list[Problem] = []
-            part(value, path, found)
-            fits += not found
-        if fits == 0 or (word == "oneOf" and fits != 1):
-            text = "one" if word == "oneOf" else "at least one"
-            problems.append(_invalid(path, value, f"must fit {text} of the {len(parts)} schemas ({word})"))
+def _alternatives_check(keyword: str, checks: list[Check]) -> Check:
+    """The check of `anyOf` or `oneOf`."""
 
-    return alternatives
+    def check_alternatives(value: Any, path: str, problems: list[Problem]) -> None:
+        valid = 0
+        for check in checks:
+            alternative_problems: list[Problem] = []
+            check(value, path, alternative_problems)
+            valid += not alternative_problems
+        if valid == 0 or (keyword == "oneOf" and valid != 1):
+            count = "one" if keyword == "oneOf" else "at least one"
+            problems.append(_invalid_value(path, value, f"must fit {count} of the {len(checks)} schemas ({keyword})"))
+
+    return check_alternatives
 
 
-def _negation(part: Check) -> Check:
-    def negation(value: Any, path: str, problems: list[Problem]) -> None:
-        found: list[Problem] = []
-        part(value, path, found)
-        if not found:
-            problems.append(_invalid(path, value, "must not fit the schema under `not`"))
+def _not_check(check: Check) -> Check:
+    def check_not(value: Any, path: str, problems: list[Problem]) -> None:
+        negated_problems: list[Problem] = []
+        check(value, path, negated_problems)
+        if not negated_problems:
+            problems.append(_invalid_value(path, value, "must not fit the schema under `not`"))
 
-    return negation
+    return check_not

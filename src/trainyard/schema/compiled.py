@@ -1,6 +1,6 @@
-"""A schema, compiled once: prune, default, validate, unknown.
+"""A schema with its compiled functions: prune, default, validate, unknown.
 
-Whether it is a schema is asked at once; each of the four is compiled when it is first wanted.
+The constructor checks that the schema is valid; each function is compiled when it is first called.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from trainyard.schema.shaping import EMBEDDED, PRESERVE, RESOURCE_FIELDS, Shape,
 
 
 class Schema:
-    """A structural schema of a whole object: apiVersion, kind and metadata are always known.
+    """A structural schema of a whole object: apiVersion, kind and metadata are always known fields.
 
-    `empties`: `default` also takes away nulls in maps, where none may be. Raises ValueError when the schema is wrong,
-    unless it is known to be right (`examined`).
+    `empties`: `default` also drops map entries whose value is null but may not be. Raises ValueError when the schema is
+    invalid; with `examined` the schema is not checked.
     """
 
     def __init__(self, schema: Json, empties: bool = False, examined: bool = False) -> None:
@@ -29,12 +29,12 @@ class Schema:
         try:
             if not examined:
                 examine(schema)
-        except (AttributeError, TypeError) as error:  # `properties: 5` and the like, in a schema that anybody posted
+        except (AttributeError, TypeError) as error:  # such as `properties: 5`, in a schema from a client
             raise ValueError(f"the schema is malformed: {error}") from None
 
     @classmethod
     def ours(cls, schema: Json) -> Schema:
-        """A schema of this program: a test examines all of them, so that a start does not."""
+        """A schema that is part of Trainyard: not checked at run time, because a test checks all of them."""
         return cls(schema, examined=True)
 
     @cached_property
@@ -58,23 +58,23 @@ class Schema:
         return compile_embedded(self.document)
 
     def embedded(self, obj: Json) -> Found:
-        """The objects inside this one, with their paths."""
+        """The embedded objects (x-kubernetes-embedded-resource) of this object, with their paths."""
         return self._embedded(obj, "") if self._embedded else iter(())
 
     def prune(self, obj: Json) -> Json:
-        """The object without the fields that the schema neither knows nor preserves."""
+        """The object without the fields that the schema neither specifies nor preserves."""
         pruned: Json = self._prune(obj) if self._prune else obj
         return pruned
 
     def default(self, obj: Json) -> Json:
-        """The object with missing fields filled in."""
+        """The object with the schema's defaults for missing fields."""
         defaulted: Json = self._default(obj) if self._default else obj
         return defaulted
 
     def validate(self, obj: Any, path: str = "", *, measured: bool = False) -> list[Problem]:
-        """Every problem, none twice. Cross-field rules (CEL) are not the schema's; the server is given functions.
+        """Every problem once. CEL rules are not evaluated here: the server gets them as functions.
 
-        `measured`: somebody has seen already that the object is not too deep.
+        `measured`: the caller has checked with `too_deep` that the object is not too deep.
         """
         if not measured and too_deep(obj):
             text = f"Invalid value: nested deeper than {DEPTH} levels; flatten it"
@@ -89,51 +89,51 @@ class Schema:
         return problems
 
     def unknown(self, obj: Any, but: str = "") -> list[str]:
-        """The paths of fields that the schema does not name, also where they are preserved.
+        """The paths of fields that the schema does not specify, even where they are preserved.
 
-        What stands under a field that is preserved without any named fields is free, so nothing there is unknown; nor
-        is what stands under a known field named `but`, or under the metadata of a resource.
+        No field is unknown below an object that preserves unknown fields and specifies none, below a specified field
+        with the name `but`, or below the metadata of a resource.
         """
-        return [] if too_deep(obj) else list(_unknown(self.document, obj, "", but, True))
+        return [] if too_deep(obj) else list(_unknown_fields(self.document, obj, "", but, True))
 
 
-_NESTING = frozenset({dict, list})
+_NESTED_TYPES = frozenset({dict, list})
 
 
 def too_deep(value: Any, limit: int = DEPTH) -> bool:
-    """Whether lists and objects are nested deeper than `limit`. Without recursion: the input is anybody's."""
-    layer = [value] if isinstance(value, dict | list) else []
+    """Whether lists and objects are nested deeper than `limit` levels. Not recursive: the value is untrusted."""
+    level = [value] if isinstance(value, dict | list) else []
     for _ in range(limit):
-        # By identity: what a person's file names twice (a YAML alias) is looked at once.
-        found: dict[int, Any] = {}
-        for one in layer:
-            for part in one.values() if one.__class__ is dict else one:
-                if part.__class__ in _NESTING:
-                    found[id(part)] = part
-        layer = list(found.values())
-        if not layer:
+        # By id(): a value that several fields share counts once.
+        children: dict[int, Any] = {}
+        for parent in level:
+            for child in parent.values() if parent.__class__ is dict else parent:
+                if child.__class__ in _NESTED_TYPES:
+                    children[id(child)] = child
+        level = list(children.values())
+        if not level:
             return False
     return True
 
 
-def _unknown(schema: Json, value: Any, path: str, but: str, resource: bool = False) -> Iterator[str]:
+def _unknown_fields(schema: Json, value: Any, path: str, but: str, resource: bool = False) -> Iterator[str]:
     if isinstance(value, list):
         if isinstance(schema.get("items"), dict):
-            for index, part in enumerate(value):
-                yield from _unknown(schema["items"], part, f"{path}[{index}]", but)
+            for index, item in enumerate(value):
+                yield from _unknown_fields(schema["items"], item, f"{path}[{index}]", but)
         return
     if not isinstance(value, dict):
         return
     properties: Json = schema.get("properties") or {}
-    more = schema.get("additionalProperties")
-    free = not properties and (schema.get(PRESERVE) is True or more is True)
+    additional = schema.get("additionalProperties")
+    allows_any_field = not properties and (schema.get(PRESERVE) is True or additional is True)
     known = RESOURCE_FIELDS if resource or schema.get(EMBEDDED) is True else ()
-    for name, part in value.items():
+    for name, field_value in value.items():
         if name in known or (name == but and name in properties):
             continue
         if name in properties:
-            yield from _unknown(properties[name], part, below(path, name), but)
-        elif isinstance(more, dict):
-            yield from _unknown(more, part, below(path, name), but)
-        elif not free:
+            yield from _unknown_fields(properties[name], field_value, below(path, name), but)
+        elif isinstance(additional, dict):
+            yield from _unknown_fields(additional, field_value, below(path, name), but)
+        elif not allows_any_field:
             yield below(path, name)

@@ -1,6 +1,6 @@
-"""Where an object has other objects inside (x-kubernetes-embedded-resource).
+"""Finding the embedded objects of an object (x-kubernetes-embedded-resource).
 
-Each compiler returns None when there is none below its schema, so that most schemas cost nothing.
+`compile_embedded` returns None for a schema without embedded objects, so that most schemas cost nothing.
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ Look = Callable[[Any, str], Found]
 
 
 def compile_embedded(schema: Json) -> Look | None:
-    """Each embedded object of a value, with its path."""
-    itself = schema.get(EMBEDDED) is True
-    items, more = (compile_embedded(schema[name]) if isinstance(schema.get(name), dict) else None for name in _INSIDE)
+    """A function (value, path) that yields each embedded object of the value with its path."""
+    is_embedded = schema.get(EMBEDDED) is True
+    find_in_item, find_in_additional = (
+        compile_embedded(schema[keyword]) if isinstance(schema.get(keyword), dict) else None
+        for keyword in ("items", "additionalProperties")
+    )
     properties: Json = schema.get("properties") or {}
-    fields = {name: found for name, part in properties.items() if (found := compile_embedded(part))}
-    if not (itself or items or more or fields):
+    find_in_field = {name: find for name, field in properties.items() if (find := compile_embedded(field))}
+    if not (is_embedded or find_in_item or find_in_additional or find_in_field):
         return None
 
-    def look(value: Any, path: str) -> Found:
-        if isinstance(value, list) and items:
-            for index, part in enumerate(value):
-                yield from items(part, f"{path}[{index}]")
+    def find_embedded(value: Any, path: str) -> Found:
+        if isinstance(value, list) and find_in_item:
+            for index, item in enumerate(value):
+                yield from find_in_item(item, f"{path}[{index}]")
         if not isinstance(value, dict):
             return
-        if itself:
+        if is_embedded:
             yield path, value
-        for name, part in value.items():
-            if inside := fields.get(name, more):
-                yield from inside(part, below(path, name))
+        for name, field_value in value.items():
+            if find := find_in_field.get(name, find_in_additional):
+                yield from find(field_value, below(path, name))
 
-    return look
-
-
-_INSIDE = ("items", "additionalProperties")
+    return find_embedded

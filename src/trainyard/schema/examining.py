@@ -1,4 +1,4 @@
-"""Whether a schema is one: asked once, of every part, before anything is compiled from it. It may be anybody's."""
+"""Checks that a schema is valid, once, before functions are compiled from it. The schema is untrusted."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from trainyard.schema.patterns import PatternError, compiled_pattern
 
 
 def examine(schema: Any, where: str = "", level: int = 0) -> None:
-    """Raises ValueError that names the place of what is wrong."""
+    """Raises ValueError, which names the place, when the schema at path `where` or a subschema of it is invalid."""
     place = where or "the schema"
     if level > DEPTH:
         raise ValueError(f"{place} is nested deeper than {DEPTH} levels")
@@ -25,29 +25,29 @@ def examine(schema: Any, where: str = "", level: int = 0) -> None:
             compiled_pattern(pattern)
         except PatternError as error:
             raise ValueError(f"{place}: pattern {pattern!r} is no regular expression: {error}") from None
-    for word in ("required", "enum", "x-kubernetes-list-map-keys"):
-        iter(schema.get(word) or ())
-    for name, part in _parts(schema, where):
-        examine(part, name, level + 1)
+    for keyword in ("required", "enum", "x-kubernetes-list-map-keys"):
+        iter(schema.get(keyword) or ())  # TypeError, which the caller handles, when it is no list
+    for path, subschema in _subschemas(schema, where):
+        examine(subschema, path, level + 1)
 
 
-def _parts(schema: Json, where: str) -> Iterator[tuple[str, Any]]:
-    for name, part in (schema.get("properties") or {}).items():
-        if not _is_plain(part):
-            yield below(where, name), part
-    if "items" in schema and not _is_plain(schema["items"]):
+def _subschemas(schema: Json, where: str) -> Iterator[tuple[str, Any]]:
+    for name, field in (schema.get("properties") or {}).items():
+        if not _is_only_typed(field):
+            yield below(where, name), field
+    if "items" in schema and not _is_only_typed(schema["items"]):
         yield f"{where}.items", schema["items"]
-    for word, place in (("additionalProperties", "*"), ("not", "not")):
-        if isinstance(schema.get(word), dict):
-            yield f"{where}.{place}", schema[word]
-    for word in ("allOf", "anyOf", "oneOf"):
-        for index, part in enumerate(schema.get(word) or ()):
-            yield f"{where}.{word}[{index}]", part
+    for keyword, segment in (("additionalProperties", "*"), ("not", "not")):
+        if isinstance(schema.get(keyword), dict):
+            yield f"{where}.{segment}", schema[keyword]
+    for keyword in ("allOf", "anyOf", "oneOf"):
+        for index, subschema in enumerate(schema.get(keyword) or ()):
+            yield f"{where}.{keyword}[{index}]", subschema
 
 
-_PLAIN = {"type", "nullable", "description"}
+_TYPE_KEYWORDS = {"type", "nullable", "description"}
 
 
-def _is_plain(part: Any) -> bool:
-    """Most parts are no more than a type, and there is nothing to ask of them."""
-    return part.__class__ is dict and part.keys() <= _PLAIN and part.get("type") in WORDS
+def _is_only_typed(schema: Any) -> bool:
+    """Whether the schema is no more than a valid type. Most subschemas are, and need no further check."""
+    return schema.__class__ is dict and schema.keys() <= _TYPE_KEYWORDS and schema.get("type") in WORDS

@@ -1,11 +1,11 @@
-"""A quick look that knows only yes: does a value fit the schema without any problem?
+"""The fast path of validation: a function that returns True when a value certainly has no problem.
 
-Nearly every object does, and a pod template has a thousand places where it might not.
+Nearly every object is valid, and the full check of a pod template is expensive: it has about a thousand fields.
 
 Rules for this file:
-- True is the check's empty answer. False means no more than: let the check look.
-- No paths and no texts are made here. What is not looked at often is left to the check itself.
-- A part of the schema is compiled when a value has it for the first time; most are never met.
+- True means that the check would append no problem. False means only that the caller has to run the check.
+- The functions here build no paths and no texts. Keywords that are rare are left to the check.
+- A subschema is compiled when a value first has its field; values have only a few of all fields.
 """
 
 from __future__ import annotations
@@ -19,107 +19,107 @@ from trainyard.schema.shaping import PRESERVE
 
 Fit = Callable[[Any], bool]
 
-_SILENT = {"type", "nullable", "description", "default", PRESERVE, "x-kubernetes-validations"}
-_KNOWN = {
-    "object": _SILENT | {"properties", "additionalProperties", "required", "maxProperties"},
-    "array": _SILENT | {"items", "maxItems", "x-kubernetes-list-type", "x-kubernetes-list-map-keys"},
+_TYPE_KEYWORDS = {"type", "nullable", "description", "default", PRESERVE, "x-kubernetes-validations"}
+_KEYWORDS = {
+    "object": _TYPE_KEYWORDS | {"properties", "additionalProperties", "required", "maxProperties"},
+    "array": _TYPE_KEYWORDS | {"items", "maxItems", "x-kubernetes-list-type", "x-kubernetes-list-map-keys"},
 }
-_PLAIN = {"string": str, "boolean": bool}
+_PYTHON_TYPES = {"string": str, "boolean": bool}
 
 
 def compile_fit(schema: Json) -> Fit:
-    """Whether a value fits; the schema has been examined."""
-    kind, words = schema.get("type", ""), schema.keys()
-    null = takes_null(schema)
-    if words <= _SILENT and kind in _PLAIN:
-        wanted = _PLAIN[kind]
-        return lambda value: value.__class__ is wanted or (null and value is None)
-    if words <= _SILENT and kind == "integer":
-        return lambda value: (value.__class__ is int and -(2**63) <= value < 2**63) or (null and value is None)
-    if words <= _SILENT and not kind and schema.get(PRESERVE) is True:
-        return _anything
-    if words <= _SILENT | {INT_OR_STRING} and not kind and schema.get(INT_OR_STRING) is True:
-        return lambda value: value.__class__ is str or (null and value is None)
-    if words <= _KNOWN.get(kind, set()):
-        return _object(schema, null) if kind == "object" else _list(schema, null)
-    return _asked(schema)
+    """The fast path of a schema that `examine` has accepted."""
+    kind, keywords = schema.get("type", ""), schema.keys()
+    nullable = takes_null(schema)
+    if keywords <= _TYPE_KEYWORDS and kind in _PYTHON_TYPES:
+        python_type = _PYTHON_TYPES[kind]
+        return lambda value: value.__class__ is python_type or (nullable and value is None)
+    if keywords <= _TYPE_KEYWORDS and kind == "integer":
+        return lambda value: (value.__class__ is int and -(2**63) <= value < 2**63) or (nullable and value is None)
+    if keywords <= _TYPE_KEYWORDS and not kind and schema.get(PRESERVE) is True:
+        return _always_valid
+    if keywords <= _TYPE_KEYWORDS | {INT_OR_STRING} and not kind and schema.get(INT_OR_STRING) is True:
+        return lambda value: value.__class__ is str or (nullable and value is None)
+    if keywords <= _KEYWORDS.get(kind, set()):
+        return _compile_object(schema, nullable) if kind == "object" else _compile_list(schema, nullable)
+    return _full_check(schema)
 
 
-def _anything(value: Any) -> bool:
+def _always_valid(value: Any) -> bool:
     return True
 
 
-def _asked(schema: Json) -> Fit:
+def _full_check(schema: Json) -> Fit:
     check = compile_check(schema)
 
     def fits(value: Any) -> bool:
-        found: list[Problem] = []
-        check(value, "", found)
-        return not found
+        problems: list[Problem] = []
+        check(value, "", problems)
+        return not problems
 
     return fits
 
 
-class _Parts(dict[str, Fit]):
-    """The fits of an object's fields, each compiled when it is first met; every other field fits."""
+class _FieldFits(dict[str, Fit]):
+    """Field name -> fast path, compiled at the first lookup. Fields without a schema are valid."""
 
-    def __init__(self, properties: Json, others: Any) -> None:
+    def __init__(self, properties: Json, additional: Any) -> None:
         super().__init__()
         self._properties = properties
-        self._others = compile_fit(others) if isinstance(others, dict) else _anything
+        self._additional = compile_fit(additional) if isinstance(additional, dict) else _always_valid
 
     def __missing__(self, name: str) -> Fit:
         schema = self._properties.get(name)
-        if schema is None:  # not kept: there is no end of names
-            return self._others
+        if schema is None:  # not stored under this name: the number of names is unbounded
+            return self._additional
         fit = self[name] = compile_fit(schema)
         return fit
 
 
-def _object(schema: Json, null: bool) -> Fit:
+def _compile_object(schema: Json, nullable: bool) -> Fit:
     properties: Json = schema.get("properties") or {}
     required = tuple(schema.get("required") or ())
-    most = schema.get("maxProperties")
-    plain = {
-        name: _PLAIN[part["type"]]
-        for name, part in properties.items()
-        if part.get("type") in _PLAIN and part.keys() <= _SILENT
+    max_properties = schema.get("maxProperties")
+    scalar_types = {
+        name: _PYTHON_TYPES[field["type"]]
+        for name, field in properties.items()
+        if field.get("type") in _PYTHON_TYPES and field.keys() <= _TYPE_KEYWORDS
     }
-    parts = _Parts(properties, schema.get("additionalProperties"))
+    field_fits = _FieldFits(properties, schema.get("additionalProperties"))
 
     def fits(value: Any) -> bool:
         if value.__class__ is not dict:
-            return null and value is None
-        if most is not None and len(value) > most:
+            return nullable and value is None
+        if max_properties is not None and len(value) > max_properties:
             return False
         for name in required:
             if name not in value:
                 return False
-        for name, part in value.items():
-            # A plain field of the right type is most of what there is, and costs no call.
-            if part.__class__ is not plain.get(name) and not parts[name](part):
+        for name, field_value in value.items():
+            # Most fields are strings and booleans without further keywords: these need no call.
+            if field_value.__class__ is not scalar_types.get(name) and not field_fits[name](field_value):
                 return False
         return True
 
     return fits
 
 
-def _list(schema: Json, null: bool) -> Fit:
-    item = compile_fit(schema["items"]) if "items" in schema else _anything
-    most = schema.get("maxItems")
+def _compile_list(schema: Json, nullable: bool) -> Fit:
+    item_fits = compile_fit(schema["items"]) if "items" in schema else _always_valid
+    max_items = schema.get("maxItems")
     keys = list(schema.get("x-kubernetes-list-map-keys") or ())
-    form = schema.get("x-kubernetes-list-type", "atomic")
-    if form not in ("atomic", "map") or (form == "map" and len(keys) != 1):
-        return _asked(schema)
+    list_type = schema.get("x-kubernetes-list-type", "atomic")
+    if list_type not in ("atomic", "map") or (list_type == "map" and len(keys) != 1):
+        return _full_check(schema)
 
     def fits(value: Any) -> bool:
         if value.__class__ is not list:
-            return null and value is None
-        if (most is not None and len(value) > most) or not all(map(item, value)):
+            return nullable and value is None
+        if (max_items is not None and len(value) > max_items) or not all(map(item_fits, value)):
             return False
-        if form == "map" and len(value) > 1:
-            names = [one.get(keys[0]) if one.__class__ is dict else None for one in value]
-            return None not in names and len(set(map(repr, names))) == len(names)
+        if list_type == "map" and len(value) > 1:
+            key_values = [item.get(keys[0]) if item.__class__ is dict else None for item in value]
+            return None not in key_values and len(set(map(repr, key_values))) == len(key_values)
         return True
 
     return fits

@@ -1,7 +1,7 @@
-"""The formats of strings that an API server checks. One that is not here says nothing, as there.
+"""The string formats that an API server validates. Other formats are ignored, as in an API server.
 
 Rules for this file:
-- A format is a function from a string to yes or no. It never raises.
+- A format is a function from a string to bool. It never raises.
 """
 
 from __future__ import annotations
@@ -22,22 +22,24 @@ _LABEL = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
 _HEX = "[0-9a-fA-F]"
 
 
-def _like(pattern: str, longest: int = 1 << 20) -> Callable[[str], bool]:
-    return lambda text: len(text) <= longest and re.fullmatch(pattern, text) is not None  # compiled when first used
+def _matches(pattern: str, max_length: int = 1 << 20) -> Callable[[str], bool]:
+    return lambda text: (
+        len(text) <= max_length and re.fullmatch(pattern, text) is not None
+    )  # `re` compiles it at its first use
 
 
-def _read_by(read: Callable[[str], object]) -> Callable[[str], bool]:
-    def reads(text: str) -> bool:
+def _parsed_by(parse: Callable[[str], object]) -> Callable[[str], bool]:
+    def is_parsable(text: str) -> bool:
         try:
-            read(text)
+            parse(text)
         except ValueError:
             return False
         return True
 
-    return reads
+    return is_parsable
 
 
-def _coded(text: str) -> bool:
+def _is_base64(text: str) -> bool:
     try:
         base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
@@ -46,24 +48,24 @@ def _coded(text: str) -> bool:
 
 
 def _uuid(version: str = "[0-9a-fA-F]") -> Callable[[str], bool]:
-    return _like(f"{_HEX}{{8}}-?{_HEX}{{4}}-?{version}{_HEX}{{3}}-?{_HEX}{{4}}-?{_HEX}{{12}}")
+    return _matches(f"{_HEX}{{8}}-?{_HEX}{{4}}-?{version}{_HEX}{{3}}-?{_HEX}{{4}}-?{_HEX}{{12}}")
 
 
 FORMATS: dict[str, Callable[[str], bool]] = {
-    "byte": _coded,
-    "cidr": _read_by(lambda text: ipaddress.ip_interface(text if "/" in text else "?")),
-    "date": _like(_DAY),
-    "date-time": _like(f"{_DAY}[tT]{_TIME}"),
-    "datetime": _like(f"{_DAY}[tT]{_TIME}"),
-    "duration": _like(rf"[+-]?(0|(\d+(\.\d*)?|\.\d+)\s*{_UNITS}(\s*(\d+(\.\d*)?|\.\d+)\s*{_UNITS})*)"),
-    "email": _like(r"[^\s@<>,;:\"()\[\]]+@[A-Za-z0-9]([-A-Za-z0-9.]*[A-Za-z0-9])?"),
-    "hostname": _like(rf"(?i:{_LABEL}(\.{_LABEL})*)", 255),
-    "ipv4": _read_by(ipaddress.IPv4Address),
-    "ipv6": _read_by(ipaddress.IPv6Address),
-    "k8s-long-name": _like(rf"{_LABEL}(\.{_LABEL})*", 253),
-    "k8s-short-name": _like(_LABEL, 63),
-    "mac": _like(rf"{_HEX}{{2}}([:-]{_HEX}{{2}}){{5}}"),
-    "uri": _like(r"([A-Za-z][A-Za-z0-9+.-]*:[^\s]*|/[^\s]*)"),
+    "byte": _is_base64,
+    "cidr": _parsed_by(lambda text: ipaddress.ip_interface(text if "/" in text else "?")),
+    "date": _matches(_DAY),
+    "date-time": _matches(f"{_DAY}[tT]{_TIME}"),
+    "datetime": _matches(f"{_DAY}[tT]{_TIME}"),
+    "duration": _matches(rf"[+-]?(0|(\d+(\.\d*)?|\.\d+)\s*{_UNITS}(\s*(\d+(\.\d*)?|\.\d+)\s*{_UNITS})*)"),
+    "email": _matches(r"[^\s@<>,;:\"()\[\]]+@[A-Za-z0-9]([-A-Za-z0-9.]*[A-Za-z0-9])?"),
+    "hostname": _matches(rf"(?i:{_LABEL}(\.{_LABEL})*)", 255),
+    "ipv4": _parsed_by(ipaddress.IPv4Address),
+    "ipv6": _parsed_by(ipaddress.IPv6Address),
+    "k8s-long-name": _matches(rf"{_LABEL}(\.{_LABEL})*", 253),
+    "k8s-short-name": _matches(_LABEL, 63),
+    "mac": _matches(rf"{_HEX}{{2}}([:-]{_HEX}{{2}}){{5}}"),
+    "uri": _matches(r"([A-Za-z][A-Za-z0-9+.-]*:[^\s]*|/[^\s]*)"),
     "uuid": _uuid(),
     "uuid3": _uuid("3"),
     "uuid4": _uuid("4"),

@@ -1,11 +1,11 @@
-"""Patterns of other people's schemas and rules, matched by RE2 as a Kubernetes API server matches them.
+"""Regular expressions of untrusted schemas and rules, matched by RE2, with the syntax of a Kubernetes API server.
 
-Python's own engine backtracks: `^(a+)+$` takes twice as long with each letter of the text. RE2 takes time in proportion
-to the text, and refuses what it cannot match that way (references to groups, lookahead).
+Python's `re` backtracks: `^(a+)+$` takes twice as long with each further character of the text. RE2 takes time linear
+in the text, and rejects patterns that it cannot match that way (backreferences, lookahead).
 
 Rules for this file:
-- The library is loaded with the first pattern that a value is compared with: a program that meets none never pays.
-- Every pattern that does not stand in our own source goes through here. Patterns of our own use `re`.
+- RE2 is imported when a value is first matched, so that a process without patterns does not load it.
+- Every pattern that is not part of Trainyard's source is matched here. Patterns in the source use `re`.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from typing import Any
 
 
 class PatternError(ValueError):
-    """The text is no regular expression that RE2 takes. The message says why."""
+    """The text is not a valid regular expression for RE2. The message has RE2's reason."""
 
 
 class Pattern:
-    """A compiled regular expression in Go's syntax; `$` is the very end of the text. Raises PatternError."""
+    """A compiled regular expression in Go's syntax; `$` matches only at the end of the text. Raises PatternError."""
 
     def __init__(self, pattern: str) -> None:
         import re2  # type: ignore[import-untyped]
 
         options = re2.Options()
-        options.log_errors = False  # RE2 would write to the standard error of the process
+        options.log_errors = False  # RE2 would write errors to stderr
         try:
             self._compiled: Any = re2.compile(_encodable(pattern), options)
         except re2.error as error:
@@ -40,12 +40,12 @@ class Pattern:
         return None if match is None else str(match[0])
 
     def search_all(self, text: str) -> Iterator[str]:
-        """All matches, which do not overlap."""
+        """All non-overlapping matches."""
         return (str(match[0]) for match in self._compiled.finditer(_encodable(text)))
 
 
 def _encodable(text: str) -> str:
-    """RE2 reads UTF-8, which has no half of a surrogate pair; Go's decoder, too, puts U+FFFD in its place."""
+    """The text with lone surrogates replaced by U+FFFD, as Go's decoder does: RE2 takes UTF-8, which has none."""
     if text.isascii():
         return text
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
@@ -53,14 +53,14 @@ def _encodable(text: str) -> str:
 
 @lru_cache(maxsize=1024)
 def compiled_pattern(pattern: str) -> Pattern:
-    """Raises PatternError, TypeError."""
+    """The compiled pattern. Raises PatternError, and TypeError when `pattern` is no string."""
     if not isinstance(pattern, str):
         raise TypeError(f"a pattern is a string, not {pattern!r}")
     return Pattern(pattern)
 
 
 def matcher(pattern: str) -> Callable[[str], bool]:
-    """A function that tells whether a text matches. It compiles the pattern when it is first called."""
+    """A function that returns whether a text matches. It compiles the pattern at its first call."""
 
     def matches(text: str) -> bool:
         return compiled_pattern(pattern).search(text) is not None

@@ -1,9 +1,9 @@
-"""What a schema does to an object on its way in: `prune` takes unknown fields away, `default` fills missing ones.
+"""Pruning and defaulting of objects: `prune` removes unknown fields, `default` sets defaults for missing ones.
 
 Rules for this file:
-- Each compiler returns None when its schema changes nothing, so that whole branches cost nothing at run time.
-- A part that did not change is returned as the same object, not as a copy.
-- As in Kubernetes, a null where null is not allowed is replaced by the default, and taken away when there is none.
+- A compile function returns None when its schema changes no value, so that such subschemas cost nothing at run time.
+- A value that does not change is returned as the same Python object, not as a copy.
+- As in Kubernetes, a null where null is not allowed is replaced by the default, and removed when there is none.
 """
 
 from __future__ import annotations
@@ -26,117 +26,121 @@ METADATA_FIELDS = frozenset((
 
 
 def compile_prune(schema: Json, resource: bool = False) -> Shape | None:
-    """Takes away what the schema does not know. `resource`: apiVersion, kind and metadata are known."""
+    """A function that removes unknown fields. `resource`: apiVersion, kind and metadata are known fields."""
     if "items" in schema:
         return _each_item(compile_prune(schema["items"]))
     if isinstance(schema.get("additionalProperties"), dict):
         return _each_value(compile_prune(schema["additionalProperties"]), True)
     properties: Json = schema.get("properties") or {}
     resource = resource or schema.get(EMBEDDED) is True
-    below = {name: compile_prune(part) for name, part in properties.items()}
+    prune_field = {name: compile_prune(field) for name, field in properties.items()}
     if resource:
-        below.update(dict.fromkeys(RESOURCE_FIELDS))
+        prune_field.update(dict.fromkeys(RESOURCE_FIELDS))
     if schema.get(EMBEDDED) is True:
-        below["metadata"] = _own_metadata
-    keep_all = schema.get(PRESERVE) is True or schema.get("additionalProperties") is True
+        prune_field["metadata"] = _prune_embedded_metadata
+    preserves_unknown = schema.get(PRESERVE) is True or schema.get("additionalProperties") is True
     if schema.get("type") != "object" and not properties:
         return None
-    if keep_all and not any(below.values()):
+    if preserves_unknown and not any(prune_field.values()):
         return None
 
     def prune(value: Any) -> Any:
         if not isinstance(value, dict):
             return value
-        kept: Json = {}
-        same = True
-        for name, part in value.items():
-            if name in below:
-                shape = below[name]
-                new = part if shape is None else shape(part)
-                same = same and new is part
-                kept[name] = new
-            elif keep_all:
-                kept[name] = part
+        pruned: Json = {}
+        unchanged = True
+        for name, field_value in value.items():
+            if name in prune_field:
+                shape = prune_field[name]
+                new_value = field_value if shape is None else shape(field_value)
+                unchanged = unchanged and new_value is field_value
+                pruned[name] = new_value
+            elif preserves_unknown:
+                pruned[name] = field_value
             else:
-                same = False
-        return value if same else kept
+                unchanged = False
+        return value if unchanged else pruned
 
     return prune
 
 
-def _own_metadata(meta: Any) -> Any:
-    """Of the metadata of an embedded object only the known fields stay, and those that say something."""
+def _prune_embedded_metadata(meta: Any) -> Any:
+    """Removes unknown and empty fields from the metadata of an embedded object."""
     if meta is None:
         return {}
     if not isinstance(meta, dict):
         return meta
-    kept = {name: part for name, part in meta.items() if name in METADATA_FIELDS and _says_something(name, part)}
+    pruned = {name: value for name, value in meta.items() if name in METADATA_FIELDS and not _is_empty(name, value)}
     for name in ("labels", "annotations"):
-        if isinstance(pairs := kept.get(name), dict) and None in pairs.values():
-            kept[name] = {key: "" if value is None else value for key, value in pairs.items()}
-    return meta if kept == meta else kept
+        if isinstance(pairs := pruned.get(name), dict) and None in pairs.values():
+            pruned[name] = {key: "" if value is None else value for key, value in pairs.items()}
+    return meta if pruned == meta else pruned
 
 
-def _says_something(name: str, part: Any) -> bool:
-    return part not in (None, "", {}, []) and not (name == "generation" and part == 0)
+def _is_empty(name: str, value: Any) -> bool:
+    """Whether the metadata field has its zero value, which Kubernetes does not store."""
+    return value in (None, "", {}, []) or (name == "generation" and value == 0)
 
 
 def compile_default(schema: Json, empties: bool = False) -> Shape | None:
-    """Fills what is missing below this schema. A default of the schema itself is its parent's business.
+    """A function that sets defaults below this schema. The parent sets the default of the schema itself.
 
-    `empties`: a null in a map goes, too, where it may not be, as in the real server's storage. lint would rather tell.
+    `empties`: also drops map entries whose value is null but may not be, as a real API server does before it stores the
+    object. `lint` does not, so that it can report them.
     """
     if schema.get("type") == "integer":
-        return _whole
+        return _as_integer
     if "items" in schema:
         return _each_item(compile_default(schema["items"], empties))
     if isinstance(schema.get("additionalProperties"), dict):
-        more: Json = schema["additionalProperties"]
-        return _each_value(compile_default(more, empties), not empties or more.get("nullable") is True)
+        additional: Json = schema["additionalProperties"]
+        return _each_value(compile_default(additional, empties), not empties or additional.get("nullable") is True)
     properties: Json = schema.get("properties") or {}
-    below = {name: shape for name, part in properties.items() if (shape := compile_default(part, empties)) is not None}
-    missing = {name: part["default"] for name, part in properties.items() if "default" in part}
-    strict = {name for name, part in properties.items() if part.get("nullable") is not True}
+    shapes = {
+        name: shape for name, field in properties.items() if (shape := compile_default(field, empties)) is not None
+    }
+    defaults = {name: field["default"] for name, field in properties.items() if "default" in field}
+    not_nullable = {name for name, field in properties.items() if field.get("nullable") is not True}
     if not properties:
         return None
 
     def default(value: Any) -> Any:
         if not isinstance(value, dict):
             return value
-        made: Json | None = None
-        for name in strict:
+        defaulted: Json | None = None  # a copy, made at the first change
+        for name in not_nullable:
             if name in value and value[name] is None:
-                made = dict(value) if made is None else made
-                del made[name]
-        for name, filling in missing.items():
-            if name not in (value if made is None else made):
-                made = dict(value) if made is None else made
-                made[name] = copied(filling)
-        now = value if made is None else made
-        for name, part in now.items():
-            shape = below.get(name)
-            if shape is not None and (new := shape(part)) is not part:
-                made = dict(value) if made is None else made
-                now = made
-                made[name] = new
-        return value if made is None else made
+                defaulted = dict(value) if defaulted is None else defaulted
+                del defaulted[name]
+        for name, default_value in defaults.items():
+            if name not in (value if defaulted is None else defaulted):
+                defaulted = dict(value) if defaulted is None else defaulted
+                defaulted[name] = copied(default_value)
+        fields = value if defaulted is None else defaulted
+        for name, field_value in fields.items():
+            shape = shapes.get(name)
+            if shape is not None and (new_value := shape(field_value)) is not field_value:
+                defaulted = dict(value) if defaulted is None else defaulted
+                fields = defaulted
+                defaulted[name] = new_value
+        return value if defaulted is None else defaulted
 
     return default
 
 
-def _whole(value: Any) -> Any:
-    """A whole number that was written as 2.0 is 2 from here on, as in the real server's storage."""
+def _as_integer(value: Any) -> Any:
+    """2.0 becomes 2 where the schema has an integer, as in the storage of a real API server."""
     if isinstance(value, float) and value.is_integer() and -(2**63) <= value < 2**63:
         return int(value)
     return value
 
 
 def copied(value: Any) -> Any:
-    """A copy of a default, which belongs to the schema. Its depth is the schema's, so recursion is fine."""
+    """A deep copy of a default, which is part of the schema. The recursion is at most as deep as the schema."""
     if isinstance(value, dict):
-        return {name: copied(part) for name, part in value.items()}
+        return {name: copied(field_value) for name, field_value in value.items()}
     if isinstance(value, list):
-        return [copied(part) for part in value]
+        return [copied(item) for item in value]
     return value
 
 
@@ -144,28 +148,31 @@ def _each_item(shape: Shape | None) -> Shape | None:
     if shape is None:
         return None
 
-    def each(value: Any) -> Any:
+    def shape_items(value: Any) -> Any:
         if not isinstance(value, list):
             return value
-        made: list[Any] | None = None
-        for index, part in enumerate(value):
-            if (new := shape(part)) is not part:
-                made = list(value) if made is None else made
-                made[index] = new
-        return value if made is None else made
+        items: list[Any] | None = None  # a copy, made at the first change
+        for index, item in enumerate(value):
+            if (new_item := shape(item)) is not item:
+                items = list(value) if items is None else items
+                items[index] = new_item
+        return value if items is None else items
 
-    return each
+    return shape_items
 
 
-def _each_value(shape: Shape | None, null: bool) -> Shape | None:
-    """`null`: a value may be null; where it may not, it is taken away."""
-    if shape is None and null:
+def _each_value(shape: Shape | None, keep_nulls: bool) -> Shape | None:
+    """Applies `shape` to each value of a map. Without `keep_nulls`, entries with a null value are removed."""
+    if shape is None and keep_nulls:
         return None
 
-    def each(value: Any) -> Any:
+    def shape_values(value: Any) -> Any:
         if not isinstance(value, dict):
             return value
-        new = {name: shape(part) if shape else part for name, part in value.items() if null or part is not None}
-        return value if len(new) == len(value) and all(new[name] is part for name, part in value.items()) else new
+        shaped = {
+            key: shape(entry) if shape else entry for key, entry in value.items() if keep_nulls or entry is not None
+        }
+        unchanged = len(shaped) == len(value) and all(shaped[key] is entry for key, entry in value.items())
+        return value if unchanged else shaped
 
-    return each
+    return shape_values

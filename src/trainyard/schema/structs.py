@@ -1,11 +1,12 @@
-"""From a msgspec struct to a structural schema (the `openAPIV3Schema` of a CRD).
+"""Generates structural schemas (the `openAPIV3Schema` of a CRD) from msgspec structs.
 
 Rules for this file:
-- Everything is inlined; there are no references. A struct that contains itself has no such schema and is refused.
-- `Optional` means "may be absent". Null is allowed only where the type says so:
+- Nested structs are inlined; there is no `$ref`. A struct that contains itself has no such schema: ValueError.
+- `Optional` means "may be absent". Null is allowed only where the annotation has
   `Annotated[T | None, Meta(extra_json_schema={"nullable": True})]`.
-- What `extra_json_schema` says is merged last and wins: `x-kubernetes-*` belongs there.
-- A struct default becomes a schema default only when it is a plain JSON scalar. None, UNSET and factories do not.
+- `extra_json_schema` is merged last and overrides other keywords: `x-kubernetes-*` belongs there.
+- The docstring of a struct becomes the `description` of its schema, which users see.
+- A struct default becomes a schema default only when it is a JSON scalar. None, UNSET and factories do not.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from trainyard.objects import Json
 PRESERVE = "x-kubernetes-preserve-unknown-fields"
 INT_OR_STRING = "x-kubernetes-int-or-string"
 
-_NUMBER_WORDS = (
+_NUMBER_KEYWORDS = (
     ("ge", "minimum"),
     ("gt", "minimum"),
     ("le", "maximum"),
@@ -33,47 +34,50 @@ _NUMBER_WORDS = (
 
 
 def from_struct(struct: type) -> Json:
-    """The structural OpenAPI v3 schema of a msgspec struct."""
-    return _schema(_described(struct), ())
+    """The structural OpenAPI v3 schema of a msgspec struct. Raises ValueError for a type that has none."""
+    return _schema(_type_info(struct), ())
 
 
 @cache
-def _described(struct: type) -> types.Type:
-    """To describe a struct takes most of the time, and it never changes."""
+def _type_info(struct: type) -> types.Type:
+    """Cached: `type_info` takes most of the time of `from_struct`, and its result never changes."""
     return types.type_info(struct)
 
 
-def _schema(node: types.Type, within: tuple[type, ...]) -> Json:
+def _schema(node: types.Type, ancestors: tuple[type, ...]) -> Json:
+    """The schema of a type; `ancestors` are the structs that contain it."""
     if isinstance(node, types.Metadata):
-        return {**_schema(node.type, within), **(node.extra_json_schema or {})}
+        return {**_schema(node.type, ancestors), **(node.extra_json_schema or {})}
     if isinstance(node, types.StructType):
-        return _struct(node, within)
+        return _struct_schema(node, ancestors)
     if isinstance(node, types.UnionType):
-        return _union(node, within)
+        return _union_schema(node, ancestors)
     if isinstance(node, types.DictType):
-        return _mapping(node, within)
+        return _map_schema(node, ancestors)
     if isinstance(node, types.ListType | types.VarTupleType | types.SetType | types.FrozenSetType):
-        items = _schema(node.item_type, within)
-        return _present({"type": "array", "items": items, "minItems": node.min_length, "maxItems": node.max_length})
+        items = _schema(node.item_type, ancestors)
+        return _without_none(
+            {"type": "array", "items": items, "minItems": node.min_length, "maxItems": node.max_length}
+        )
     if isinstance(node, types.AnyType | types.RawType):
         return {PRESERVE: True}
-    return _scalar(node)
+    return _scalar_schema(node)
 
 
-def _scalar(node: types.Type) -> Json:
+def _scalar_schema(node: types.Type) -> Json:
     if isinstance(node, types.BoolType):
         return {"type": "boolean"}
     if isinstance(node, types.IntType):
-        return {"type": "integer", **_numbers(node)}
+        return {"type": "integer", **_limits(node)}
     if isinstance(node, types.FloatType):
-        return {"type": "number", **_numbers(node)}
+        return {"type": "number", **_limits(node)}
     if isinstance(node, types.StrType):
         lengths = {"minLength": node.min_length, "maxLength": node.max_length, "pattern": node.pattern}
-        return _present({"type": "string", **lengths})
+        return _without_none({"type": "string", **lengths})
     if isinstance(node, types.LiteralType):
-        return _one_of(list(node.values))
+        return _enum(list(node.values))
     if isinstance(node, types.EnumType):
-        return _one_of([member.value for member in node.cls])
+        return _enum([member.value for member in node.cls])
     if isinstance(node, types.DateTimeType):
         return {"type": "string", "format": "date-time"}
     raise ValueError(
@@ -81,63 +85,63 @@ def _scalar(node: types.Type) -> Json:
     )
 
 
-def _one_of(values: list[Any]) -> Json:
+def _enum(values: list[Any]) -> Json:
     if all(isinstance(value, str) for value in values):
         return {"type": "string", "enum": values}
     return {"type": "integer", "enum": values}
 
 
-def _numbers(node: types.IntType | types.FloatType) -> Json:
-    words: Json = {}
-    for attribute, word in _NUMBER_WORDS:
+def _limits(node: types.IntType | types.FloatType) -> Json:
+    limits: Json = {}
+    for attribute, keyword in _NUMBER_KEYWORDS:
         if (limit := getattr(node, attribute)) is not None:
-            words[word] = limit
+            limits[keyword] = limit
             if attribute in ("gt", "lt"):
-                words["exclusive" + word.capitalize()] = True
-    return words
+                limits["exclusive" + keyword.capitalize()] = True
+    return limits
 
 
-def _present(schema: Json) -> Json:
-    return {word: value for word, value in schema.items() if value is not None}
+def _without_none(schema: Json) -> Json:
+    return {keyword: value for keyword, value in schema.items() if value is not None}
 
 
-def _union(node: types.UnionType, within: tuple[type, ...]) -> Json:
-    kinds = [one for one in node.types if not isinstance(one, types.NoneType)]
-    if len(kinds) == 1:
-        return _schema(kinds[0], within)
-    bare = [one.type if isinstance(one, types.Metadata) else one for one in kinds]
-    if len(bare) == 2 and {type(one) for one in bare} == {types.IntType, types.StrType}:
-        extra = {word: value for one in kinds for word, value in _extra(one).items()}
+def _union_schema(node: types.UnionType, ancestors: tuple[type, ...]) -> Json:
+    members = [member for member in node.types if not isinstance(member, types.NoneType)]
+    if len(members) == 1:
+        return _schema(members[0], ancestors)
+    bare = [member.type if isinstance(member, types.Metadata) else member for member in members]
+    if len(bare) == 2 and {type(member) for member in bare} == {types.IntType, types.StrType}:
+        extra = {keyword: value for member in members for keyword, value in _extra_schema(member).items()}
         return {INT_OR_STRING: True, **extra}
-    raise ValueError(f"a union of {len(kinds)} types has no structural schema; only int | str has one")
+    raise ValueError(f"a union of {len(members)} types has no structural schema; only int | str has one")
 
 
-def _extra(node: types.Type) -> Json:
+def _extra_schema(node: types.Type) -> Json:
     return (node.extra_json_schema or {}) if isinstance(node, types.Metadata) else {}
 
 
-def _mapping(node: types.DictType, within: tuple[type, ...]) -> Json:
-    values = _schema(node.value_type, within)
-    counts = _present({"minProperties": node.min_length, "maxProperties": node.max_length})
+def _map_schema(node: types.DictType, ancestors: tuple[type, ...]) -> Json:
+    values = _schema(node.value_type, ancestors)
+    counts = _without_none({"minProperties": node.min_length, "maxProperties": node.max_length})
     if values == {PRESERVE: True}:
         return {"type": "object", PRESERVE: True, **counts}
     return {"type": "object", "additionalProperties": values, **counts}
 
 
-def _struct(node: types.StructType, within: tuple[type, ...]) -> Json:
-    if node.cls in within:
+def _struct_schema(node: types.StructType, ancestors: tuple[type, ...]) -> Json:
+    if node.cls in ancestors:
         raise ValueError(f"{node.cls.__name__} contains itself; a structural schema must be finite")
     properties: Json = {}
     required: list[str] = []
     for field in node.fields:
-        properties[field.encode_name] = _with_default(_schema(field.type, (*within, node.cls)), field.default)
+        properties[field.encode_name] = _with_default(_schema(field.type, (*ancestors, node.cls)), field.default)
         if field.required:
             required.append(field.encode_name)
     schema: Json = {"type": "object", "properties": properties}
     if required:
         schema["required"] = required
-    if text := node.cls.__dict__.get("__doc__"):
-        schema["description"] = inspect.cleandoc(text)
+    if docstring := node.cls.__dict__.get("__doc__"):
+        schema["description"] = inspect.cleandoc(docstring)
     return schema
 
 

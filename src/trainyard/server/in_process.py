@@ -72,7 +72,7 @@ class InProcess:
         request: client.Request,
         identity: Identity,
         seconds: float | None,
-        guard: carrying.Guard | None,
+        guard: carrying.BeforeSend | None,
         *,
         streams: bool,
     ) -> AsyncIterator[_Reply]:

@@ -30,7 +30,7 @@ from functools import partial
 from pathlib import Path
 from types import TracebackType
 
-from trainyard.app.folder import Folder
+from trainyard.app.folder import PrivateFolder
 from trainyard.client import Api
 from trainyard.objects import Json, decode, encode
 from trainyard.server.certificates import write
@@ -55,7 +55,7 @@ class ControlPlane:
         self.programs: Mapping[str, Path] = {}
         self.nodes: dict[str, Process] = {}
         self._parent = parent
-        self._folder: Folder | None = None
+        self._folder: PrivateFolder | None = None
         self._reaper: subprocess.Popen[bytes] | None = None
         self._parts: dict[str, Process] = {}
 
@@ -123,7 +123,7 @@ class ControlPlane:
 
     def _settle(self) -> None:
         """The folder, who is who, and the commands."""
-        self._folder = Folder(self._parent)
+        self._folder = PrivateFolder(self._parent)
         self._reaper = reaper.start(self._folder.path)
         (self.folder / "logs").mkdir(mode=0o700)
         self.identities = Identities.new(self.folder / "pki")
@@ -208,7 +208,7 @@ class ControlPlane:
     def api(self, user: str = ADMIN, token: str = "") -> Api:
         """Our client, as one of the identities, or with a token of your own."""
         bearer = token or self.identities.tokens.get(user, "")
-        return Api(self.url, bearer, self.identities.secure("" if token else user), agent=f"test-{user}")
+        return Api(self.url, bearer, self.identities.secure("" if token else user), user_agent=f"test-{user}")
 
     def ask(self, method: str, path: str, body: Json | None = None, user: str = ADMIN) -> tuple[int, Json]:
         """One request, without a client of ours: the code and the object of the answer."""

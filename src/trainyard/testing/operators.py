@@ -7,13 +7,13 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from trainyard.app.operating import Operating, Options
+from trainyard.app.operating import OperatorOptions, OperatorProcess
 
 
 @asynccontextmanager
-async def operating(options: Options, seconds: float = 1.0) -> AsyncIterator[Operating]:
+async def operating(options: OperatorOptions, seconds: float = 1.0) -> AsyncIterator[OperatorProcess]:
     """It runs within the block, and ends within so many seconds after it, whatever the API server does."""
-    one, stop = Operating(options), asyncio.Event()
+    one, stop = OperatorProcess(options), asyncio.Event()
     task = asyncio.create_task(one.run(stop))
     try:
         yield one

@@ -102,7 +102,7 @@ def _chart() -> dict[str, str]:
     }
     rules = {
         "operator": rights.rules(rights.plain_rights(rights.DEFAULT)),
-        "chainerjob": rights.rules(rights.opted_rights(kinds.EACH)),
+        "chainerjob": rights.rules(rights.opt_in_rights(kinds.EACH)),
         "lease": rights.lease_rules(),
     }
     for name, listed in rules.items():

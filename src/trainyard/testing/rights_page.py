@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from trainyard import kinds
 from trainyard.app import rights
-from trainyard.app.rights import Right, Site
+from trainyard.app.rights import CallSite, Right
 from trainyard.core import Kind
 
 TEXT = """\
@@ -58,10 +58,10 @@ other. The category `all` is that of the ChainerJob README (`kubectl get all -l 
 
 def page() -> str:
     return TEXT.format(
-        count=len(rights.pairs(rights.DEFAULT)),
+        count=len(rights.resource_verb_pairs(rights.DEFAULT)),
         plain=_table(rights.plain_rights(kinds.EACH)),
         lease="\n".join(f"| {verb} | {why} |" for verb, why in rights.LEASE_SITES),
-        opted=_table(rights.opted_rights(kinds.EACH)),
+        opted=_table(rights.opt_in_rights(kinds.EACH)),
         names="\n".join(_names(kind) for kind in kinds.ALL),
     )
 
@@ -88,5 +88,5 @@ def _table(held: frozenset[Right]) -> str:
     return "\n".join(lines)
 
 
-def _asks(site: Site, kind: Kind, right: Right) -> bool:
-    return right.verb in site.verbs and (right.group, right.resource) in site.of(kind)
+def _asks(site: CallSite, kind: Kind, right: Right) -> bool:
+    return right.verb in site.verbs and (right.group, right.resource) in site.resources(kind)

@@ -8,6 +8,6 @@ Rules for this package:
 - None of this runs on a real cluster.
 """
 
-from trainyard.workloads.shell import Workloads
+from trainyard.workloads.shell import ControllerManager
 
-__all__ = ["Workloads"]
+__all__ = ["ControllerManager"]

@@ -27,11 +27,11 @@ from trainyard.objects import (
 from trainyard.objects.resources import DEPLOYMENT, POD, REPLICA_SET
 from trainyard.workloads import pods as pod_facts
 from trainyard.workloads.pods import spec_of, status_of
-from trainyard.workloads.writes import Create, Decision, Merge, SetStatus, Write, delete_of
+from trainyard.workloads.writes import Create, Decision, Patch, UpdateStatus, Write, delete_of
 
-HASH = "pod-template-hash"  # label
+POD_TEMPLATE_HASH = "pod-template-hash"  # label
 REVISION = "deployment.kubernetes.io/revision"
-DESIRED, MOST = "deployment.kubernetes.io/desired-replicas", "deployment.kubernetes.io/max-replicas"
+DESIRED_REPLICAS, MAX_REPLICAS = "deployment.kubernetes.io/desired-replicas", "deployment.kubernetes.io/max-replicas"
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 _HASH_ALPHABET = "456789bcdf"  # characters of Kubernetes' own hashes; without "e", so YAML reads no float (1e3)
 _NAME_LIMIT = 253
@@ -43,13 +43,14 @@ def decide(deployment: Json, replica_sets: list[Json], pods: list[Json], now: fl
     `replica_sets` are those whose controller owner is this Deployment. `pods` are those whose controller owner is one
     of these ReplicaSets, or the Deployment itself (an older trainyard created such pods).
     """
-    if pod_facts.deleting(deployment):
+    if pod_facts.is_deleting(deployment):
         return Decision()
-    template_hash = hash_of(deployment)
-    live_sets = (replica_set for replica_set in replica_sets if not pod_facts.deleting(replica_set))
+    template_hash = pod_template_hash(deployment)
+    live_sets = (replica_set for replica_set in replica_sets if not pod_facts.is_deleting(replica_set))
     by_revision = sorted(live_sets, key=_revision)
     current = next(
-        (replica_set for replica_set in by_revision if labels_of(replica_set).get(HASH) == template_hash), None
+        (replica_set for replica_set in by_revision if labels_of(replica_set).get(POD_TEMPLATE_HASH) == template_hash),
+        None,
     )
     writes: list[Write] = []
     events: list[Event] = []
@@ -64,7 +65,7 @@ def decide(deployment: Json, replica_sets: list[Json], pods: list[Json], now: fl
     for replica_set in outdated:
         _scale(replica_set, 0, writes, events)
     old_pods = [pod for pod in pods if current is None or _owner_uid(pod) != uid_of(current)]
-    own_pods = [pod for pod in old_pods if _owner_uid(pod) == uid_of(deployment) and not pod_facts.deleting(pod)]
+    own_pods = [pod for pod in old_pods if _owner_uid(pod) == uid_of(deployment) and not pod_facts.is_deleting(pod)]
     writes += [delete_of(POD, pod) for pod in own_pods]
     revision = max(map(_revision, outdated), default=0) + 1
     if current is not None:
@@ -85,9 +86,9 @@ def decide(deployment: Json, replica_sets: list[Json], pods: list[Json], now: fl
     return Decision(tuple(writes), events=tuple(events))
 
 
-def hash_of(deployment: Json) -> str:
+def pod_template_hash(deployment: Json) -> str:
     """The value of the label pod-template-hash: ten characters, the first of them a letter."""
-    number = int.from_bytes(sha256(pod_facts.canonical(spec_of(deployment).get("template"))).digest()[:8], "big")
+    number = int.from_bytes(sha256(pod_facts.canonical_json(spec_of(deployment).get("template"))).digest()[:8], "big")
     first, digits = "bcdf"[number % 4], f"{number // 4:020}"[-9:]
     return first + "".join(_HASH_ALPHABET[int(digit)] for digit in digits)
 
@@ -105,9 +106,9 @@ def _scale(replica_set: Json, replicas: int, writes: list[Write], events: list[E
     """Append the patch and the event that scale `replica_set`; nothing when `spec.replicas` is right."""
     old_replicas = pod_facts.replicas(replica_set)
     if old_replicas != replicas:
-        annotations = {DESIRED: str(replicas), MOST: str(replicas)}
+        annotations = {DESIRED_REPLICAS: str(replicas), MAX_REPLICAS: str(replicas)}
         body = {"metadata": {"annotations": annotations}, "spec": {"replicas": replicas}}
-        writes.append(Merge(REPLICA_SET, namespace_of(replica_set), name_of(replica_set), body))
+        writes.append(Patch(REPLICA_SET, namespace_of(replica_set), name_of(replica_set), body))
         events.append(_scaling_event(replica_set, old_replicas, replicas))
 
 
@@ -125,18 +126,18 @@ def _annotations(deployment: Json, revision: int) -> dict[str, str]:
     return copied | {REVISION: str(revision)}
 
 
-def _annotate(gvk: GVK, obj: Json, annotations: dict[str, str]) -> Merge:
-    return Merge(gvk, namespace_of(obj), name_of(obj), {"metadata": {"annotations": annotations}})
+def _annotate(gvk: GVK, obj: Json, annotations: dict[str, str]) -> Patch:
+    return Patch(gvk, namespace_of(obj), name_of(obj), {"metadata": {"annotations": annotations}})
 
 
 def _new_replica_set(deployment: Json, template_hash: str, revision: int) -> Json:
     spec, replicas = spec_of(deployment), pod_facts.replicas(deployment)
     template = copy.deepcopy(spec.get("template") or {})
-    labels = {**((template.get("metadata") or {}).get("labels") or {}), HASH: template_hash}
+    labels = {**((template.get("metadata") or {}).get("labels") or {}), POD_TEMPLATE_HASH: template_hash}
     template["metadata"] = {**(template.get("metadata") or {}), "labels": labels}
     selector = copy.deepcopy(spec.get("selector") or {})
-    selector["matchLabels"] = {**(selector.get("matchLabels") or {}), HASH: template_hash}
-    annotations = {**_annotations(deployment, revision), DESIRED: str(replicas), MOST: str(replicas)}
+    selector["matchLabels"] = {**(selector.get("matchLabels") or {}), POD_TEMPLATE_HASH: template_hash}
+    annotations = {**_annotations(deployment, revision), DESIRED_REPLICAS: str(replicas), MAX_REPLICAS: str(replicas)}
     owner = owner_reference("apps/v1", "Deployment", name_of(deployment), uid_of(deployment))
     return {
         "apiVersion": "apps/v1",
@@ -165,7 +166,7 @@ def _delete_old_revisions(deployment: Json, outdated: list[Json], old_pods: list
     return [delete_of(REPLICA_SET, replica_set) for replica_set in unused[: max(0, len(unused) - limit)]]
 
 
-def _status_write(deployment: Json, replica_sets: list[Json], current: Json | None, now: float) -> SetStatus | None:
+def _status_write(deployment: Json, replica_sets: list[Json], current: Json | None, now: float) -> UpdateStatus | None:
     """The status of the Deployment; None when it is stored already. `current` is the ReplicaSet of the template."""
     replicas = pod_facts.replicas(deployment)
 
@@ -197,4 +198,4 @@ def _status_write(deployment: Json, replica_sets: list[Json], current: Json | No
     status["conditions"] = conditions
     if status == status_of(deployment):
         return None
-    return SetStatus(DEPLOYMENT, {**deployment, "status": status})
+    return UpdateStatus(DEPLOYMENT, {**deployment, "status": status})

@@ -7,17 +7,17 @@ from dataclasses import dataclass, field
 from trainyard.client import Api, NotFound, Unavailable
 from trainyard.objects import GVK, Json, decode
 
-NEEDED = frozenset({"list", "watch", "delete"})  # verbs
-IGNORED = frozenset({"events"})  # no event has an owner reference, and there are many events
+REQUIRED_VERBS = frozenset({"list", "watch", "delete"})  # verbs
+IGNORED_RESOURCES = frozenset({"events"})  # no event has an owner reference, and there are many events
 
 
 @dataclass(slots=True)
-class Catalog:
+class RESTMapper:
     """The resources that the garbage collector handles; `namespaced` maps each to whether it is namespaced."""
 
     namespaced: dict[GVK, bool] = field(default_factory=dict)
 
-    def find(self, api_version: str, kind: str) -> GVK | None:
+    def resource_for(self, api_version: str, kind: str) -> GVK | None:
         """The resource that an owner reference names by `apiVersion` and `kind`: in that version, else in any version
         of the same group. None when it is not served."""
         group, _, version = api_version.rpartition("/")
@@ -25,12 +25,12 @@ class Catalog:
         return next((gvk for gvk in candidates if gvk.version == version), candidates[0] if candidates else None)
 
 
-async def discover(api: Api) -> Catalog:
+async def discover(api: Api) -> RESTMapper:
     """Read the preferred version of every API group. A group that is removed meanwhile (404) is left out.
 
     Raises Unavailable (reason BadAnswer) for an answer that is not JSON, and what `Api.request` raises.
     """
-    catalog = Catalog()
+    catalog = RESTMapper()
     paths = ["/api/v1"]
     group_list = await _get_document(api, "/apis")
     for group in group_list.get("groups") or []:
@@ -54,14 +54,14 @@ async def _get_document(api: Api, path: str) -> Json:
     return document if isinstance(document, dict) else {}
 
 
-def resources_in(listed: Json) -> dict[GVK, bool]:
+def resources_in(resource_list: Json) -> dict[GVK, bool]:
     """The resources of an APIResourceList that can be listed, watched and deleted, mapped to whether they are
     namespaced."""
-    group, _, version = str(listed.get("groupVersion") or "v1").rpartition("/")
+    group, _, version = str(resource_list.get("groupVersion") or "v1").rpartition("/")
     namespaced: dict[GVK, bool] = {}
-    for resource in listed.get("resources") or []:
+    for resource in resource_list.get("resources") or []:
         name = str(resource.get("name") or "")
-        if "/" in name or name in IGNORED or not set(resource.get("verbs") or []) >= NEEDED:
+        if "/" in name or name in IGNORED_RESOURCES or not set(resource.get("verbs") or []) >= REQUIRED_VERBS:
             continue
         gvk = GVK(resource.get("group") or group, resource.get("version") or version, str(resource.get("kind")), name)
         namespaced[gvk] = bool(resource.get("namespaced"))

@@ -13,33 +13,39 @@ from trainyard.objects import GVK, Json, Key, is_true, key_of, labels_of, name_o
 from trainyard.objects.resources import ENDPOINT_SLICE, POD, SERVICE
 from trainyard.workloads import pods as pod_facts
 from trainyard.workloads.pods import spec_of, status_of
-from trainyard.workloads.writes import Create, Decision, Merge, Write, delete_of
+from trainyard.workloads.writes import Create, Decision, Patch, Write, delete_of
 
-OF = "kubernetes.io/service-name"  # label
-BY, US = "endpointslice.kubernetes.io/managed-by", "endpointslice-controller.k8s.io"
-HEADLESS = "service.kubernetes.io/headless"
-MOST = 1000  # endpoints per slice: the maximum of the API
+SERVICE_NAME_LABEL = "kubernetes.io/service-name"  # label
+MANAGED_BY_LABEL, CONTROLLER_NAME = "endpointslice.kubernetes.io/managed-by", "endpointslice-controller.k8s.io"
+HEADLESS_LABEL = "service.kubernetes.io/headless"
+MAX_ENDPOINTS_PER_SLICE = 1000  # endpoints per slice: the maximum of the API
 
 
 def decide(service: Json, pods: list[Json], slices: list[Json]) -> Decision:
     """The writes for one Service. `pods` are the pods that it selects, `slices` those whose label names it."""
-    if pod_facts.deleting(service):
+    if pod_facts.is_deleting(service):
         return Decision()
     addressed_pods = sorted(filter(_has_address, pods), key=name_of)
     slice_endpoints = [_endpoint(service, pod) for pod in addressed_pods]
     ports = _ports(service, addressed_pods)
-    managed = {name_of(existing): existing for existing in slices if labels_of(existing).get(BY) == US}
+    managed = {
+        name_of(existing): existing
+        for existing in slices
+        if labels_of(existing).get(MANAGED_BY_LABEL) == CONTROLLER_NAME
+    }
     writes: list[Write] = []
-    for start in range(0, len(slice_endpoints) or 1, MOST) if _selector(service) else ():
-        name = pod_facts.generated(name_of(service), pod_facts.suffix(uid_of(service), "", start // MOST))
-        desired: Json = {"endpoints": slice_endpoints[start : start + MOST], "ports": ports}
+    for start in range(0, len(slice_endpoints) or 1, MAX_ENDPOINTS_PER_SLICE) if _selector(service) else ():
+        name = pod_facts.generated_name(
+            name_of(service), pod_facts.name_suffix(uid_of(service), "", start // MAX_ENDPOINTS_PER_SLICE)
+        )
+        desired: Json = {"endpoints": slice_endpoints[start : start + MAX_ENDPOINTS_PER_SLICE], "ports": ports}
         current = managed.pop(name, None)
         if current is None:
             writes.append(Create(ENDPOINT_SLICE, _new_slice(service, name, desired)))
-        elif not pod_facts.deleting(current) and {key: current.get(key) or [] for key in desired} != desired:
+        elif not pod_facts.is_deleting(current) and {key: current.get(key) or [] for key in desired} != desired:
             version = {"resourceVersion": current["metadata"]["resourceVersion"]}
-            writes.append(Merge(ENDPOINT_SLICE, namespace_of(current), name, {"metadata": version, **desired}))
-    deletes = [delete_of(ENDPOINT_SLICE, surplus) for surplus in managed.values() if not pod_facts.deleting(surplus)]
+            writes.append(Patch(ENDPOINT_SLICE, namespace_of(current), name, {"metadata": version, **desired}))
+    deletes = [delete_of(ENDPOINT_SLICE, surplus) for surplus in managed.values() if not pod_facts.is_deleting(surplus)]
     return Decision((*writes, *deletes))
 
 
@@ -50,12 +56,12 @@ def selects(service: Json, pod: Json) -> bool:
     return same_namespace and bool(selector) and all(labels.get(key) == value for key, value in selector.items())
 
 
-def concerned(gvk: GVK, before: Json | None, after: Json | None, services: Iterable[Json]) -> Iterator[Key]:
+def affected_services(gvk: GVK, before: Json | None, after: Json | None, services: Iterable[Json]) -> Iterator[Key]:
     """The keys of the Services to reconcile after a change of an object: (before, after), None where it is absent."""
     obj = after or before or {}
     if gvk == SERVICE:
         yield key_of(obj)
-    elif gvk == ENDPOINT_SLICE and (name := labels_of(obj).get(OF)):
+    elif gvk == ENDPOINT_SLICE and (name := labels_of(obj).get(SERVICE_NAME_LABEL)):
         yield Key(namespace_of(obj), name)
     elif gvk == POD and _endpoint_fields(before) != _endpoint_fields(after):
         for service in services:
@@ -67,7 +73,7 @@ def _endpoint_fields(pod: Json | None) -> object:
     """The fields of a pod that its endpoint depends on; None for a pod without an endpoint."""
     if pod is None or not _has_address(pod):
         return None
-    return labels_of(pod), status_of(pod)["podIP"], pod_facts.ready(pod), pod_facts.deleting(pod), uid_of(pod)
+    return labels_of(pod), status_of(pod)["podIP"], pod_facts.ready(pod), pod_facts.is_deleting(pod), uid_of(pod)
 
 
 def _selector(service: Json) -> Json:
@@ -76,11 +82,11 @@ def _selector(service: Json) -> Json:
 
 
 def _has_address(pod: Json) -> bool:
-    return bool(status_of(pod).get("podIP")) and not pod_facts.ended(pod)
+    return bool(status_of(pod).get("podIP")) and not pod_facts.is_finished(pod)
 
 
 def _endpoint(service: Json, pod: Json) -> Json:
-    serving, terminating = is_true(status_of(pod).get("conditions"), "Ready"), pod_facts.deleting(pod)
+    serving, terminating = is_true(status_of(pod).get("conditions"), "Ready"), pod_facts.is_deleting(pod)
     ready = bool(spec_of(service).get("publishNotReadyAddresses")) or (serving and not terminating)
     endpoint: Json = {
         "addresses": [status_of(pod)["podIP"]],
@@ -115,9 +121,9 @@ def _ports(service: Json, pods: list[Json]) -> list[Json]:
 
 
 def _new_slice(service: Json, name: str, fields: Json) -> Json:
-    labels = {**labels_of(service), OF: name_of(service), BY: US}
+    labels = {**labels_of(service), SERVICE_NAME_LABEL: name_of(service), MANAGED_BY_LABEL: CONTROLLER_NAME}
     if spec_of(service).get("clusterIP") == "None":
-        labels[HEADLESS] = ""
+        labels[HEADLESS_LABEL] = ""
     owner = owner_reference("v1", "Service", name_of(service), uid_of(service))
     meta = {"name": name, "namespace": namespace_of(service), "labels": labels, "ownerReferences": [owner]}
     return {

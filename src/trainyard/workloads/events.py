@@ -11,13 +11,13 @@ from trainyard.core import Event
 from trainyard.objects import GVK, Json, labels_of, name_of
 from trainyard.objects.labels import OWNER
 from trainyard.objects.resources import JOB, POD, STATEFUL_SET
-from trainyard.workloads.placement import SCHEDULER
+from trainyard.workloads.placement import SCHEDULER_NAME
 from trainyard.workloads.writes import Create, Delete, Write
 
 COMPONENTS = {
     "Deployment": "deployment-controller",
     "Job": "job-controller",
-    "Pod": SCHEDULER,
+    "Pod": SCHEDULER_NAME,
     "ReplicaSet": "replicaset-controller",
     "StatefulSet": "statefulset-controller",
 }
@@ -26,7 +26,7 @@ FAILED_CREATE = "FailedCreate"
 _REASONS_FOR_TRAINING_JOBS = frozenset({FAILED_CREATE, "FailedScheduling"})
 
 
-def of_write(gvk: GVK, owner: Json, write: Write) -> tuple[Event, ...]:
+def event_of_write(gvk: GVK, owner: Json, write: Write) -> tuple[Event, ...]:
     """The event about a pod that the controller of `owner` (of resource `gvk`) created or deleted; () for any other
     write. Deleted pods of a Job get none."""
     match write:
@@ -43,6 +43,6 @@ def of_write(gvk: GVK, owner: Json, write: Write) -> tuple[Event, ...]:
     return (Event("Normal", f"Successful{verb.capitalize()}", text),)
 
 
-def wanted(obj: Json, event: Event) -> bool:
+def is_recorded(obj: Json, event: Event) -> bool:
     """False for an event that is not recorded because the object belongs to a training job (see above)."""
     return OWNER not in labels_of(obj) or event.reason in _REASONS_FOR_TRAINING_JOBS

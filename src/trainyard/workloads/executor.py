@@ -15,18 +15,18 @@ from trainyard.core import Event
 from trainyard.objects import GVK, Json, controller_of, name_of, namespace_of, revision_of, uid_of
 from trainyard.objects.resources import NAMESPACE, POD
 from trainyard.workloads import events
-from trainyard.workloads.pods import deleting
-from trainyard.workloads.writes import Bind, Create, Delete, Ensure, Merge, SetStatus, Write
+from trainyard.workloads.pods import is_deleting
+from trainyard.workloads.writes import Bind, Create, CreateIfAbsent, Delete, Patch, UpdateStatus, Write
 
 
-class CannotCreate(Unavailable):
+class CreateFailed(Unavailable):
     """An object cannot be created now: an object with another owner has its name (reason NameConflict), or the API
     server answered 403, for example because a ServiceAccount is missing (reason FailedCreate).
 
     A Warning event `FailedCreate` has been recorded. The create is retried."""
 
 
-class Executor:
+class WriteExecutor:
     """Sends writes. `sent` has the acknowledged writes that the stores (those of the graph) do not show yet.
 
     `bound` has the uids of pods whose binding was acknowledged and whose `nodeName` the store does not show yet.
@@ -35,40 +35,40 @@ class Executor:
     def __init__(self, api: Api, stores: Mapping[GVK, Store[Json]], now: Callable[[], float]) -> None:
         self._api, self._stores = api, stores
         self.recorder = EventRecorder(api, now)
-        self.sent: InFlightWrites[GVK] = InFlightWrites(stores)
-        self.bound: set[str] = set()
+        self.in_flight: InFlightWrites[GVK] = InFlightWrites(stores)
+        self.assumed: set[str] = set()
 
-    async def apply(self, write: Write, about: Json) -> None:
+    async def apply(self, write: Write, obj: Json) -> None:
         """Send one write that was decided for the object `about`. Raises CannotCreate and other ApiErrors."""
         api = self._api
         match write:
             case Create(gvk, obj):
-                await self._create(gvk, obj, about)
-            case Ensure(gvk, obj):
-                await self._ensure(gvk, obj, about)
-            case SetStatus(gvk, obj):
+                await self._create(gvk, obj, obj)
+            case CreateIfAbsent(gvk, obj):
+                await self._ensure(gvk, obj, obj)
+            case UpdateStatus(gvk, obj):
                 answer = await api.replace(gvk, namespace_of(obj), name_of(obj), obj, "status")
-                self._track(about, gvk, answer)
-            case Merge(gvk, namespace, name, body, subresource):
-                self._track(about, gvk, await api.patch(gvk, namespace, name, body, subresource))
+                self._track(obj, gvk, answer)
+            case Patch(gvk, namespace, name, body, subresource):
+                self._track(obj, gvk, await api.patch(gvk, namespace, name, body, subresource))
             case Delete(gvk, namespace, name, uid, propagation):
                 with contextlib.suppress(NotFound):
                     await api.delete(gvk, namespace, name, uid, propagation)
-                self.sent.record(uid_of(about), Sent(gvk, uid, gone=True), time.monotonic())
+                self.in_flight.record(uid_of(obj), Sent(gvk, uid, deleted=True), time.monotonic())
             case Bind(namespace, name, uid, node):
                 target = {"apiVersion": "v1", "kind": "Node", "name": node}
                 body = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name, "uid": uid}, "target": target}
                 await api.create(POD, namespace, body, "binding")
-                self.bound.add(uid)
+                self.assumed.add(uid)
 
-    def record(self, about: Json, *object_events: Event) -> None:
+    def record_events(self, about: Json, *object_events: Event) -> None:
         """Record events about an object, best effort."""
-        recorded = tuple(event for event in object_events if events.wanted(about, event))
+        recorded = tuple(event for event in object_events if events.is_recorded(about, event))
         self.recorder.record(about, recorded, events.COMPONENTS.get(str(about["kind"]), "trainyard-workloads"))
 
     def _track(self, about: Json, gvk: GVK, answer: Json) -> None:
         if gvk in self._stores:
-            self.sent.record(uid_of(about), Sent(gvk, uid_of(answer), revision_of(answer)), time.monotonic())
+            self.in_flight.record(uid_of(about), Sent(gvk, uid_of(answer), revision_of(answer)), time.monotonic())
 
     async def _create(self, gvk: GVK, obj: Json, about: Json) -> None:
         try:
@@ -77,12 +77,12 @@ class Executor:
             answer = await self._api.get(gvk, namespace_of(obj), name_of(obj))
             if (controller_of(answer) or {}).get("uid") != uid_of(about):
                 text = f"{gvk.kind} {name_of(obj)} is there already and belongs to somebody else; it has to go first"
-                self.record(about, Event("Warning", events.FAILED_CREATE, f"Error creating: {text}"))
-                raise CannotCreate(0, "NameConflict", text) from None
+                self.record_events(about, Event("Warning", events.FAILED_CREATE, f"Error creating: {text}"))
+                raise CreateFailed(0, "NameConflict", text) from None
         except (Invalid, Forbidden) as error:
-            self.record(about, Event("Warning", events.FAILED_CREATE, f"Error creating: {error.message}"))
+            self.record_events(about, Event("Warning", events.FAILED_CREATE, f"Error creating: {error.message}"))
             if isinstance(error, Forbidden):
-                raise CannotCreate(0, "FailedCreate", error.message) from None
+                raise CreateFailed(0, "FailedCreate", error.message) from None
             raise
         self._track(about, gvk, answer)
 
@@ -93,5 +93,5 @@ class Executor:
                 self._track(about, gvk, await self._api.create(gvk, namespace_of(obj), obj))
             except Forbidden:
                 namespace = await self._api.get(NAMESPACE, "", namespace_of(obj))
-                if not deleting(namespace):
+                if not is_deleting(namespace):
                     raise

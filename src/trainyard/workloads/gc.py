@@ -22,19 +22,19 @@ from enum import Enum
 from typing import NamedTuple
 
 from trainyard.objects import GVK, Json, name_of, namespace_of, revision_of, uid_of
-from trainyard.workloads.pods import deleting
-from trainyard.workloads.writes import Decision, Merge, Write, delete_of
+from trainyard.workloads.pods import is_deleting
+from trainyard.workloads.writes import Decision, Patch, Write, delete_of
 
 FOREGROUND, ORPHAN = "foregroundDeletion", "orphan"
 
 
-class Owner(Enum):
+class OwnerState(Enum):
     """The state of an owner. SOLID: it exists; WAITING: foreground deletion; UNKNOWN: its resource is not served."""
 
-    SOLID = "there"
-    WAITING = "being deleted, waits for its dependents"
+    EXISTS = "there"
+    WAITING_FOR_DEPENDENTS = "being deleted, waits for its dependents"
     ABSENT = "gone"
-    UNKNOWN = "of a kind that nobody serves"
+    NOT_SERVED = "of a kind that nobody serves"
 
 
 class Dependent(NamedTuple):
@@ -44,16 +44,20 @@ class Dependent(NamedTuple):
     obj: Json
 
 
-def owner_state(owner: Json | None, uid: str) -> Owner:
+def owner_state(owner: Json | None, uid: str) -> OwnerState:
     """The state of the owner with this uid. `owner` is the object of the owner's name now, None when there is none."""
     if owner is None or uid_of(owner) != uid:
-        return Owner.ABSENT
-    return Owner.WAITING if deleting(owner) and FOREGROUND in finalizers(owner) else Owner.SOLID
+        return OwnerState.ABSENT
+    return (
+        OwnerState.WAITING_FOR_DEPENDENTS
+        if is_deleting(owner) and FOREGROUND in finalizers(owner)
+        else OwnerState.EXISTS
+    )
 
 
-def decide(gvk: GVK, obj: Json, owners: Mapping[str, Owner], dependents: Sequence[Dependent]) -> Decision:
+def decide(gvk: GVK, obj: Json, owners: Mapping[str, OwnerState], dependents: Sequence[Dependent]) -> Decision:
     """The writes for one object. `owners` maps the uid of each of its owner references to the owner's state."""
-    if deleting(obj):
+    if is_deleting(obj):
         if ORPHAN in finalizers(obj):
             return Decision(tuple(_orphan(gvk, obj, dependents)))
         if FOREGROUND in finalizers(obj):
@@ -66,22 +70,22 @@ def finalizers(obj: Json) -> list[str]:
     return obj["metadata"].get("finalizers") or []
 
 
-def references(obj: Json) -> list[Json]:
+def owner_references(obj: Json) -> list[Json]:
     """`metadata.ownerReferences` of an object."""
     refs = obj.get("metadata", {}).get("ownerReferences")
     return [ref for ref in refs if isinstance(ref, dict)] if isinstance(refs, list) else []
 
 
-def _follow_owners(gvk: GVK, obj: Json, owners: Mapping[str, Owner], has_dependents: bool) -> list[Write]:
-    refs = references(obj)
+def _follow_owners(gvk: GVK, obj: Json, owners: Mapping[str, OwnerState], has_dependents: bool) -> list[Write]:
+    refs = owner_references(obj)
     states = [owners[str(ref.get("uid"))] for ref in refs]
-    keep = [ref for ref, state in zip(refs, states, strict=True) if state in (Owner.SOLID, Owner.UNKNOWN)]
+    keep = [ref for ref, state in zip(refs, states, strict=True) if state in (OwnerState.EXISTS, OwnerState.NOT_SERVED)]
     if len(keep) == len(refs):
         return []
     if keep:
         return [_metadata_patch(gvk, obj, {"ownerReferences": keep})]
     propagation = "Background"
-    if Owner.WAITING in states and has_dependents:
+    if OwnerState.WAITING_FOR_DEPENDENTS in states and has_dependents:
         propagation = "Foreground"
     if ORPHAN in finalizers(obj):
         propagation = "Orphan"
@@ -93,7 +97,7 @@ def _follow_owners(gvk: GVK, obj: Json, owners: Mapping[str, Owner], has_depende
 def _orphan(gvk: GVK, obj: Json, dependents: Sequence[Dependent]) -> list[Write]:
     writes: list[Write] = []
     for dependent in dependents:
-        kept_refs = [ref for ref in references(dependent.obj) if ref.get("uid") != uid_of(obj)]
+        kept_refs = [ref for ref in owner_references(dependent.obj) if ref.get("uid") != uid_of(obj)]
         writes.append(_metadata_patch(dependent.gvk, dependent.obj, {"ownerReferences": kept_refs}))
     return [*writes, _without_finalizer(gvk, obj, ORPHAN)]
 
@@ -104,16 +108,16 @@ def _foreground(gvk: GVK, obj: Json, dependents: Sequence[Dependent]) -> list[Wr
     blocked = any(
         ref.get("uid") == uid_of(obj) and ref.get("blockOwnerDeletion") is True
         for dependent in dependents
-        for ref in references(dependent.obj)
+        for ref in owner_references(dependent.obj)
     )
     return [] if blocked else [_without_finalizer(gvk, obj, FOREGROUND)]
 
 
-def _without_finalizer(gvk: GVK, obj: Json, finalizer: str) -> Merge:
+def _without_finalizer(gvk: GVK, obj: Json, finalizer: str) -> Patch:
     return _metadata_patch(gvk, obj, {"finalizers": [kept for kept in finalizers(obj) if kept != finalizer]})
 
 
-def _metadata_patch(gvk: GVK, obj: Json, fields: Json) -> Merge:
+def _metadata_patch(gvk: GVK, obj: Json, fields: Json) -> Patch:
     """A merge patch of `metadata`, with uid and resourceVersion of `obj` as preconditions."""
     body = {"metadata": {**fields, "resourceVersion": revision_of(obj), "uid": uid_of(obj)}}
-    return Merge(gvk, namespace_of(obj), name_of(obj), body)
+    return Patch(gvk, namespace_of(obj), name_of(obj), body)

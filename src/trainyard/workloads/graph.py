@@ -11,9 +11,9 @@ from trainyard.controller_runtime.store import Change, Store
 from trainyard.objects import GVK, Json, Key, key_of, uid_of
 from trainyard.objects.resources import CRD
 from trainyard.objects.values import replace
-from trainyard.workloads.gc import Dependent, references
+from trainyard.workloads.gc import Dependent, owner_references
 
-REMEMBERED = 20_000  # uids of objects that are gone
+MAX_ABSENT_UIDS = 20_000  # uids of objects that are gone
 
 
 class _Names(msgspec.Struct):
@@ -49,7 +49,7 @@ class Graph:
         self._dependents: dict[str, set[tuple[GVK, Key]]] = {}
         self._gone: dict[str, None] = {}  # an ordered set: the oldest uid is dropped first
 
-    def add(self, gvk: GVK) -> Store[Json]:
+    def add_store(self, gvk: GVK) -> Store[Json]:
         """Add an empty store for a resource."""
         adapter = dict_adapter(api_version=gvk.api_version, kind=gvk.kind)
         store = Store(replace(adapter, decode=_decode_crd) if gvk == CRD else adapter)
@@ -68,7 +68,7 @@ class Graph:
         store = self.stores.get(gvk)
         return iter(store) if store else iter(())
 
-    def with_uid(self, uid: str) -> tuple[GVK, Json] | None:
+    def by_uid(self, uid: str) -> tuple[GVK, Json] | None:
         for gvk, store in self.stores.items():
             obj = store.by_uid(uid)
             if obj is not None:
@@ -85,25 +85,25 @@ class Graph:
         objs = ((gvk, self.get(gvk, key)) for gvk, key in sorted(self._dependents.get(uid, ()), key=str))
         return [Dependent(gvk, obj) for gvk, obj in objs if obj is not None]
 
-    def note(self, gvk: GVK, change: Change[Json]) -> None:
+    def index(self, gvk: GVK, change: Change[Json]) -> None:
         """Update the index of dependents. To be called after the store has applied the change."""
         before, after = change.before, change.after
         if before is not None:
-            for ref in references(before):
+            for ref in owner_references(before):
                 self._remove_dependent(str(ref.get("uid")), (gvk, key_of(before)))
             if after is None or uid_of(after) != uid_of(before):
-                self.note_gone(uid_of(before))
+                self.mark_absent(uid_of(before))
         if after is not None:
-            for ref in references(after):
+            for ref in owner_references(after):
                 self._dependents.setdefault(str(ref.get("uid")), set()).add((gvk, key_of(after)))
 
-    def note_gone(self, uid: str) -> None:
+    def mark_absent(self, uid: str) -> None:
         """Remember that no object with this uid exists any more."""
         self._gone[uid] = None
-        if len(self._gone) > REMEMBERED:
+        if len(self._gone) > MAX_ABSENT_UIDS:
             del self._gone[next(iter(self._gone))]
 
-    def is_gone(self, uid: str) -> bool:
+    def is_absent(self, uid: str) -> bool:
         return uid in self._gone
 
     def _remove_dependent(self, owner_uid: str, dependent: tuple[GVK, Key]) -> None:

@@ -34,16 +34,18 @@ from trainyard.objects.labels import PREFIX
 from trainyard.objects.resources import JOB, POD
 from trainyard.workloads import pods as pod_facts
 from trainyard.workloads.pods import status_of
-from trainyard.workloads.writes import Create, Decision, SetStatus, Write, delete_of
+from trainyard.workloads.writes import Create, Decision, UpdateStatus, Write, delete_of
 
-BEFORE = PREFIX + "failures-before"  # annotation of a pod: the number of failed pods of its Job when it was created
-CONTROLLER = "kubernetes.io/job-controller"
-FIRST_PAUSE, LONGEST_PAUSE = 10.0, 360.0  # back-off in seconds
+FAILURES_BEFORE = (
+    PREFIX + "failures-before"
+)  # annotation of a pod: the number of failed pods of its Job when it was created
+JOB_CONTROLLER_NAME = "kubernetes.io/job-controller"
+INITIAL_BACKOFF, MAX_BACKOFF = 10.0, 360.0  # back-off in seconds
 
 
 def decide(job: Json, pods: list[Json], now: float) -> Decision:
     """The writes and events for one Job. `pods` are those whose controller owner is this Job."""
-    if pod_facts.deleting(job) or job["spec"].get("managedBy", CONTROLLER) != CONTROLLER:
+    if pod_facts.is_deleting(job) or job["spec"].get("managedBy", JOB_CONTROLLER_NAME) != JOB_CONTROLLER_NAME:
         return Decision()
     if _finished(job):
         return _sync_finished(job, pods, now)
@@ -71,7 +73,7 @@ def _sync_running(job: Json, pods: list[Json], failed: int, now: float) -> Decis
     creates: list[Write] = []
     if not active:
         not_before = _backoff_end(job, pods, failed)
-        new_pod = _pod(job, failed)
+        new_pod = _new_pod(job, failed)
         if not_before > now:
             due.append(not_before)
         elif not any(name_of(pod) == name_of(new_pod) for pod in pods):
@@ -88,20 +90,20 @@ def _backoff_end(job: Json, pods: list[Json], failed: int) -> float:
     finished_at = [pod_facts.finished_at(pod) for pod in pods if _is_failed(job, pod)]
     if not finished_at or not failed:
         return 0.0
-    return max(finished_at) + min(FIRST_PAUSE * 2.0 ** min(failed - 1, 10), LONGEST_PAUSE)
+    return max(finished_at) + min(INITIAL_BACKOFF * 2.0 ** min(failed - 1, 10), MAX_BACKOFF)
 
 
-def _pod(job: Json, failed: int) -> Json:
+def _new_pod(job: Json, failed: int) -> Json:
     template = job["spec"].get("template") or {}
     owner = owner_reference("batch/v1", "Job", name_of(job), uid_of(job))
-    name = pod_facts.generated(name_of(job), pod_facts.suffix(uid_of(job), failed))
-    pod = pod_facts.from_template(template, job, owner, name)
-    pod["metadata"]["labels"] |= labels_for(name_of(job), uid_of(job))
-    pod["metadata"]["annotations"][BEFORE] = str(failed)
+    name = pod_facts.generated_name(name_of(job), pod_facts.name_suffix(uid_of(job), failed))
+    pod = pod_facts.pod_from_template(template, job, owner, name)
+    pod["metadata"]["labels"] |= pod_labels(name_of(job), uid_of(job))
+    pod["metadata"]["annotations"][FAILURES_BEFORE] = str(failed)
     return pod
 
 
-def labels_for(name: str, uid: str) -> dict[str, str]:
+def pod_labels(name: str, uid: str) -> dict[str, str]:
     """The four labels of a Job's pods, which users and tools select them by."""
     return {
         "batch.kubernetes.io/controller-uid": uid,
@@ -121,14 +123,14 @@ def _failures(job: Json, pods: list[Json]) -> int:
 
 
 def _failed_before(pod: Json) -> int:
-    annotation = str((pod["metadata"].get("annotations") or {}).get(BEFORE, "0"))
+    annotation = str((pod["metadata"].get("annotations") or {}).get(FAILURES_BEFORE, "0"))
     return int(annotation) if annotation.isdecimal() else 0
 
 
 def _is_failed(job: Json, pod: Json) -> bool:
     if pod_facts.phase(pod) == "Succeeded":
         return False
-    if not pod_facts.deleting(pod):
+    if not pod_facts.is_deleting(pod):
         return pod_facts.phase(pod) == "Failed"
     # A pod that was created before `status.startTime` was deleted by a suspension: resuming sets a new startTime.
     start_time = parse_time(status_of(job).get("startTime"))
@@ -144,7 +146,7 @@ def _set_counts(status: Json, pods: list[Json], failed: int, active: int) -> Non
         else:
             status.pop(field, None)
     status["ready"] = sum(pod_facts.ready(pod) for pod in pods)
-    status["terminating"] = sum(pod_facts.deleting(pod) and not pod_facts.ended(pod) for pod in pods)
+    status["terminating"] = sum(pod_facts.is_deleting(pod) and not pod_facts.is_finished(pod) for pod in pods)
 
 
 # --- the finished Job
@@ -183,7 +185,7 @@ def _past_backoff_limit_on_failure(spec: Json, pods: list[Json], backoff_limit: 
     """True when the containers were restarted in place too often (restartPolicy OnFailure)."""
     if ((spec.get("template") or {}).get("spec") or {}).get("restartPolicy") != "OnFailure":
         return False
-    restarts = sum(pod_facts.restarts(pod) for pod in pods if not pod_facts.ended(pod))
+    restarts = sum(pod_facts.restart_count(pod) for pod in pods if not pod_facts.is_finished(pod))
     return restarts > 0 if backoff_limit == 0 else restarts >= backoff_limit
 
 
@@ -253,4 +255,4 @@ def _delete_active(pods: list[Json]) -> tuple[Write, ...]:
 def _status_update(job: Json, status: Json) -> tuple[Write, ...]:
     if status == status_of(job):
         return ()
-    return (SetStatus(JOB, {**job, "status": status}),)
+    return (UpdateStatus(JOB, {**job, "status": status}),)

@@ -9,29 +9,36 @@ from __future__ import annotations
 
 from trainyard.objects import Json, name_of
 from trainyard.objects.resources import CONFIG_MAP, SERVICE_ACCOUNT
-from trainyard.workloads.pods import deleting
-from trainyard.workloads.writes import Decision, Ensure, Merge, Write
+from trainyard.workloads.pods import is_deleting
+from trainyard.workloads.writes import CreateIfAbsent, Decision, Patch, Write
 
-ACCOUNT, ROOT_CA, KEY = "default", "kube-root-ca.crt", "ca.crt"
-NAMES = {SERVICE_ACCOUNT: ACCOUNT, CONFIG_MAP: ROOT_CA}
+DEFAULT_SERVICE_ACCOUNT, ROOT_CA_CONFIG_MAP, CA_KEY = "default", "kube-root-ca.crt", "ca.crt"
+DEFAULT_OBJECTS = {SERVICE_ACCOUNT: DEFAULT_SERVICE_ACCOUNT, CONFIG_MAP: ROOT_CA_CONFIG_MAP}
 
 
-def decide(namespace: Json, account: Json | None, root: Json | None, root_ca: str) -> Decision:
+def decide(namespace: Json, service_account: Json | None, config_map: Json | None, root_ca: str) -> Decision:
     """The writes for one namespace. `account` and `root` are its ServiceAccount and ConfigMap of these names, None
     where they do not exist; `root_ca` is the CA in PEM, "" for none."""
-    if deleting(namespace):
+    if is_deleting(namespace):
         return Decision()
     namespace_name = name_of(namespace)
     writes: list[Write] = []
-    if account is None:
-        meta: Json = {"name": ACCOUNT, "namespace": namespace_name}
-        writes.append(Ensure(SERVICE_ACCOUNT, {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": meta}))
-    if root_ca and root is None:
+    if service_account is None:
+        meta: Json = {"name": DEFAULT_SERVICE_ACCOUNT, "namespace": namespace_name}
+        writes.append(CreateIfAbsent(SERVICE_ACCOUNT, {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": meta}))
+    if root_ca and config_map is None:
         annotations = {"kubernetes.io/description": "The CA by which pods check the API server's certificate."}
-        meta = {"name": ROOT_CA, "namespace": namespace_name, "annotations": annotations}
-        config_map = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": {KEY: root_ca}}
-        writes.append(Ensure(CONFIG_MAP, config_map))
-    elif root_ca and root is not None and not deleting(root) and root.get("data") != {KEY: root_ca}:
-        removed_keys = dict.fromkeys((root.get("data") or {}).keys() - {KEY})  # null removes a key
-        writes.append(Merge(CONFIG_MAP, namespace_name, ROOT_CA, {"data": {**removed_keys, KEY: root_ca}}))
+        meta = {"name": ROOT_CA_CONFIG_MAP, "namespace": namespace_name, "annotations": annotations}
+        config_map = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": {CA_KEY: root_ca}}
+        writes.append(CreateIfAbsent(CONFIG_MAP, config_map))
+    elif (
+        root_ca
+        and config_map is not None
+        and not is_deleting(config_map)
+        and config_map.get("data") != {CA_KEY: root_ca}
+    ):
+        removed_keys = dict.fromkeys((config_map.get("data") or {}).keys() - {CA_KEY})  # null removes a key
+        writes.append(
+            Patch(CONFIG_MAP, namespace_name, ROOT_CA_CONFIG_MAP, {"data": {**removed_keys, CA_KEY: root_ca}})
+        )
     return Decision(tuple(writes))

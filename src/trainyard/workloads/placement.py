@@ -15,37 +15,41 @@ from trainyard.objects import Json, condition, is_true, name_of, namespace_of, u
 from trainyard.objects.resources import POD
 from trainyard.workloads import pods as pod_facts
 from trainyard.workloads.pods import spec_of, status_of
-from trainyard.workloads.writes import Bind, Decision, Merge
+from trainyard.workloads.writes import Bind, Decision, Patch
 
-SCHEDULER = "default-scheduler"
+SCHEDULER_NAME = "default-scheduler"
 
 
-def waits(pod: Json) -> bool:
+def needs_scheduling(pod: Json) -> bool:
     """True for a pod that this scheduler has to bind."""
     spec = spec_of(pod)
     return (
         not spec.get("nodeName")
         and pod_facts.active(pod)
         and not spec.get("schedulingGates")
-        and (spec.get("schedulerName") or SCHEDULER) == SCHEDULER
+        and (spec.get("schedulerName") or SCHEDULER_NAME) == SCHEDULER_NAME
     )
 
 
 def decide(
-    pod: Json, nodes: Iterable[Json], load: Counter[str], now: float, claims: Mapping[str, Json | None] | None = None
+    pod: Json,
+    nodes: Iterable[Json],
+    pods_per_node: Counter[str],
+    now: float,
+    claims: Mapping[str, Json | None] | None = None,
 ) -> Decision:
     """The writes and events for one pod.
 
     `load` has the number of pods by node name. `claims` maps the name of each PersistentVolumeClaim of the pod to its
     object, None for a claim that does not exist.
     """
-    if not waits(pod):
+    if not needs_scheduling(pod):
         return Decision()
     nodes = list(nodes)
     feasible = [name_of(node) for node in nodes if _is_schedulable(node)]
     problem = _claim_problem(claims or {})
     if feasible and not problem:
-        node_name = min(feasible, key=lambda name: (load[name], name))
+        node_name = min(feasible, key=lambda name: (pods_per_node[name], name))
         message = f"Successfully assigned {namespace_of(pod)}/{name_of(pod)} to {node_name}"
         event = Event("Normal", "Scheduled", message)
         return Decision((Bind(namespace_of(pod), name_of(pod), uid_of(pod), node_name),), events=(event,))
@@ -55,11 +59,11 @@ def decide(
     if scheduled and scheduled.get("status") == "False" and scheduled.get("message") == message:
         return Decision()
     conditions = with_condition(conditions, "PodScheduled", False, "Unschedulable", message, now)
-    write = Merge(POD, namespace_of(pod), name_of(pod), {"status": {"conditions": conditions}}, "status")
+    write = Patch(POD, namespace_of(pod), name_of(pod), {"status": {"conditions": conditions}}, "status")
     return Decision((write,), events=(Event("Warning", "FailedScheduling", message),))
 
 
-def claims_of(pod: Json) -> list[str]:
+def claim_names(pod: Json) -> list[str]:
     """The names of the PersistentVolumeClaims that the pod's volumes refer to."""
     sources = (volume.get("persistentVolumeClaim") for volume in spec_of(pod).get("volumes") or [])
     return [str(source["claimName"]) for source in sources if isinstance(source, dict) and source.get("claimName")]
@@ -69,7 +73,7 @@ def _claim_problem(claims: Mapping[str, Json | None]) -> str:
     for name, claim in claims.items():
         if claim is None:
             return f'persistentvolumeclaim "{name}" not found'
-        if pod_facts.deleting(claim):
+        if pod_facts.is_deleting(claim):
             return f'persistentvolumeclaim "{name}" is being deleted'
     return ""
 
@@ -85,5 +89,5 @@ def _is_schedulable(node: Json) -> bool:
     return (
         is_true(status_of(node).get("conditions"), "Ready")
         and not spec_of(node).get("unschedulable")
-        and not pod_facts.deleting(node)
+        and not pod_facts.is_deleting(node)
     )

@@ -35,26 +35,26 @@ def phase(pod: Json) -> str:
     return str(status_of(pod).get("phase") or "Pending")
 
 
-def deleting(obj: Json) -> bool:
+def is_deleting(obj: Json) -> bool:
     """True when the object has a deletionTimestamp."""
     return bool(obj.get("metadata", {}).get("deletionTimestamp"))
 
 
-def ended(pod: Json) -> bool:
+def is_finished(pod: Json) -> bool:
     """True in the phases Succeeded and Failed."""
     return phase(pod) in ("Succeeded", "Failed")
 
 
 def active(pod: Json) -> bool:
     """True for a pod that has not ended and is not being deleted (client-go: IsPodActive)."""
-    return not ended(pod) and not deleting(pod)
+    return not is_finished(pod) and not is_deleting(pod)
 
 
 def ready(pod: Json) -> bool:
     return active(pod) and is_true(status_of(pod).get("conditions"), "Ready")
 
 
-def restarts(pod: Json) -> int:
+def restart_count(pod: Json) -> int:
     """The sum of `restartCount` of all containers, init containers included."""
     status = status_of(pod)
     container_statuses = [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]
@@ -79,7 +79,7 @@ def finished_at(pod: Json) -> float:
     return parse_time(meta.get("creationTimestamp")) or 0.0
 
 
-def suffix(*parts: object) -> str:
+def name_suffix(*parts: object) -> str:
     """A name suffix of five characters, a hash of `parts`."""
     number = int.from_bytes(sha256("/".join(map(str, parts)).encode()).digest()[:8], "big")
     characters = []
@@ -89,7 +89,7 @@ def suffix(*parts: object) -> str:
     return "".join(characters)
 
 
-def generated(owner: str, five: str) -> str:
+def generated_name(owner: str, five: str) -> str:
     """The name `<owner>-<five>`, where `five` is a suffix of five characters. A long owner name is truncated as the API
     server truncates generateName (63 characters in all)."""
     return f"{owner}-"[: _NAME_LIMIT - 5] + five
@@ -97,10 +97,10 @@ def generated(owner: str, five: str) -> str:
 
 def template_hash(owner: Json) -> str:
     """A hash of `spec.template` of a workload: ten hexadecimal digits."""
-    return sha256(canonical(spec_of(owner).get("template"))).hexdigest()[:10]
+    return sha256(canonical_json(spec_of(owner).get("template"))).hexdigest()[:10]
 
 
-def canonical(value: object) -> bytes:
+def canonical_json(value: object) -> bytes:
     """The value as JSON with sorted keys."""
     return encode(_with_sorted_keys(value))
 
@@ -112,7 +112,7 @@ def _with_sorted_keys(value: object) -> object:
     return [_with_sorted_keys(item) for item in value] if isinstance(value, list) else value
 
 
-def from_template(template: Json, owner: Json, reference: Json, name: str) -> Json:
+def pod_from_template(template: Json, owner: Json, reference: Json, name: str) -> Json:
     """A new pod `name` of a pod template, with its labels and annotations (copies: the template is not modified).
 
     `owner` is the controller; `reference` is the owner reference to it.

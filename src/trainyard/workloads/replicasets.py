@@ -14,15 +14,15 @@ from trainyard.objects import Json, name_of, owner_reference, parse_time, uid_of
 from trainyard.objects.resources import POD, REPLICA_SET
 from trainyard.workloads import pods as pod_facts
 from trainyard.workloads.pods import status_of
-from trainyard.workloads.writes import Create, Decision, SetStatus, delete_of
+from trainyard.workloads.writes import Create, Decision, UpdateStatus, delete_of
 
 
 def decide(replica_set: Json, pods: list[Json], now: float) -> Decision:
     """The writes for one ReplicaSet. `pods` are those whose controller owner it is."""
-    if pod_facts.deleting(replica_set):
+    if pod_facts.is_deleting(replica_set):
         return Decision()
     active = [pod for pod in pods if pod_facts.active(pod)]
-    ended = [pod for pod in pods if pod_facts.ended(pod) and not pod_facts.deleting(pod)]
+    ended = [pod for pod in pods if pod_facts.is_finished(pod) and not pod_facts.is_deleting(pod)]
     replicas = pod_facts.replicas(replica_set)
     surplus = sorted(active, key=_deletion_order)[: max(0, len(active) - replicas)]
     used_names = {name_of(pod) for pod in pods}
@@ -30,7 +30,7 @@ def decide(replica_set: Json, pods: list[Json], now: float) -> Decision:
     status = _status(replica_set, active)
     stored = status == status_of(replica_set)
     # Sent first: for a stale copy the API server answers Conflict, and no pod is deleted or created.
-    status_update = () if stored else (SetStatus(REPLICA_SET, {**replica_set, "status": status}),)
+    status_update = () if stored else (UpdateStatus(REPLICA_SET, {**replica_set, "status": status}),)
     deletes = [delete_of(POD, pod) for pod in (*ended, *surplus)]
     missing = max(0, replicas - len(active))
     creates = [Create(POD, _new_pod(replica_set, name)) for name in islice(free_names, missing)]
@@ -45,12 +45,12 @@ def _deletion_order(pod: Json) -> tuple[bool, float]:
 
 def _pod_names(replica_set: Json) -> Iterable[str]:
     for number in count():
-        yield pod_facts.generated(name_of(replica_set), pod_facts.suffix(uid_of(replica_set), number))
+        yield pod_facts.generated_name(name_of(replica_set), pod_facts.name_suffix(uid_of(replica_set), number))
 
 
 def _new_pod(replica_set: Json, name: str) -> Json:
     owner = owner_reference("apps/v1", "ReplicaSet", name_of(replica_set), uid_of(replica_set))
-    return pod_facts.from_template(replica_set["spec"].get("template") or {}, replica_set, owner, name)
+    return pod_facts.pod_from_template(replica_set["spec"].get("template") or {}, replica_set, owner, name)
 
 
 def _status(replica_set: Json, active: list[Json]) -> Json:

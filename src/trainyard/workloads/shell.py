@@ -23,7 +23,7 @@ from typing import NamedTuple
 from trainyard.client import Api, NotFound
 from trainyard.controller_runtime import TaskSupervisor
 from trainyard.controller_runtime.controller import Controller, Latch
-from trainyard.controller_runtime.reflector import Reflector, Replaced, StoreEvent, WatchTarget
+from trainyard.controller_runtime.reflector import ListReplaced, Reflector, StoreEvent, WatchTarget
 from trainyard.controller_runtime.store import Change
 from trainyard.objects import (
     GVK,
@@ -60,24 +60,24 @@ from trainyard.workloads import (
     replicasets,
     statefulsets,
 )
-from trainyard.workloads.discovery import Catalog, discover
-from trainyard.workloads.executor import CannotCreate, Executor
+from trainyard.workloads.discovery import RESTMapper, discover
+from trainyard.workloads.executor import CreateFailed, WriteExecutor
 from trainyard.workloads.graph import Graph
-from trainyard.workloads.pods import deleting, spec_of
+from trainyard.workloads.pods import is_deleting, spec_of
 from trainyard.workloads.writes import Decision
 
-LOOKS_AT_ONCE = 4  # workers
-SOON = 0.05  # seconds
-OF_PODS = {
+WORKERS = 4  # workers
+NOT_FOUND_REQUEUE_SECONDS = 0.05  # seconds
+POD_CONTROLLERS = {
     JOB: jobs.decide,
     REPLICA_SET: replicasets.decide,
     STATEFUL_SET: statefulsets.decide,
 }
 """The `decide` functions of the resources whose controllers own pods directly."""
-CONTROLLERS = (*OF_PODS, DEPLOYMENT)
+WORKLOAD_RESOURCES = (*POD_CONTROLLERS, DEPLOYMENT)
 
 
-class Look(NamedTuple):
+class WorkItem(NamedTuple):
     """An item of the work queue: an object, and the controller that reconciles it.
 
     `by` is "owner" (the controller of Job, Deployment, ReplicaSet or StatefulSet), "endpoints" (EndpointSlices of a
@@ -85,7 +85,7 @@ class Look(NamedTuple):
     of any object) or "discover" (API discovery; the key is empty).
     """
 
-    by: str
+    controller: str
     gvk: GVK
     key: Key
 
@@ -94,7 +94,7 @@ class Look(NamedTuple):
         return self.key.namespace
 
 
-class Workloads:
+class ControllerManager:
     """The controllers of this package. `await start()`, `await synced`, `await stop()`.
 
     `root_ca` (PEM) is the CA that every namespace's ConfigMap `kube-root-ca.crt` holds. `mounted` has the names of
@@ -106,21 +106,21 @@ class Workloads:
         api: Api,
         now: Callable[[], float] = time.time,
         root_ca: str = "",
-        mounted: Container[str] = (),
+        local_claims: Container[str] = (),
         report: Callable[[str], object] | None = None,
     ) -> None:
         self._api = api
         self._now = now
         self._root_ca = root_ca
-        self._mounted = mounted
+        self._mounted = local_claims
         self._graph = Graph()
-        self._catalog = Catalog()
+        self._catalog = RESTMapper()
         self._reflectors: dict[GVK, Reflector[Json]] = {}
-        self._controller: Controller[Look] = Controller(api, self._reconcile, LOOKS_AT_ONCE, report, "workloads")
-        self._executor = Executor(api, self._graph.stores, now)
-        self._deferred_until_synced: set[Look] = set()
-        self._deferred_until_visible: dict[str, set[Look]] = {}  # by uid: until the stores show our writes for it
-        self._unknown_owner_kind: set[Look] = set()  # an owner's kind is not served: queued again at a new resource
+        self._controller: Controller[WorkItem] = Controller(api, self._reconcile, WORKERS, report, "workloads")
+        self._executor = WriteExecutor(api, self._graph.stores, now)
+        self._deferred_until_synced: set[WorkItem] = set()
+        self._deferred_until_visible: dict[str, set[WorkItem]] = {}  # by uid: until the stores show our writes for it
+        self._unknown_owner_kind: set[WorkItem] = set()  # an owner's kind is not served: queued again at a new resource
 
     @property
     def tasks(self) -> TaskSupervisor:
@@ -140,18 +140,18 @@ class Workloads:
         """Cancel the watches and the workers. The state is in the API server: a later `start` continues from it."""
         await self._controller.stop()
 
-    def trust(self, root_ca: str) -> None:
+    def set_root_ca(self, root_ca: str) -> None:
         """Set the CA (PEM) of the ConfigMaps `kube-root-ca.crt` and reconcile every namespace. Pods in a namespace
         without that ConfigMap wait for it."""
         self._root_ca = root_ca
         for namespace in self._graph.all(NAMESPACE):
-            self._controller.queue.add(Look("furnish", NAMESPACE, key_of(namespace)))
+            self._controller.queue.add(WorkItem("furnish", NAMESPACE, key_of(namespace)))
 
     def resync(self) -> None:
         """Enqueue every Job, Deployment, ReplicaSet and StatefulSet now: to be called after the clock was set."""
-        for gvk in CONTROLLERS:
+        for gvk in WORKLOAD_RESOURCES:
             for obj in self._graph.all(gvk):
-                self._controller.queue.add(Look("owner", gvk, key_of(obj)))
+                self._controller.queue.add(WorkItem("owner", gvk, key_of(obj)))
 
     # --- watches and event handlers
 
@@ -166,7 +166,7 @@ class Workloads:
             self._deferred_until_synced |= self._unknown_owner_kind
             self._unknown_owner_kind.clear()
         for gvk in new_resources:
-            store = self._graph.add(gvk)
+            store = self._graph.add_store(gvk)
             apply = partial(self._apply_store_event, gvk)
             reflector = Reflector(self._api, WatchTarget(gvk, optional=True), store.adapter, apply)
             self._reflectors[gvk] = reflector
@@ -179,7 +179,7 @@ class Workloads:
 
     def _stop_watching(self, gvk: GVK) -> None:
         self.tasks.cancel(f"watch {self._reflectors.pop(gvk).target.name}")
-        self._apply_store_event(gvk, Replaced((), ""))
+        self._apply_store_event(gvk, ListReplaced((), ""))
 
     def _apply_store_event(self, gvk: GVK, event: StoreEvent[Json]) -> None:
         store = self._graph.stores.get(gvk)
@@ -187,7 +187,7 @@ class Workloads:
             return
         for change in store.apply(event):
             self._handle_change(gvk, change)
-        for uid in [uid for uid in self._deferred_until_visible if not self._executor.sent.has_pending(uid)]:
+        for uid in [uid for uid in self._deferred_until_visible if not self._executor.in_flight.has_pending(uid)]:
             for look in self._deferred_until_visible.pop(uid):
                 self._controller.queue.add(look)
         if self._graph.synced:
@@ -200,7 +200,7 @@ class Workloads:
         """Index one change and enqueue what it affects. A name with a new uid counts as a deletion and a creation."""
         before, after = change.before, change.after
         replaced = before is not None and after is not None and uid_of(before) != uid_of(after)
-        self._graph.note(gvk, change)
+        self._graph.index(gvk, change)
         if replaced:
             self._enqueue_affected(gvk, before, None)
             self._enqueue_affected(gvk, None, after)
@@ -211,18 +211,18 @@ class Workloads:
         obj = after if after is not None else before
         if obj is None:
             return
-        if gvk in CONTROLLERS and after is not None:
-            self._controller.queue.add(Look("owner", gvk, key_of(obj)))
+        if gvk in WORKLOAD_RESOURCES and after is not None:
+            self._controller.queue.add(WorkItem("owner", gvk, key_of(obj)))
         if gvk == REPLICA_SET:
             self._enqueue_owner(obj)
         if gvk == NAMESPACE and after is not None:
-            self._controller.queue.add(Look("furnish", gvk, key_of(obj)))
-        if namespaces.NAMES.get(gvk) == name_of(obj):
-            self._controller.queue.add(Look("furnish", NAMESPACE, Key("", namespace_of(obj))))
-        for key in endpoints.concerned(gvk, before, after, self._graph.all(SERVICE)):
-            self._controller.queue.add(Look("endpoints", SERVICE, key))
+            self._controller.queue.add(WorkItem("furnish", gvk, key_of(obj)))
+        if namespaces.DEFAULT_OBJECTS.get(gvk) == name_of(obj):
+            self._controller.queue.add(WorkItem("furnish", NAMESPACE, Key("", namespace_of(obj))))
+        for key in endpoints.affected_services(gvk, before, after, self._graph.all(SERVICE)):
+            self._controller.queue.add(WorkItem("endpoints", SERVICE, key))
         if gvk == CRD:
-            self._controller.queue.add(Look("discover", CRD, Key("", "")))
+            self._controller.queue.add(WorkItem("discover", CRD, Key("", "")))
         if gvk == NODE:
             self._enqueue_unscheduled_pods("")
         if gvk == PERSISTENT_VOLUME_CLAIM:
@@ -234,18 +234,18 @@ class Workloads:
 
     def _enqueue_unscheduled_pods(self, namespace: str) -> None:
         """Enqueue the pods that have no node yet; namespace "" means all namespaces."""
-        for pod in filter(placement.waits, self._graph.all(POD)):
+        for pod in filter(placement.needs_scheduling, self._graph.all(POD)):
             if namespace in ("", namespace_of(pod)):
-                self._controller.queue.add(Look("place", POD, key_of(pod)))
+                self._controller.queue.add(WorkItem("place", POD, key_of(pod)))
 
     def _enqueue_owner(self, obj: Json) -> Json | None:
         """Enqueue the controller owner of `obj` if its kind is in `CONTROLLERS`. Returns the owner, None if unknown."""
         owner = controller_of(obj)
-        gvk = self._catalog.find(str(owner.get("apiVersion")), str(owner.get("kind"))) if owner else None
-        if owner is None or gvk is None or gvk not in CONTROLLERS:
+        gvk = self._catalog.resource_for(str(owner.get("apiVersion")), str(owner.get("kind"))) if owner else None
+        if owner is None or gvk is None or gvk not in WORKLOAD_RESOURCES:
             return None
         key = Key(namespace_of(obj), str(owner.get("name")))
-        self._controller.queue.add(Look("owner", gvk, key))
+        self._controller.queue.add(WorkItem("owner", gvk, key))
         return self._graph.get(gvk, key)
 
     def _enqueue_affected_by_pod(self, pod: Json, after: Json | None) -> None:
@@ -253,33 +253,33 @@ class Workloads:
         if owner is not None and owner.get("kind") == "ReplicaSet":
             self._enqueue_owner(owner)  # its Deployment scales up only when the pods of older templates have gone
         if after is None or spec_of(after).get("nodeName"):
-            self._executor.bound.discard(uid_of(pod))
-        elif placement.waits(after):
-            self._controller.queue.add(Look("place", POD, key_of(after)))
+            self._executor.assumed.discard(uid_of(pod))
+        elif placement.needs_scheduling(after):
+            self._controller.queue.add(WorkItem("place", POD, key_of(after)))
 
     def _enqueue_for_gc(self, gvk: GVK, obj: Json, after: Json | None) -> None:
         """The garbage collector's fields of `obj` changed: enqueue the object itself, its dependents, and those of its
         owners that are being deleted (foreground deletion waits for dependents)."""
         if after is not None:
-            self._controller.queue.add(Look("collect", gvk, key_of(after)))
+            self._controller.queue.add(WorkItem("collect", gvk, key_of(after)))
         for dependent in self._graph.dependents(uid_of(obj)):
-            self._controller.queue.add(Look("collect", dependent.gvk, key_of(dependent.obj)))
-        for ref in gc.references(obj):
-            owner = self._graph.with_uid(str(ref.get("uid")))
-            if owner and deleting(owner[1]):
-                self._controller.queue.add(Look("collect", owner[0], key_of(owner[1])))
+            self._controller.queue.add(WorkItem("collect", dependent.gvk, key_of(dependent.obj)))
+        for ref in gc.owner_references(obj):
+            owner = self._graph.by_uid(str(ref.get("uid")))
+            if owner and is_deleting(owner[1]):
+                self._controller.queue.add(WorkItem("collect", owner[0], key_of(owner[1])))
 
     # --- reconcile
 
-    async def _reconcile(self, look: Look) -> float | None:
+    async def _reconcile(self, look: WorkItem) -> float | None:
         """The reconcile function of the controller: returns the seconds to requeue after, or None."""
         try:
             return await self._reconcile_object(look)
         except NotFound:
-            return SOON  # the object was deleted meanwhile; the watch is about to deliver the DELETED event
+            return NOT_FOUND_REQUEUE_SECONDS  # the object was deleted meanwhile; the watch is about to deliver the DELETED event
 
-    async def _reconcile_object(self, look: Look) -> float | None:
-        if look.by == "discover":
+    async def _reconcile_object(self, look: WorkItem) -> float | None:
+        if look.controller == "discover":
             return await self._discover()
         if not self._graph.synced:
             self._deferred_until_synced.add(look)
@@ -288,37 +288,39 @@ class Workloads:
         if obj is None:
             return None
         uid = uid_of(obj)
-        if self._executor.sent.has_pending(uid):
+        if self._executor.in_flight.has_pending(uid):
             self._deferred_until_visible.setdefault(uid, set()).add(look)
             return self._relist_overdue(uid)
         now = self._now()
-        if look.by == "owner":
+        if look.controller == "owner":
             decision = self._decide_workload(look.gvk, obj, now)
-        elif look.by == "endpoints":
+        elif look.controller == "endpoints":
             decision = self._decide_endpoint_slices(obj)
-        elif look.by == "furnish":
+        elif look.controller == "furnish":
             decision = self._decide_namespace(obj)
-        elif look.by == "place":
+        elif look.controller == "place":
             decision = self._decide_placement(obj, now)
         else:
             decision = await self._decide_gc(look.gvk, obj)
-        first_error: CannotCreate | None = None
+        first_error: CreateFailed | None = None
         for write in decision.writes:
             try:
                 await self._executor.apply(write, obj)
-            except CannotCreate as error:  # the remaining writes are sent all the same; raised after the last one
+            except CreateFailed as error:  # the remaining writes are sent all the same; raised after the last one
                 first_error = first_error or error
             else:
-                self._executor.record(obj, *(events.of_write(look.gvk, obj, write) if look.by == "owner" else ()))
+                self._executor.record_events(
+                    obj, *(events.event_of_write(look.gvk, obj, write) if look.controller == "owner" else ())
+                )
         if first_error:
             raise first_error
-        self._executor.record(obj, *decision.events)
-        return None if decision.after is None else decision.after - now
+        self._executor.record_events(obj, *decision.events)
+        return None if decision.requeue_at is None else decision.requeue_at - now
 
     def _decide_workload(self, gvk: GVK, obj: Json, now: float) -> Decision:
         pods = self._graph.controlled_by(POD, uid_of(obj))
-        if gvk in OF_PODS:
-            return OF_PODS[gvk](obj, pods, now)
+        if gvk in POD_CONTROLLERS:
+            return POD_CONTROLLERS[gvk](obj, pods, now)
         replica_sets = self._graph.controlled_by(REPLICA_SET, uid_of(obj))
         pods += [pod for replica_set in replica_sets for pod in self._graph.controlled_by(POD, uid_of(replica_set))]
         return deployments.decide(obj, replica_sets, pods, now)
@@ -329,14 +331,16 @@ class Workloads:
         Returns the seconds to requeue after. Before that, `_apply_store_event` enqueues the object when the writes
         have become visible.
         """
-        for gvk in self._executor.sent.overdue(uid, time.monotonic()):
+        for gvk in self._executor.in_flight.overdue_resources(uid, time.monotonic()):
             if gvk in self._reflectors:
                 self._reflectors[gvk].relist()
-        deadline = self._executor.sent.deadline(uid)
+        deadline = self._executor.in_flight.deadline(uid)
         return None if deadline is None else deadline - time.monotonic()
 
     def _decide_namespace(self, namespace: Json) -> Decision:
-        account, root = (self._graph.get(gvk, Key(name_of(namespace), name)) for gvk, name in namespaces.NAMES.items())
+        account, root = (
+            self._graph.get(gvk, Key(name_of(namespace), name)) for gvk, name in namespaces.DEFAULT_OBJECTS.items()
+        )
         return namespaces.decide(namespace, account, root, self._root_ca)
 
     def _decide_endpoint_slices(self, service: Json) -> Decision:
@@ -345,12 +349,12 @@ class Workloads:
             endpoint_slice
             for endpoint_slice in self._graph.all(ENDPOINT_SLICE)
             if namespace_of(endpoint_slice) == namespace_of(service)
-            and labels_of(endpoint_slice).get(endpoints.OF) == name_of(service)
+            and labels_of(endpoint_slice).get(endpoints.SERVICE_NAME_LABEL) == name_of(service)
         ]
         return endpoints.decide(service, pods, slices)
 
     def _decide_placement(self, pod: Json, now: float) -> Decision:
-        if uid_of(pod) in self._executor.bound:
+        if uid_of(pod) in self._executor.assumed:
             return Decision()
         nodes = list(self._graph.all(NODE))
         load: Counter[str] = Counter()
@@ -358,18 +362,18 @@ class Workloads:
             load.update(str(spec_of(other_pod).get("nodeName") or "") for other_pod in self._graph.all(POD))
         claims = {
             name: self._graph.get(PERSISTENT_VOLUME_CLAIM, Key(namespace_of(pod), name))
-            for name in placement.claims_of(pod)
+            for name in placement.claim_names(pod)
             if name not in self._mounted
         }
         return placement.decide(pod, nodes, load, now, claims)
 
     async def _decide_gc(self, gvk: GVK, obj: Json) -> Decision:
         owners = {}
-        for ref in gc.references(obj):
+        for ref in gc.owner_references(obj):
             owners[str(ref.get("uid"))] = await self._owner_state(obj, ref)
         decision = gc.decide(gvk, obj, owners, await self._dependents(obj))
-        if gc.Owner.UNKNOWN in owners.values():
-            self._unknown_owner_kind.add(Look("collect", gvk, key_of(obj)))
+        if gc.OwnerState.NOT_SERVED in owners.values():
+            self._unknown_owner_kind.add(WorkItem("collect", gvk, key_of(obj)))
         return decision
 
     async def _dependents(self, obj: Json) -> list[gc.Dependent]:
@@ -382,36 +386,36 @@ class Workloads:
         """
         uid = uid_of(obj)
         dependents = self._graph.dependents(uid)
-        pending_finalizers = deleting(obj) and {gc.FOREGROUND, gc.ORPHAN}.intersection(gc.finalizers(obj))
+        pending_finalizers = is_deleting(obj) and {gc.FOREGROUND, gc.ORPHAN}.intersection(gc.finalizers(obj))
         if not pending_finalizers or (dependents and gc.ORPHAN not in pending_finalizers):
             return dependents
         listed_dependents = []
         namespace = namespace_of(obj)
         for gvk in [gvk for gvk in self._graph.stores if not namespace or self._catalog.namespaced[gvk]]:
             for item in (await self._api.list(gvk, namespace))["items"]:
-                if any(ref.get("uid") == uid for ref in gc.references(item)):
+                if any(ref.get("uid") == uid for ref in gc.owner_references(item)):
                     listed_dependents.append(gc.Dependent(gvk, item))
         return listed_dependents
 
-    async def _owner_state(self, obj: Json, ref: Json) -> gc.Owner:
+    async def _owner_state(self, obj: Json, ref: Json) -> gc.OwnerState:
         """The state of the owner that `ref` names. An owner that no store has is read from the API server before it
         counts as absent."""
         uid = str(ref.get("uid"))
-        if self._graph.is_gone(uid):
-            return gc.Owner.ABSENT
-        stored = self._graph.with_uid(uid)
+        if self._graph.is_absent(uid):
+            return gc.OwnerState.ABSENT
+        stored = self._graph.by_uid(uid)
         if stored is not None:
             return gc.owner_state(stored[1], uid)
-        gvk = self._catalog.find(str(ref.get("apiVersion")), str(ref.get("kind")))
+        gvk = self._catalog.resource_for(str(ref.get("apiVersion")), str(ref.get("kind")))
         if gvk is None:
-            return gc.Owner.UNKNOWN
+            return gc.OwnerState.NOT_SERVED
         owner: Json | None = None
         with contextlib.suppress(NotFound):
             namespace = namespace_of(obj) if self._catalog.namespaced[gvk] else ""
             owner = await self._api.get(gvk, namespace, str(ref.get("name")))
         state = gc.owner_state(owner, uid)
-        if state is gc.Owner.ABSENT:
-            self._graph.note_gone(uid)
+        if state is gc.OwnerState.ABSENT:
+            self._graph.mark_absent(uid)
         return state
 
 

@@ -39,12 +39,12 @@ from trainyard.objects import (
 from trainyard.objects.resources import PERSISTENT_VOLUME_CLAIM, POD, STATEFUL_SET
 from trainyard.workloads import pods as pod_facts
 from trainyard.workloads.pods import spec_of, status_of
-from trainyard.workloads.writes import Create, Decision, Ensure, SetStatus, Write, delete_of
+from trainyard.workloads.writes import Create, CreateIfAbsent, Decision, UpdateStatus, Write, delete_of
 
-POD_NAME = "statefulset.kubernetes.io/pod-name"
-POD_INDEX = "apps.kubernetes.io/pod-index"
-REVISION = "controller-revision-hash"
-SHORT = 10.0  # seconds
+POD_NAME_LABEL = "statefulset.kubernetes.io/pod-name"
+POD_INDEX_LABEL = "apps.kubernetes.io/pod-index"
+REVISION_LABEL = "controller-revision-hash"
+MIN_LIFETIME = 10.0  # seconds
 _LABEL_LIMIT = 63
 
 
@@ -54,29 +54,29 @@ class Step(NamedTuple):
 
     writes: tuple[Write, ...] = ()
     wait: bool = False
-    after: float | None = None
+    requeue_at: float | None = None
 
 
-def decide(workload: Json, pods: list[Json], now: float) -> Decision:
+def decide(stateful_set: Json, pods: list[Json], now: float) -> Decision:
     """The writes for one StatefulSet. `pods` are those whose controller owner it is."""
-    if pod_facts.deleting(workload):
+    if pod_facts.is_deleting(stateful_set):
         return Decision()
-    by_ordinal = {index: pod for pod in pods if (index := ordinal(workload, name_of(pod))) is not None}
-    revision = _revision(workload)
+    by_ordinal = {index: pod for pod in pods if (index := ordinal(stateful_set, name_of(pod))) is not None}
+    revision = _revision(stateful_set)
     steps: list[Step] = []
-    for step in _scale_steps(workload, by_ordinal, revision, now):
+    for step in _scale_steps(stateful_set, by_ordinal, revision, now):
         steps.append(step)
-        if step.wait and _ordered(workload):
+        if step.wait and _ordered(stateful_set):
             break
     else:
-        steps.append(_rolling_update(workload, by_ordinal, revision))
-    status, next_available = _status(workload, by_ordinal, revision, now)
+        steps.append(_rolling_update(stateful_set, by_ordinal, revision))
+    status, next_available = _status(stateful_set, by_ordinal, revision, now)
     # Sent first: for a stale copy the API server answers Conflict, and no pod is deleted or created.
     status_update: tuple[Write, ...] = ()
-    if status != status_of(workload):
-        status_update = (SetStatus(STATEFUL_SET, {**workload, "status": status}),)
+    if status != status_of(stateful_set):
+        status_update = (UpdateStatus(STATEFUL_SET, {**stateful_set, "status": status}),)
     writes = [write for step in steps for write in step.writes]
-    due = [time for time in (*(step.after for step in steps), next_available) if time is not None]
+    due = [time for time in (*(step.requeue_at for step in steps), next_available) if time is not None]
     return Decision((*status_update, *writes), min(due, default=None))
 
 
@@ -90,17 +90,17 @@ def _scale_steps(workload: Json, by_ordinal: dict[int, Json], revision: str, now
             yield Step((*_claims(workload, index), Create(POD, _new_pod(workload, index, revision))), wait=True)
     for index in sorted(by_ordinal.keys() - set(desired), reverse=True):
         pod = by_ordinal[index]
-        yield Step(() if pod_facts.deleting(pod) else (delete_of(POD, pod),), wait=True)
+        yield Step(() if pod_facts.is_deleting(pod) else (delete_of(POD, pod),), wait=True)
 
 
 def _replace_ended(workload: Json, pod: Json, now: float) -> Step:
     """The step for an existing pod of a desired ordinal: delete it when it has ended, wait until it is available."""
-    if pod_facts.deleting(pod):
+    if pod_facts.is_deleting(pod):
         return Step(wait=True)
-    if pod_facts.ended(pod):
+    if pod_facts.is_finished(pod):
         created = parse_time(pod["metadata"].get("creationTimestamp")) or 0.0
-        if created + SHORT > now:
-            return Step(wait=True, after=created + SHORT)
+        if created + MIN_LIFETIME > now:
+            return Step(wait=True, requeue_at=created + MIN_LIFETIME)
         return Step((delete_of(POD, pod),), wait=True)
     available_at = _available_at(workload, pod)
     return Step(wait=available_at is None or available_at > now)
@@ -117,10 +117,10 @@ def _rolling_update(workload: Json, by_ordinal: dict[int, Json], revision: str) 
         pod = by_ordinal.get(index)
         if index < partition:
             break
-        if pod is None or pod_facts.deleting(pod):
+        if pod is None or pod_facts.is_deleting(pod):
             return Step()
-        if labels_of(pod).get(REVISION) != revision:
-            return Step(() if pod_facts.ended(pod) else (delete_of(POD, pod),))
+        if labels_of(pod).get(REVISION_LABEL) != revision:
+            return Step(() if pod_facts.is_finished(pod) else (delete_of(POD, pod),))
         if not _running_and_ready(pod):
             return Step()
     return Step()
@@ -174,8 +174,8 @@ def _available_at(workload: Json, pod: Json) -> float | None:
 def _new_pod(workload: Json, index: int, revision: str) -> Json:
     name = f"{name_of(workload)}-{index}"
     owner = owner_reference("apps/v1", "StatefulSet", name_of(workload), uid_of(workload))
-    pod = pod_facts.from_template(workload["spec"].get("template") or {}, workload, owner, name)
-    pod["metadata"]["labels"] |= {POD_NAME: name, POD_INDEX: str(index), REVISION: revision}
+    pod = pod_facts.pod_from_template(workload["spec"].get("template") or {}, workload, owner, name)
+    pod["metadata"]["labels"] |= {POD_NAME_LABEL: name, POD_INDEX_LABEL: str(index), REVISION_LABEL: revision}
     pod["spec"]["hostname"] = name
     if service := workload["spec"].get("serviceName"):
         pod["spec"]["subdomain"] = service
@@ -211,7 +211,7 @@ def _claims(workload: Json, index: int) -> list[Write]:
             "annotations": dict(meta.get("annotations") or {}),
         }
         claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": claim_meta}
-        writes.append(Ensure(PERSISTENT_VOLUME_CLAIM, {**claim, "spec": dict(spec_of(template))}))
+        writes.append(CreateIfAbsent(PERSISTENT_VOLUME_CLAIM, {**claim, "spec": dict(spec_of(template))}))
     return writes
 
 
@@ -225,7 +225,7 @@ def _status(workload: Json, by_ordinal: dict[int, Json], update_revision: str, n
     available_times = [time for pod in pods if (time := _available_at(workload, pod)) is not None]
 
     def pods_of(revision: str) -> int:
-        return sum(labels_of(pod).get(REVISION) == revision for pod in pods if not pod_facts.deleting(pod))
+        return sum(labels_of(pod).get(REVISION_LABEL) == revision for pod in pods if not pod_facts.is_deleting(pod))
 
     replicas, ready, updated = len(pods), sum(map(_running_and_ready, pods)), pods_of(update_revision)
     update_strategy = (workload["spec"].get("updateStrategy") or {}).get("type", "RollingUpdate")

@@ -19,14 +19,14 @@ class Create(msgspec.Struct, frozen=True):
         return namespace_of(self.obj)
 
 
-class Ensure(msgspec.Struct, frozen=True):
+class CreateIfAbsent(msgspec.Struct, frozen=True):
     """Create the object unless one of its name exists, whatever its owner. No error when the resource is not served."""
 
     gvk: GVK
     obj: Json
 
 
-class SetStatus(msgspec.Struct, frozen=True):
+class UpdateStatus(msgspec.Struct, frozen=True):
     """Replace the status subresource. `obj` has the resourceVersion of the decision: on a stale copy the API server
     answers Conflict."""
 
@@ -34,7 +34,7 @@ class SetStatus(msgspec.Struct, frozen=True):
     obj: Json
 
 
-class Merge(msgspec.Struct, frozen=True):
+class Patch(msgspec.Struct, frozen=True):
     """A JSON merge patch. `metadata.resourceVersion` in `body` makes the API server reject a patch of a stale copy."""
 
     gvk: GVK
@@ -63,14 +63,14 @@ class Bind(msgspec.Struct, frozen=True):
     node: str
 
 
-Write = Create | Ensure | SetStatus | Merge | Delete | Bind
+Write = Create | CreateIfAbsent | UpdateStatus | Patch | Delete | Bind
 
 
 class Decision(msgspec.Struct, frozen=True):
     """The result of a `decide` function."""
 
     writes: tuple[Write, ...] = ()
-    after: float | None = None  # requeue at this time (seconds since the epoch), even without an event
+    requeue_at: float | None = None  # requeue at this time (seconds since the epoch), even without an event
     events: tuple[Event, ...] = ()  # recorded, best effort, when all writes have succeeded
 
 

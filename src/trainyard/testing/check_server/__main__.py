@@ -26,7 +26,7 @@ async def judge(checks: list[Check], file: str, etcd: str) -> frozenset[str]:
         async with turns:
             try:
                 if file:
-                    access = kubeconfig.read([Path(file)])
+                    access = kubeconfig.read_kubeconfig([Path(file)])
                     async with remote(access.server, access.token, access.secure(), etcd) as yard:
                         await run(check, yard)
                 else:

@@ -32,7 +32,7 @@ from trainyard.objects import Json, decode, encode
 from trainyard.server import Authority, Server
 from trainyard.testing.check_server.breaks import Break
 from trainyard.testing.control_plane import ControlPlane
-from trainyard.workloads import Workloads
+from trainyard.workloads import ControllerManager
 
 SECONDS = 20.0
 PATIENT = 90.0  # the namespaces that checks leave behind keep real controllers busy
@@ -377,7 +377,7 @@ async def embedded(*, controllers: bool = False, server: Server | None = None) -
         if controllers:
             helping = Api(running.url, token)
             stack.push_async_callback(helping.close)
-            workloads = Workloads(helping, time.time, "a certificate authority")
+            workloads = ControllerManager(helping, time.time, "a certificate authority")
             await workloads.start()
             stack.push_async_callback(workloads.stop)
         yard = Subject(running.url, token, None, is_real=False, api=Api(running.url, token))

@@ -37,7 +37,7 @@ def compile_prune(schema: Json, resource: bool = False) -> Shape | None:
     if resource:
         prune_field.update(dict.fromkeys(RESOURCE_FIELDS))
     if schema.get(EMBEDDED) is True:
-        prune_field["metadata"] = _prune_embedded_metadata
+        prune_field["metadata"] = _own_metadata
     preserves_unknown = schema.get(PRESERVE) is True or schema.get("additionalProperties") is True
     if schema.get("type") != "object" and not properties:
         return None
@@ -64,7 +64,7 @@ def compile_prune(schema: Json, resource: bool = False) -> Shape | None:
     return prune
 
 
-def _prune_embedded_metadata(meta: Any) -> Any:
+def _own_metadata(meta: Any) -> Any:
     """Removes unknown and empty fields from the metadata of an embedded object."""
     if meta is None:
         return {}

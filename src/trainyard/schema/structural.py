@@ -36,7 +36,7 @@ def structure_problems(schema: Any, path: str) -> list[Problem]:
         return [Problem(path, f"Invalid value: {shown(schema)}: must be an object")]
     try:
         problems = list(_root_problems(schema, path))
-        return problems or list(_default_problems(schema, path))
+        return problems or list(_all_defaults(schema, path))
     except (AttributeError, TypeError, ValueError) as error:  # such as `properties: 5`
         return [Problem(path, f"Invalid value: the schema is malformed: {error}")]
 
@@ -68,7 +68,7 @@ def _schema_problems(schema: Any, path: str, level: int) -> Iterator[Problem]:
         return
     yield from _type_problems(schema, path, level)
     yield from _keyword_problems(schema, path)
-    yield from _list_problems(schema, path)
+    yield from _lists(schema, path)
     yield from _map_problems(schema, path)
     properties, items = schema.get("properties") or {}, schema.get("items")
     additional = schema.get("additionalProperties")
@@ -117,7 +117,7 @@ def _keyword_problems(schema: Json, path: str) -> Iterator[Problem]:
             yield Problem(f"{path}.pattern", f"Invalid value: {shown(pattern)}: {text}")
 
 
-def _list_problems(schema: Json, path: str) -> Iterator[Problem]:
+def _lists(schema: Json, path: str) -> Iterator[Problem]:
     items, kind, list_type = schema.get("items"), schema.get("type"), schema.get(LIST_TYPE)
     if kind == "array" and items is None:
         yield Problem(f"{path}.items", "Required value: must be specified")
@@ -194,7 +194,7 @@ def _value_validation_problems(validation: Any, path: str, int_or_string: bool, 
         yield from _value_validation_problems(nested, nested_path, int_or_string, level + 1)
 
 
-def _default_problems(schema: Json, path: str) -> Iterator[Problem]:
+def _all_defaults(schema: Json, path: str) -> Iterator[Problem]:
     """A default must be valid against its schema and have no fields that are pruned."""
     if schema.get("default") is not None:
         default = schema["default"]
@@ -205,7 +205,7 @@ def _default_problems(schema: Json, path: str) -> Iterator[Problem]:
             problems.append(Problem("", f"Invalid value: {shown(default)}: must not have unknown fields"))
         yield from (Problem(f"{path}.default", problem.text) for problem in problems)
     for name, field in (schema.get("properties") or {}).items():
-        yield from _default_problems(field, f"{path}.properties[{name}]")
+        yield from _all_defaults(field, f"{path}.properties[{name}]")
     for keyword in ("items", "additionalProperties"):
         if isinstance(schema.get(keyword), dict):
-            yield from _default_problems(schema[keyword], f"{path}.{keyword}")
+            yield from _all_defaults(schema[keyword], f"{path}.{keyword}")

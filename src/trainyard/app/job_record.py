@@ -252,16 +252,16 @@ def result_of(job: Json) -> tuple[str, str, str]:
 
 def pod_entry(pod: Json, previous: Json | None = None) -> Json:
     """The entry of a pod in result.json. The ends of earlier container runs, which the pod's status no longer has, are
-    taken from `before`, the previous entry of the pod."""
+    taken from `previous`, the entry of the pod so far."""
     meta, status = _dict(pod.get("metadata")), _dict(pod.get("status"))
-    previous = {str(container.get("name")): container for container in (previous or {}).get("containers") or []}
+    earlier = {str(container.get("name")): container for container in (previous or {}).get("containers") or []}
     statuses = [
         (init, container_status)
         for init, part in ((True, "initContainerStatuses"), (False, "containerStatuses"))
         for container_status in status.get(part) or []
         if isinstance(container_status, dict)
     ]
-    containers = [_container_entry(entry, init, previous.get(str(entry.get("name")))) for init, entry in statuses]
+    containers = [_container_entry(entry, init, earlier.get(str(entry.get("name")))) for init, entry in statuses]
     ends = [end for container in containers for run in container["runs"] if (end := str(run.get("ended") or ""))]
     return {
         "name": name_of(pod),

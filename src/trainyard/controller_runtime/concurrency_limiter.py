@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from trainyard.client import Unavailable
+from trainyard.controller_runtime.fair_queue import FairQueue
 
 INITIAL_LIMIT, MIN_LIMIT, MAX_LIMIT = 32.0, 2.0, 64.0  # the limit at first, at least, at most (concurrent writes)
 MIN_SLOW_LATENCY = 0.5  # an answer within this latency is never slow
@@ -21,22 +21,23 @@ SLOW_FACTOR = 4.0  # an answer is slow above this multiple of the usual latency
 
 
 class ConcurrencyLimiter:
-    """A semaphore with a varying `limit`: each write is sent inside `async with limiter.slot():`. `running` counts the
-    slots in use; waiting callers get slots first in, first out. `clock` returns monotonic seconds."""
+    """A semaphore with a varying `limit`: each write is sent inside `async with limiter.slot(namespace, uid):`.
+    `running` counts the slots in use; waiting callers get slots by the rules of FairQueue. `clock` returns monotonic
+    seconds."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.limit = INITIAL_LIMIT
         self.running = 0
         self._clock = clock
-        self._waiters: deque[asyncio.Future[None]] = deque()
+        self._waiters: FairQueue[asyncio.Future[None]] = FairQueue()
         self._usual_latency = 0.0
         self._last_decrease = float("-inf")
 
     @asynccontextmanager
-    async def slot(self) -> AsyncIterator[None]:
-        """Wait for a slot, hold it for the block, and adjust the limit by the outcome and the latency of the block. An
+    async def slot(self, namespace: str = "", uid: str = "") -> AsyncIterator[None]:
+        """Wait for a slot on behalf of the object with that namespace and uid, hold it for the block, and adjust the limit by the outcome and the latency of the block. An
         Unavailable error counts as overload, any other exception leaves the limit as it is; all are re-raised."""
-        await self._acquire()
+        await self._acquire(namespace, uid)
         started = self._clock()
         try:
             yield
@@ -48,12 +49,12 @@ class ConcurrencyLimiter:
         finally:
             self._release()
 
-    async def _acquire(self) -> None:
+    async def _acquire(self, namespace: str, uid: str) -> None:
         if self.running < int(self.limit) and not self._waiters:
             self.running += 1
             return
         granted = asyncio.get_running_loop().create_future()
-        self._waiters.append(granted)
+        self._waiters.push(namespace, uid, granted)
         try:
             await granted
         except asyncio.CancelledError:
@@ -64,7 +65,7 @@ class ConcurrencyLimiter:
     def _release(self) -> None:
         self.running -= 1
         while self._waiters and self.running < int(self.limit):
-            granted = self._waiters.popleft()
+            granted = self._waiters.pop()
             if not granted.done():  # done: the waiter was cancelled
                 self.running += 1
                 granted.set_result(None)

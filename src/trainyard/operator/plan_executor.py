@@ -140,7 +140,7 @@ class PlanExecutor:
         if not await self._patch_status(reconcile):
             return None
         refused_before = dict(reconcile.state.refusals)
-        await self._run_concurrently([partial(self._delete, reconcile, delete) for delete in plan.deletes])
+        await self._run_concurrently(reconcile, [partial(self._delete, reconcile, delete) for delete in plan.deletes])
         for patch in plan.patches:
             await self._patch(reconcile, patch)
         await self._create_all(reconcile)
@@ -235,7 +235,9 @@ class PlanExecutor:
         for wave in _create_waves(reconcile.plan.creates):
             # The next plan reports why the others are not created.
             creates = [create for create in wave if created.issuperset(create.depends_on)]
-            await self._run_concurrently([partial(self._create, reconcile, job, create) for create in creates])
+            await self._run_concurrently(
+                reconcile, [partial(self._create, reconcile, job, create) for create in creates]
+            )
             created |= {create.ref for create in creates if create.ref not in reconcile.state.refusals}
 
     async def _create(self, reconcile: Reconcile, job: Job, create: Create) -> None:
@@ -292,16 +294,16 @@ class PlanExecutor:
             reconcile.uid, AcknowledgedWrite(gvk, uid_of(answer), revision_of(answer)), time.monotonic()
         )
 
-    async def _run_concurrently(self, calls: Iterable[Callable[[], Awaitable[None]]]) -> None:
-        """Run the calls, as many at once as `limiter` allows. After a failure, skip the calls not begun and raise
-        it."""
+    async def _run_concurrently(self, reconcile: Reconcile, calls: Iterable[Callable[[], Awaitable[None]]]) -> None:
+        """Run the calls, as many at once as `limiter` allows; it is fair to the jobs. After a failure, skip the calls
+        not begun and raise it."""
         errors: list[Exception] = []
 
         async def run(call: Callable[[], Awaitable[None]]) -> None:
             if errors:
                 return
             try:
-                async with self.limiter.slot():
+                async with self.limiter.slot(reconcile.namespace, reconcile.uid):
                     if errors:
                         raise _Skipped
                     await call()

@@ -8,8 +8,7 @@ from collections.abc import Callable, Mapping
 
 from trainyard.client import AlreadyExists, Api, Forbidden, Invalid, NotFound, Unavailable
 from trainyard.controller_runtime.event_recorder import EventRecorder
-from trainyard.controller_runtime.in_flight_writes import AcknowledgedWrite as Sent
-from trainyard.controller_runtime.in_flight_writes import InFlightWrites
+from trainyard.controller_runtime.in_flight_writes import AcknowledgedWrite, InFlightWrites
 from trainyard.controller_runtime.store import Store
 from trainyard.core import Event
 from trainyard.objects import GVK, Json, controller_of, name_of, namespace_of, revision_of, uid_of
@@ -38,59 +37,64 @@ class WriteExecutor:
         self.in_flight: InFlightWrites[GVK] = InFlightWrites(stores)
         self.assumed: set[str] = set()
 
-    async def apply(self, write: Write, obj: Json) -> None:
-        """Send one write that was decided for the object `about`. Raises CannotCreate and other ApiErrors."""
+    async def apply(self, write: Write, reconciled: Json) -> None:
+        """Send one write that was decided for the object `reconciled`. Raises CannotCreate and other ApiErrors."""
         api = self._api
         match write:
             case Create(gvk, obj):
-                await self._create(gvk, obj, obj)
+                await self._create(gvk, obj, reconciled)
             case CreateIfAbsent(gvk, obj):
-                await self._ensure(gvk, obj, obj)
+                await self._ensure(gvk, obj, reconciled)
             case UpdateStatus(gvk, obj):
                 answer = await api.replace(gvk, namespace_of(obj), name_of(obj), obj, "status")
-                self._track(obj, gvk, answer)
+                self._track(reconciled, gvk, answer)
             case Patch(gvk, namespace, name, body, subresource):
-                self._track(obj, gvk, await api.patch(gvk, namespace, name, body, subresource))
+                self._track(reconciled, gvk, await api.patch(gvk, namespace, name, body, subresource))
             case Delete(gvk, namespace, name, uid, propagation):
                 with contextlib.suppress(NotFound):
                     await api.delete(gvk, namespace, name, uid, propagation)
-                self.in_flight.record(uid_of(obj), Sent(gvk, uid, deleted=True), time.monotonic())
+                written = AcknowledgedWrite(gvk, uid, deleted=True)
+                self.in_flight.record(uid_of(reconciled), written, time.monotonic())
             case Bind(namespace, name, uid, node):
                 target = {"apiVersion": "v1", "kind": "Node", "name": node}
                 body = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name, "uid": uid}, "target": target}
                 await api.create(POD, namespace, body, "binding")
                 self.assumed.add(uid)
 
-    def record_events(self, about: Json, *object_events: Event) -> None:
+    def record_events(self, reconciled: Json, *object_events: Event) -> None:
         """Record events about an object, best effort."""
-        recorded = tuple(event for event in object_events if events.is_recorded(about, event))
-        self.recorder.record(about, recorded, events.COMPONENTS.get(str(about["kind"]), "trainyard-workloads"))
+        recorded = tuple(event for event in object_events if events.is_recorded(reconciled, event))
+        self.recorder.record(
+            reconciled, recorded, events.COMPONENTS.get(str(reconciled["kind"]), "trainyard-workloads")
+        )
 
-    def _track(self, about: Json, gvk: GVK, answer: Json) -> None:
+    def _track(self, reconciled: Json, gvk: GVK, answer: Json) -> None:
         if gvk in self._stores:
-            self.in_flight.record(uid_of(about), Sent(gvk, uid_of(answer), revision_of(answer)), time.monotonic())
+            self.in_flight.record(
+                uid_of(reconciled), AcknowledgedWrite(gvk, uid_of(answer), revision_of(answer)), time.monotonic()
+            )
 
-    async def _create(self, gvk: GVK, obj: Json, about: Json) -> None:
+    async def _create(self, gvk: GVK, obj: Json, reconciled: Json) -> None:
         try:
             answer = await self._api.create(gvk, namespace_of(obj), obj)
         except AlreadyExists:
             answer = await self._api.get(gvk, namespace_of(obj), name_of(obj))
-            if (controller_of(answer) or {}).get("uid") != uid_of(about):
+            if (controller_of(answer) or {}).get("uid") != uid_of(reconciled):
                 text = f"{gvk.kind} {name_of(obj)} is there already and belongs to somebody else; it has to go first"
-                self.record_events(about, Event("Warning", events.FAILED_CREATE, f"Error creating: {text}"))
+                self.record_events(reconciled, Event("Warning", events.FAILED_CREATE, f"Error creating: {text}"))
                 raise CreateFailed(0, "NameConflict", text) from None
         except (Invalid, Forbidden) as error:
-            self.record_events(about, Event("Warning", events.FAILED_CREATE, f"Error creating: {error.message}"))
+            self.record_events(reconciled, Event("Warning", events.FAILED_CREATE, f"Error creating: {error.message}"))
             if isinstance(error, Forbidden):
                 raise CreateFailed(0, "FailedCreate", error.message) from None
             raise
-        self._track(about, gvk, answer)
+        self._track(reconciled, gvk, answer)
 
-    async def _ensure(self, gvk: GVK, obj: Json, about: Json) -> None:
+    async def _ensure(self, gvk: GVK, obj: Json, reconciled: Json) -> None:
         # NotFound: the resource is not served, or the namespace was deleted meanwhile.
         with contextlib.suppress(AlreadyExists, NotFound):
             try:
-                self._track(about, gvk, await self._api.create(gvk, namespace_of(obj), obj))
+                self._track(reconciled, gvk, await self._api.create(gvk, namespace_of(obj), obj))
             except Forbidden:
                 namespace = await self._api.get(NAMESPACE, "", namespace_of(obj))
                 if not is_deleting(namespace):

@@ -17,7 +17,7 @@ DEFAULT_OBJECTS = {SERVICE_ACCOUNT: DEFAULT_SERVICE_ACCOUNT, CONFIG_MAP: ROOT_CA
 
 
 def decide(namespace: Json, service_account: Json | None, config_map: Json | None, root_ca: str) -> Decision:
-    """The writes for one namespace. `account` and `root` are its ServiceAccount and ConfigMap of these names, None
+    """The writes for one namespace. `service_account` and `config_map` are its default ones, None
     where they do not exist; `root_ca` is the CA in PEM, "" for none."""
     if is_deleting(namespace):
         return Decision()
@@ -29,8 +29,8 @@ def decide(namespace: Json, service_account: Json | None, config_map: Json | Non
     if root_ca and config_map is None:
         annotations = {"kubernetes.io/description": "The CA by which pods check the API server's certificate."}
         meta = {"name": ROOT_CA_CONFIG_MAP, "namespace": namespace_name, "annotations": annotations}
-        config_map = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": {CA_KEY: root_ca}}
-        writes.append(CreateIfAbsent(CONFIG_MAP, config_map))
+        obj = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": {CA_KEY: root_ca}}
+        writes.append(CreateIfAbsent(CONFIG_MAP, obj))
     elif (
         root_ca
         and config_map is not None

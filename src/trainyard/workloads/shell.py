@@ -276,7 +276,7 @@ class ControllerManager:
         try:
             return await self._reconcile_object(look)
         except NotFound:
-            return NOT_FOUND_REQUEUE_SECONDS  # the object was deleted meanwhile; the watch is about to deliver the DELETED event
+            return NOT_FOUND_REQUEUE_SECONDS  # deleted meanwhile: the watch will deliver the DELETED event
 
     async def _reconcile_object(self, look: WorkItem) -> float | None:
         if look.controller == "discover":

@@ -225,7 +225,7 @@ MORE = [
         "a resumed job goes to the old rendezvous",
         "a rendezvous that is closed",
         ("pass", "unasked", "suspend"),
-        setting(ELASTIC, "rendezvous", lambda job, slot: [f"--rdzv_id={job.key.name}"]),
+        setting(ELASTIC, "rendezvous_arguments", lambda job, slot: [f"--rdzv_id={job.key.name}"]),
         scene=played_by(elastic()),
     ),
     Mutant(
@@ -246,7 +246,7 @@ MORE = [
         "only the first worker has a Service",
         "the Services are not those of the workers",
         SCALING,
-        scene=played_by(elastic(), auxiliary_objects=lambda job: ELASTIC.extras(job)[:1]),
+        scene=played_by(elastic(), auxiliary_objects=lambda job: ELASTIC.auxiliary_objects(job)[:1]),
     ),
     Mutant(
         "the sets run on at the end",

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from trainyard import kinds
-from trainyard.kinds.chainerjob import limits_of, slots_of
+from trainyard.kinds.chainerjob import job_limits, slots_of
 from trainyard.objects import Json, format_time, uid_of
 from trainyard.testing.life import Life, begun
 from trainyard.testing.samples import chainerjob, pods, worker_set
@@ -157,7 +157,7 @@ LIMITS = [
 @pytest.mark.parametrize(("of_the_job", "of_the_master", "found"), LIMITS)
 def test_limits_go_to_the_master_job_and_its_own_win(of_the_job: Json, of_the_master: Json, found: Json) -> None:
     job = chainerjob(master={"template": pods("chainer"), **of_the_master}, **of_the_job)
-    assert limits_of(job["spec"]) == found
+    assert job_limits(job["spec"]) == found
     _, master, _ = objects(job)
     spec = master["spec"]
     assert {key: spec[key] for key in ("backoffLimit", "activeDeadlineSeconds") if key in spec} == found

@@ -11,7 +11,7 @@ import pytest
 from trainyard import kinds
 from trainyard.core import Kind
 from trainyard.kinds.crds import schema
-from trainyard.kinds.misspelt import nearest
+from trainyard.kinds.misspelt import most_similar_name
 from trainyard.kinds.pod_templates import fields_of_types
 from trainyard.objects import Json
 from trainyard.objects.manifest import read
@@ -101,7 +101,7 @@ def test_a_field_that_resembles_nothing_is_only_warned_about(kind: Kind, name: s
 def test_no_field_of_kubernetes_is_taken_for_another_of_its_type(name: str) -> None:
     """As if it were new: a newer Kubernetes adds a field beside those that are known here."""
     fields = [field.removesuffix("!") for field in fields_of_types()[name]]
-    taken = {field: nearest(field, [other for other in fields if other != field]) for field in fields}
+    taken = {field: most_similar_name(field, [other for other in fields if other != field]) for field in fields}
     assert not {field: other for field, other in taken.items() if other}
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from trainyard.core import Kind
 from trainyard.kinds import CHAINERJOB, ELASTICJOB
-from trainyard.kinds.chainerjob_spec import apart, set_name
+from trainyard.kinds.chainerjob_spec import is_unambiguous_set_name, stateful_set_name
 from trainyard.kinds.crds import admit
 from trainyard.objects import Json
 from trainyard.testing.samples import chainerjob, elasticjob, worker_set
@@ -24,18 +24,22 @@ def names(most: int) -> list[str]:
 
 def test_no_two_chainer_jobs_have_a_set_of_one_name() -> None:
     seen: dict[str, tuple[str, str]] = {}
-    for pair in product(names(3), filter(apart, names(3))):
-        assert seen.setdefault(set_name(*pair), pair) == pair
+    for pair in product(names(3), filter(is_unambiguous_set_name, names(3))):
+        assert seen.setdefault(stateful_set_name(*pair), pair) == pair
     assert len(seen) > 10_000
 
 
 def test_without_the_rule_two_would() -> None:
-    assert set_name("a-workerset-b", "c") == set_name("a", "b-workerset-c") and not apart("b-workerset-c")
-    assert set_name("a-workerset", "x") == set_name("a", "workerset-x") and not apart("workerset-x")
+    assert stateful_set_name("a-workerset-b", "c") == stateful_set_name(
+        "a", "b-workerset-c"
+    ) and not is_unambiguous_set_name("b-workerset-c")
+    assert stateful_set_name("a-workerset", "x") == stateful_set_name(
+        "a", "workerset-x"
+    ) and not is_unambiguous_set_name("workerset-x")
 
 
 def test_no_elastic_job_has_a_pod_of_such_a_name() -> None:
-    sets = {f"{set_name(*pair)}-0" for pair in product(names(2), filter(apart, names(2)))}
+    sets = {f"{stateful_set_name(*pair)}-0" for pair in product(names(2), filter(is_unambiguous_set_name, names(2)))}
     pods = {f"{name}-worker-0": name for name in names(5) if name[0].isalpha()}
     meet = {name for pod, name in pods.items() if pod in sets}
     assert meet  # so the rule is needed

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from trainyard.core import Config, Observed, Plan, plan, render_object
 from trainyard.kinds import TFJOB
-from trainyard.kinds.accelerators import accelerate
+from trainyard.kinds.accelerators import add_accelerators
 from trainyard.objects import Json, decode, encode, labels
 from trainyard.testing.builders import IMAGE, NOW, RUNTIME_ID, UID, replicas, template, tfjob
 
@@ -260,7 +260,7 @@ def test_a_volume_that_is_there_already_is_not_added_again() -> None:
 def test_accelerators_come_in_the_order_of_the_configuration(asked: set[str], configured: list[str]) -> None:
     one: Json = {"name": "tensorflow", "resources": {"limits": dict.fromkeys(asked, 1)}}
     whole: Json = {"spec": {"containers": [one]}}
-    accelerate(whole, one, {name: {"envVars": [{"name": name, "value": 1}]} for name in configured})
+    add_accelerators(whole, one, {name: {"envVars": [{"name": name, "value": 1}]} for name in configured})
     assert [pair["name"] for pair in one.get("env", [])] == [name for name in configured if name in asked]
     assert all(pair["value"] == "1" for pair in one.get("env", []))
 

@@ -20,7 +20,7 @@ from trainyard.cli.plan import plan
 from trainyard.core import POD_CARRIER, Kind, ParsedSpec, Role, Rule, Slot, violations
 from trainyard.core.names import digest
 from trainyard.kinds.policies import Policies, policy_of
-from trainyard.kinds.templates import KEEP, PodTemplate, copied
+from trainyard.kinds.templates import PRESERVE_UNKNOWN, PodTemplate, copy_template
 from trainyard.objects import GVK, Json, is_true
 from trainyard.objects.resources import POD
 from trainyard.objects.values import replace
@@ -38,12 +38,12 @@ class SparkleSpec(Policies, kw_only=True):
     """A sparkling job: workers that all have to end well."""
 
     workers: Annotated[int, Meta(ge=1, le=100, description="How many workers.")] = 1
-    template: Annotated[PodTemplate | None, Meta(extra_json_schema=KEEP)] = None
+    template: Annotated[PodTemplate | None, Meta(extra_json_schema=PRESERVE_UNKNOWN)] = None
 
 
 TEXT = "the workers have nothing to run: write a template with a container named sparkle"
 RULES = (Rule("spec", "has(self.template)", lambda spec, old: bool(spec.get("template")), TEXT, at="template"),)
-SCHEMA = Schema({**from_struct(SparkleSpec), **KEEP})
+SCHEMA = Schema({**from_struct(SparkleSpec), **PRESERVE_UNKNOWN})
 
 
 def read(spec: Json, name: str) -> ParsedSpec:
@@ -58,7 +58,7 @@ SPARKLE = Kind(
     carrier=lambda role: POD_CARRIER, child_resources=(POD,), read=read, rules=RULES, restart_scope="slot",
     child_name=lambda job, slot: f"{job.key.name}-{slot.index}",
     child_labels=lambda job, slot: {"sparkle": job.key.name},
-    mutate_pod_template=lambda template, job, slot: copied(template),
+    mutate_pod_template=lambda template, job, slot: copy_template(template),
     success_slots=lambda job: frozenset(job.slots()), exit_fails_job=lambda job, code, reason: code == 1,
     render_status=lambda job, outcome, counts: {
         "state": outcome.phase, "sparkling": counts.get("Worker", {}).get("Running", 0)

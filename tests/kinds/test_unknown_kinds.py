@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from trainyard import kinds
-from trainyard.kinds.unknown_kinds import BUILT_IN, WORKLOADS, explain, what_it_is
+from trainyard.kinds.unknown_kinds import BUILT_IN, WORKLOADS, describe_kind, unknown_kind_message
 
 OPERATOR = "is a kind of the Kubeflow Training Operator, which Trainyard does not run yet"
 ROWS = [
@@ -35,7 +35,7 @@ ROWS = [
 
 @pytest.mark.parametrize(("api_version", "kind", "parts"), ROWS, ids=[f"{row[0]} {row[1]}" for row in ROWS])
 def test_it_is_said_whose_kind_it_is(api_version: str, kind: str, parts: tuple[str, ...]) -> None:
-    text = explain(api_version, kind, kinds.ALL)
+    text = unknown_kind_message(api_version, kind, kinds.ALL)
     assert text.startswith(f"{api_version} {kind} ")
     assert all(part in text for part in parts), text
 
@@ -44,7 +44,7 @@ def test_it_is_said_whose_kind_it_is(api_version: str, kind: str, parts: tuple[s
 def test_no_kind_of_another_system_is_ours(group: str, kind: str) -> None:
     """A kind that Trainyard runs must leave the table."""
     assert (group, kind) not in {(one.gvk.group, one.gvk.kind) for one in kinds.ALL}
-    assert WORKLOADS[group, kind].instead in ("", *(one.gvk.kind for one in kinds.ALL))
+    assert WORKLOADS[group, kind].replacement in ("", *(one.gvk.kind for one in kinds.ALL))
 
 
 @pytest.mark.parametrize(
@@ -52,11 +52,15 @@ def test_no_kind_of_another_system_is_ours(group: str, kind: str) -> None:
     [(f"{group}/v1".lstrip("/"), kind) for group, names in BUILT_IN.items() for kind in names.split()],
 )
 def test_a_built_in_kind_is_no_job_and_no_misspelling(api_version: str, kind: str) -> None:
-    assert explain(api_version, kind, kinds.ALL) == ""
-    assert what_it_is(api_version, kind) == f"{kind} ({api_version}), a built-in kind of Kubernetes"
+    assert unknown_kind_message(api_version, kind, kinds.ALL) == ""
+    assert describe_kind(api_version, kind) == f"{kind} ({api_version}), a built-in kind of Kubernetes"
 
 
 def test_what_nobody_knows_is_only_named() -> None:
-    assert explain("example.com/v1", "Widget", kinds.ALL) == "" == explain("example.com/v1", "XfJob2", kinds.ALL)
-    assert what_it_is("example.com/v1", "Widget") == "Widget (example.com/v1)"
-    assert what_it_is("v1", "List") == "a List without items"
+    assert (
+        unknown_kind_message("example.com/v1", "Widget", kinds.ALL)
+        == ""
+        == unknown_kind_message("example.com/v1", "XfJob2", kinds.ALL)
+    )
+    assert describe_kind("example.com/v1", "Widget") == "Widget (example.com/v1)"
+    assert describe_kind("v1", "List") == "a List without items"

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from trainyard.kinds.templates import append, append_env, append_volume
+from trainyard.kinds.templates import append_env, append_to_list, append_volume
 from trainyard.objects import Json
 
 
-def accelerate(template: Json, container: Json, accelerators: Mapping[str, Json]) -> None:
+def add_accelerators(template: Json, container: Json, accelerators: Mapping[str, Json]) -> None:
     """Adds volumes, mounts and variables for every accelerator in the limits or requests of `container`.
 
     `accelerators` is the configuration, by resource name. Changes `template` and `container` in place.
@@ -36,7 +36,7 @@ def _add_volume_and_mount(template: Json, container: Json, volume: Json) -> None
     if volume["name"] not in _field_values(volumes, "name"):
         append_volume(template, {"name": volume["name"], "hostPath": {"path": volume["hostPath"]}})
     if volume["mountPath"] not in _field_values(mounts, "mountPath"):
-        append(container, "volumeMounts", {"name": volume["name"], "mountPath": volume["mountPath"]})
+        append_to_list(container, "volumeMounts", {"name": volume["name"], "mountPath": volume["mountPath"]})
 
 
 def _field_values(items: object, field: str) -> list[object]:

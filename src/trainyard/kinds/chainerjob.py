@@ -38,12 +38,12 @@ from trainyard.kinds.chainerjob_spec import (
     MASTER,
     RULES,
     ChainerJobSpec,
-    named,
-    set_name,
-    sets_of,
+    stateful_set_name,
+    with_container_names,
+    worker_sets_of,
 )
 from trainyard.kinds.policies import policy_of
-from trainyard.kinds.templates import containers_of, copied, spec_of, whole, with_labels_of
+from trainyard.kinds.templates import containers_of, copy_template, labels_metadata_of, spec_of, whole_number
 from trainyard.objects import GVK, Json, Problem
 from trainyard.objects.resources import CONFIG_MAP, JOB, POD, ROLE, ROLE_BINDING, SERVICE_ACCOUNT, STATEFUL_SET
 from trainyard.objects.values import replace
@@ -83,9 +83,9 @@ def _roles(spec: Json) -> tuple[Role, ...]:
     roles = []
     if isinstance(master, dict):
         template = _template(master)
-        roles.append(Role(MASTER, 1, 0, template, digest(template, slots_of(master), limits_of(spec))))
-    for name, worker_set in sets_of(spec).items():
-        replicas = whole(worker_set.get("replicas"))
+        roles.append(Role(MASTER, 1, 0, template, digest(template, slots_of(master), job_limits(spec))))
+    for name, worker_set in worker_sets_of(spec).items():
+        replicas = whole_number(worker_set.get("replicas"))
         count = 1 if replicas is None else min(max(replicas, 0), MOST_REPLICAS)
         template = _template(worker_set)
         roles.append(Role(name, count, 0, template, digest(template, slots_of(worker_set))))
@@ -100,10 +100,10 @@ def _template(master_or_set: Json) -> Json:
 def slots_of(part: Json) -> int:
     """MPI slots in each pod: `mpiConfig.slots`, else the GPU limit of the container chainer, else 1 (README)."""
     config = part.get("mpiConfig")
-    slots = whole(config.get("slots") if isinstance(config, dict) else None)
+    slots = whole_number(config.get("slots") if isinstance(config, dict) else None)
     if slots is not None:
         return slots
-    for container in named(containers_of(_template(part))):
+    for container in with_container_names(containers_of(_template(part))):
         if container.get("name") == CONTAINER:
             resources = container.get("resources")
             limits = resources.get("limits") if isinstance(resources, dict) else None
@@ -112,13 +112,13 @@ def slots_of(part: Json) -> int:
     return 1
 
 
-def limits_of(spec: Json) -> Json:
+def job_limits(spec: Json) -> Json:
     """backoffLimit and activeDeadlineSeconds of the master Job: those of `spec.master`, else those of the spec."""
     limits = {}
     for name in ("backoffLimit", "activeDeadlineSeconds"):
         master = spec.get("master")
         master_value = master.get(name) if isinstance(master, dict) else None
-        limit = whole(spec.get(name) if master_value is None else master_value)
+        limit = whole_number(spec.get(name) if master_value is None else master_value)
         if limit is not None:
             limits[name] = limit
     return limits
@@ -134,7 +134,7 @@ def carrier(role: str) -> Carrier:
 
 
 def child_name(job: Job, slot: Slot) -> str:
-    return f"{job.key.name}-master" if slot.role == MASTER else set_name(job.key.name, slot.role)
+    return f"{job.key.name}-master" if slot.role == MASTER else stateful_set_name(job.key.name, slot.role)
 
 
 def child_labels(job: Job, slot: Slot) -> dict[str, str]:
@@ -146,19 +146,19 @@ def job_labels(job: Job) -> dict[str, str]:
     return {f"{LABEL}name": job.key.name}
 
 
-def child_meta(job: Job, slot: Slot) -> Json:
+def child_metadata(job: Job, slot: Slot) -> Json:
     """Labels of the Job and the StatefulSets, but not of their pods: those of the ChainerJob (docs/rules.md 1.5)."""
-    return with_labels_of(job)
+    return labels_metadata_of(job)
 
 
-def dress(template: Json, job: Job, slot: Slot) -> Json:
+def mutate_pod_template(template: Json, job: Job, slot: Slot) -> Json:
     """A copy of the template with the job's service account and, in a distributed job, MPI's volumes and variables."""
-    pod_template = copied(template)
-    pod_template["spec"]["containers"] = named(containers_of(pod_template))
-    pod_template["spec"]["serviceAccountName"] = mpi.account(job)
+    pod_template = copy_template(template)
+    pod_template["spec"]["containers"] = with_container_names(containers_of(pod_template))
+    pod_template["spec"]["serviceAccountName"] = mpi.service_account_name(job)
     if not is_distributed(job):
         return pod_template
-    mpi.equip(pod_template, job)
+    mpi.add_mpi_volumes_and_env(pod_template, job)
     if slot.role == MASTER:
         mpi.wait_for_workers(pod_template, _slots(job, MASTER))
     return pod_template
@@ -166,24 +166,24 @@ def dress(template: Json, job: Job, slot: Slot) -> Json:
 
 def _slots(job: Job, role: str) -> int:
     spec = job.parsed.spec
-    master_or_set = spec.get("master") if role == MASTER else sets_of(spec).get(role)
+    master_or_set = spec.get("master") if role == MASTER else worker_sets_of(spec).get(role)
     return slots_of(master_or_set) if isinstance(master_or_set, dict) else 1
 
 
-def extras(job: Job) -> tuple[AuxiliaryObject, ...]:
+def auxiliary_objects(job: Job) -> tuple[AuxiliaryObject, ...]:
     """The ServiceAccount, Role, RoleBinding and, for a distributed job, the ConfigMap."""
     sets = [
-        mpi.WorkerSet(set_name(job.key.name, role.name), role.replicas, _slots(job, role.name))
+        mpi.WorkerSet(stateful_set_name(job.key.name, role.name), role.replicas, _slots(job, role.name))
         for role in job.roles
         if role.name != MASTER
     ]
     # A master that was created beside workers mounts the ConfigMap, and its Job may retry it after the last worker set
     # has been removed from the spec.
     started_with_sets = any(name != MASTER for name in job.status.roles)
-    return mpi.objects(job, job_labels(job), sets, files=bool(sets) or started_with_sets)
+    return mpi.auxiliary_objects(job, job_labels(job), sets, files=bool(sets) or started_with_sets)
 
 
-def needs(job: Job, slot: Slot) -> tuple[Ref, ...]:
+def dependencies(job: Job, slot: Slot) -> tuple[Ref, ...]:
     """The objects that must exist before a child is created.
 
     A worker set needs the ServiceAccount and the ConfigMap. The master, whose account may exec into the pods of the
@@ -192,46 +192,48 @@ def needs(job: Job, slot: Slot) -> tuple[Ref, ...]:
     blocking = job.blocking_objects()
     if slot.role != MASTER:
         return tuple(ref for ref in blocking if not job.auxiliary_objects[ref].depends_on)
-    sets = (Ref(STATEFUL_SET.kind, set_name(job.key.name, role.name)) for role in job.roles if role.name != MASTER)
+    sets = (
+        Ref(STATEFUL_SET.kind, stateful_set_name(job.key.name, role.name)) for role in job.roles if role.name != MASTER
+    )
     return (*blocking, *sets)
 
 
-def report(job: Job, verdict: Outcome, tally: Mapping[str, Mapping[str, int]]) -> Json:
+def render_status(job: Job, outcome: Outcome, tally: Mapping[str, Mapping[str, int]]) -> Json:
     """Status fields of a batch JobStatus: active, succeeded and failed count the pods of the master (rules.md 1.4)."""
     states = tally.get(MASTER, {})
     is_active = (
-        not verdict.finished and verdict.phase != "Suspended" and (states.get("Running") or states.get("Starting"))
+        not outcome.finished and outcome.phase != "Suspended" and (states.get("Running") or states.get("Starting"))
     )
     counts = {
         "active": 1 if is_active else 0,
         "succeeded": states.get("Succeeded", 0),
         "failed": job.status.role(MASTER).failures,
     }
-    state = "Failed" if verdict.phase == "Invalid" else verdict.phase
+    state = "Failed" if outcome.phase == "Invalid" else outcome.phase
     return {"state": state, **{name: count for name, count in counts.items() if count}}
 
 
-def word(job: Job, said: ConditionUpdate, replicas: Sequence[Replica]) -> ConditionUpdate:
+def condition_message(job: Job, update: ConditionUpdate, replicas: Sequence[Replica]) -> ConditionUpdate:
     """The condition with the old operator's text first (docs/rules.md 1.9, S7)."""
-    if said.type != "NameConflict":
-        return said
-    name = said.message.partition(":")[0].rpartition(" ")[2]
-    text = f'Resource "{name}" already exists and is not managed by ChainerJob; {said.message}'
-    return said._replace(message=text)
+    if update.type != "NameConflict":
+        return update
+    name = update.message.partition(":")[0].rpartition(" ")[2]
+    text = f'Resource "{name}" already exists and is not managed by ChainerJob; {update.message}'
+    return update._replace(message=text)
 
 
-def announce(job: Job, said: ConditionUpdate) -> Event | None:
-    if said.type == "Created":
+def condition_event(job: Job, update: ConditionUpdate) -> Event | None:
+    if update.type == "Created":
         return Event("Normal", "Synced", "ChainerJob synced successfully")
-    event = default_condition_event(said)
-    if said.type == "NameConflict":
+    event = default_condition_event(update)
+    if update.type == "NameConflict":
         return event._replace(reason="ErrResourceExists")
-    if said.reason == "InvalidSpec" and said.message.startswith("backend:"):
+    if update.reason == "InvalidSpec" and update.message.startswith("backend:"):
         return event._replace(reason="FailedSynced")
     return event
 
 
-def warn(job: Job) -> tuple[Problem, ...]:
+def warnings(job: Job) -> tuple[Problem, ...]:
     problems = []
     for role in job.parsed.roles:
         spec = spec_of(role.template)
@@ -258,21 +260,21 @@ CHAINERJOB = Kind(
     read=read,
     child_name=child_name,
     child_labels=child_labels,
-    child_metadata=child_meta,
-    job_limits=lambda job, slot: limits_of(job.parsed.spec),
-    mutate_pod_template=dress,
+    child_metadata=child_metadata,
+    job_limits=lambda job, slot: job_limits(job.parsed.spec),
+    mutate_pod_template=mutate_pod_template,
     success_slots=lambda job: frozenset({Slot(MASTER, 0)}),
     exit_fails_job=lambda job, code, reason: True,
-    render_status=report,
-    auxiliary_objects=extras,
-    dependencies=needs,
+    render_status=render_status,
+    auxiliary_objects=auxiliary_objects,
+    dependencies=dependencies,
     on_template_change=lambda role: "" if role == MASTER else "again",
-    warnings=warn,
+    warnings=warnings,
     default_backoff_limit=None,
     messages=Messages(
         "chainer-job-controller",
-        word,
-        announce,
+        condition_message,
+        condition_event,
         condition_aliases={"Succeeded": "Complete"},
         extra_timestamps=("lastProbeTime",),
     ),

@@ -9,10 +9,10 @@ from msgspec import Meta
 
 from trainyard.core import Rule
 from trainyard.core.names import is_dns_label
-from trainyard.kinds.pod_templates import pod_template
+from trainyard.kinds.pod_templates import pod_template_schema
 from trainyard.kinds.policies import Policies, Seconds
-from trainyard.kinds.replica_list import FIXED, is_fixed
-from trainyard.kinds.templates import KEEP, MAX_REPLICAS, NULL, containers_of, restart_policy_is_known
+from trainyard.kinds.replica_list import IS_FIXED_CEL, is_immutable
+from trainyard.kinds.templates import MAX_REPLICAS, NULLABLE, PRESERVE_UNKNOWN, containers_of, restart_policy_rule
 from trainyard.objects import Json
 
 MASTER = "master"
@@ -37,9 +37,9 @@ class MpiConfig(msgspec.Struct, kw_only=True):
 
 # The name of a container is optional: a single container without a name is named chainer (S21).
 _OPTIONAL = {"properties": {"name": {"type": "string", "maxLength": 63}}, "required": []}
-_POD_TEMPLATE = pod_template(_OPTIONAL, maxItems=100)
-Template = Annotated[dict[str, Any] | None, Meta(extra_json_schema={**_POD_TEMPLATE, **NULL})]
-Mpi = Annotated[MpiConfig | None, Meta(extra_json_schema={**KEEP, **NULL})]
+_POD_TEMPLATE = pod_template_schema(_OPTIONAL, maxItems=100)
+Template = Annotated[dict[str, Any] | None, Meta(extra_json_schema={**_POD_TEMPLATE, **NULLABLE})]
+Mpi = Annotated[MpiConfig | None, Meta(extra_json_schema={**PRESERVE_UNKNOWN, **NULLABLE})]
 
 
 class Master(msgspec.Struct, kw_only=True):
@@ -68,28 +68,28 @@ class ChainerJobSpec(Policies, kw_only=True):
     """A Chainer job: one master, and any number of sets of workers."""
 
     backend: Annotated[str, Meta(max_length=63, description="How processes find each other: mpi.")] | None = None
-    master: Annotated[Master | None, Meta(extra_json_schema={**KEEP, **NULL})] = None
+    master: Annotated[Master | None, Meta(extra_json_schema={**PRESERVE_UNKNOWN, **NULLABLE})] = None
     workerSets: Annotated[
-        dict[str, Annotated[WorkerSet, Meta(extra_json_schema=KEEP)]] | None,
+        dict[str, Annotated[WorkerSet, Meta(extra_json_schema=PRESERVE_UNKNOWN)]] | None,
         Meta(description="Sets of workers by name.", extra_json_schema={"maxProperties": 64}),
     ] = None
 
 
-def sets_of(spec: Json) -> dict[str, Json]:
+def worker_sets_of(spec: Json) -> dict[str, Json]:
     """The worker sets by name, in the order of their names; malformed ones are left out."""
     sets = spec.get("workerSets")
     items = sets.items() if isinstance(sets, dict) else ()
     return {str(name): worker_set for name, worker_set in sorted(items) if isinstance(worker_set, dict)}
 
 
-def named(containers: list[Json]) -> list[Json]:
+def with_container_names(containers: list[Json]) -> list[Json]:
     """The containers; a single container without a name is named chainer (S21)."""
     is_unnamed = len(containers) == 1 and not containers[0].get("name")
     return [{**containers[0], "name": CONTAINER}] if is_unnamed else containers
 
 
 def has_chainer(template: object) -> bool:
-    return any(container.get("name") == CONTAINER for container in named(containers_of(template)))
+    return any(container.get("name") == CONTAINER for container in with_container_names(containers_of(template)))
 
 
 def _has_chainer_cel(item: str) -> str:
@@ -102,12 +102,12 @@ def _has_chainer_cel(item: str) -> str:
     )
 
 
-def set_name(job: str, name: str) -> str:
+def stateful_set_name(job: str, name: str) -> str:
     """The name of the StatefulSet of a worker set."""
     return f"{job}{_WORKER_SET}{name}"
 
 
-def apart(name: str) -> bool:
+def is_unambiguous_set_name(name: str) -> bool:
     """Whether the name of a worker set keeps its StatefulSet and pods apart from those of every other job."""
     return _WORKER_SET not in f"-{name}-"
 
@@ -115,7 +115,9 @@ def apart(name: str) -> bool:
 def _names_are_short(job: Any, old: Any) -> bool:
     name = job["metadata"]["name"]
     names = (job["spec"].get("workerSets") or {}).keys()
-    return is_dns_label(name) and all(len(set_name(name, worker_set)) <= SET_NAME_MAX for worker_set in names or ("",))
+    return is_dns_label(name) and all(
+        len(stateful_set_name(name, worker_set)) <= SET_NAME_MAX for worker_set in names or ("",)
+    )
 
 
 def _has_master_cel(job: str) -> str:
@@ -159,7 +161,7 @@ RULES = (
     Rule(
         "spec.workerSets",
         f"self.all(name, !('-' + name + '-').contains('{_WORKER_SET}'))",
-        lambda sets, old: all(map(apart, sets)),
+        lambda sets, old: all(map(is_unambiguous_set_name, sets)),
         "the word workerset stands between the name of the job and that of a set, so that the names of two jobs never "
         "meet: name the set without it",
     ),
@@ -178,14 +180,14 @@ RULES = (
         detail=lambda spec: f'backend:"{spec.get("backend")}" not supported; write backend: mpi, or leave it out',
         at="backend",
     ),
-    restart_policy_is_known("spec.master"),
-    restart_policy_is_known("spec.workerSets{}"),
+    restart_policy_rule("spec.master"),
+    restart_policy_rule("spec.workerSets{}"),
     Rule(
         "",
-        f"!({FIXED}) || !({_has_master_cel('self')}) || !({_has_master_cel('oldSelf')})"
+        f"!({IS_FIXED_CEL}) || !({_has_master_cel('self')}) || !({_has_master_cel('oldSelf')})"
         " || self.spec.master == oldSelf.spec.master",
         lambda new, old: (
-            not is_fixed(new, old)
+            not is_immutable(new, old)
             or None in (masters := (new["spec"].get("master"), old["spec"].get("master")))
             or masters[0] == masters[1]
         ),

@@ -10,13 +10,13 @@ from collections.abc import Mapping
 
 from trainyard.core import AuxiliaryObject, Job, Role, Slot
 from trainyard.kinds.replica_list import items_of
-from trainyard.kinds.templates import append, append_volume, containers_of, has_container, like
+from trainyard.kinds.templates import append_to_list, append_volume, containers_of, copy_required_fields, has_container
 from trainyard.objects import Json
 from trainyard.objects.resources import CONFIG_MAP
 
 PS, MASTER = "PS", "MASTER"
 VOLUME = "ps-config-volume"
-MOUNT = "/ps-server"
+MOUNT_PATH = "/ps-server"
 PROGRAM = "grpc_tensorflow_server.py"
 
 
@@ -26,10 +26,10 @@ def default_template(image: str) -> Json:
 
 
 def _container(image: str) -> Json:
-    return {"name": "tensorflow", "image": image, "volumeMounts": [{"name": VOLUME, "mountPath": MOUNT}]}
+    return {"name": "tensorflow", "image": image, "volumeMounts": [{"name": VOLUME, "mountPath": MOUNT_PATH}]}
 
 
-def is_served(job: Job, role: Role) -> bool:
+def runs_default_ps(job: Job, role: Role) -> bool:
     """Whether the role is the PS and runs the default parameter server."""
     if role.name != PS:
         return False
@@ -40,32 +40,43 @@ def is_served(job: Job, role: Role) -> bool:
 def config_map(job: Job, labels: Json) -> tuple[AuxiliaryObject, ...]:
     """The ConfigMap with the server program; () when the job has no default parameter server."""
     role = job.role(PS)
-    if role is None or not role.replicas or not is_served(job, role):
+    if role is None or not role.replicas or not runs_default_ps(job, role):
         return ()
     text = job.config.files.get(PROGRAM, "")
     body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"labels": labels}, "data": {PROGRAM: text}}
-    return (AuxiliaryObject(CONFIG_MAP, map_name(job), lambda: body),)
+    return (AuxiliaryObject(CONFIG_MAP, config_map_name(job), lambda: body),)
 
 
-def map_name(job: Job) -> str:
+def config_map_name(job: Job) -> str:
     return f"cm-ps-{job.runtime_id}"
 
 
-def serve(template: Json, job: Job, slot: Slot, cluster: Mapping[str, tuple[str, ...]]) -> None:
+def run_default_ps(template: Json, job: Job, slot: Slot, cluster: Mapping[str, tuple[str, ...]]) -> None:
     """Makes the container `tensorflow` run the default parameter server for the slot. Changes the template in place."""
     master, server_container = job.role(MASTER), _container(job.parsed.spec["tfImage"])
     if template == default_template(job.parsed.spec["tfImage"]):
-        like(template["spec"], containers_of(template)[0], master.template if master else None, "tensorflow")
+        copy_required_fields(
+            template["spec"], containers_of(template)[0], master.template if master else None, "tensorflow"
+        )
     if not has_container(template, "tensorflow"):
-        like({}, server_container, master.template if master else None, "tensorflow")
+        copy_required_fields({}, server_container, master.template if master else None, "tensorflow")
         template["spec"]["containers"] = [*containers_of(template), server_container]
     # A replica type without replicas is left out: the server program rejects an empty list of hosts.
     spec = ",".join(f"{name}|{';'.join(hosts)}" for name, hosts in sorted(cluster.items()) if hosts)
-    command = ["python", f"{MOUNT}/{PROGRAM}", "--cluster_spec", spec, "--job_name", "ps", "--task_id", str(slot.index)]
+    command = [
+        "python",
+        f"{MOUNT_PATH}/{PROGRAM}",
+        "--cluster_spec",
+        spec,
+        "--job_name",
+        "ps",
+        "--task_id",
+        str(slot.index),
+    ]
     container = next(entry for entry in containers_of(template) if entry.get("name") == "tensorflow")
     container["command"] = command
     mounts = container.get("volumeMounts")
     mount_list = mounts if isinstance(mounts, list) else []
     if all(mount.get("name") != VOLUME for mount in mount_list if isinstance(mount, dict)):
-        append(container, "volumeMounts", {"name": VOLUME, "mountPath": MOUNT})
-    append_volume(template, {"name": VOLUME, "configMap": {"name": map_name(job)}})
+        append_to_list(container, "volumeMounts", {"name": VOLUME, "mountPath": MOUNT_PATH})
+    append_volume(template, {"name": VOLUME, "configMap": {"name": config_map_name(job)}})

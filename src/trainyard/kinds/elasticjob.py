@@ -33,7 +33,7 @@ from trainyard.core.names import digest
 from trainyard.core.status import MOST_REPLICAS
 from trainyard.kinds import columns
 from trainyard.kinds.elasticjob_spec import (
-    C10D,
+    C10D_BACKEND,
     CONTAINER,
     EXIT_CODE,
     IN_PLACE,
@@ -46,7 +46,7 @@ from trainyard.kinds.elasticjob_spec import (
     worker_of,
 )
 from trainyard.kinds.policies import Policies, policy_of
-from trainyard.kinds.templates import append, containers_of, copied, has_container, spec_of, whole
+from trainyard.kinds.templates import append_to_list, containers_of, copy_template, has_container, spec_of, whole_number
 from trainyard.objects import GVK, Json, Problem
 from trainyard.objects.resources import POD, SERVICE
 from trainyard.schema import Schema, from_struct
@@ -119,29 +119,31 @@ def job_labels(job: Job) -> dict[str, str]:
     return {"group-name": GROUP, "job-name": job.key.name}
 
 
-def dress(template: Json, job: Job, slot: Slot) -> Json:
+def mutate_pod_template(template: Json, job: Job, slot: Slot) -> Json:
     """A copy of the template with the launcher's rendezvous arguments and the restartPolicy of the spec.
 
     The arguments precede the user's: arguments after the name of the script are arguments of the script (rules.md 3.1).
     """
-    pod_template = copied(template)
+    pod_template = copy_template(template)
     role = job.role(slot.role)
-    arguments = rendezvous(job, slot)
+    arguments = rendezvous_arguments(job, slot)
     for container in containers_of(pod_template):
         if role and arguments and container.get("name") == role.container:
-            append(container, "args", *arguments, first=True)
+            append_to_list(container, "args", *arguments, first=True)
     policy = worker_of(job.parsed.spec).get("restartPolicy")
     pod_template["spec"]["restartPolicy"] = policy if policy in IN_PLACE else "Never"
     return pod_template
 
 
-def rendezvous(job: Job, slot: Slot) -> list[str]:
+def rendezvous_arguments(job: Job, slot: Slot) -> list[str]:
     """The rendezvous arguments of a launcher; [] with rdzvBackend: none."""
     spec, resumes = job.parsed.spec, job.status.resumes
     backend = spec.get("rdzvBackend") or "etcd"
     if backend == NO_RENDEZVOUS:
         return []
-    min_nodes, max_nodes = (whole(spec.get(name)) or replicas_of(spec) for name in ("minReplicas", "maxReplicas"))
+    min_nodes, max_nodes = (
+        whole_number(spec.get(name)) or replicas_of(spec) for name in ("minReplicas", "maxReplicas")
+    )
     # A rendezvous id stays closed after its run, so a resumed job needs a new id (S35).
     run_id = f"{job.key.name}-r{resumes}" if resumes else job.key.name
     return [
@@ -156,19 +158,19 @@ def rendezvous(job: Job, slot: Slot) -> list[str]:
 def endpoint_of(job: Job) -> str:
     """host:port of the rendezvous: spec.rdzvEndpoint, or for c10d without it the Service of Worker 0."""
     spec = job.parsed.spec
-    if spec.get("rdzvBackend") == C10D and not spec.get("rdzvEndpoint"):
+    if spec.get("rdzvBackend") == C10D_BACKEND and not spec.get("rdzvEndpoint"):
         return f"{child_name(job, Slot(WORKER, 0))}:{C10D_PORT}"
     return str(spec.get("rdzvEndpoint"))
 
 
 def _store_options(spec: Json, slot: Slot) -> list[str]:
     """Whether this worker hosts the c10d store. torch would compare host names, which all pods of one machine share."""
-    if spec.get("rdzvBackend") != C10D or spec.get("rdzvEndpoint"):
+    if spec.get("rdzvBackend") != C10D_BACKEND or spec.get("rdzvEndpoint"):
         return []
     return [f"--rdzv_conf=is_host={int(slot.index == 0)},read_timeout={STORE_TIMEOUT}"]
 
 
-def extras(job: Job) -> tuple[AuxiliaryObject, ...]:
+def auxiliary_objects(job: Job) -> tuple[AuxiliaryObject, ...]:
     """A headless Service for each replica, so that other replicas can resolve its host name."""
     return tuple(AuxiliaryObject(SERVICE, child_name(job, slot), _service_body(job, slot)) for slot in job.slots())
 
@@ -179,12 +181,12 @@ def _service_body(job: Job, slot: Slot) -> Any:
     return lambda: {"apiVersion": "v1", "kind": "Service", "metadata": {"labels": dict(labels)}, "spec": dict(spec)}
 
 
-def decides(job: Job) -> frozenset[Slot]:
+def success_slots(job: Job) -> frozenset[Slot]:
     """The job succeeds when all workers have."""
     return frozenset(job.slots())
 
 
-def permanent(job: Job, code: int, reason: str) -> bool:
+def exit_fails_job(job: Job, code: int, reason: str) -> bool:
     """Whether the exit of a Pod fails the job (S23, docs/rules.md 2.8).
 
     With restartPolicy ExitCode the exit code decides; with any other policy every failed Pod fails the job. When the
@@ -194,12 +196,12 @@ def permanent(job: Job, code: int, reason: str) -> bool:
     return policy != EXIT_CODE or code not in RETRYABLE
 
 
-def report(job: Job, verdict: Outcome, tally: Mapping[str, Mapping[str, int]]) -> Json:
+def render_status(job: Job, outcome: Outcome, tally: Mapping[str, Mapping[str, int]]) -> Json:
     """Status fields; `replicaStatuses` as in the old operator, without counts of zero (docs/rules.md 2.2)."""
     count_fields = {"active": "Running", "succeeded": "Succeeded", "failed": "Failed"}
     selector = ",".join(f"{key}={value}" for key, value in {**job_labels(job), "replica-type": "worker"}.items())
     return {
-        "state": "Failed" if verdict.phase == "Invalid" else verdict.phase,
+        "state": "Failed" if outcome.phase == "Invalid" else outcome.phase,
         "replicaStatuses": {
             role: {field: states[state] for field, state in count_fields.items() if states.get(state)}
             for role, states in tally.items()
@@ -214,11 +216,11 @@ _UNREACHABLE = re.compile(
 )
 
 
-def hint(job: Job, text: str) -> str:
+def rendezvous_advice(job: Job, text: str) -> str:
     """What to do about a failed rendezvous, from the message of the condition; "" when the message shows none."""
     endpoint = endpoint_of(job)
     if _UNREACHABLE.search(text):
-        if job.parsed.spec.get("rdzvBackend") == C10D:
+        if job.parsed.spec.get("rdzvBackend") == C10D_BACKEND:
             return f"the rendezvous at {endpoint} cannot be reached: see why the worker that holds it does not run"
         return f"the rendezvous at {endpoint} cannot be reached: see that an etcd server with the v2 API serves there"
     if "RendezvousClosed" in text:
@@ -226,7 +228,7 @@ def hint(job: Job, text: str) -> str:
     return ""
 
 
-def word(job: Job, said: ConditionUpdate, replicas: Sequence[Replica]) -> ConditionUpdate:
+def condition_message(job: Job, update: ConditionUpdate, replicas: Sequence[Replica]) -> ConditionUpdate:
     """The condition with the exact reason and text of the old operator, then details (docs/rules.md 2.2, S7)."""
     name, plain_name = f"ElasticJob {job.key.name}", f"Job {job.key.name}"
     failed = sum(replica.termination is not None and not replica.termination.disrupted for replica in replicas)
@@ -243,40 +245,40 @@ def word(job: Job, said: ConditionUpdate, replicas: Sequence[Replica]) -> Condit
         ),
         "DeadlineExceeded": ("", f"{plain_name} has failed because it was active longer than specified deadline"),
     }
-    reason, text = texts.get(said.reason if said.type == "Failed" else said.type, ("", ""))
+    reason, text = texts.get(update.reason if update.type == "Failed" else update.type, ("", ""))
     if not text:
-        return said
-    is_normal = said.type in ("Created", "Running", "Succeeded")
-    message = said.message.partition("; ")[2] if is_normal else said.message
-    details = "; ".join(filter(None, (message, "" if is_normal else hint(job, message))))
+        return update
+    is_normal = update.type in ("Created", "Running", "Succeeded")
+    message = update.message.partition("; ")[2] if is_normal else update.message
+    details = "; ".join(filter(None, (message, "" if is_normal else rendezvous_advice(job, message))))
     separator = " " if text.endswith(".") else "; "
-    return ConditionUpdate(said.type, reason or said.reason, separator.join(filter(None, (text, details))))
+    return ConditionUpdate(update.type, reason or update.reason, separator.join(filter(None, (text, details))))
 
 
-def announce(job: Job, said: ConditionUpdate) -> Event | None:
+def condition_event(job: Job, update: ConditionUpdate) -> Event | None:
     """No event for Created and Running; the reason JobFailed for both limits, as documented (docs/rules.md 2.9)."""
-    if said.type in ("Created", "Running"):
+    if update.type in ("Created", "Running"):
         return None
-    event = default_condition_event(said)
-    if said.type == "Failed" and said.reason in ("BackoffLimitExceeded", "DeadlineExceeded"):
+    event = default_condition_event(update)
+    if update.type == "Failed" and update.reason in ("BackoffLimitExceeded", "DeadlineExceeded"):
         return event._replace(reason="JobFailed")
     return event
 
 
-def tell(job: Job, fact: Create | Delete | Replica) -> tuple[Event, ...]:
+def write_events(job: Job, write_or_replica: Create | Delete | Replica) -> tuple[Event, ...]:
     """An event for each Pod and Service created or deleted, and for each Pod that failed (docs/rules.md 2.9)."""
-    if isinstance(fact, Replica):
-        termination, pod = fact.termination, fact.child
+    if isinstance(write_or_replica, Replica):
+        termination, pod = write_or_replica.termination, write_or_replica.child
         exit_code = termination.code if termination else -1
         text = f"Pod: {job.key.namespace}.{pod.name if pod else '?'} exited with code {exit_code}"
         return (Event("Normal", "ExitedWithCode", text),) if exit_code >= 0 else ()
-    kind, verb = fact.gvk.kind, ("Created" if isinstance(fact, Create) else "Deleted")
-    if fact.gvk == job.kind.gvk:
-        return (Event("Normal", "SuccessfulDeleteJob", f"Deleted job: {fact.name}"),)
+    kind, verb = write_or_replica.gvk.kind, ("Created" if isinstance(write_or_replica, Create) else "Deleted")
+    if write_or_replica.gvk == job.kind.gvk:
+        return (Event("Normal", "SuccessfulDeleteJob", f"Deleted job: {write_or_replica.name}"),)
     reason = f"Successful{verb.removesuffix('d')}{kind}"
-    involved_object = fact.ref if isinstance(fact, Create) else None
-    event = Event("Normal", reason, f"{verb} {kind.lower()}: {fact.name}", involved_object)
-    return (*_restart_policy_event(job, fact), event)
+    involved_object = write_or_replica.ref if isinstance(write_or_replica, Create) else None
+    event = Event("Normal", reason, f"{verb} {kind.lower()}: {write_or_replica.name}", involved_object)
+    return (*_restart_policy_event(job, write_or_replica), event)
 
 
 def _restart_policy_event(job: Job, fact: Create | Delete) -> tuple[Event, ...]:
@@ -288,7 +290,7 @@ def _restart_policy_event(job: Job, fact: Create | Delete) -> tuple[Event, ...]:
     return (Event("Warning", "SettedPodTemplateRestartPolicy", text, Ref("Pod", fact.name)),)
 
 
-def warn(job: Job) -> tuple[Problem, ...]:
+def warnings(job: Job) -> tuple[Problem, ...]:
     spec, problems = job.parsed.spec, []
     template = worker_of(spec).get("template")
     policy = worker_of(spec).get("restartPolicy")
@@ -320,16 +322,18 @@ ELASTICJOB = Kind(
     read=read,
     child_name=child_name,
     child_labels=child_labels,
-    mutate_pod_template=dress,
-    success_slots=decides,
-    exit_fails_job=permanent,
-    render_status=report,
-    auxiliary_objects=extras,
+    mutate_pod_template=mutate_pod_template,
+    success_slots=success_slots,
+    exit_fails_job=exit_fails_job,
+    render_status=render_status,
+    auxiliary_objects=auxiliary_objects,
     on_template_change=lambda role: "later",
-    warnings=warn,
+    warnings=warnings,
     restart_scope="slot",
     default_backoff_limit=None,
-    messages=Messages("elastic-job-controller", word, announce, tell, extra_timestamps=("lastUpdateTime",)),
+    messages=Messages(
+        "elastic-job-controller", condition_message, condition_event, write_events, extra_timestamps=("lastUpdateTime",)
+    ),
     rules=RULES,
     columns=(
         columns.STATE,

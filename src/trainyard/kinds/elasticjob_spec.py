@@ -12,13 +12,13 @@ from trainyard.core import Rule
 from trainyard.core.names import LABEL_MAX, is_dns_label
 from trainyard.kinds.policies import Policies
 from trainyard.kinds.templates import (
-    KEEP,
     MAX_REPLICAS,
-    NULL,
+    NULLABLE,
+    PRESERVE_UNKNOWN,
     PodTemplate,
     containers_of,
-    restart_policy_is_known,
-    whole,
+    restart_policy_rule,
+    whole_number,
 )
 from trainyard.objects import Json
 
@@ -28,7 +28,7 @@ EXIT_CODE = "ExitCode"
 IN_PLACE = ("OnFailure", "Always")
 RUN_POLICIES = ("runPolicy", "RunPolicy")
 """Fields that may also hold the policies: the old operator read the Go field name, too (docs/rules.md 2.2)."""
-C10D, NO_RENDEZVOUS = "c10d", "none"
+C10D_BACKEND, NO_RENDEZVOUS = "c10d", "none"
 LONGEST_NAME = LABEL_MAX - len("-worker-") - len(str(MAX_REPLICAS - 1))
 
 Count = Annotated[int, Meta(ge=1, le=MAX_REPLICAS)]
@@ -38,7 +38,7 @@ class Replicas(msgspec.Struct, kw_only=True):
     """The nodes of an elastic job: each runs one launcher, which starts the trainers."""
 
     replicas: Annotated[Count, Meta(description="How many nodes; may be changed while the job runs.")] = 1
-    template: Annotated[PodTemplate | None, Meta(extra_json_schema={**KEEP, **NULL})] = None
+    template: Annotated[PodTemplate | None, Meta(extra_json_schema={**PRESERVE_UNKNOWN, **NULLABLE})] = None
     restartPolicy: Annotated[
         Literal["Always", "OnFailure", "Never", "ExitCode"] | None,
         Meta(description="ExitCode: 130, 137, 138 and 143 are tried again, all else fails the job. Never when unset."),
@@ -69,12 +69,14 @@ class ElasticJobSpec(Policies, kw_only=True):
     minReplicas: Annotated[Count | None, Meta(description="Training goes on with at least that many nodes.")] = None
     maxReplicas: Annotated[Count | None, Meta(description="Training uses at most that many nodes.")] = None
     replicaSpecs: Annotated[
-        dict[str, Annotated[Replicas, Meta(extra_json_schema=KEEP)]] | None,
+        dict[str, Annotated[Replicas, Meta(extra_json_schema=PRESERVE_UNKNOWN)]] | None,
         Meta(description="One set, Worker.", extra_json_schema={"maxProperties": 8}),
     ] = None
-    runPolicy: Annotated[RunPolicies | None, Meta(extra_json_schema={**KEEP, **NULL})] = None
-    RunPolicy: Annotated[RunPolicies | None, Meta(extra_json_schema={**KEEP, **NULL})] = None
-    schedulingPolicy: Annotated[SchedulingPolicy | None, Meta(extra_json_schema={**KEEP, **NULL})] = None
+    runPolicy: Annotated[RunPolicies | None, Meta(extra_json_schema={**PRESERVE_UNKNOWN, **NULLABLE})] = None
+    RunPolicy: Annotated[RunPolicies | None, Meta(extra_json_schema={**PRESERVE_UNKNOWN, **NULLABLE})] = None
+    schedulingPolicy: Annotated[SchedulingPolicy | None, Meta(extra_json_schema={**PRESERVE_UNKNOWN, **NULLABLE})] = (
+        None
+    )
 
 
 def worker_of(spec: Json) -> Json:
@@ -98,10 +100,10 @@ def _replica_type_message(sets: Any) -> str:
 def replicas_of(spec: Json) -> int | None:
     """The number of workers: 1 when unset, None when it is not a whole number."""
     replicas = worker_of(spec).get("replicas")
-    return 1 if replicas is None else whole(replicas)
+    return 1 if replicas is None else whole_number(replicas)
 
 
-CHAINER_WORD = "-workerset-"
+CHAINER_SET_SEPARATOR = "-workerset-"
 """Part of the pod names of ChainerJobs: NAME-workerset-x-worker-0 could be a pod of a ChainerJob or an ElasticJob."""
 
 
@@ -136,8 +138,8 @@ RULES = (
     ),
     Rule(
         "",
-        f"!(self.metadata.name + '-').contains('{CHAINER_WORD}')",
-        lambda job, old: CHAINER_WORD not in f"{job['metadata']['name']}-",
+        f"!(self.metadata.name + '-').contains('{CHAINER_SET_SEPARATOR}')",
+        lambda job, old: CHAINER_SET_SEPARATOR not in f"{job['metadata']['name']}-",
         "the word workerset stands in the names of a ChainerJob's pods, to which it has rights: leave it out",
         at="metadata.name",
     ),
@@ -145,7 +147,7 @@ RULES = (
         "spec",
         "has(self.rdzvBackend) && self.rdzvBackend in ['c10d', 'none']"
         " || has(self.rdzvEndpoint) && self.rdzvEndpoint.size() > 0",
-        lambda spec, old: spec.get("rdzvBackend") in (C10D, NO_RENDEZVOUS) or bool(spec.get("rdzvEndpoint")),
+        lambda spec, old: spec.get("rdzvBackend") in (C10D_BACKEND, NO_RENDEZVOUS) or bool(spec.get("rdzvEndpoint")),
         "the nodes have nowhere to meet: write rdzvEndpoint, host:port of an etcd server; or rdzvBackend: c10d",
         at="rdzvEndpoint",
     ),
@@ -199,7 +201,7 @@ RULES = (
         "replicas must not be above maxReplicas: lower replicas or raise maxReplicas",
         at="replicaSpecs.Worker.replicas",
     ),
-    restart_policy_is_known("spec.replicaSpecs{}"),
+    restart_policy_rule("spec.replicaSpecs{}"),
 )
 
 

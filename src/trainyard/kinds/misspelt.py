@@ -22,17 +22,17 @@ METADATA = (
 )
 """The fields of ObjectMeta. The schemas specify only those that a rule uses."""
 
-ONE_EDIT = 4  # one edit is a misspelling when the longer name has at least so many characters
-TWO_EDITS = 8  # two edits are one when the shorter name has so many, and the first letter is the same
+MIN_LENGTH_FOR_ONE_EDIT = 4  # one edit is a misspelling when the longer name has at least so many characters
+MIN_LENGTH_FOR_TWO_EDITS = 8  # two edits are one when the shorter name has so many, and the first letter is the same
 
 
 class Misspelling(NamedTuple):
     """A misspelt field: its path, the object that has it, its name, and the name that was probably meant."""
 
     path: str
-    holder: Json
+    parent: Json
     name: str
-    meant: str
+    corrected_name: str
 
 
 def misspelt_fields(schema: Json, obj: Json) -> tuple[list[Problem], Json]:
@@ -49,13 +49,13 @@ def misspelt_fields(schema: Json, obj: Json) -> tuple[list[Problem], Json]:
             corrected = decode(encode(obj))
             misspellings = list(_misspellings(schema, corrected, "", ()))
         for field in misspellings:
-            problems.append(Problem(field.path, f"there is no such field; did you mean {field.meant}?"))
-            value = field.holder.pop(field.name)
-            field.holder.setdefault(field.meant, value)
+            problems.append(Problem(field.path, f"there is no such field; did you mean {field.corrected_name}?"))
+            value = field.parent.pop(field.name)
+            field.parent.setdefault(field.corrected_name, value)
     return problems, corrected
 
 
-def nearest(name: str, known: Collection[str]) -> str:
+def most_similar_name(name: str, known: Collection[str]) -> str:
     """The known name that was probably meant, "" when the name resembles none."""
     candidates = [
         (distance, known_name)
@@ -83,14 +83,14 @@ def _misspellings(schema: Json, value: Any, path: str, known: Collection[str]) -
             yield from _misspellings(properties.get(name) or {}, field_value, field_path, known_below)
         elif isinstance(schema.get("additionalProperties"), dict):
             yield from _misspellings(schema["additionalProperties"], field_value, field_path, ())
-        elif meant := nearest(name, names):
+        elif meant := most_similar_name(name, names):
             yield Misspelling(field_path, value, name, meant)
 
 
 def _resembles(name: str, known_name: str, distance: int) -> bool:
     if distance <= 1:
-        return distance == 0 or max(len(name), len(known_name)) >= ONE_EDIT
-    return min(len(name), len(known_name)) >= TWO_EDITS and name[:1].lower() == known_name[:1].lower()
+        return distance == 0 or max(len(name), len(known_name)) >= MIN_LENGTH_FOR_ONE_EDIT
+    return min(len(name), len(known_name)) >= MIN_LENGTH_FOR_TWO_EDITS and name[:1].lower() == known_name[:1].lower()
 
 
 def _normalized(name: str) -> str:

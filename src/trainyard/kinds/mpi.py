@@ -12,7 +12,7 @@ from typing import NamedTuple
 from trainyard.core import AuxiliaryObject, Job
 from trainyard.core.model import Ref
 from trainyard.core.names import digest
-from trainyard.kinds.templates import append, append_volume, containers_of
+from trainyard.kinds.templates import append_to_list, append_volume, containers_of
 from trainyard.objects import Json
 from trainyard.objects.resources import CONFIG_MAP, ROLE, ROLE_BINDING, SERVICE_ACCOUNT, STATEFUL_SET
 
@@ -20,16 +20,16 @@ ROOT = "/kubeflow/chainer-operator"
 ASSETS = f"{ROOT}/assets"
 GENERATED = f"{ROOT}/generated"
 HOSTFILE = f"{GENERATED}/hostfile"
-AGENT = "kubexeb.sh"
-PROGRAM = "kubexec.py"
-SETS = "statefulsets_and_slots"
+RSH_AGENT = "kubexeb.sh"
+EXEC_PROGRAM = "kubexec.py"
+SLOTS_FILE = "statefulsets_and_slots"
 VOLUMES = {"chainer-operator-volume-generated": GENERATED, "chainer-operator-volume-assets": ASSETS}
-EXECUTABLE = 0o555
+EXECUTABLE_MODE = 0o555
 _RBAC_GROUP = "rbac.authorization.k8s.io"
 _MOUNTS = [{"name": name, "mountPath": path} for name, path in VOLUMES.items()]
 _POD_NAME_SOURCE: Json = {"valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}
 _VARIABLES = {
-    "OMPI_MCA_plm_rsh_agent": f"{ASSETS}/{AGENT}",
+    "OMPI_MCA_plm_rsh_agent": f"{ASSETS}/{RSH_AGENT}",
     "OMPI_MCA_orte_keep_fqdn_hostnames": "t",
     "OMPI_MCA_orte_default_hostfile": HOSTFILE,
     "OMPI_MCA_btl_tcp_if_exclude": "lo,docker0",
@@ -49,18 +49,18 @@ class WorkerSet(NamedTuple):
         return [f"{self.name}-{index}" for index in range(self.replicas)]
 
 
-def account(job: Job) -> str:
+def service_account_name(job: Job) -> str:
     """The name of the ServiceAccount of the job's pods."""
     return f"{job.key.name}-launcher"
 
 
-def equip(template: Json, job: Job) -> None:
+def add_mpi_volumes_and_env(template: Json, job: Job) -> None:
     """Adds the two volumes and, to each container of the user, the mounts and, after the user's, the variables.
 
     Changes the template in place.
     """
     generated, assets = VOLUMES
-    items = [{"key": key, "path": key, "mode": EXECUTABLE} for key in (AGENT, PROGRAM, SETS)]
+    items = [{"key": key, "path": key, "mode": EXECUTABLE_MODE} for key in (RSH_AGENT, EXEC_PROGRAM, SLOTS_FILE)]
     append_volume(template, {"name": generated, "emptyDir": {}})
     append_volume(template, {"name": assets, "configMap": {"name": f"{job.key.name}-assets", "items": items}})
     variables: list[Json] = [{"name": name, "value": value} for name, value in _VARIABLES.items()]
@@ -69,11 +69,11 @@ def equip(template: Json, job: Job) -> None:
         _add_mounts(container)
     for container in containers_of(template):
         _add_mounts(container)
-        append(container, "env", *variables)
+        append_to_list(container, "env", *variables)
 
 
 def _add_mounts(container: Json) -> None:
-    append(container, "volumeMounts", *_MOUNTS)
+    append_to_list(container, "volumeMounts", *_MOUNTS)
 
 
 def _init_containers(template: Json) -> list[Json]:
@@ -92,25 +92,27 @@ def wait_for_workers(template: Json, slots: int) -> None:
     copied_fields: Json = {
         key: chainer[key] for key in ("image", "imagePullPolicy", "securityContext") if key in chainer
     }
-    command = ["python3", f"{ASSETS}/{PROGRAM}", "--hostfile", HOSTFILE, "$(POD_NAME)", f"slots={slots}"]
+    command = ["python3", f"{ASSETS}/{EXEC_PROGRAM}", "--hostfile", HOSTFILE, "$(POD_NAME)", f"slots={slots}"]
     generator: Json = {
         "name": "chainer-operator-hostfile-generator",
         **copied_fields,
-        "command": [*command, f"{ASSETS}/{SETS}"],
+        "command": [*command, f"{ASSETS}/{SLOTS_FILE}"],
         "env": [{"name": "POD_NAME", **_POD_NAME_SOURCE}],
         "volumeMounts": list(_MOUNTS),
     }
-    append(template["spec"], "initContainers", generator)
+    append_to_list(template["spec"], "initContainers", generator)
 
 
-def objects(job: Job, labels: Mapping[str, str], sets: Sequence[WorkerSet], files: bool) -> tuple[AuxiliaryObject, ...]:
+def auxiliary_objects(
+    job: Job, labels: Mapping[str, str], sets: Sequence[WorkerSet], files: bool
+) -> tuple[AuxiliaryObject, ...]:
     """The ServiceAccount, Role and RoleBinding, and with `files` the ConfigMap.
 
     Role and ConfigMap are updated when the worker sets change.
 
     The Role has no rules for a StatefulSet that is not known to be owned by the job: its pods may be another user's.
     """
-    name, owned = account(job), job.owned
+    name, owned = service_account_name(job), job.owned
     refs = {Ref(STATEFUL_SET.kind, worker_set.name): worker_set for worker_set in sets}
     rules = _policy_rules([worker_set for ref, worker_set in refs.items() if owned is None or ref in owned])
     subject = {"kind": "ServiceAccount", "name": name, "namespace": job.key.namespace}
@@ -137,8 +139,8 @@ def objects(job: Job, labels: Mapping[str, str], sets: Sequence[WorkerSet], file
         ),
     ]
     if files:
-        texts = {key: job.config.files.get(key, "") for key in (AGENT, PROGRAM)}
-        texts[SETS] = "".join(
+        texts = {key: job.config.files.get(key, "") for key in (RSH_AGENT, EXEC_PROGRAM)}
+        texts[SLOTS_FILE] = "".join(
             f"{worker_set.name} slots={worker_set.slots} replicas={worker_set.replicas}\n" for worker_set in sets
         )
         config_map = AuxiliaryObject(

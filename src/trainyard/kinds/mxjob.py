@@ -12,22 +12,22 @@ from functools import cache, partial
 from trainyard.core import JOB_CARRIER, AuxiliaryObject, Job, Kind, Outcome, ParsedSpec, Slot, violations, with_aliases
 from trainyard.core.names import digest
 from trainyard.kinds import replica_list
-from trainyard.kinds.accelerators import accelerate
+from trainyard.kinds.accelerators import add_accelerators
 from trainyard.kinds.mxjob_spec import (
     CONTAINER,
     DIST,
+    FIELD_ALIASES,
     LOCAL,
     PORT,
     RULES,
     SCHEDULER,
     SERVER,
-    SPELLINGS,
     WORKER,
     MxJobSpec,
 )
 from trainyard.kinds.policies import policy_of
-from trainyard.kinds.services import headless
-from trainyard.kinds.templates import append_env, containers_of, copied, with_labels_of
+from trainyard.kinds.services import headless_service
+from trainyard.kinds.templates import append_env, containers_of, copy_template, labels_metadata_of
 from trainyard.objects import GVK, Json, Problem
 from trainyard.objects.labels import ATTEMPT
 from trainyard.objects.resources import JOB, POD, SERVICE
@@ -39,7 +39,7 @@ def _schema() -> Schema:
     return Schema.ours({**from_struct(MxJobSpec), "x-kubernetes-preserve-unknown-fields": True})
 
 
-_rules = with_aliases(RULES, SPELLINGS)
+_rules = with_aliases(RULES, FIELD_ALIASES)
 
 
 def read(spec: Json, name: str) -> ParsedSpec:
@@ -48,7 +48,7 @@ def read(spec: Json, name: str) -> ParsedSpec:
     problems = _schema().validate(stored, "spec") + violations(
         _rules, {"metadata": {"name": name}, "spec": stored}, None
     )
-    defaulted = replica_list.filled(spec, _with_defaults)
+    defaulted = replica_list.with_defaults(spec, _with_defaults)
     roles = replica_list.roles_of(defaulted, "mxReplicaType", "PsRootPort")
     if spec.get("jobMode") == LOCAL:
         roles = tuple(role.resized(1) for role in roles)
@@ -87,13 +87,13 @@ def child_labels(job: Job, slot: Slot) -> dict[str, str]:
     return {**job_labels(job), "job_type": slot.role, "task_index": str(slot.index)}
 
 
-def dress(template: Json, job: Job, slot: Slot) -> Json:
+def mutate_pod_template(template: Json, job: Job, slot: Slot) -> Json:
     """A copy of the template with accelerators and, in dist mode, the DMLC variables (rules.md II.6)."""
-    pod_template = copied(template)
+    pod_template = copy_template(template)
     for container in containers_of(pod_template):
         if container.get("name") != CONTAINER:
             continue
-        accelerate(pod_template, container, job.config.accelerators)
+        add_accelerators(pod_template, container, job.config.accelerators)
         if is_dist(job):
             append_env(container, *_dmlc_variables(job, slot, container))
     return pod_template
@@ -119,45 +119,45 @@ def subdomain(job: Job) -> str:
     return f"mxjob-{job.runtime_id}" if is_dist(job) else ""
 
 
-def extras(job: Job) -> tuple[AuxiliaryObject, ...]:
+def auxiliary_objects(job: Job) -> tuple[AuxiliaryObject, ...]:
     """The headless Service of a job in dist mode."""
     if not is_dist(job):
         return ()
     ports = {f"ps-root-port-{role.port}": role.port for role in job.roles if role.name == SCHEDULER}
     # Pods of the previous attempt have the same host names and may still be terminating: the Service excludes them.
     attempt_labels = {ATTEMPT: str(job.status.role(SCHEDULER).attempt)}
-    body = partial(headless, job, job_labels(job), ports, attempt_labels)
+    body = partial(headless_service, job, job_labels(job), ports, attempt_labels)
     return (AuxiliaryObject(SERVICE, subdomain(job), body, digest=digest(ports, attempt_labels)),)
 
 
-def decides(job: Job) -> frozenset[Slot]:
+def success_slots(job: Job) -> frozenset[Slot]:
     """The slot whose success is the job's: the SCHEDULER in dist mode, the WORKER in local mode."""
     return frozenset({Slot(SCHEDULER if is_dist(job) else WORKER, 0)})
 
 
-def judges(job: Job) -> frozenset[Slot]:
+def supervised_slots(job: Job) -> frozenset[Slot]:
     """In dist mode the exit of any replica ends the attempt."""
-    return frozenset(job.slots()) if is_dist(job) else decides(job)
+    return frozenset(job.slots()) if is_dist(job) else success_slots(job)
 
 
-def permanent(job: Job, code: int, reason: str) -> bool:
+def exit_fails_job(job: Job, code: int, reason: str) -> bool:
     """Exit codes 1 to 127, and OOMKilled with any code, are not retried (docs/rules.md II.8, without its defect)."""
     return reason == "OOMKilled" or 1 <= code <= 127
 
 
-def report(job: Job, verdict: Outcome, tally: Mapping[str, Mapping[str, int]]) -> Json:
+def render_status(job: Job, outcome: Outcome, tally: Mapping[str, Mapping[str, int]]) -> Json:
     """The status fields of docs/rules.md II.4: `reason` and `state` are left out when they are empty."""
-    phase, state = replica_list.PHASES[verdict.phase]
+    phase, state = replica_list.PHASES[outcome.phase]
     return {
         "phase": phase,
-        **({"reason": verdict.message} if state == "Failed" else {}),
+        **({"reason": outcome.message} if state == "Failed" else {}),
         "controlPaused": job.status.wire.get("controlPaused") is True,
         **({"state": state} if state else {}),
         "replicaStatuses": replica_list.replica_statuses(tally, "Mx_replica_type"),
     }
 
 
-def warn(job: Job) -> tuple[Problem, ...]:
+def warnings(job: Job) -> tuple[Problem, ...]:
     problems = []
     items = replica_list.items_of(job.parsed.spec)
     if job.parsed.spec.get("jobMode") == LOCAL and any(item.get("replicas") != 1 for item in items):
@@ -182,19 +182,19 @@ MXJOB = Kind(
     read=read,
     child_name=child_name,
     child_labels=child_labels,
-    child_metadata=lambda job, slot: with_labels_of(job),
-    mutate_pod_template=dress,
-    success_slots=decides,
-    supervised_slots=judges,
-    exit_fails_job=permanent,
-    render_status=report,
+    child_metadata=lambda job, slot: labels_metadata_of(job),
+    mutate_pod_template=mutate_pod_template,
+    success_slots=success_slots,
+    supervised_slots=supervised_slots,
+    exit_fails_job=exit_fails_job,
+    render_status=render_status,
     subdomain=subdomain,
-    auxiliary_objects=extras,
-    warnings=warn,
+    auxiliary_objects=auxiliary_objects,
+    warnings=warnings,
     restart_scope="gang",
     rules=RULES,
     columns=replica_list.COLUMNS,
-    field_aliases=SPELLINGS,
-    legacy_outcome=replica_list.old_end,
+    field_aliases=FIELD_ALIASES,
+    legacy_outcome=replica_list.legacy_outcome,
     has_runtime_id=True,
 )

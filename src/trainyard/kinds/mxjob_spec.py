@@ -14,8 +14,15 @@ from trainyard.core import Rule
 from trainyard.core.names import LABEL_MAX, RUNTIME_ID, is_dns_label
 from trainyard.kinds import replica_list
 from trainyard.kinds.policies import Policies
-from trainyard.kinds.replica_list import given
-from trainyard.kinds.templates import KEEP, MAX_REPLICAS, NULL, PodTemplate, has_container, restart_policy_is_known
+from trainyard.kinds.replica_list import has_template_cel
+from trainyard.kinds.templates import (
+    MAX_REPLICAS,
+    NULLABLE,
+    PRESERVE_UNKNOWN,
+    PodTemplate,
+    has_container,
+    restart_policy_rule,
+)
 from trainyard.objects import Json
 
 SCHEDULER, SERVER, WORKER = "SCHEDULER", "SERVER", "WORKER"
@@ -23,12 +30,12 @@ TYPES = (SCHEDULER, SERVER, WORKER)
 LOCAL, DIST = "local", "dist"
 CONTAINER = "mxnet"
 PORT = 9091
-SPELLINGS = {"replica_specs": "replicaSpecs"}
+FIELD_ALIASES = {"replica_specs": "replicaSpecs"}
 LONGEST_NAME = LABEL_MAX - len("-scheduler-") - len("-0")
 """Longest name and RuntimeId together: then `<job>-scheduler-<RuntimeId>-0` and `<job>-worker-<RuntimeId>-9999` fit."""
 
 _PRINTED_FIELDS = ("replicas", "template", "PsRootPort", "mxReplicaType")
-_TYPED = replica_list.Typed("mxReplicaType", WORKER)
+_TYPED = replica_list.ReplicaType("mxReplicaType", WORKER)
 _LIST = "spec.replicaSpecs"
 _ITEM = "spec.replicaSpecs[]"
 
@@ -37,7 +44,7 @@ class Replicas(msgspec.Struct, kw_only=True):
     """A set of MXNet processes of one type."""
 
     replicas: Annotated[int, Meta(ge=0, le=MAX_REPLICAS, description="How many; one SCHEDULER.")] = 1
-    template: Annotated[PodTemplate | None, Meta(extra_json_schema={**KEEP, **NULL})] = None
+    template: Annotated[PodTemplate | None, Meta(extra_json_schema={**PRESERVE_UNKNOWN, **NULLABLE})] = None
     PsRootPort: Annotated[int, Meta(ge=1, le=65535, description="Where the SCHEDULER serves.")] = PORT
     mxReplicaType: Annotated[str, Meta(description="SCHEDULER, SERVER or WORKER.")] = WORKER
 
@@ -51,11 +58,11 @@ class MxJobSpec(Policies, kw_only=True):
     ] = None
     jobMode: Annotated[str, Meta(description="local or dist.")] = ""
     replicaSpecs: Annotated[
-        list[Annotated[Replicas, Meta(extra_json_schema={**KEEP, **NULL})]] | None,
+        list[Annotated[Replicas, Meta(extra_json_schema={**PRESERVE_UNKNOWN, **NULLABLE})]] | None,
         Meta(description="One set for each type.", extra_json_schema={"maxItems": len(TYPES)}),
     ] = None
     replica_specs: Annotated[
-        list[Annotated[Replicas, Meta(extra_json_schema={**KEEP, **NULL})]] | None,
+        list[Annotated[Replicas, Meta(extra_json_schema={**PRESERVE_UNKNOWN, **NULLABLE})]] | None,
         Meta(description="The same as replicaSpecs.", extra_json_schema={"maxItems": len(TYPES)}),
     ] = None
 
@@ -63,7 +70,7 @@ class MxJobSpec(Policies, kw_only=True):
 def _missing_template_message(item: Any) -> str:
     return (
         "there was a problem setting defaults for job spec: Replica is missing Template; "
-        f"{replica_list.as_go(item, _PRINTED_FIELDS)}; write a template with a container named {CONTAINER}"
+        f"{replica_list.printed_replica_spec(item, _PRINTED_FIELDS)}; write a template with a container named {CONTAINER}"
     )
 
 
@@ -76,16 +83,16 @@ def _wrong_type_message(item: Any) -> str:
 
 def _no_container_message(item: Any) -> str:
     return (
-        f"invalid job spec: Replica type {_TYPED.of(item)} is missing a container for mxnet; "
+        f"invalid job spec: Replica type {_TYPED.of_item(item)} is missing a container for mxnet; "
         "name the container that runs the program mxnet"
     )
 
 
 def _for_each_list_cel(condition: str) -> str:
     """CEL: the condition on `list` holds for the list of replica sets, under either field name."""
-    lists = (f"self.{name}" for name in (replica_list.FIELD, replica_list.OTHER_FIELD))
+    lists = (f"self.{name}" for name in (replica_list.REPLICA_SPECS, replica_list.REPLICA_SPECS_ALIAS))
     return " && ".join(
-        f"(!has({path}) || {replica_list.has_null(path)} || {condition.replace('list', path)})" for path in lists
+        f"(!has({path}) || {replica_list.has_null_cel(path)} || {condition.replace('list', path)})" for path in lists
     )
 
 
@@ -94,7 +101,7 @@ def _items(spec: Json) -> list[Json]:
 
 
 def _missing_types(spec: Any) -> list[str]:
-    lists = [{_TYPED.of(item) for item in items} for items in replica_list.lists_of(spec) if items]
+    lists = [{_TYPED.of_item(item) for item in items} for items in replica_list.lists_of(spec) if items]
     return [name for name in TYPES if spec.get("jobMode") == DIST and any(name not in types for types in lists)]
 
 
@@ -112,11 +119,11 @@ def _is_valid_name(job: Any, old: Any) -> bool:
 _ALL_WORKERS = "list.all(r, r.mxReplicaType == 'WORKER')"
 _EVERY_TYPE = "list.size() == 0 || ['SCHEDULER', 'SERVER', 'WORKER'].all(t, list.exists(r, r.mxReplicaType == t))"
 _RUNTIME_ID_SIZE = "(has(self.spec.RuntimeId) && self.spec.RuntimeId.size() > 0 ? self.spec.RuntimeId.size() : 4)"
-_SHAPE = replica_list.Fixed(
-    whole="self.spec.jobMode == oldSelf.spec.jobMode",
-    same=lambda new, old: bool(new.get("jobMode", "") == old.get("jobMode", "")),
-    each="o.PsRootPort == r.PsRootPort",
-    same_set=lambda new, old: bool(new.get("PsRootPort", PORT) == old.get("PsRootPort", PORT)),
+_SHAPE = replica_list.ImmutableFields(
+    spec_cel="self.spec.jobMode == oldSelf.spec.jobMode",
+    is_same_spec=lambda new, old: bool(new.get("jobMode", "") == old.get("jobMode", "")),
+    replica_set_cel="o.PsRootPort == r.PsRootPort",
+    is_same_replica_set=lambda new, old: bool(new.get("PsRootPort", PORT) == old.get("PsRootPort", PORT)),
 )
 
 RULES = (
@@ -129,12 +136,12 @@ RULES = (
         f"{LONGEST_NAME - 4} lower-case letters, digits and '-' (fewer with a longer RuntimeId)",
         at="metadata.name",
     ),
-    replica_list.some_replicas("one WORKER (local), or SCHEDULER, SERVER and WORKER (dist)"),
-    replica_list.one_spelling("replicaSpecs", "replica_specs"),
-    replica_list.NO_NULL,
+    replica_list.not_empty_rule("one WORKER (local), or SCHEDULER, SERVER and WORKER (dist)"),
+    replica_list.one_name_rule("replicaSpecs", "replica_specs"),
+    replica_list.NO_NULL_RULE,
     Rule(
         _ITEM,
-        given("self"),
+        has_template_cel("self"),
         lambda item, old: item.get("template") is not None,
         "there was a problem setting defaults for job spec: Replica is missing Template; write a template",
         detail=_missing_template_message,
@@ -144,14 +151,14 @@ RULES = (
     Rule(
         _ITEM,
         "self.mxReplicaType in ['SCHEDULER', 'SERVER', 'WORKER']",
-        lambda item, old: _TYPED.of(item) in TYPES,
+        lambda item, old: _TYPED.of_item(item) in TYPES,
         "invalid job spec: MxReplicaSpec.MxReplicaType must be one of [SCHEDULER SERVER WORKER]",
         detail=_wrong_type_message,
         at="mxReplicaType",
     ),
     Rule(
         _ITEM,
-        f"!{given('self')} || (has(self.template.spec) && has(self.template.spec.containers)"
+        f"!{has_template_cel('self')} || (has(self.template.spec) && has(self.template.spec.containers)"
         " && self.template.spec.containers.exists(c, c.name == 'mxnet'))",
         lambda item, old: item.get("template") is None or has_container(item["template"], CONTAINER),
         "invalid job spec: Replica type is missing a container for mxnet; name the container of the program mxnet",
@@ -161,7 +168,7 @@ RULES = (
     Rule(
         "spec",
         f"self.jobMode != 'local' || ({_for_each_list_cel(_ALL_WORKERS)})",
-        lambda spec, old: spec.get("jobMode") != LOCAL or all(_TYPED.of(item) == WORKER for item in _items(spec)),
+        lambda spec, old: spec.get("jobMode") != LOCAL or all(_TYPED.of_item(item) == WORKER for item in _items(spec)),
         "invalid job spec: job mode is local, but its replicas set have replicas type other than worker; "
         "write jobMode: dist, or leave only the WORKER",
         at="jobMode",
@@ -198,8 +205,8 @@ RULES = (
         "The SCHEDULER must have Replicas = 1; write replicas: 1 or leave it out",
         at="replicas",
     ),
-    replica_list.listed_once(_TYPED),
-    restart_policy_is_known(_ITEM),
-    replica_list.fixed(_TYPED, _SHAPE, "jobMode and replicaSpecs are fixed"),
-    replica_list.RUNTIME_ID_STAYS,
+    replica_list.unique_types_rule(_TYPED),
+    restart_policy_rule(_ITEM),
+    replica_list.immutable_rule(_TYPED, _SHAPE, "jobMode and replicaSpecs are fixed"),
+    replica_list.RUNTIME_ID_IMMUTABLE_RULE,
 )

@@ -24,7 +24,7 @@ METADATA: Json = {
 """Trainyard adds labels and annotations to the template, so the schema requires maps of strings."""
 
 
-def pod_template(container: Json, **listed: object) -> Json:
+def pod_template_schema(container: Json, **containers_keywords: object) -> Json:
     """The schema of a PodTemplateSpec.
 
     `container` has further keywords and properties for the schema of a container, `listed` further keywords for that of
@@ -33,7 +33,7 @@ def pod_template(container: Json, **listed: object) -> Json:
     core = _type_schema("Container")
     item = {**core, **container, "properties": {**core["properties"], **container.get("properties", {})}}
     spec = _type_schema("PodSpec")
-    containers = {"type": "array", "items": item, **listed}
+    containers = {"type": "array", "items": item, **containers_keywords}
     return {
         "description": "A PodTemplateSpec.",
         "properties": {

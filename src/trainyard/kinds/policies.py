@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from trainyard.core import Policy
-from trainyard.kinds.templates import whole
+from trainyard.kinds.templates import whole_number
 from trainyard.objects import Json
 
 Seconds = Annotated[int, Meta(ge=0, le=2147483647)]
@@ -53,5 +53,5 @@ def policy_of(spec: Json) -> Policy:
 
 
 def _non_negative_integer(value: Any) -> int | None:
-    number = whole(value)
+    number = whole_number(value)
     return number if number is not None and number >= 0 else None

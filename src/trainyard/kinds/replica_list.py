@@ -13,7 +13,7 @@ from trainyard.core import Job, Role, Rule
 from trainyard.core.names import digest
 from trainyard.core.status import MOST_REPLICAS
 from trainyard.kinds import columns
-from trainyard.kinds.templates import templates_of, whole
+from trainyard.kinds.templates import templates_of, whole_number
 from trainyard.objects import Json, Problem
 
 COLUMNS = (
@@ -37,23 +37,23 @@ PHASES = {
 }
 """Outcome.phase -> (status.phase, status.state) (docs/rules.md I.5, II.4)."""
 
-FIELD = "replicaSpecs"
-OTHER_FIELD = "replica_specs"
+REPLICA_SPECS = "replicaSpecs"
+REPLICA_SPECS_ALIAS = "replica_specs"
 
 
-def field_of(spec: Json) -> str:
+def list_field_of(spec: Json) -> str:
     """The name under which this spec has the list: replicaSpecs or replica_specs."""
-    return OTHER_FIELD if OTHER_FIELD in spec and FIELD not in spec else FIELD
+    return REPLICA_SPECS_ALIAS if REPLICA_SPECS_ALIAS in spec and REPLICA_SPECS not in spec else REPLICA_SPECS
 
 
 def items_of(spec: Json) -> list[Json]:
     """The replica sets of the spec; malformed ones are left out."""
-    return _items(spec, field_of(spec))
+    return _items(spec, list_field_of(spec))
 
 
 def lists_of(spec: Json) -> list[list[Json]]:
     """The lists under both field names, without lists that contain null. Other rules report nulls and two lists."""
-    values = [(name, spec[name]) for name in (FIELD, OTHER_FIELD) if spec.get(name) is not None]
+    values = [(name, spec[name]) for name in (REPLICA_SPECS, REPLICA_SPECS_ALIAS) if spec.get(name) is not None]
     return [_items(spec, name) for name, items in values if not (isinstance(items, list) and None in items)]
 
 
@@ -62,9 +62,9 @@ def _items(spec: Json, name: str) -> list[Json]:
     return [item for item in items if isinstance(item, dict)] if isinstance(items, list) else []
 
 
-def filled(spec: Json, fill: Callable[[Json], Json]) -> Json:
+def with_defaults(spec: Json, fill: Callable[[Json], Json]) -> Json:
     """The spec with `fill` applied to every replica set, under the field name that the user wrote."""
-    name = field_of(spec)
+    name = list_field_of(spec)
     items = spec.get(name)
     if not isinstance(items, list):
         return spec
@@ -80,8 +80,8 @@ def roles_of(spec: Json, type_field: str, port_field: str) -> tuple[Role, ...]:
     """
     roles: dict[str, Role] = {}
     for item in items_of(spec):
-        name, port, template = item.get(type_field), whole(item.get(port_field)), item.get("template")
-        replicas = whole(item.get("replicas"))
+        name, port, template = item.get(type_field), whole_number(item.get(port_field)), item.get("template")
+        replicas = whole_number(item.get("replicas"))
         if not isinstance(name, str) or port is None or replicas is None:
             continue
         pod_template = template if isinstance(template, dict) else {}
@@ -115,7 +115,7 @@ def replica_statuses(tally: Mapping[str, Mapping[str, int]], type_field: str) ->
     ]
 
 
-def old_end(status: Json) -> str:
+def legacy_outcome(status: Json) -> str:
     """Succeeded or Failed as an old operator wrote it, without conditions (docs/rules.md I.5); "" when not ended."""
     state = status.get("state")
     return str(state) if state in ("Succeeded", "Failed") else ""
@@ -138,34 +138,34 @@ def policy_warnings(job: Job) -> tuple[Problem, ...]:
     return tuple(problems)
 
 
-def as_go(item: Json, fields: tuple[str, ...]) -> str:
+def printed_replica_spec(item: Json, fields: tuple[str, ...]) -> str:
     """A replica spec as JSON as in the old operators' texts: indented by two spaces, in the order of `fields`."""
     return json.dumps({name: item[name] for name in fields if item.get(name) is not None}, indent=2)
 
 
-def given(item: str) -> str:
+def has_template_cel(item: str) -> str:
     """CEL: the replica set has a template. Null counts as unset."""
     return f"(has({item}.template) && {item}.template != null)"
 
 
-class Typed(NamedTuple):
+class ReplicaType(NamedTuple):
     """The field of a replica set that has its type, and the type of a set without it."""
 
     field: str
     default: str
 
-    def of(self, item: Json) -> Any:
+    def of_item(self, item: Json) -> Any:
         """The type of a replica set."""
         return item.get(self.field, self.default)
 
 
-FIXED = (
+IS_FIXED_CEL = (
     "has(oldSelf.status) && has(oldSelf.status.roles) && !(has(oldSelf.spec.suspend) && oldSelf.spec.suspend)"
     " && !(has(self.spec.suspend) && self.spec.suspend)"
 )
 
 
-def is_fixed(new: Json, old: Json) -> bool:
+def is_immutable(new: Json, old: Json) -> bool:
     """Whether an update must not change the replicas: the job has started and neither object is suspended (S11).
 
     Kueue suspends a job and restores its templates in one update, and resumes it and changes them in one.
@@ -174,7 +174,7 @@ def is_fixed(new: Json, old: Json) -> bool:
     return bool((old.get("status") or {}).get("roles")) and not is_suspended
 
 
-def one_spelling(name: str, other: str, nullable: bool = False) -> Rule:
+def one_name_rule(name: str, other: str, nullable: bool = False) -> Rule:
     """The rule that a spec has only one of two names of a field. Null counts as unset.
 
     `nullable`: the field is an object, which CEL can compare with null; for a typed list this does not compile.
@@ -190,45 +190,45 @@ def one_spelling(name: str, other: str, nullable: bool = False) -> Rule:
     )
 
 
-NIL = "there was a problem setting defaults for job spec: ReplicaSpecs contain nil"
+NULL_TEXT = "there was a problem setting defaults for job spec: ReplicaSpecs contain nil"
 """The old operator's text for a replica set that is null (docs/rules.md II.3)."""
 
 
-def has_null(listed: str) -> str:
+def has_null_cel(listed: str) -> str:
     """CEL: the list contains null, so other rules must not access fields of its items."""
     return f"{listed}.exists(r, r == null)"
 
 
-NO_NULL = Rule(
-    f"spec.{FIELD}",
-    f"!({has_null('self')})",
+NO_NULL_RULE = Rule(
+    f"spec.{REPLICA_SPECS}",
+    f"!({has_null_cel('self')})",
     lambda items, old: None not in items,
-    f"{NIL}; write the set out, or take the empty item away",
-    detail=lambda items: f"{NIL}; item {items.index(None)} is empty: write the set out, or take the item away",
+    f"{NULL_TEXT}; write the set out, or take the empty item away",
+    detail=lambda items: f"{NULL_TEXT}; item {items.index(None)} is empty: write the set out, or take the item away",
     early=True,
 )
 
 
-def some_replicas(write: str) -> Rule:
+def not_empty_rule(write: str) -> Rule:
     """The rule that the list is not empty. `write` says what to list."""
     return Rule(
         "spec",
         "(has(self.replicaSpecs) && self.replicaSpecs.size() > 0)"
         " || (has(self.replica_specs) && self.replica_specs.size() > 0)",
-        lambda spec, old: bool(spec.get(FIELD) or spec.get(OTHER_FIELD)),
+        lambda spec, old: bool(spec.get(REPLICA_SPECS) or spec.get(REPLICA_SPECS_ALIAS)),
         f"a job has replicas: write replicaSpecs, a list with {write}",
-        at=FIELD,
+        at=REPLICA_SPECS,
     )
 
 
-def listed_once(typed: Typed, but: str = "") -> Rule:
+def unique_types_rule(typed: ReplicaType, except_type: str = "") -> Rule:
     """The rule that no type is listed twice, except the type `but`, which another rule checks."""
     field = typed.field
     return Rule(
-        f"spec.{FIELD}",
-        f"{has_null('self')}"
-        f" || self.all(r, r.{field} == '{but}' || self.filter(o, o.{field} == r.{field}).size() == 1)",
-        lambda items, old: _has_no_duplicates([typed.of(item) for item in items], but),
+        f"spec.{REPLICA_SPECS}",
+        f"{has_null_cel('self')}"
+        f" || self.all(r, r.{field} == '{except_type}' || self.filter(o, o.{field} == r.{field}).size() == 1)",
+        lambda items, old: _has_no_duplicates([typed.of_item(item) for item in items], except_type),
         "a type may be listed only once: put its replicas into one set",
     )
 
@@ -237,58 +237,63 @@ def _has_no_duplicates(names: list[str], but: str) -> bool:
     return all(names.count(name) == 1 for name in names if name != but)
 
 
-class Fixed(NamedTuple):
+class ImmutableFields(NamedTuple):
     """Further fields that are fixed once a job has started, compared in CEL and, as a function, in Python.
 
     `whole` and `same` compare fields of the spec, `each` and `same_set` fields of a replica set (r is new, o is old).
     """
 
-    whole: str
-    same: Callable[[Json, Json], bool]
-    each: str
-    same_set: Callable[[Json, Json], bool]
+    spec_cel: str
+    is_same_spec: Callable[[Json, Json], bool]
+    replica_set_cel: str
+    is_same_replica_set: Callable[[Json, Json], bool]
 
 
-def fixed(typed: Typed, what: Fixed, text: str) -> Rule:
+def immutable_rule(typed: ReplicaType, immutable_fields: ImmutableFields, text: str) -> Rule:
     """The rule that the replica sets and the fields of `what` do not change once the job has started (S11)."""
 
     def is_unchanged(new: Any, old: Any) -> bool:
-        if not is_fixed(new, old):
+        if not is_immutable(new, old):
             return True
-        lists = [(new["spec"].get(name), old["spec"].get(name)) for name in (FIELD, OTHER_FIELD)]
-        return what.same(new["spec"], old["spec"]) and all(_is_same_list(typed, what, *pair) for pair in lists)
+        lists = [(new["spec"].get(name), old["spec"].get(name)) for name in (REPLICA_SPECS, REPLICA_SPECS_ALIAS)]
+        return immutable_fields.is_same_spec(new["spec"], old["spec"]) and all(
+            _is_same_list(typed, immutable_fields, *pair) for pair in lists
+        )
 
-    lists_cel = " && ".join(_same_list_cel(typed, what, name) for name in (FIELD, OTHER_FIELD))
+    lists_cel = " && ".join(
+        _same_list_cel(typed, immutable_fields, name) for name in (REPLICA_SPECS, REPLICA_SPECS_ALIAS)
+    )
     return Rule(
         "",
-        f"!({FIXED}) || ({what.whole} && {lists_cel})",
+        f"!({IS_FIXED_CEL}) || ({immutable_fields.spec_cel} && {lists_cel})",
         is_unchanged,
         f"{text} once the job has started: suspend it and edit it then, or make a new job",
         transition=True,
-        at=f"spec.{FIELD}",
+        at=f"spec.{REPLICA_SPECS}",
     )
 
 
-def _same_list_cel(typed: Typed, fixed_fields: Fixed, name: str) -> str:
+def _same_list_cel(typed: ReplicaType, fixed_fields: ImmutableFields, name: str) -> str:
     """CEL: the list under one field name is unchanged. In CEL the two lists have different types, so one expression
     cannot stand for both."""
     new, old = f"self.spec.{name}", f"oldSelf.spec.{name}"
     return (
-        f"has({new}) == has({old}) && (!has({new}) || {has_null(new)} || ({new}.size() == {old}.size()"
+        f"has({new}) == has({old}) && (!has({new}) || {has_null_cel(new)} || ({new}.size() == {old}.size()"
         f" && {new}.all(r, {old}.exists(o, o.{typed.field} == r.{typed.field} && o.replicas == r.replicas"
-        f" && (!{given('r')} || !{given('o')} || r.template == o.template) && {fixed_fields.each}))))"
+        f" && (!{has_template_cel('r')} || !{has_template_cel('o')} || r.template == o.template) && {fixed_fields.replica_set_cel}))))"
     )
 
 
-def _is_same_list(typed: Typed, fixed_fields: Fixed, new: Any, old: Any) -> bool:
+def _is_same_list(typed: ReplicaType, fixed_fields: ImmutableFields, new: Any, old: Any) -> bool:
     if new is None or old is None:
         return new is None and old is None
-    old_sets, new_sets = ({typed.of(item): item for item in items} for items in (old, new))
+    old_sets, new_sets = ({typed.of_item(item): item for item in items} for items in (old, new))
     return (
         len(new) == len(old)
         and new_sets.keys() == old_sets.keys()
         and all(
-            _is_same_set(new_sets[name], old_sets[name]) and fixed_fields.same_set(new_sets[name], old_sets[name])
+            _is_same_set(new_sets[name], old_sets[name])
+            and fixed_fields.is_same_replica_set(new_sets[name], old_sets[name])
             for name in new_sets
         )
     )
@@ -301,7 +306,7 @@ def _is_same_set(new: Json, old: Json) -> bool:
     return is_same_template and bool(new.get("replicas", 1) == old.get("replicas", 1))
 
 
-RUNTIME_ID_STAYS = Rule(
+RUNTIME_ID_IMMUTABLE_RULE = Rule(
     "",
     "!has(oldSelf.spec.RuntimeId) || oldSelf.spec.RuntimeId == '' || !has(self.spec.RuntimeId)"
     " || self.spec.RuntimeId == oldSelf.spec.RuntimeId",

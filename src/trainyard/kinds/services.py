@@ -9,8 +9,8 @@ from trainyard.objects import Json
 from trainyard.objects.labels import OWNER
 
 
-def headless(
-    job: Job, labels: Mapping[str, str], ports: Mapping[str, int], only: Mapping[str, str] | None = None
+def headless_service(
+    job: Job, labels: Mapping[str, str], ports: Mapping[str, int], extra_selector: Mapping[str, str] | None = None
 ) -> Json:
     """A Service that selects every pod of the job by the label OWNER, ready or not: pods connect before they are ready.
 
@@ -23,7 +23,7 @@ def headless(
         "spec": {
             "clusterIP": "None",
             "publishNotReadyAddresses": True,
-            "selector": {OWNER: job.uid, **(only or {})},
+            "selector": {OWNER: job.uid, **(extra_selector or {})},
             "ports": [{"name": name, "port": port} for name, port in ports.items()],
         },
     }

@@ -9,18 +9,18 @@ from msgspec import Meta
 
 from trainyard.core import Job, Rule
 from trainyard.core.status import MOST_REPLICAS
-from trainyard.kinds.pod_templates import pod_template
+from trainyard.kinds.pod_templates import pod_template_schema
 from trainyard.objects import Json, decode, encode
 from trainyard.objects.words import short
 
-KEEP = {"x-kubernetes-preserve-unknown-fields": True}
-NULL = {"nullable": True}
+PRESERVE_UNKNOWN = {"x-kubernetes-preserve-unknown-fields": True}
+NULLABLE = {"nullable": True}
 MAX_REPLICAS = MOST_REPLICAS
 
 PodTemplate = Annotated[
     dict[str, Any],
     Meta(
-        extra_json_schema=pod_template(
+        extra_json_schema=pod_template_schema(
             {"properties": {"name": {"type": "string", "minLength": 1, "maxLength": 63}}},
             **{"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
         )
@@ -42,7 +42,7 @@ def has_container(template: object, name: str) -> bool:
     return any(container.get("name") == name for container in containers_of(template))
 
 
-def copied(template: Json) -> Json:
+def copy_template(template: Json) -> Json:
     """A deep copy of the template, so that the user's object is never changed. It has a spec and containers."""
     copy: Json = decode(encode(template))
     spec = copy.get("spec")
@@ -55,7 +55,7 @@ RESTART_POLICIES = ("Always", "OnFailure", "Never")
 """The values of restartPolicy in a pod spec."""
 
 
-def restart_policy_is_known(path: str) -> Rule:
+def restart_policy_rule(path: str) -> Rule:
     """The rule that the template of the object at `path` has a valid restartPolicy or none (S36).
 
     Null and "" count as none, as in Kubernetes.
@@ -81,7 +81,7 @@ def _is_known(policy: object) -> bool:
     return not isinstance(policy, str) or policy in ("", *RESTART_POLICIES)
 
 
-def whole(value: object) -> int | None:
+def whole_number(value: object) -> int | None:
     """The value as an int when it is a whole number, None for anything else. 2.0 is one, as in the schema."""
     if isinstance(value, float) and value.is_integer():
         return int(value)
@@ -107,14 +107,14 @@ def spec_of(template: object) -> Json:
     return spec if isinstance(spec, dict) else {}
 
 
-def append(within: Json, name: str, *items: Any, first: bool = False) -> None:
+def append_to_list(mapping: Json, name: str, *items: Any, first: bool = False) -> None:
     """Appends items to the list field `name` of `within`, or with `first` prepends them.
 
     A field that is no list is left as it is: the API server rejects it with its path.
     """
-    user_items = within.get(name)
+    user_items = mapping.get(name)
     if user_items is None or isinstance(user_items, list):
-        within[name] = [*items, *(user_items or [])] if first else [*(user_items or []), *items]
+        mapping[name] = [*items, *(user_items or [])] if first else [*(user_items or []), *items]
 
 
 _COPIED_POD_FIELDS = ("securityContext", "tolerations", "imagePullSecrets")
@@ -122,7 +122,7 @@ _COPIED_RESOURCES = ("cpu", "memory", "ephemeral-storage")
 """Resources that every container needs; requests for others, such as GPUs, are not copied."""
 
 
-def like(spec: Json, container: Json, template: object, name: str) -> None:
+def copy_required_fields(spec: Json, container: Json, template: object, name: str) -> None:
     """Copies fields that a cluster may require of every pod to a pod that Trainyard generates, where they are unset.
 
     The source is the pod `template` of the user and its container `name`. Changes `spec` and `container` in place.
@@ -144,10 +144,10 @@ def like(spec: Json, container: Json, template: object, name: str) -> None:
         container["resources"] = {field: quantities for field, quantities in copied_resources.items() if quantities}
 
 
-QUEUES = "kueue.x-k8s.io/"
+KUEUE_PREFIX = "kueue.x-k8s.io/"
 
 
-def with_labels_of(job: Job) -> Json:
+def labels_metadata_of(job: Job) -> Json:
     """Metadata for a child with the labels of the job, so that label selectors for the job also select its children.
 
     Labels of Kueue are left out: Kueue queues the job as a whole and would queue a labelled child a second time.
@@ -155,13 +155,13 @@ def with_labels_of(job: Job) -> Json:
     labels = job.wire.get("metadata", {}).get("labels")
     if not isinstance(labels, dict):
         return {}
-    return {"labels": {name: value for name, value in labels.items() if not name.startswith(QUEUES)}}
+    return {"labels": {name: value for name, value in labels.items() if not name.startswith(KUEUE_PREFIX)}}
 
 
 def append_env(container: Json, *pairs: tuple[str, str]) -> None:
     """Appends variables to `env`; of two with the same name Kubernetes uses the later."""
-    append(container, "env", *({"name": name, "value": value} for name, value in pairs))
+    append_to_list(container, "env", *({"name": name, "value": value} for name, value in pairs))
 
 
 def append_volume(template: Json, volume: Json) -> None:
-    append(template["spec"], "volumes", volume)
+    append_to_list(template["spec"], "volumes", volume)

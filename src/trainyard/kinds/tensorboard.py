@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from trainyard.core import AuxiliaryObject, Job
-from trainyard.kinds.templates import KEEP, NULL, like
+from trainyard.kinds.templates import NULLABLE, PRESERVE_UNKNOWN, copy_required_fields
 from trainyard.objects import Json
 from trainyard.objects.resources import DEPLOYMENT, SERVICE
 
@@ -22,10 +22,12 @@ class TensorBoard(msgspec.Struct, kw_only=True):
 
     logDir: Annotated[str | None, Meta(description="Where TensorBoard looks for event files. Required.")] = None
     volumes: Annotated[
-        list[Annotated[dict[str, Any], Meta(extra_json_schema=KEEP)]] | None, Meta(extra_json_schema=NULL)
+        list[Annotated[dict[str, Any], Meta(extra_json_schema=PRESERVE_UNKNOWN)]] | None,
+        Meta(extra_json_schema=NULLABLE),
     ] = None
     volumeMounts: Annotated[
-        list[Annotated[dict[str, Any], Meta(extra_json_schema=KEEP)]] | None, Meta(extra_json_schema=NULL)
+        list[Annotated[dict[str, Any], Meta(extra_json_schema=PRESERVE_UNKNOWN)]] | None,
+        Meta(extra_json_schema=NULLABLE),
     ] = None
     serviceType: Annotated[str | None, Meta(description="Type of the Service; ClusterIP when empty.")] = None
 
@@ -67,7 +69,7 @@ def _deployment(job: Job, name: str, spec: Json, labels: Json) -> Json:
     }
     pod: Json = {"containers": [container]}
     master = job.role(MASTER)
-    like(pod, container, master.template if master else None, CONTAINER)
+    copy_required_fields(pod, container, master.template if master else None, CONTAINER)
     if spec.get("volumeMounts"):
         container["volumeMounts"] = spec["volumeMounts"]
     if spec.get("volumes"):

@@ -14,12 +14,12 @@ import msgspec
 
 from trainyard.core import JOB_CARRIER, AuxiliaryObject, Job, Kind, Outcome, ParsedSpec, Slot, violations, with_aliases
 from trainyard.kinds import default_ps, replica_list
-from trainyard.kinds.accelerators import accelerate
+from trainyard.kinds.accelerators import add_accelerators
 from trainyard.kinds.policies import policy_of
-from trainyard.kinds.services import headless
-from trainyard.kinds.templates import append_env, containers_of, copied, with_labels_of
+from trainyard.kinds.services import headless_service
+from trainyard.kinds.templates import append_env, containers_of, copy_template, labels_metadata_of
 from trainyard.kinds.tensorboard import tensorboard
-from trainyard.kinds.tfjob_spec import CHIEF, CONTAINER, IMAGE, MASTER, PORT, PS, RULES, SPELLINGS, TfJobSpec
+from trainyard.kinds.tfjob_spec import CHIEF, CONTAINER, FIELD_ALIASES, IMAGE, MASTER, PORT, PS, RULES, TfJobSpec
 from trainyard.objects import GVK, Json
 from trainyard.objects.resources import CONFIG_MAP, DEPLOYMENT, JOB, POD, SERVICE
 from trainyard.schema import Schema, from_struct
@@ -30,7 +30,7 @@ def _schema() -> Schema:
     return Schema.ours({**from_struct(TfJobSpec), "x-kubernetes-preserve-unknown-fields": True})
 
 
-_rules = with_aliases(RULES, SPELLINGS)
+_rules = with_aliases(RULES, FIELD_ALIASES)
 
 
 def read(spec: Json, name: str) -> ParsedSpec:
@@ -41,7 +41,7 @@ def read(spec: Json, name: str) -> ParsedSpec:
         _rules, {"metadata": {"name": name}, "spec": stored}, None
     )
     defaulted = {**spec, "tfImage": spec.get("tfImage") or IMAGE}
-    defaulted = replica_list.filled(defaulted, lambda item: _with_defaults(item, defaulted["tfImage"]))
+    defaulted = replica_list.with_defaults(defaulted, lambda item: _with_defaults(item, defaulted["tfImage"]))
     return ParsedSpec(
         roles=replica_list.roles_of(defaulted, "tfReplicaType", "tfPort"),
         policy=policy_of(spec),
@@ -87,7 +87,7 @@ class Cluster(msgspec.Struct, frozen=True):
     text: str  # the addresses as JSON, for TF_CONFIG
 
 
-def cluster(job: Job) -> Cluster:
+def cluster_spec(job: Job) -> Cluster:
     """The cluster spec of the job, as TF_CONFIG has it."""
     tasks = ((task_type(job, role.name), role.name.lower(), role.replicas, role.port) for role in job.roles)
     return _cluster_of_tasks(job.runtime_id, tuple(sorted(tasks)))
@@ -109,19 +109,19 @@ def _cluster_of_tasks(runtime_id: str, tasks: tuple[tuple[str, str, int, int], .
     return Cluster(addresses, json.dumps(addresses, separators=(",", ":")))
 
 
-def dress(template: Json, job: Job, slot: Slot) -> Json:
+def mutate_pod_template(template: Json, job: Job, slot: Slot) -> Json:
     """A copy of the template with the default PS server, accelerators and TF_CONFIG.
 
     A TF_CONFIG of the user is kept, before the generated one.
     """
-    pod_template = copied(template)
-    job_cluster = cluster(job)
+    pod_template = copy_template(template)
+    job_cluster = cluster_spec(job)
     role = job.role(slot.role)
-    if role and default_ps.is_served(job, role):
-        default_ps.serve(pod_template, job, slot, job_cluster.addresses)
+    if role and default_ps.runs_default_ps(job, role):
+        default_ps.run_default_ps(pod_template, job, slot, job_cluster.addresses)
     containers = [container for container in containers_of(pod_template) if container.get("name") == CONTAINER]
     if containers:
-        accelerate(pod_template, containers[0], job.config.accelerators)
+        add_accelerators(pod_template, containers[0], job.config.accelerators)
     task = f'{{"type":"{task_type(job, slot.role)}","index":{slot.index}}}'
     config = f'{{"cluster":{job_cluster.text},"task":{task},"environment":"cloud"}}'
     for container in containers:
@@ -133,25 +133,25 @@ def subdomain(job: Job) -> str:
     return f"tfjob-{job.runtime_id}"
 
 
-def extras(job: Job) -> tuple[AuxiliaryObject, ...]:
+def auxiliary_objects(job: Job) -> tuple[AuxiliaryObject, ...]:
     """The headless Service, and the objects of the default PS and of TensorBoard."""
     labels = job_labels(job)
     ports = {f"tf-port-{port}": port for port in sorted({role.port for role in job.roles})}
-    service = AuxiliaryObject(SERVICE, subdomain(job), lambda: headless(job, labels, ports))
+    service = AuxiliaryObject(SERVICE, subdomain(job), lambda: headless_service(job, labels, ports))
     return (service, *default_ps.config_map(job, labels), *tensorboard(job, labels))
 
 
-def permanent(job: Job, code: int, reason: str) -> bool:
+def exit_fails_job(job: Job, code: int, reason: str) -> bool:
     """Exit codes 1 to 127, and OOMKilled with any code, are not retried (docs/rules.md I.11.3)."""
     return reason == "OOMKilled" or 1 <= code <= 127
 
 
-def report(job: Job, verdict: Outcome, tally: Mapping[str, Mapping[str, int]]) -> Json:
-    phase, state = replica_list.PHASES[verdict.phase]
+def render_status(job: Job, outcome: Outcome, tally: Mapping[str, Mapping[str, int]]) -> Json:
+    phase, state = replica_list.PHASES[outcome.phase]
     return {
         "phase": phase,
         "state": state,
-        "reason": verdict.message if state == "Failed" else "",
+        "reason": outcome.message if state == "Failed" else "",
         "controlPaused": job.status.wire.get("controlPaused") is True,
         "replicaStatuses": replica_list.replica_statuses(tally, "tf_replica_type"),
     }
@@ -170,15 +170,15 @@ TFJOB = Kind(
     warnings=replica_list.policy_warnings,
     child_name=child_name,
     child_labels=child_labels,
-    child_metadata=lambda job, slot: with_labels_of(job),
-    mutate_pod_template=dress,
+    child_metadata=lambda job, slot: labels_metadata_of(job),
+    mutate_pod_template=mutate_pod_template,
     success_slots=lambda job: frozenset({Slot(MASTER, 0)}),
-    exit_fails_job=permanent,
-    render_status=report,
-    auxiliary_objects=extras,
+    exit_fails_job=exit_fails_job,
+    render_status=render_status,
+    auxiliary_objects=auxiliary_objects,
     rules=RULES,
     columns=replica_list.COLUMNS,
-    field_aliases=SPELLINGS,
-    legacy_outcome=replica_list.old_end,
+    field_aliases=FIELD_ALIASES,
+    legacy_outcome=replica_list.legacy_outcome,
     has_runtime_id=True,
 )

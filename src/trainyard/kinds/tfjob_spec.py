@@ -14,8 +14,15 @@ from trainyard.core import Rule
 from trainyard.core.names import LABEL_MAX, RUNTIME_ID
 from trainyard.kinds import replica_list
 from trainyard.kinds.policies import Policies
-from trainyard.kinds.replica_list import given
-from trainyard.kinds.templates import KEEP, MAX_REPLICAS, NULL, PodTemplate, has_container, restart_policy_is_known
+from trainyard.kinds.replica_list import has_template_cel
+from trainyard.kinds.templates import (
+    MAX_REPLICAS,
+    NULLABLE,
+    PRESERVE_UNKNOWN,
+    PodTemplate,
+    has_container,
+    restart_policy_rule,
+)
 from trainyard.kinds.tensorboard import TensorBoard
 from trainyard.objects import Json
 
@@ -32,7 +39,7 @@ class Replicas(msgspec.Struct, kw_only=True):
     """A set of TensorFlow processes of one type."""
 
     replicas: Annotated[int, Meta(ge=0, le=MAX_REPLICAS, description="How many.")] = 1
-    template: Annotated[PodTemplate | None, Meta(extra_json_schema={**KEEP, **NULL})] = None
+    template: Annotated[PodTemplate | None, Meta(extra_json_schema={**PRESERVE_UNKNOWN, **NULLABLE})] = None
     tfPort: Annotated[int, Meta(ge=1, le=65535, description="Where each process of the set serves.")] = PORT
     tfReplicaType: Annotated[str, Meta(description="MASTER, PS or WORKER.")] = MASTER
     IsDefaultPS: Annotated[bool, Meta(description="The set runs the standard server that is mounted into it.")] = False
@@ -46,15 +53,15 @@ class TfJobSpec(Policies, kw_only=True):
         Meta(description="Names the children; worked out from the uid when it is not given."),
     ] = None
     replicaSpecs: Annotated[
-        list[Annotated[Replicas, Meta(extra_json_schema={**KEEP, **NULL})]] | None,
+        list[Annotated[Replicas, Meta(extra_json_schema={**PRESERVE_UNKNOWN, **NULLABLE})]] | None,
         Meta(description="One set for each type.", extra_json_schema={"maxItems": len(TYPES)}),
     ] = None
     replica_specs: Annotated[
-        list[Annotated[Replicas, Meta(extra_json_schema={**KEEP, **NULL})]] | None,
+        list[Annotated[Replicas, Meta(extra_json_schema={**PRESERVE_UNKNOWN, **NULLABLE})]] | None,
         Meta(description="The same as replicaSpecs.", extra_json_schema={"maxItems": len(TYPES)}),
     ] = None
-    tensorboard: Annotated[TensorBoard | None, Meta(extra_json_schema={**KEEP, **NULL})] = None
-    tensorBoard: Annotated[TensorBoard | None, Meta(extra_json_schema={**KEEP, **NULL})] = None
+    tensorboard: Annotated[TensorBoard | None, Meta(extra_json_schema={**PRESERVE_UNKNOWN, **NULLABLE})] = None
+    tensorBoard: Annotated[TensorBoard | None, Meta(extra_json_schema={**PRESERVE_UNKNOWN, **NULLABLE})] = None
     tfImage: Annotated[str, Meta(min_length=1, description="Image of the default PS and of TensorBoard.")] = IMAGE
     masterTaskType: Annotated[
         Literal["master", "chief"] | None,
@@ -62,14 +69,14 @@ class TfJobSpec(Policies, kw_only=True):
     ] = None
 
 
-SPELLINGS = {"replica_specs": "replicaSpecs", "tensorBoard": "tensorboard"}
+FIELD_ALIASES = {"replica_specs": "replicaSpecs", "tensorBoard": "tensorboard"}
 
 
 def _missing_template_message(item: Any) -> str:
     return (
         "there was a problem setting defaults for job spec: "
         f"ReplicaType: {item.get('tfReplicaType') or MASTER}, Replica is missing Template; "
-        f"{replica_list.as_go(item, _PRINTED_FIELDS)}; write a template; only a PS may go without"
+        f"{replica_list.printed_replica_spec(item, _PRINTED_FIELDS)}; write a template; only a PS may go without"
     )
 
 
@@ -91,17 +98,17 @@ def _is_default_ps(item: Json) -> bool:
 
 _LIST = "spec.replicaSpecs"
 _ITEM = "spec.replicaSpecs[]"
-_TYPED = replica_list.Typed("tfReplicaType", MASTER)
-_SHAPE = replica_list.Fixed(
-    whole="self.spec.tfImage == oldSelf.spec.tfImage"
+_TYPED = replica_list.ReplicaType("tfReplicaType", MASTER)
+_SHAPE = replica_list.ImmutableFields(
+    spec_cel="self.spec.tfImage == oldSelf.spec.tfImage"
     " && (has(self.spec.masterTaskType) && self.spec.masterTaskType == 'chief')"
     " == (has(oldSelf.spec.masterTaskType) && oldSelf.spec.masterTaskType == 'chief')",
-    same=lambda new, old: (
+    is_same_spec=lambda new, old: (
         new.get("tfImage", IMAGE) == old.get("tfImage", IMAGE)
         and (new.get("masterTaskType") == CHIEF) == (old.get("masterTaskType") == CHIEF)
     ),
-    each=f"o.tfPort == r.tfPort && (r.IsDefaultPS || !{given('r')}) == (o.IsDefaultPS || !{given('o')})",
-    same_set=lambda new, old: (
+    replica_set_cel=f"o.tfPort == r.tfPort && (r.IsDefaultPS || !{has_template_cel('r')}) == (o.IsDefaultPS || !{has_template_cel('o')})",
+    is_same_replica_set=lambda new, old: (
         new.get("tfPort", PORT) == old.get("tfPort", PORT) and _is_default_ps(new) == _is_default_ps(old)
     ),
 )
@@ -114,13 +121,13 @@ RULES = (
         f"the name is a label of every child: write one of at most {LABEL_MAX} characters",
         at="metadata.name",
     ),
-    replica_list.some_replicas("one MASTER and, as needed, WORKER and PS"),
-    replica_list.one_spelling("replicaSpecs", "replica_specs"),
-    replica_list.one_spelling("tensorboard", "tensorBoard", nullable=True),
-    replica_list.NO_NULL,
+    replica_list.not_empty_rule("one MASTER and, as needed, WORKER and PS"),
+    replica_list.one_name_rule("replicaSpecs", "replica_specs"),
+    replica_list.one_name_rule("tensorboard", "tensorBoard", nullable=True),
+    replica_list.NO_NULL_RULE,
     Rule(
         _ITEM,
-        f"{given('self')} || self.tfReplicaType == 'PS'",
+        f"{has_template_cel('self')} || self.tfReplicaType == 'PS'",
         lambda item, old: item.get("template") is not None or item.get("tfReplicaType") == PS,
         "Replica is missing Template; write a template; only a PS may go without",
         detail=_missing_template_message,
@@ -144,7 +151,7 @@ RULES = (
     ),
     Rule(
         _ITEM,
-        f"self.tfReplicaType == 'PS' || !{given('self')} || (has(self.template.spec)"
+        f"self.tfReplicaType == 'PS' || !{has_template_cel('self')} || (has(self.template.spec)"
         " && has(self.template.spec.containers) && self.template.spec.containers.exists(c, c.name == 'tensorflow'))",
         lambda item, old: (
             item.get("tfReplicaType") == PS
@@ -157,12 +164,12 @@ RULES = (
     ),
     Rule(
         _LIST,
-        f"{replica_list.has_null('self')} || self.filter(r, r.tfReplicaType == 'MASTER').size() == 1"
+        f"{replica_list.has_null_cel('self')} || self.filter(r, r.tfReplicaType == 'MASTER').size() == 1"
         " || self.size() == 0",
         lambda items, old: not items or sum(item.get("tfReplicaType", MASTER) == MASTER for item in items) == 1,
         "a job must have 1 and only 1 master: list the type MASTER exactly once (a type left out is MASTER)",
     ),
-    replica_list.listed_once(_TYPED, but=MASTER),
+    replica_list.unique_types_rule(_TYPED, except_type=MASTER),
     Rule(
         "spec.tensorboard",
         "has(self.logDir) && self.logDir.size() > 0",
@@ -170,7 +177,7 @@ RULES = (
         "tbReplicaSpec.LogDir must be specified; write the directory that holds the event files",
         at="logDir",
     ),
-    restart_policy_is_known(_ITEM),
-    replica_list.fixed(_TYPED, _SHAPE, "replicaSpecs, tfImage and masterTaskType are fixed"),
-    replica_list.RUNTIME_ID_STAYS,
+    restart_policy_rule(_ITEM),
+    replica_list.immutable_rule(_TYPED, _SHAPE, "replicaSpecs, tfImage and masterTaskType are fixed"),
+    replica_list.RUNTIME_ID_IMMUTABLE_RULE,
 )

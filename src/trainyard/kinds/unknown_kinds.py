@@ -11,45 +11,45 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from trainyard.core import Kind
-from trainyard.kinds.misspelt import nearest
+from trainyard.kinds.misspelt import most_similar_name
 
 
-class Other(NamedTuple):
+class ForeignKind(NamedTuple):
     """The system that runs a kind, and the kind of Trainyard for the same programs ("" when there is none)."""
 
     system: str
-    instead: str = ""
+    replacement: str = ""
 
 
 TRAINING_OPERATOR = "the Kubeflow Training Operator"
 # Workload kinds, by (group, kind), that users may submit as if Trainyard ran them.
 WORKLOADS = {
-    ("kubeflow.org", "PyTorchJob"): Other(TRAINING_OPERATOR, "ElasticJob"),
-    ("kubeflow.org", "TFJob"): Other(TRAINING_OPERATOR, "TfJob"),
-    ("kubeflow.org", "MXJob"): Other(TRAINING_OPERATOR, "MxJob"),
-    ("kubeflow.org", "MPIJob"): Other("the MPI Operator of Kubeflow"),
-    ("kubeflow.org", "XGBoostJob"): Other(TRAINING_OPERATOR),
-    ("kubeflow.org", "PaddleJob"): Other(TRAINING_OPERATOR),
-    ("kubeflow.org", "JAXJob"): Other(TRAINING_OPERATOR),
-    ("kubeflow.org", "Experiment"): Other("Kubeflow Katib"),
-    ("kubeflow.org", "Notebook"): Other("Kubeflow Notebooks"),
-    ("trainer.kubeflow.org", "TrainJob"): Other("the Kubeflow Trainer"),
-    ("trainer.kubeflow.org", "TrainingRuntime"): Other("the Kubeflow Trainer"),
-    ("trainer.kubeflow.org", "ClusterTrainingRuntime"): Other("the Kubeflow Trainer"),
-    ("batch.volcano.sh", "Job"): Other("Volcano"),
-    ("flow.volcano.sh", "JobFlow"): Other("Volcano"),
-    ("ray.io", "RayJob"): Other("KubeRay"),
-    ("ray.io", "RayCluster"): Other("KubeRay"),
-    ("ray.io", "RayService"): Other("KubeRay"),
-    ("argoproj.io", "Workflow"): Other("Argo Workflows"),
-    ("argoproj.io", "CronWorkflow"): Other("Argo Workflows"),
-    ("argoproj.io", "WorkflowTemplate"): Other("Argo Workflows"),
-    ("tekton.dev", "PipelineRun"): Other("Tekton"),
-    ("jobset.x-k8s.io", "JobSet"): Other("JobSet"),
-    ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"): Other("LeaderWorkerSet"),
-    ("serving.kserve.io", "InferenceService"): Other("KServe"),
-    ("serving.knative.dev", "Service"): Other("Knative"),
-    ("sparkoperator.k8s.io", "SparkApplication"): Other("the Spark Operator"),
+    ("kubeflow.org", "PyTorchJob"): ForeignKind(TRAINING_OPERATOR, "ElasticJob"),
+    ("kubeflow.org", "TFJob"): ForeignKind(TRAINING_OPERATOR, "TfJob"),
+    ("kubeflow.org", "MXJob"): ForeignKind(TRAINING_OPERATOR, "MxJob"),
+    ("kubeflow.org", "MPIJob"): ForeignKind("the MPI Operator of Kubeflow"),
+    ("kubeflow.org", "XGBoostJob"): ForeignKind(TRAINING_OPERATOR),
+    ("kubeflow.org", "PaddleJob"): ForeignKind(TRAINING_OPERATOR),
+    ("kubeflow.org", "JAXJob"): ForeignKind(TRAINING_OPERATOR),
+    ("kubeflow.org", "Experiment"): ForeignKind("Kubeflow Katib"),
+    ("kubeflow.org", "Notebook"): ForeignKind("Kubeflow Notebooks"),
+    ("trainer.kubeflow.org", "TrainJob"): ForeignKind("the Kubeflow Trainer"),
+    ("trainer.kubeflow.org", "TrainingRuntime"): ForeignKind("the Kubeflow Trainer"),
+    ("trainer.kubeflow.org", "ClusterTrainingRuntime"): ForeignKind("the Kubeflow Trainer"),
+    ("batch.volcano.sh", "Job"): ForeignKind("Volcano"),
+    ("flow.volcano.sh", "JobFlow"): ForeignKind("Volcano"),
+    ("ray.io", "RayJob"): ForeignKind("KubeRay"),
+    ("ray.io", "RayCluster"): ForeignKind("KubeRay"),
+    ("ray.io", "RayService"): ForeignKind("KubeRay"),
+    ("argoproj.io", "Workflow"): ForeignKind("Argo Workflows"),
+    ("argoproj.io", "CronWorkflow"): ForeignKind("Argo Workflows"),
+    ("argoproj.io", "WorkflowTemplate"): ForeignKind("Argo Workflows"),
+    ("tekton.dev", "PipelineRun"): ForeignKind("Tekton"),
+    ("jobset.x-k8s.io", "JobSet"): ForeignKind("JobSet"),
+    ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"): ForeignKind("LeaderWorkerSet"),
+    ("serving.kserve.io", "InferenceService"): ForeignKind("KServe"),
+    ("serving.knative.dev", "Service"): ForeignKind("Knative"),
+    ("sparkoperator.k8s.io", "SparkApplication"): ForeignKind("the Spark Operator"),
 }
 BUILT_IN = {
     "": "Pod Service ConfigMap Secret Namespace Node Event Endpoints ServiceAccount PersistentVolume"
@@ -68,13 +68,13 @@ BUILT_IN = {
 """The built-in kinds of Kubernetes by API group."""
 
 
-def explain(api_version: str, kind: str, ours: Iterable[Kind]) -> str:
+def unknown_kind_message(api_version: str, kind: str, kinds: Iterable[Kind]) -> str:
     """The message for an object that was probably meant as a job, "" for any other. `ours`: the kinds that run here."""
     group = api_version.rpartition("/")[0]
-    known = tuple(ours)
+    known = tuple(kinds)
     type_name = f"{api_version} {kind}"
     if other := WORKLOADS.get((group, kind)):
-        replacement = next((entry for entry in known if entry.gvk.kind == other.instead), None)
+        replacement = next((entry for entry in known if entry.gvk.kind == other.replacement), None)
         instead = (
             f"write it as {_with_article(replacement.gvk.kind)} ({replacement.gvk.api_version}), or "
             if replacement
@@ -94,7 +94,7 @@ def explain(api_version: str, kind: str, ours: Iterable[Kind]) -> str:
     return ""
 
 
-def what_it_is(api_version: str, kind: str) -> str:
+def describe_kind(api_version: str, kind: str) -> str:
     """A description of a kind that is no job: `Deployment (apps/v1), a built-in kind of Kubernetes`."""
     group = api_version.rpartition("/")[0]
     if kind.endswith("List") and len(kind) > len("List"):
@@ -118,10 +118,10 @@ def kinds_that_run(ours: Iterable[Kind]) -> str:
 def _misspelt_kind(group: str, kind: str, known: tuple[Kind, ...]) -> Kind | None:
     """The kind of Trainyard whose name is misspelt, under its own (perhaps misspelt) group or under an unknown one."""
     for written in (kind, kind.removesuffix("s")):
-        if name := nearest(written, sorted({entry.gvk.kind for entry in known})):
+        if name := most_similar_name(written, sorted({entry.gvk.kind for entry in known})):
             candidates = [entry for entry in known if entry.gvk.kind == name]
             same_group = [entry for entry in candidates if entry.gvk.group == group]
-            if same_group or nearest(group, [entry.gvk.group for entry in candidates]):
+            if same_group or most_similar_name(group, [entry.gvk.group for entry in candidates]):
                 return (same_group or candidates)[0]
             only_case_differs = name.lower() == written.lower()
             is_known_group = any(group == workload_group for workload_group, _ in WORKLOADS) or group in BUILT_IN

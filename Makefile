@@ -12,7 +12,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 /usr/bin/pyt
 
 COMPILE := -q --universal --generate-hashes --no-header --no-annotate --python-version 3.11
 
-.PHONY: help demo frameworks test test-fast control-plane test-cluster lint format leftovers prove prove-soak bench bench-servers bench-failover fuzz-server server-types worlds worlds-big pod-types manifests lock clean
+.PHONY: help demo frameworks test test-fast control-plane test-cluster lint format leftovers prove prove-soak bench bench-servers bench-failover bench-neighbours fuzz-server server-types worlds worlds-big pod-types manifests lock clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -96,6 +96,9 @@ bench-servers: $(VENV)/runtime control-plane ## the embedded API server beside k
 
 bench-failover: $(VENV)/runtime control-plane ## how long a job waits when the operator that leads is killed with -9
 	@$(BIN)/python bench/failover.py
+
+bench-neighbours: $(VENV)/runtime ## how long a small job waits beside a job of 2,000 that starts
+	@$(BIN)/python bench/neighbours.py
 
 fuzz-server: $(VENV)/dev control-plane ## thousands of random requests to both API servers, the answers compared
 	@$(BIN)/python -m trainyard.testing.differential --sequences 5000

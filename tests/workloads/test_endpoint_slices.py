@@ -6,7 +6,7 @@ from workload_world import World, running, template
 
 from trainyard.objects import Json, labels_of, name_of, uid_of
 from trainyard.objects.resources import ENDPOINT_SLICE, POD, SERVICE
-from trainyard.workloads import endpoints
+from trainyard.workloads import endpoint_slices
 
 LABELS = {"app": "web"}
 
@@ -23,8 +23,8 @@ def seen(name: str, ready: bool = True, ip: str = "10.0.0.1", **meta: object) ->
 
 def decided(service: Json, *pods: Json) -> list[Json]:
     whole = {**service, "metadata": {"name": "web", "namespace": "default", "uid": "s"}}
-    decision = endpoints.decide(whole, list(pods), [])
-    return [write.obj for write in decision.writes if isinstance(write, endpoints.Create)]
+    decision = endpoint_slices.decide(whole, list(pods), [])
+    return [write.obj for write in decision.writes if isinstance(write, endpoint_slices.Create)]
 
 
 def states(slices: list[Json]) -> dict[str, tuple[bool, bool, bool]]:

@@ -4,7 +4,7 @@ from collections import Counter
 
 from trainyard.core import Event
 from trainyard.objects import Json
-from trainyard.workloads.placement import claim_names, decide
+from trainyard.workloads.scheduler import claim_names, decide
 from trainyard.workloads.writes import Bind, Decision, Patch
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from trainyard.client import Api, NotFound, Unavailable
-from trainyard.objects import GVK, Json, decode
+from trainyard.objects import GVK, Json, decode, is_true
 
 REQUIRED_VERBS = frozenset({"list", "watch", "delete"})  # verbs
 IGNORED_RESOURCES = frozenset({"events"})  # no event has an owner reference, and there are many events
@@ -44,6 +45,21 @@ async def discover(api: Api) -> RESTMapper:
             continue
         catalog.namespaced |= resources_in(resource_list)
     return catalog
+
+
+def awaited(crds: Iterable[Json], served: Collection[GVK]) -> list[str]:
+    """The names of the CRDs whose resources discovery will have in a moment: they are established and have a served
+    version. Any other CRD changes before its resources are served, and that change triggers discovery again."""
+    resources = {(gvk.group, gvk.plural) for gvk in served}
+    names = []
+    for crd in crds:
+        spec = crd.get("spec") or {}
+        plural = (spec.get("names") or {}).get("plural")
+        established = is_true((crd.get("status") or {}).get("conditions"), "Established")
+        if established and any(version.get("served") for version in spec.get("versions") or ()):
+            if (spec.get("group"), plural) not in resources:
+                names.append(f"{plural}.{spec.get('group')}")
+    return names
 
 
 async def _get_document(api: Api, path: str) -> Json:

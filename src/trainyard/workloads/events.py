@@ -11,7 +11,7 @@ from trainyard.core import Event
 from trainyard.objects import GVK, Json, labels_of, name_of
 from trainyard.objects.labels import OWNER
 from trainyard.objects.resources import JOB, POD, STATEFUL_SET
-from trainyard.workloads.placement import SCHEDULER_NAME
+from trainyard.workloads.scheduler import SCHEDULER_NAME
 from trainyard.workloads.writes import Create, Delete, Write
 
 COMPONENTS = {

@@ -2,7 +2,7 @@
 
 Flow: one reflector per resource fills the stores of the graph. Each change of an object adds the keys of the objects
 it affects to the work queue. A reconcile calls the `decide` function of one controller and sends the returned writes in
-their order (executor.py). Only shell.py, executor.py and discovery.py send requests to the API server.
+their order (executor.py). Only controller_manager.py, executor.py and discovery.py send requests to the API server.
 
 Guarantees:
 - An object is reconciled only when the stores show all of our own earlier writes for it.
@@ -51,16 +51,16 @@ from trainyard.objects.resources import (
 )
 from trainyard.workloads import (
     deployments,
-    endpoints,
+    endpoint_slices,
     events,
     gc,
     jobs,
     namespaces,
-    placement,
     replicasets,
+    scheduler,
     statefulsets,
 )
-from trainyard.workloads.discovery import RESTMapper, discover
+from trainyard.workloads.discovery import RESTMapper, awaited, discover
 from trainyard.workloads.executor import CreateFailed, WriteExecutor
 from trainyard.workloads.graph import Graph
 from trainyard.workloads.pods import is_deleting, spec_of
@@ -158,7 +158,7 @@ class ControllerManager:
     async def _discover(self) -> float | None:
         """Start a reflector for each new resource and stop those of removed ones.
 
-        Returns the seconds to requeue after; None when all CustomResourceDefinitions are served.
+        Returns the seconds to requeue after; None when discovery has the resources of all established CRDs.
         """
         self._catalog = await discover(self._api)
         new_resources = self._catalog.namespaced.keys() - self._reflectors.keys()
@@ -173,9 +173,7 @@ class ControllerManager:
             self.tasks.start(f"watch {reflector.target.name}", reflector.run)
         for gvk in self._reflectors.keys() - self._catalog.namespaced.keys():
             self._stop_watching(gvk)
-        defined = {spec_of(crd).get("names", {}).get("plural") for crd in self._graph.all(CRD)}
-        served = {gvk.plural for gvk in self._catalog.namespaced}
-        return None if defined <= served else 1.0
+        return 1.0 if awaited(self._graph.all(CRD), self._catalog.namespaced) else None
 
     def _stop_watching(self, gvk: GVK) -> None:
         self.tasks.cancel(f"watch {self._reflectors.pop(gvk).target.name}")
@@ -219,7 +217,7 @@ class ControllerManager:
             self._controller.queue.add(WorkItem("furnish", gvk, key_of(obj)))
         if namespaces.DEFAULT_OBJECTS.get(gvk) == name_of(obj):
             self._controller.queue.add(WorkItem("furnish", NAMESPACE, Key("", namespace_of(obj))))
-        for key in endpoints.affected_services(gvk, before, after, self._graph.all(SERVICE)):
+        for key in endpoint_slices.affected_services(gvk, before, after, self._graph.all(SERVICE)):
             self._controller.queue.add(WorkItem("endpoints", SERVICE, key))
         if gvk == CRD:
             self._controller.queue.add(WorkItem("discover", CRD, Key("", "")))
@@ -234,7 +232,7 @@ class ControllerManager:
 
     def _enqueue_unscheduled_pods(self, namespace: str) -> None:
         """Enqueue the pods that have no node yet; namespace "" means all namespaces."""
-        for pod in filter(placement.needs_scheduling, self._graph.all(POD)):
+        for pod in filter(scheduler.needs_scheduling, self._graph.all(POD)):
             if namespace in ("", namespace_of(pod)):
                 self._controller.queue.add(WorkItem("place", POD, key_of(pod)))
 
@@ -254,7 +252,7 @@ class ControllerManager:
             self._enqueue_owner(owner)  # its Deployment scales up only when the pods of older templates have gone
         if after is None or spec_of(after).get("nodeName"):
             self._executor.assumed.discard(uid_of(pod))
-        elif placement.needs_scheduling(after):
+        elif scheduler.needs_scheduling(after):
             self._controller.queue.add(WorkItem("place", POD, key_of(after)))
 
     def _enqueue_for_gc(self, gvk: GVK, obj: Json, after: Json | None) -> None:
@@ -344,14 +342,14 @@ class ControllerManager:
         return namespaces.decide(namespace, account, root, self._root_ca)
 
     def _decide_endpoint_slices(self, service: Json) -> Decision:
-        pods = [pod for pod in self._graph.all(POD) if endpoints.selects(service, pod)]
+        pods = [pod for pod in self._graph.all(POD) if endpoint_slices.selects(service, pod)]
         slices = [
             endpoint_slice
             for endpoint_slice in self._graph.all(ENDPOINT_SLICE)
             if namespace_of(endpoint_slice) == namespace_of(service)
-            and labels_of(endpoint_slice).get(endpoints.SERVICE_NAME_LABEL) == name_of(service)
+            and labels_of(endpoint_slice).get(endpoint_slices.SERVICE_NAME_LABEL) == name_of(service)
         ]
-        return endpoints.decide(service, pods, slices)
+        return endpoint_slices.decide(service, pods, slices)
 
     def _decide_placement(self, pod: Json, now: float) -> Decision:
         if uid_of(pod) in self._executor.assumed:
@@ -362,10 +360,10 @@ class ControllerManager:
             load.update(str(spec_of(other_pod).get("nodeName") or "") for other_pod in self._graph.all(POD))
         claims = {
             name: self._graph.get(PERSISTENT_VOLUME_CLAIM, Key(namespace_of(pod), name))
-            for name in placement.claim_names(pod)
+            for name in scheduler.claim_names(pod)
             if name not in self._mounted
         }
-        return placement.decide(pod, nodes, load, now, claims)
+        return scheduler.decide(pod, nodes, load, now, claims)
 
     async def _decide_gc(self, gvk: GVK, obj: Json) -> Decision:
         owners = {}

@@ -12,7 +12,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 /usr/bin/pyt
 
 COMPILE := -q --universal --generate-hashes --no-header --no-annotate --python-version 3.11
 
-.PHONY: help demo frameworks test test-fast control-plane test-cluster lint format leftovers prove prove-soak bench bench-servers bench-failover bench-neighbours fuzz-server server-types worlds worlds-big pod-types manifests lock clean
+.PHONY: help demo frameworks test test-fast control-plane test-cluster lint lint-workflows format leftovers prove prove-soak bench bench-servers bench-failover bench-neighbours fuzz-server server-types worlds worlds-big pod-types manifests lock clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -117,6 +117,9 @@ lint: $(VENV)/dev ## style, types, and who may import whom
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
+
+lint-workflows: ## the workflows of GitHub, by actionlint (needs Go)
+	@go run github.com/rhysd/actionlint/cmd/actionlint@v1.7.7 .github/workflows/*.yml
 
 format: $(VENV)/dev ## put the code into its usual shape
 	@$(BIN)/ruff check --fix -q . ; $(BIN)/ruff format -q .

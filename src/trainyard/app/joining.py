@@ -80,7 +80,7 @@ class JoinOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JoinedNode:
-    """`ousted` is set when another process has taken the node name, after all pods here were ended."""
+    """`lease_taken` is set when another process has taken the node name, after all pods here were ended."""
 
     def __init__(self, options: JoinOptions) -> None:
         self._options = options

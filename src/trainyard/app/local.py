@@ -143,7 +143,7 @@ class LocalCluster:
         await self.stop()
 
     async def start(self, submit: Callable[[], Awaitable[None]] | None = None) -> None:
-        """All components are ready, and the kinds are served (but see `kinds_first`), when this returns. `submit` is
+        """All components are ready, and the kinds are served (but see `served_first`), when this returns. `submit` is
         called as soon as the kinds are served, while the node still starts."""
         options = self._options
         self._watchdog.start()

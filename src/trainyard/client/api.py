@@ -5,7 +5,7 @@ Rules for this file:
   after responses that prove that the server did not process the request: after a 401 it is sent once more if the
   credentials give another identity, and after a 429 it is sent again for up to `patience` seconds.
 - Short requests have a total timeout. A watch has no read timeout, because silence is normal: `timeoutSeconds` makes
-  the server end it, and the connection to a dead peer ends at the latest `GUARD_SECONDS` after that.
+  the server end it, and the connection to a dead peer ends at the latest `DEAD_PEER_MARGIN` after that.
 - Responses are requested uncompressed: gunzip takes longer than the decoding.
 - The first request over a network imports aiohttp: the import takes as long as that of all other modules.
 """
@@ -227,7 +227,7 @@ class Api:
     ) -> AsyncGenerator[bytes, None]:
         """Send one request and yield the body of its response in chunks as received.
 
-        `seconds`: the timeout without `GUARD_SECONDS`, None for no timeout. `opened` is called after a response with
+        `seconds`: the timeout without `DEAD_PEER_MARGIN`, None for no timeout. `opened` is called after a response with
         status 200, before the first chunk. Any other status raises an ApiError.
         """
         total = timeout + DEAD_PEER_MARGIN if timeout is not None else None

@@ -35,7 +35,7 @@ class Backoff:
 
 class WatchBackoff(Backoff):
     """The back-off of one watch. A watch request was successful if an event advanced the resourceVersion, or if it was
-    open for LASTING_SECONDS. Any other is a failure, even if the server sent bookmarks or repeated events."""
+    open for MIN_WATCH_SECONDS. Any other is a failure, even if the server sent bookmarks or repeated events."""
 
     def watch_closed(self, duration: float, advanced: bool) -> float | None:
         """The server has closed a watch that was open for `seconds`; `advanced`: an event advanced its resourceVersion.

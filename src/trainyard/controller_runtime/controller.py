@@ -16,7 +16,7 @@ Rules for this file:
   back-off up to five minutes). All are counted. A failure delays only its own key.
 - A retry is a key added to the work queue with a delay; no worker sleeps while it processes a key.
 - Requeue delays are seconds, never wall-clock times: the wall clock may be set, and the machine may be suspended. For
-  the same reason no requeue delay is longer than `LONGEST_DELAY`.
+  the same reason no requeue delay is longer than `MAX_REQUEUE_DELAY`.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ class Controller(Generic[K]):
         return self.watch_with(target, dict_adapter(api_version=target.gvk.api_version, kind=target.gvk.kind), mapper)
 
     def watch_with(self, target: WatchTarget, adapter: ObjectAdapter[T], mapper: EventMapper[T, K]) -> Store[T]:
-        """As `watch` for the target `source` and the event mapper `wakes`, with the adapter `view` instead of dicts."""
+        """As `watch`, with an adapter of the caller instead of that for dicts."""
         store = Store(adapter)
 
         def apply(event: StoreEvent[T]) -> None:

@@ -42,7 +42,7 @@ class RecordableEvent(Protocol):
 
 class EventRecorder:
     """`record` puts events into the buffer; `run` creates them at the API server, one after the other. `now` is the
-    wall clock of the timestamps (Unix seconds), `clock` the monotonic clock of REPEAT_SECONDS."""
+    wall clock of the timestamps (Unix seconds), `clock` the monotonic clock of DEDUPLICATION_SECONDS."""
 
     def __init__(
         self, api: Api, now: Callable[[], float] = time.time, clock: Callable[[], float] = time.monotonic
@@ -55,8 +55,8 @@ class EventRecorder:
         self._recent: dict[tuple[str, str, str, str], float] = {}  # oldest first; see `_is_new`
 
     def record(self, obj: Json, events: Iterable[RecordableEvent], component: str) -> None:
-        """Record the events about `obj`, except those recorded in the last REPEAT_SECONDS. `source` is the
-        component."""
+        """Record the events about `obj`, except those recorded in the last DEDUPLICATION_SECONDS. `component` is their
+        source."""
         for event in events:
             if self._is_new(uid_of(obj), event):
                 self._buffer.append(self._event_object(obj, event, component))

@@ -132,7 +132,7 @@ def _decode_bookmark_or_status(raw: bytes) -> _BookmarkOrStatus:
 
 
 def decode_objects(adapter: ObjectAdapter[T], raw_objects: list[bytes], resource: str) -> Iterator[T]:
-    """Decode the objects with the adapter `view`. Objects that cannot be decoded are logged and skipped."""
+    """Decode the objects with the adapter. Objects that cannot be decoded are logged and skipped."""
     for raw in raw_objects:
         try:
             yield adapter.decode(raw)

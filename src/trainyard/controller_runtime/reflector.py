@@ -8,7 +8,7 @@ Rules for this file:
 - `step` is pure: (state, input from the server) -> (update for the store, next state).
 - A relist replaces the store's content, it never merges, and only a complete list is passed to the store.
 - After a lost connection the watch resumes at its resourceVersion, a list at its continue token. A relist follows only
-  410, 404 of an optional resource, or MOST_ERRORS error answers at one resourceVersion. An event that is not newer than
+  410, 404 of an optional resource, or MAX_ERROR_ANSWERS error answers at one resourceVersion. An event that is not newer than
   the known resourceVersion is dropped.
 - Nothing polls: `Reflector` waits for watch events, or pauses after a failure (exponential back-off with jitter).
 """
@@ -91,7 +91,7 @@ class ListPage(msgspec.Struct, Generic[T], frozen=True):
 class ObjectEvent(msgspec.Struct, Generic[T], frozen=True):
     """A watch event other than BOOKMARK and ERROR, as received: it may be old or of an unknown type. `type` is the
     event type (ADDED, MODIFIED, DELETED), `revision` the object's resourceVersion. If it is new, `step` returns
-    `Changed`."""
+    `ObjectChanged`."""
 
     type: str
     obj: T
@@ -99,7 +99,7 @@ class ObjectEvent(msgspec.Struct, Generic[T], frozen=True):
 
 
 class Bookmark(msgspec.Struct, frozen=True):
-    """A BOOKMARK event as received, with its resourceVersion. If that is new, `step` returns `Moved`."""
+    """A BOOKMARK event as received, with its resourceVersion. If that is new, `step` returns `RevisionAdvanced`."""
 
     revision: str
 

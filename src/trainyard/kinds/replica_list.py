@@ -240,7 +240,7 @@ def _has_no_duplicates(names: list[str], but: str) -> bool:
 class ImmutableFields(NamedTuple):
     """Further fields that are fixed once a job has started, compared in CEL and, as a function, in Python.
 
-    `whole` and `same` compare fields of the spec, `each` and `same_set` fields of a replica set (r is new, o is old).
+    `whole` and `same` compare fields of the spec, `replica_set_cel` and `is_same_replica_set` fields of a replica set (r is new, o is old).
     """
 
     spec_cel: str

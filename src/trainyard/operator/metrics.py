@@ -28,13 +28,13 @@ from trainyard.operator.operator import JobKey, Operator
 
 DURATION_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 JOB_STATES = ("New", "Created", "Suspended", "Restarting", "Running", "Succeeded", "Failed")
-OUTCOMES = ("done", "conflict", "unavailable", "refused", "fault")
+OUTCOMES = ("done", "conflict", "unavailable", "refused", "fault", "abandoned")
 WATCH_STATES = ("listing", "watching", "failing", "missing")
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 def job_state(job: Json) -> str:
-    """The state of a job: the last of STATES whose condition is true, else "New"."""
+    """The state of a job: the last of JOB_STATES whose condition is true, else "New"."""
     status = job.get("status")
     conditions = status.get("conditions") if isinstance(status, dict) else None
     return next((state for state in reversed(JOB_STATES) if is_true(conditions, state)), "New")

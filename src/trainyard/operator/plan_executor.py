@@ -10,7 +10,7 @@ Guarantees:
 - A delete has a uid precondition: an object re-created under that name is not deleted. NotFound or Conflict is success.
 - AlreadyExists on a create: success if the existing object belongs to this job (by controller owner uid and owner
   label), else a refusal.
-- A write that the server rejects (RBAC, quota, invalid object), or answers with 5xx MOST_SERVER_ERRORS times in a row,
+- A write that the server rejects (RBAC, quota, invalid object), or answers with 5xx MAX_SERVER_ERRORS times in a row,
   does not abort the other writes: it is recorded as a refusal, which the next plan reports and backs off for.
 - The process may be killed after any request. Each accepted write is recorded in `InFlightWrites`, and the job is not
   reconciled again before the stores show it; a write of unknown outcome is retried by a later reconcile.
@@ -338,7 +338,7 @@ def _is_transient(error: ApiError) -> bool:
 
 
 def _is_persistent(state: JobState, ref: Ref, error: ApiError) -> bool:
-    """Count a 5xx answer to a write of this object. True from the MOST_SERVER_ERRORS-th consecutive one on: it is then
+    """Count a 5xx answer to a write of this object. True from the MAX_SERVER_ERRORS-th consecutive one on: it is then
     a refusal, which the job's status reports and which does not abort the other writes. (The server itself works: it
     has accepted the status patch before.)"""
     if error.code < 500:

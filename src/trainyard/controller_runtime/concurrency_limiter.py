@@ -35,8 +35,9 @@ class ConcurrencyLimiter:
 
     @asynccontextmanager
     async def slot(self, namespace: str = "", uid: str = "") -> AsyncIterator[None]:
-        """Wait for a slot on behalf of the object with that namespace and uid, hold it for the block, and adjust the limit by the outcome and the latency of the block. An
-        Unavailable error counts as overload, any other exception leaves the limit as it is; all are re-raised."""
+        """Wait for a slot on behalf of the object with that namespace and uid, hold it for the block, and adjust the
+        limit by the outcome and the latency of the block. An Unavailable error counts as overload, any other exception
+        leaves the limit as it is; all are re-raised."""
         await self._acquire(namespace, uid)
         started = self._clock()
         try:

@@ -8,8 +8,8 @@ Rules for this file:
 - `step` is pure: (state, input from the server) -> (update for the store, next state).
 - A relist replaces the store's content, it never merges, and only a complete list is passed to the store.
 - After a lost connection the watch resumes at its resourceVersion, a list at its continue token. A relist follows only
-  410, 404 of an optional resource, or MAX_ERROR_ANSWERS error answers at one resourceVersion. An event that is not newer than
-  the known resourceVersion is dropped.
+  410, 404 of an optional resource, or MAX_ERROR_ANSWERS error answers at one resourceVersion. An event that is not
+  newer than the known resourceVersion is dropped.
 - Nothing polls: `Reflector` waits for watch events, or pauses after a failure (exponential back-off with jitter).
 """
 

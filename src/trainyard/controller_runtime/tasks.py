@@ -7,8 +7,8 @@ Rules for this file:
 - A long-lived task must not return. If it returns, raises, or is cancelled other than by the supervisor, the supervisor
   logs the traceback, reports one message, and restarts it after a back-off, without limit, as restartPolicy Always
   does.
-- `failing` has the message of a task while it waits for its restart, and after UNHEALTHY_FAILURES consecutive ends until
-  it has run for HEALTHY_SECONDS. A Node is NotReady then; an operator fails /readyz, and /healthz if unhealthy.
+- `failing` has the message of a task while it waits for its restart, and after UNHEALTHY_FAILURES consecutive ends
+  until it has run for HEALTHY_SECONDS. A Node is NotReady then; an operator fails /readyz, and /healthz if unhealthy.
 - `spawn` runs a background task that ends by itself: its exception is logged and reported and affects no other task.
 """
 

@@ -70,7 +70,8 @@ class MxJobSpec(Policies, kw_only=True):
 def _missing_template_message(item: Any) -> str:
     return (
         "there was a problem setting defaults for job spec: Replica is missing Template; "
-        f"{replica_list.printed_replica_spec(item, _PRINTED_FIELDS)}; write a template with a container named {CONTAINER}"
+        f"{replica_list.printed_replica_spec(item, _PRINTED_FIELDS)}; "
+        f"write a template with a container named {CONTAINER}"
     )
 
 

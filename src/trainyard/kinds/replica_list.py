@@ -240,7 +240,8 @@ def _has_no_duplicates(names: list[str], but: str) -> bool:
 class ImmutableFields(NamedTuple):
     """Further fields that are fixed once a job has started, compared in CEL and, as a function, in Python.
 
-    `whole` and `same` compare fields of the spec, `replica_set_cel` and `is_same_replica_set` fields of a replica set (r is new, o is old).
+    `spec_cel` and `is_same_spec` compare fields of the spec, `replica_set_cel` and `is_same_replica_set` fields of a
+    replica set (r is new, o is old).
     """
 
     spec_cel: str
@@ -280,7 +281,8 @@ def _same_list_cel(typed: ReplicaType, fixed_fields: ImmutableFields, name: str)
     return (
         f"has({new}) == has({old}) && (!has({new}) || {has_null_cel(new)} || ({new}.size() == {old}.size()"
         f" && {new}.all(r, {old}.exists(o, o.{typed.field} == r.{typed.field} && o.replicas == r.replicas"
-        f" && (!{has_template_cel('r')} || !{has_template_cel('o')} || r.template == o.template) && {fixed_fields.replica_set_cel}))))"
+        f" && (!{has_template_cel('r')} || !{has_template_cel('o')} || r.template == o.template)"
+        f" && {fixed_fields.replica_set_cel}))))"
     )
 
 

@@ -107,7 +107,10 @@ _SHAPE = replica_list.ImmutableFields(
         new.get("tfImage", IMAGE) == old.get("tfImage", IMAGE)
         and (new.get("masterTaskType") == CHIEF) == (old.get("masterTaskType") == CHIEF)
     ),
-    replica_set_cel=f"o.tfPort == r.tfPort && (r.IsDefaultPS || !{has_template_cel('r')}) == (o.IsDefaultPS || !{has_template_cel('o')})",
+    replica_set_cel=(
+        f"o.tfPort == r.tfPort && (r.IsDefaultPS || !{has_template_cel('r')})"
+        f" == (o.IsDefaultPS || !{has_template_cel('o')})"
+    ),
     is_same_replica_set=lambda new, old: (
         new.get("tfPort", PORT) == old.get("tfPort", PORT) and _is_default_ps(new) == _is_default_ps(old)
     ),

@@ -56,9 +56,9 @@ def awaited(crds: Iterable[Json], served: Collection[GVK]) -> list[str]:
         spec = crd.get("spec") or {}
         plural = (spec.get("names") or {}).get("plural")
         established = is_true((crd.get("status") or {}).get("conditions"), "Established")
-        if established and any(version.get("served") for version in spec.get("versions") or ()):
-            if (spec.get("group"), plural) not in resources:
-                names.append(f"{plural}.{spec.get('group')}")
+        served_version = any(version.get("served") for version in spec.get("versions") or ())
+        if established and served_version and (spec.get("group"), plural) not in resources:
+            names.append(f"{plural}.{spec.get('group')}")
     return names
 
 

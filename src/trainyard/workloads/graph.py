@@ -41,7 +41,8 @@ def _decode_crd(raw: bytes) -> Json:
 class Graph:
     """Objects by resource and key, by uid, and by the uids of their owners.
 
-    The uids of deleted objects are kept (up to `MAX_ABSENT_UIDS`): a uid is never used again, so such an owner is absent.
+    The uids of deleted objects are kept (up to `MAX_ABSENT_UIDS`): a uid is never used again, so such an owner is
+    absent.
     """
 
     def __init__(self) -> None:

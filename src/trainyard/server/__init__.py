@@ -1,14 +1,17 @@
-"""The embedded Kubernetes API server: a numbered log, behind the verbs, behind HTTP.
+"""The embedded Kubernetes API server: HTTP, the verbs, and a log of revisions as storage.
 
-The path of a request is three files: http.py turns bytes into a Request, verbs.py decides what it means, log.py
-appends (and watching.py tells who listens). All that differs between resources is in one table, `resources.Resource`.
-Who asks is a User from the moment a token is read (tokens.py), and access.py judges him before any verb acts.
+A request passes three files: http.py decodes it into a Request, verbs.py executes it, log.py stores the result under
+the next resourceVersion (and watching.py sends the watch events). All that differs between resources is in one table,
+`resources.Resource`. guard.py and tokens.py authenticate the request as a User; access.py authorizes it (RBAC) before
+any verb runs.
 
-Rules for this room:
-- It knows neither a kind of job nor the operator: custom resources come as definitions, cross-field rules as functions.
-- Answers are the real server's: codes, reasons, messages. A difference is a bug.
-- Two listeners, one server: plain for the parts of this process, TLS (certificates.py) for kubectl and pods.
-- Everything between HTTP and the log is free of await, of frameworks and of the clock; time is asked once per request.
+Rules for this package:
+- It has no code for job kinds or for the operator: custom resources are added by CustomResourceDefinitions, cross-field
+  validation is passed in as functions.
+- Responses have kube-apiserver's status codes, reasons and messages. A difference is a bug.
+- One server has two listeners: plain HTTP for the components of this process, TLS (certificates.py) for kubectl and
+  pods.
+- The code between HTTP and the log has no await, no web framework and no clock; the time is read once per request.
 """
 
 from trainyard.server.certificates import Authority

@@ -1,18 +1,18 @@
-"""Types that every cluster has and this one has not, and what to do instead.
+"""Built-in resources of Kubernetes that this server does not serve, each with an alternative.
 
-They are 404 as any unknown type is, so a program that looks whether they are there finds that they are not. But kubectl
-makes some of them by words (`create cronjob`, `create quota`) and shows the message to a person.
+Requests for them get 404, as for any unknown resource, so a client that probes for them sees that they are missing. The
+message names the alternative because kubectl has commands for some (`create cronjob`, `create quota`) and prints it.
 """
 
 from __future__ import annotations
 
 from trainyard.server.errors import Refused
 
-_NO_BUDGET = "one person uses this machine; resources.limits of a pod bound what it takes"
+_NO_QUOTA = "one person uses this machine; resources.limits of a pod bound what it takes"
 INSTEAD = {
     ("batch", "cronjobs"): "let cron or a timer of this machine run `kubectl create job` or `kubectl create -f`",
-    ("", "resourcequotas"): _NO_BUDGET,
-    ("", "limitranges"): _NO_BUDGET,
+    ("", "resourcequotas"): _NO_QUOTA,
+    ("", "limitranges"): _NO_QUOTA,
     ("", "replicationcontrollers"): "create a Deployment",
     ("apps", "daemonsets"): "create a Deployment with one replica, there is one node",
     ("apps", "controllerrevisions"): "a StatefulSet keeps no history here, so apply the manifest that it had before",
@@ -25,7 +25,7 @@ INSTEAD = {
 
 
 def refusal(group: str, plural: str) -> Refused | None:
-    """What is said of a type that is well known and not here."""
+    """The 404 for a built-in resource of Kubernetes that this server lacks; None for any other resource."""
     if (group, plural) not in INSTEAD:
         return None
     qualified = f"{plural}.{group}" if group else plural

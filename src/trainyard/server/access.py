@@ -1,12 +1,13 @@
-"""Who may do what: the Roles and ClusterRoles that bindings give to a user, read from the log at the request.
+"""The RBAC authorizer: the rules that (Cluster)RoleBindings grant to a user, read from the log at each request.
 
     User -> bindings -> rules -> rbac.allowed
 
 Rules for this file:
-- What a namespace's binding gives holds in that namespace only; a ClusterRoleBinding's holds everywhere.
-- A binding to a role that is not there gives nothing.
-- Nobody grants what he does not hold, unless he has the verb `escalate` on roles or `bind` on the role in question.
-- `system:masters` may do everything; that is how the rest of this process asks.
+- A RoleBinding grants its rules in its own namespace only; a ClusterRoleBinding grants them in all namespaces.
+- A binding to a role that does not exist grants nothing.
+- A user can only grant permissions that the user holds, unless the user has the verb `escalate` on roles, or `bind` on
+  the role in question.
+- The group `system:masters` may do everything; the other components of this process are in it.
 """
 
 from __future__ import annotations
@@ -29,12 +30,12 @@ STREAMED = ("exec", "attach", "portforward")
 
 
 def rules_of(log: Log, user: User, namespace: str) -> list[Json]:
-    """Every rule that counts for this user in that namespace; "" asks for what counts in the whole cluster."""
-    found: list[Json] = []
+    """Every rule that applies to this user in that namespace; with "", the cluster-wide rules only."""
+    rules: list[Json] = []
     for binding in _bindings(log, namespace):
-        if any(_means(subject, user, binding) for subject in binding.get("subjects") or ()):
-            found += role_rules(log, binding) or []
-    return found
+        if any(_subject_matches(subject, user, binding) for subject in binding.get("subjects") or ()):
+            rules += role_rules(log, binding) or []
+    return rules
 
 
 def _bindings(log: Log, namespace: str) -> Iterator[Json]:
@@ -46,7 +47,7 @@ def _bindings(log: Log, namespace: str) -> Iterator[Json]:
                 yield decode(record.body)
 
 
-def _means(subject: Json, user: User, binding: Json) -> bool:
+def _subject_matches(subject: Json, user: User, binding: Json) -> bool:
     kind, name = subject.get("kind"), subject.get("name")
     if kind == "ServiceAccount":
         namespace = subject.get("namespace") or binding["metadata"].get("namespace", "")
@@ -55,7 +56,7 @@ def _means(subject: Json, user: User, binding: Json) -> bool:
 
 
 def role_rules(log: Log, binding: Json) -> list[Json] | None:
-    """The rules of the role that a binding refers to, None when there is no such role."""
+    """The rules of the role in the binding's roleRef; None when the role does not exist."""
     role = binding.get("roleRef") or {}
     if role.get("kind") == "ClusterRole":
         record = log.get(CLUSTER_ROLES, Key("", str(role.get("name"))))
@@ -69,8 +70,9 @@ def may(log: Log, user: User, asked: Asked) -> bool:
 
 
 def must_allow(log: Log, user: User, asked: Asked) -> None:
-    """Raises Refused 403 with the real server's text."""
-    # A WebSocket is a GET. It starts a program all the same, so both verbs are needed, as from Kubernetes 1.35 on.
+    """Raises Refused 403 with kube-apiserver's message when the user is not allowed."""
+    # A WebSocket upgrade is a GET (verb get), but exec starts a program: both get and create are needed, as in
+    # Kubernetes 1.35 and later.
     verbs = {asked.verb, "create"} if asked.subresource in STREAMED else {asked.verb}
     for verb in sorted(verbs, reverse=True):
         if not may(log, user, asked._replace(verb=verb)):
@@ -81,13 +83,13 @@ def refusal(user: User, asked: Asked) -> errors.Refused:
     if asked.path:
         text = f'forbidden: User "{user.name}" cannot {asked.verb} path "{errors.printable(asked.path)}"'
         return errors.Refused(403, "Forbidden", text, {})
-    where = f'in the namespace "{asked.namespace}"' if asked.namespace else "at the cluster scope"
-    why = f'User "{user.name}" cannot {asked.verb} resource "{asked.what}" in API group "{asked.group}" {where}'
-    return errors.forbidden(asked.resource, asked.group, asked.name, errors.printable(why))
+    scope = f'in the namespace "{asked.namespace}"' if asked.namespace else "at the cluster scope"
+    reason = f'User "{user.name}" cannot {asked.verb} resource "{asked.what}" in API group "{asked.group}" {scope}'
+    return errors.forbidden(asked.resource, asked.group, asked.name, errors.printable(reason))
 
 
 def asked_of(verb: str, target: Target, request: Request) -> Asked:
-    """A request about objects, as an authorizer sees it."""
+    """The authorizer attributes of a request about objects."""
     namespace, name = target.namespace, target.name
     if target.plural == "namespaces" and not target.group:
         namespace = name
@@ -97,7 +99,8 @@ def asked_of(verb: str, target: Target, request: Request) -> Asked:
 
 
 def must_not_escalate(log: Log, user: User, wanted: list[Json], obj: Json, asked: Asked) -> None:
-    """Raises Refused 403 when `wanted` grants what this user does not hold, unless `asked` (escalate, bind) is his."""
+    """Raises Refused 403 when the rules `wanted` grant permissions that the user does not hold. A user who is allowed
+    `asked` (escalate or bind) is exempt."""
     if user.all_rights or may(log, user, asked):
         return
     missing = rbac.beyond(rules_of(log, user, asked.namespace), wanted)
@@ -106,5 +109,7 @@ def must_not_escalate(log: Log, user: User, wanted: list[Json], obj: Json, asked
     groups = " ".join(f'"{group}"' for group in user.groups)
     plural = f"{obj['kind'].lower()}s"
     lines = "\n".join(rbac.shown(rule) for rule in missing)
-    why = f'user "{user.name}" (groups=[{groups}]) is attempting to grant RBAC permissions not currently held:\n{lines}'
-    raise errors.forbidden(plural, GROUP, obj["metadata"].get("name", ""), why)
+    reason = (
+        f'user "{user.name}" (groups=[{groups}]) is attempting to grant RBAC permissions not currently held:\n{lines}'
+    )
+    raise errors.forbidden(plural, GROUP, obj["metadata"].get("name", ""), reason)

@@ -1,10 +1,11 @@
-"""ServiceAccounts at work: what a pod gets of its account, and tokens on request.
+"""The ServiceAccount admission of pods, and the TokenRequest API.
 
-Rules, as the real server has them:
-- A pod that names no account has `default`. A named one must exist; `default` may still be on its way.
-- Unless pod or account say no, every container gets the folder with token, certificate and namespace, except where it
-  mounts something of its own there.
-- A token that is asked for a pod is given only when the pod runs as that account.
+Rules, as in kube-apiserver:
+- A pod without spec.serviceAccountName runs as `default`. Any other ServiceAccount must exist; `default` may be created
+  later.
+- Every container gets a volume mount with token, CA certificate and namespace, unless automountServiceAccountToken of
+  the pod or of the ServiceAccount is false, or the container already has a mount at that path.
+- A token bound to a pod is issued only when the pod runs as that ServiceAccount.
 """
 
 from __future__ import annotations
@@ -27,48 +28,51 @@ DEFAULT_SECONDS, LEAST_SECONDS, MOST_SECONDS = 3600, 600, 2**32
 
 
 def admit_pod(new: Json, old: Json | None, site: Site) -> None:
-    """Ties a new pod to its ServiceAccount. Raises Refused 403 when a named one does not exist."""
+    """Applies the ServiceAccount to a new pod: imagePullSecrets and the token volume. Raises Refused 403 when the pod
+    names a ServiceAccount that does not exist."""
     if old is not None:
         return
     meta, spec = new["metadata"], new["spec"]
     name = spec["serviceAccountName"]
     account = site.get(ACCOUNTS, meta.get("namespace", ""), name)
     if account is None and name != "default":
-        why = f'error looking up service account {meta["namespace"]}/{name}: serviceaccount "{name}" not found'
-        raise errors.forbidden("pods", "", asked_name(meta) or "Unknown", errors.printable(why))
+        reason = f'error looking up service account {meta["namespace"]}/{name}: serviceaccount "{name}" not found'
+        raise errors.forbidden("pods", "", asked_name(meta) or "Unknown", errors.printable(reason))
     account = account or {}
     if not spec.get("imagePullSecrets") and account.get("imagePullSecrets"):
         spec["imagePullSecrets"] = account["imagePullSecrets"]
-    if site.reachable and _wants_token(spec, account):
-        _mount(spec)
+    if site.reachable and _automounts_token(spec, account):
+        _mount_token(spec)
 
 
-def _wants_token(spec: Json, account: Json) -> bool:
-    if isinstance(said := spec.get("automountServiceAccountToken"), bool):
-        return said
+def _automounts_token(spec: Json, account: Json) -> bool:
+    if isinstance(automount := spec.get("automountServiceAccountToken"), bool):
+        return automount
     return account.get("automountServiceAccountToken") is not False
 
 
-def _mount(spec: Json) -> None:
-    """The volume, and a mount in each container that has nothing at its place."""
-    containers = [one for group in ("initContainers", "containers") for one in spec.get(group) or ()]
-    without = [
-        one for one in containers if all(mount.get("mountPath") != FOLDER for mount in one.get("volumeMounts") or ())
+def _mount_token(spec: Json) -> None:
+    """Adds the token volume, and a mount to each container that has no mount at FOLDER."""
+    containers = [container for group in ("initContainers", "containers") for container in spec.get(group) or ()]
+    unmounted = [
+        container
+        for container in containers
+        if all(mount.get("mountPath") != FOLDER for mount in container.get("volumeMounts") or ())
     ]
-    if not without:
+    if not unmounted:
         return
     volumes = list(spec.get("volumes") or ())
-    names = (one.get("name", "") for one in volumes if one.get("projected"))
-    volume = next((name for name in names if name.startswith(VOLUME)), "")
-    if not volume:
-        volume = VOLUME + "".join(random.choices(SUFFIX, k=5))
-        spec["volumes"] = [*volumes, _volume(volume)]
-    for container in without:
-        mount = {"name": volume, "readOnly": True, "mountPath": FOLDER}
+    names = (volume.get("name", "") for volume in volumes if volume.get("projected"))
+    volume_name = next((name for name in names if name.startswith(VOLUME)), "")
+    if not volume_name:
+        volume_name = VOLUME + "".join(random.choices(SUFFIX, k=5))
+        spec["volumes"] = [*volumes, _token_volume(volume_name)]
+    for container in unmounted:
+        mount = {"name": volume_name, "readOnly": True, "mountPath": FOLDER}
         container["volumeMounts"] = [*(container.get("volumeMounts") or ()), mount]
 
 
-def _volume(name: str) -> Json:
+def _token_volume(name: str) -> Json:
     namespace = {"path": "namespace", "fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.namespace"}}
     sources = [
         {"serviceAccountToken": {"expirationSeconds": POD_SECONDS, "path": "token"}},
@@ -79,15 +83,15 @@ def _volume(name: str) -> Json:
 
 
 def token_for(tokens: Tokens, account: Json, asked: Any, site: Site) -> Json:
-    """The answer to a TokenRequest: the same with a status. Raises Refused."""
+    """The response to a TokenRequest: the request with a status. Raises Refused 400, 404, 409 or 422."""
     spec = asked.get("spec") if isinstance(asked, dict) else None
     if not isinstance(spec, dict | None):
         raise errors.bad_request(f"spec: must be an object, got {shown(spec)}")
     spec = dict(spec or {})
     seconds, audiences = _seconds(spec, account), spec.get("audiences") or []
-    if not isinstance(audiences, list) or not all(isinstance(one, str) for one in audiences):
+    if not isinstance(audiences, list) or not all(isinstance(audience, str) for audience in audiences):
         raise errors.bad_request(f"spec.audiences: must be a list of strings, got {shown(audiences)}")
-    pod = _bound_to(spec.get("boundObjectRef"), account, site)
+    pod = _bound_pod(spec.get("boundObjectRef"), account, site)
     token = tokens.issue(account, pod, tuple(audiences), seconds)
     meta = {"name": account["metadata"]["name"], "namespace": account["metadata"]["namespace"]}
     return {
@@ -116,8 +120,8 @@ def _seconds(spec: Json, account: Json) -> int:
     return int(seconds)
 
 
-def _bound_to(reference: Any, account: Json, site: Site) -> Json | None:
-    """The pod that a token is asked for, None when it is asked for none."""
+def _bound_pod(reference: Any, account: Json, site: Site) -> Json | None:
+    """The pod of spec.boundObjectRef; None when the token is not bound to an object."""
     if reference is None:
         return None
     if not isinstance(reference, dict) or reference.get("kind") != "Pod" or not isinstance(reference.get("name"), str):
@@ -128,11 +132,11 @@ def _bound_to(reference: Any, account: Json, site: Site) -> Json | None:
         raise errors.not_found(PODS, "", errors.printable(name))
     uid = reference.get("uid")
     if uid and uid != pod["metadata"]["uid"]:
-        why = (
+        reason = (
             f"the UID in the bound object reference ({shown(uid)}) does not match the UID in record. "
             "The object might have been deleted and then recreated"
         )
-        raise errors.conflict(PODS, "", name, why)
+        raise errors.conflict(PODS, "", name, reason)
     if pod["spec"].get("serviceAccountName") != meta["name"]:
         text = f'cannot bind token for serviceaccount "{meta["name"]}" to pod running with different serviceaccount'
         raise errors.bad_request(f"{text} name.")

@@ -1,9 +1,10 @@
-"""A whole answer on its way out: headers, warnings, gzip where it was asked for, and a client who must take it.
+"""Sends a complete HTTP response: headers, Warning headers, gzip if accepted, and a deadline for the client to read it.
 
 Rules for this file:
-- gzip as the real server has it: from 128 KiB on, at its fastest level, and in a thread, so that others do not wait.
-- A client who does not take an answer away in time is cut off; nobody else waits for that.
-- A header holds one line of printable characters, whatever is said in it.
+- gzip as in kube-apiserver: for bodies of 128 KiB and more, at the fastest level; in a thread, so that the event loop
+  is not blocked.
+- A client that does not read its response in time is disconnected; no other request waits for it.
+- A header value is one line of printable characters, whatever text it is made from.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ log = logging.getLogger("trainyard.server")
 
 GZIP_FROM = 128 * 1024
 """Bytes of a body."""
-LARGE = 64 * 1024  # bytes that a socket may not take at once
-LONGEST_WARNING, LONGEST_WARNINGS = 256, 4096  # characters of one, when all of them together are so long
+LARGE = 64 * 1024  # bytes of a body that may not fit into the socket buffer
+LONGEST_WARNING, LONGEST_WARNINGS = 256, 4096  # characters: of one warning, once all of them exceed the second
 _CACHE = "no-cache, private"
 
 
-_USUAL = {
+_STATUS_LINES = {
     code: f"HTTP/1.1 {code} {HTTPStatus(code).phrase}\r\nCache-Control: {_CACHE}\r\nContent-Type: {JSON}".encode()
     for code in (200, 201)
 }
@@ -38,8 +39,8 @@ _SERVER = SERVER_SOFTWARE.encode()
 
 
 class Usual(web.StreamResponse):
-    """An answer as nearly all are: JSON, not large, over a connection that stays. aiohttp would make the same bytes of
-    headers that can still be changed, and that alone takes a tenth of the time of a write."""
+    """The common response: JSON, not large, on a keep-alive connection. aiohttp would produce the same bytes from a
+    mutable header map, and that alone takes a tenth of the time of a write."""
 
     def __init__(self, answer: Response) -> None:
         super().__init__(status=answer.code)
@@ -50,20 +51,21 @@ class Usual(web.StreamResponse):
         return request.writer
 
     async def write_eof(self, data: bytes = b"") -> None:
-        start, date, body = _USUAL[self.status], rfc822_formatted_time().encode(), self._answer.body
+        start, date, body = _STATUS_LINES[self.status], rfc822_formatted_time().encode(), self._answer.body
         await self._writer.write_eof(
             b"%b\r\nContent-Length: %d\r\nDate: %b\r\nServer: %b\r\n\r\n%b" % (start, len(body), date, _SERVER, body)
         )
 
 
 def _is_usual(request: web.BaseRequest, answer: Response) -> bool:
-    told = answer.headers or answer.warnings or answer.content_type != JSON or answer.code not in _USUAL
-    stays = request.version == HttpVersion11 and request.keep_alive and request.method != "HEAD"
-    return stays and not told and len(answer.body) < LARGE
+    special = answer.headers or answer.warnings or answer.content_type != JSON or answer.code not in _STATUS_LINES
+    keep_alive = request.version == HttpVersion11 and request.keep_alive and request.method != "HEAD"
+    return keep_alive and not special and len(answer.body) < LARGE
 
 
 async def send(request: web.BaseRequest, answer: Response, seconds: float) -> web.StreamResponse:
-    """The answer as aiohttp has it; a large one has been taken away by then, within that time."""
+    """The response for aiohttp. A body of LARGE bytes or more has already been sent when this returns; raises
+    ConnectionResetError when the client does not read it within `seconds`."""
     if _is_usual(request, answer):
         return Usual(answer)
     body = answer.body
@@ -73,7 +75,7 @@ async def send(request: web.BaseRequest, answer: Response, seconds: float) -> we
     for text in cut(answer.warnings):
         response.headers.add("Warning", warning(text))
     if len(body) >= GZIP_FROM and takes_gzip(request.headers.get("Accept-Encoding", "")):
-        body = await asyncio.to_thread(_packed, body)
+        body = await asyncio.to_thread(_gzipped, body)
         response.headers["Content-Encoding"] = "gzip"
         response.headers["Vary"] = "Accept-Encoding"
     response.body = body
@@ -83,7 +85,7 @@ async def send(request: web.BaseRequest, answer: Response, seconds: float) -> we
 
 
 async def taken(request: web.BaseRequest, response: web.Response, seconds: float) -> None:
-    """Send it all. Raises ConnectionResetError when the client does not take it."""
+    """Sends the whole response. Raises ConnectionResetError when the client does not read it within `seconds`."""
     try:
         async with asyncio.timeout(seconds):
             await response.prepare(request)
@@ -94,36 +96,37 @@ async def taken(request: web.BaseRequest, response: web.Response, seconds: float
 
 
 def cut_off(request: web.BaseRequest) -> None:
-    """End the connection; whoever waits for the client hears that it has gone."""
+    """Aborts the connection; pending reads and writes on it then fail."""
     log.warning("a client was cut off, it does not take its answer: path=%r", request.rel_url.raw_path)
     if request.transport is not None:
         request.transport.abort()
 
 
 def takes_gzip(accepted: str) -> bool:
-    """Whether an Accept-Encoding names gzip, and not to refuse it."""
-    for one in accepted.split(","):
-        name, _, weight = one.partition(";")
+    """Whether an Accept-Encoding header accepts gzip (named, and not with q=0)."""
+    for coding in accepted.split(","):
+        name, _, weight = coding.partition(";")
         if name.strip() == "gzip":
             return weight.replace(" ", "") not in ("q=0", "q=0.0", "q=0.00", "q=0.000")
     return False
 
 
 def warning(text: str) -> str:
-    """The value of a Warning header: one sentence, quoted."""
+    """The value of a Warning header (code 299) with this text, quoted."""
     quoted = printable(text).replace("\\", "\\\\").replace('"', '\\"')
     return f'299 - "{quoted}"'
 
 
 def cut(texts: tuple[str, ...]) -> list[str]:
-    """Each once; shortened when together they are too long, and then only as many as fit."""
+    """The warnings without duplicates. When all together exceed LONGEST_WARNINGS characters, each is cut to
+    LONGEST_WARNING and only as many as fit are returned."""
     if not texts:
         return []
-    once = list(dict.fromkeys(texts))
-    if sum(map(len, once)) <= LONGEST_WARNINGS:
-        return once
-    return [text[:LONGEST_WARNING] for text in once][: LONGEST_WARNINGS // LONGEST_WARNING]
+    unique = list(dict.fromkeys(texts))
+    if sum(map(len, unique)) <= LONGEST_WARNINGS:
+        return unique
+    return [text[:LONGEST_WARNING] for text in unique][: LONGEST_WARNINGS // LONGEST_WARNING]
 
 
-def _packed(body: bytes) -> bytes:
+def _gzipped(body: bytes) -> bytes:
     return zlib.compress(body, level=1, wbits=31)

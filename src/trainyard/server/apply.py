@@ -1,13 +1,14 @@
-"""Server-side apply: who sends a field owns it, and who no longer sends it gives it up.
+"""Server-side apply: a manager owns the fields in its apply configuration, and gives up those it no longer sends.
 
-    config + live object + owners -> merged object + owners        or a conflict, which names owner and field
+    config + live object + owners -> merged object + owners        or a conflict with manager and field
 
 Rules for this file:
-- An object that nobody ever applied has no managedFields, so creates, status patches and updates pay nothing for this.
-  The first apply gives everything that is there to the manager `before-first-apply`.
-- From then on every create, update and patch through the API moves ownership: who changes a field owns it.
-- `kubectl apply --server-side` over an object of client-side apply conflicts with nothing that its annotation says.
-- An apply that changes nothing changes no time either, so it is no write.
+- An object that was never applied has no managedFields, so that creates, status patches and updates do not pay for
+  ownership. The first apply makes the manager `before-first-apply` the owner of all fields in the live object.
+- From then on every create, update and patch through the API moves ownership: a manager that changes a field owns it.
+- `kubectl apply --server-side` on an object of client-side apply does not conflict with fields that the annotation
+  last-applied-configuration contains.
+- An apply that changes nothing keeps the time of its managedFields entry, so that nothing is written.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ LONGEST_NAME = 128
 
 
 class Who(NamedTuple):
-    """Who writes: a manager's name, through which subresource, and when."""
+    """The field manager of a write: its name, the subresource it writes through, and the time (RFC 3339)."""
 
     manager: str
     subresource: str = ""
@@ -65,11 +66,11 @@ class Owner(msgspec.Struct, frozen=True):
 
     @property
     def key(self) -> tuple[str, str, str, str]:
-        """Who applies is the same whatever version of the API he writes."""
+        """The identity of the entry. For Apply entries it does not include the apiVersion."""
         return self.manager, self.operation, "" if self.operation == "Apply" else self.version, self.subresource
 
     def entry(self) -> Json:
-        below = {"subresource": self.subresource} if self.subresource else {}
+        subresource = {"subresource": self.subresource} if self.subresource else {}
         return {
             "manager": self.manager,
             "operation": self.operation,
@@ -77,14 +78,14 @@ class Owner(msgspec.Struct, frozen=True):
             "time": self.time,
             "fieldsType": "FieldsV1",
             "fieldsV1": write(self.paths),
-            **below,
+            **subresource,
         }
 
 
 def read_config(body: bytes) -> Json:
-    """The body of an apply: YAML, of which JSON is a part. Raises Refused 400."""
+    """The apply configuration in a request body: YAML or JSON. Raises Refused 400."""
     try:
-        sent = decode(body) if body[:1] == b"{" else _of_yaml(body)
+        sent = decode(body) if body[:1] == b"{" else _from_yaml(body)
     except ManifestError as error:
         raise errors.bad_request(f"error decoding YAML: {errors.printable(str(error))}") from None
     except ValueError as error:
@@ -96,192 +97,200 @@ def read_config(body: bytes) -> Json:
     return sent
 
 
-def _of_yaml(body: bytes) -> Any:
-    """The one document, None when there is another number. This reader is bounded: others let aliases of aliases fill
-    the memory, and libyaml's own ends the process when it is led too deep."""
+def _from_yaml(body: bytes) -> Any:
+    """The only document; None when there are none or several. This reader has limits: other YAML readers let nested
+    aliases fill the memory, and libyaml crashes the process on deep nesting."""
     documents = load(body, "patch")
     return documents[0].value if len(documents) == 1 else None
 
 
 def first(resource: Resource, config: Json, who: Who) -> Json:
-    """The object that an apply makes, with its owner. Raises Refused as `applied` does."""
-    shape = types.shape_of(resource)
-    paths = _own(resource, _typed(resource, config, shape), who)
+    """The object that an apply creates, with managedFields. Raises Refused as `applied` does."""
+    schema = types.shape_of(resource)
+    paths = _own(resource, _typed_fields(resource, config, schema), who)
     owner = Owner(who.manager, "Apply", resource.api_version, who.stamp, who.subresource, frozenset(paths))
     return {**config, "metadata": {**config["metadata"], "managedFields": entries([owner] if paths else [])}}
 
 
 def applied(resource: Resource, live: Json, config: Json, who: Who) -> Json:
-    """What `live` becomes, with managedFields. Raises Refused 409 for what others own, 500 for what has no type."""
-    shape = types.shape_of(resource)
-    sent = _typed(resource, config, shape)
-    own = _own(resource, sent, who)
-    now = fields_of(live, shape)
-    owners = owners_of(live) or [_before(resource, live, now, who)]
-    mine = next((one for one in owners if one.key == (who.manager, "Apply", "", who.subresource)), None)
-    others = [one for one in owners if one is not mine]
-    # null and {} for what is an object already, and null for what is not there, change nothing
-    idle = {path for path in own if sent[path] in (None, {}) and _idle(sent[path], at(live, shape, path))}
-    changed = differing(now, {path: sent[path] for path in own - idle})
-    others = _settled(others, changed, who, live, resource)
-    kept = {path[:end] for one in others for path in one.paths for end in range(1, len(path) + 1)}
-    gone = (mine.paths if mine else frozenset()) - own - kept
-    gone = frozenset(path for path in gone if at(config, shape, path) is None)
-    new = merged(live, {name: part for name, part in config.items() if name != "metadata"}, shape)
-    metadata = {name: part for name, part in (config.get("metadata") or {}).items() if name in _APPLIED_META}
+    """The result of applying `config` to `live`, with managedFields. Raises Refused 409 on a conflict with another
+    manager, 500 when `config` does not fit the schema."""
+    schema = types.shape_of(resource)
+    sent = _typed_fields(resource, config, schema)
+    owned = _own(resource, sent, who)
+    live_fields = fields_of(live, schema)
+    owners = owners_of(live) or [_first_owner(resource, live, live_fields, who)]
+    previous = next((owner for owner in owners if owner.key == (who.manager, "Apply", "", who.subresource)), None)
+    other_owners = [owner for owner in owners if owner is not previous]
+    # null or {} for a field that is an object already, and null for an absent field, change nothing
+    unchanged = {path for path in owned if sent[path] in (None, {}) and _is_no_op(sent[path], at(live, schema, path))}
+    changed = differing(live_fields, {path: sent[path] for path in owned - unchanged})
+    other_owners = _settled(other_owners, changed, who, live, resource)
+    still_owned = {path[:end] for owner in other_owners for path in owner.paths for end in range(1, len(path) + 1)}
+    dropped = (previous.paths if previous else frozenset()) - owned - still_owned
+    dropped = frozenset(path for path in dropped if at(config, schema, path) is None)
+    new = merged(live, {field: value for field, value in config.items() if field != "metadata"}, schema)
+    metadata = {field: value for field, value in (config.get("metadata") or {}).items() if field in _APPLIED_META}
     new["metadata"] = merged(live["metadata"], metadata, types.built_in(f"{types.META}ObjectMeta"))
-    new = removed(new, shape, gone, lambda path: at(config, shape, path) is not None) if gone else new
-    me = Owner(who.manager, "Apply", resource.api_version, who.stamp, who.subresource, frozenset(own))
-    if mine is not None and mine.paths == me.paths and not changed and not gone:
-        me = replace(me, time=mine.time)
-    if own or owners_of(live):  # who says nothing of what nobody has applied has not begun
-        new["metadata"]["managedFields"] = entries([*others, me] if own else others)
+    new = removed(new, schema, dropped, lambda path: at(config, schema, path) is not None) if dropped else new
+    manager = Owner(who.manager, "Apply", resource.api_version, who.stamp, who.subresource, frozenset(owned))
+    if previous is not None and previous.paths == manager.paths and not changed and not dropped:
+        manager = replace(manager, time=previous.time)
+    if owned or owners_of(live):  # an apply without fields does not start field management
+        new["metadata"]["managedFields"] = entries([*other_owners, manager] if owned else other_owners)
     meta = config.get("metadata") or {}
-    for name in ("name", "namespace", "resourceVersion", "uid"):
-        if asked := meta.get(name):
-            new["metadata"][name] = asked
-    if not meta.get("name", True):  # said, but nothing: whoever takes it hears of it
+    for field in ("name", "namespace", "resourceVersion", "uid"):
+        if requested := meta.get(field):
+            new["metadata"][field] = requested
+    if not meta.get("name", True):  # an empty name: validation reports it
         new["metadata"].pop("name", None)
     return dict(new)
 
 
-def _idle(value: Any, there: Any) -> bool:
-    return (value is None and there is None) or (value in (None, {}) and isinstance(there, dict))
+def _is_no_op(value: Any, live: Any) -> bool:
+    return (value is None and live is None) or (value in (None, {}) and isinstance(live, dict))
 
 
 _APPLIED_META = ("labels", "annotations", "ownerReferences", "finalizers")
 
 
 def must_be_typed(resource: Resource, config: Json) -> None:
-    """Raises Refused 500, as the real server, for what does not fit the schema."""
-    _typed(resource, config, types.shape_of(resource))
+    """Raises Refused 500, as kube-apiserver does, when `config` does not fit the schema."""
+    _typed_fields(resource, config, types.shape_of(resource))
 
 
-def _typed(resource: Resource, config: Json, shape: types.Shape) -> Fields:
+def _typed_fields(resource: Resource, config: Json, schema: types.Shape) -> Fields:
     if (config.get("metadata") or {}).get("managedFields"):
         raise errors.bad_request("metadata.managedFields must be nil")
     meta = config.get("metadata") or {}
     who = f"({meta.get('namespace', '')}/{meta.get('name', '')}; {resource.api_version}, Kind={resource.kind})"
     try:
-        found = fields_of(config, shape, strict=True)
+        fields = fields_of(config, schema, strict=True)
     except NotTyped as error:
         raise errors.Refused(500, "", errors.printable(f"failed to create typed patch object {who}: {error}")) from None
-    born = meta.get("creationTimestamp")
-    if not resource.custom and born is not None and parse_time(born) is None:
-        text = f"failed to convert new object {who} to proper version: creationTimestamp {shown(born)} is no time"
+    created = meta.get("creationTimestamp")
+    if not resource.custom and created is not None and parse_time(created) is None:
+        text = f"failed to convert new object {who} to proper version: creationTimestamp {shown(created)} is no time"
         raise errors.Refused(500, "", errors.printable(text))
-    return found
+    return fields
 
 
-def _own(resource: Resource, sent: Fields, who: Who) -> set[Path]:
-    """What of an apply counts: /status takes the status, the main path everything else."""
-    if who.subresource == "status":
+def _own(resource: Resource, sent: Fields, writer: Who) -> set[Path]:
+    """The paths of a configuration that count: for /status those of the status, else all others."""
+    if writer.subresource == "status":
         return {path for path in sent if path[0] == "f:status"}
     return {path for path in sent if path[0] != "f:status" or not resource.status}
 
 
-def _before(resource: Resource, live: Json, now: Fields, who: Who) -> Owner:
-    """The owner of what was there before anybody applied."""
-    nobodys = set(resource.unowned(live)) if resource.unowned else frozenset()
-    return Owner(FIRST, "Update", resource.api_version, who.stamp, "", frozenset(now) - nobodys)
+def _first_owner(resource: Resource, live: Json, live_fields: Fields, writer: Who) -> Owner:
+    """The manager `before-first-apply`, owner of the fields of an object before its first apply."""
+    unowned = set(resource.unowned(live)) if resource.unowned else frozenset()
+    return Owner(FIRST, "Update", resource.api_version, writer.stamp, "", frozenset(live_fields) - unowned)
 
 
-def _settled(others: list[Owner], changed: set[Path], who: Who, live: Json, resource: Resource) -> list[Owner]:
-    """The other owners after the change of these paths. Raises Refused 409 when it is none of our business."""
-    told = changed - _said_before(live, resource) if who.manager == _KUBECTL else changed
-    clashes = [(one, sorted(one.paths & told)) for one in others if one.paths & told]
-    if clashes and not who.force:
-        raise _conflict(clashes)
-    left = [replace(one, paths=one.paths - changed) for one in others]
-    return [one for one in left if one.paths]
+def _settled(others: list[Owner], changed: set[Path], writer: Who, live: Json, resource: Resource) -> list[Owner]:
+    """The other owners without the changed paths. Raises Refused 409 when they own one of these, without force."""
+    contested = changed - _said_before(live, resource) if writer.manager == _KUBECTL else changed
+    conflicts = [(owner, sorted(owner.paths & contested)) for owner in others if owner.paths & contested]
+    if conflicts and not writer.force:
+        raise _conflict(conflicts)
+    remaining = [replace(owner, paths=owner.paths - changed) for owner in others]
+    return [owner for owner in remaining if owner.paths]
 
 
 def _said_before(live: Json, resource: Resource) -> set[Path]:
-    """What kubectl's annotation of client-side apply says, where it still is so: that has never been another's."""
+    """The paths in the annotation last-applied-configuration whose live value is unchanged: kubectl owns these."""
     text = (live["metadata"].get("annotations") or {}).get(LAST_APPLIED)
     if not isinstance(text, str):
         return set()
     try:
-        shape = types.shape_of(resource)
-        said = fields_of(decode(text.encode()), shape)
-        return set(said) - differing(fields_of(live, shape), said)
+        schema = types.shape_of(resource)
+        last_applied = fields_of(decode(text.encode()), schema)
+        return set(last_applied) - differing(fields_of(live, schema), last_applied)
     except (ValueError, TypeError, AttributeError):
         return set()
 
 
-def _conflict(clashes: list[tuple[Owner, list[Path]]]) -> errors.Refused:
+def _conflict(conflicts: list[tuple[Owner, list[Path]]]) -> errors.Refused:
     causes, texts = [], []
-    for owner, paths in clashes:
+    for owner, paths in conflicts:
         using = f" using {owner.version}" if owner.operation == "Update" else ""
-        below = f' with subresource "{owner.subresource}"' if owner.subresource else ""
-        named = f'"{owner.manager}"{below}{using}'
+        subresource = f' with subresource "{owner.subresource}"' if owner.subresource else ""
+        manager = f'"{owner.manager}"{subresource}{using}'
         for path in paths:
-            message = f"conflict with {named}"
+            message = f"conflict with {manager}"
             causes.append({"reason": "FieldManagerConflict", "message": message, "field": dotted(path)})
-        one = f"conflict with {named}: {dotted(paths[0])}"
-        many = f"conflicts with {named}:\n" + "\n".join(f"- {dotted(path)}" for path in paths)
-        texts.append(one if len(paths) == 1 else many)
+        single = f"conflict with {manager}: {dotted(paths[0])}"
+        several = f"conflicts with {manager}:\n" + "\n".join(f"- {dotted(path)}" for path in paths)
+        texts.append(single if len(paths) == 1 else several)
     count = f"{len(causes)} conflict" + ("s" if len(causes) > 1 else "")
     listed = "\n".join(texts)
     return errors.Refused(409, "Conflict", f"Apply failed with {count}: {listed}", {"causes": causes})
 
 
 def owners_of(obj: Json) -> list[Owner]:
-    """The entries of managedFields that can be read."""
+    """The valid entries of managedFields."""
     listed = obj["metadata"].get("managedFields")
-    return [_owner(one) for one in (listed if isinstance(listed, list) else ()) if _readable(one)]
+    return [_owner(entry) for entry in (listed if isinstance(listed, list) else ()) if _readable(entry)]
 
 
-def _readable(one: Any) -> bool:
-    return isinstance(one, dict) and isinstance(one.get("manager"), str) and one.get("operation") in ("Apply", "Update")
+def _readable(entry: Any) -> bool:
+    return (
+        isinstance(entry, dict)
+        and isinstance(entry.get("manager"), str)
+        and entry.get("operation") in ("Apply", "Update")
+    )
 
 
-def _owner(one: Json) -> Owner:
-    version, time, below = (str(one.get(name) or "") for name in ("apiVersion", "time", "subresource"))
-    return Owner(one["manager"], one["operation"], version, time, below, frozenset(read(one.get("fieldsV1"))))
+def _owner(entry: Json) -> Owner:
+    version, time, subresource = (str(entry.get(name) or "") for name in ("apiVersion", "time", "subresource"))
+    return Owner(
+        entry["manager"], entry["operation"], version, time, subresource, frozenset(read(entry.get("fieldsV1")))
+    )
 
 
 def entries(owners: list[Owner]) -> list[Json]:
-    """managedFields: who applied first, then by time."""
-    return [one.entry() for one in sorted(owners, key=lambda one: (one.operation, one.time, *one.key))]
+    """managedFields: Apply entries first, then by time."""
+    return [owner.entry() for owner in sorted(owners, key=lambda owner: (owner.operation, owner.time, *owner.key))]
 
 
 def owned(resource: Resource, content_type: str, objects: tuple[Json, Json, Json], who: Who) -> None:
-    """Writes managedFields into the last of (old, sent, new). Nothing happens to what nobody ever applied."""
+    """Sets managedFields in `new` of (old, sent, new). An object that was never applied gets none."""
     old, sent, new = objects
-    listed = sent["metadata"].get("managedFields")
+    sent_fields = sent["metadata"].get("managedFields")
     if content_type == APPLY:
         new["metadata"].pop("managedFields", None)
-        if listed:
-            new["metadata"]["managedFields"] = listed
+        if sent_fields:
+            new["metadata"]["managedFields"] = sent_fields
     elif "managedFields" in old["metadata"]:
-        tracked(resource, old, new, who, listed)
+        tracked(resource, old, new, who, sent_fields)
     else:
         new["metadata"].pop("managedFields", None)
 
 
 def tracked(resource: Resource, old: Json, new: Json, who: Who, sent: Any = None) -> None:
-    """Moves ownership in `new` after an update of an object that somebody applies. `sent` is what the client wrote."""
+    """Moves ownership in `new` after an update of an object with managedFields. `sent` is the managedFields of the
+    request body."""
     owners = owners_of(old)
     if isinstance(sent, list) and sent != old["metadata"].get("managedFields"):
         if sent == [{}]:
             owners = []
-        elif theirs := owners_of({"metadata": {"managedFields": sent}}):
-            owners = theirs
+        elif sent_owners := owners_of({"metadata": {"managedFields": sent}}):
+            owners = sent_owners
     if not owners:
         new["metadata"].pop("managedFields", None)
         return
-    shape = types.shape_of(resource)
-    before, after = fields_of(old, shape), fields_of(new, shape)
-    changed, gone = differing(before, after), set(before) - set(after)
-    me = Owner(who.manager, "Update", resource.api_version, who.stamp, who.subresource, frozenset(changed))
-    left = []
-    for one in owners:
-        if changed and one.key == me.key:
-            me = replace(me, paths=me.paths | (one.paths - gone))
+    schema = types.shape_of(resource)
+    before, after = fields_of(old, schema), fields_of(new, schema)
+    changed, removed_paths = differing(before, after), set(before) - set(after)
+    manager = Owner(who.manager, "Update", resource.api_version, who.stamp, who.subresource, frozenset(changed))
+    remaining = []
+    for owner in owners:
+        if changed and owner.key == manager.key:
+            manager = replace(manager, paths=manager.paths | (owner.paths - removed_paths))
         else:
-            left.append(replace(one, paths=one.paths - changed - gone))
-    owners = [one for one in (*left, me) if one.paths]
+            remaining.append(replace(owner, paths=owner.paths - changed - removed_paths))
+    owners = [owner for owner in (*remaining, manager) if owner.paths]
     new["metadata"].pop("managedFields", None)
     if owners:
         new["metadata"]["managedFields"] = entries(owners)

@@ -1,12 +1,12 @@
-"""Sets of fields: what a manager of server-side apply owns, and how `metadata.managedFields` writes it.
+"""Field sets of server-side apply: the paths that a manager owns, and their FieldsV1 form in `metadata.managedFields`.
 
 A path is a tuple of steps, each written as in FieldsV1: `f:name` a field or a key, `k:{"name":"a"}` an item of a list
-whose items have keys, `v:"a"` an item of a set. A set of fields is a dict from such paths to the values there; a value
-that has parts of its own which are owned one by one is `INSIDE`.
+with map keys (x-kubernetes-list-map-keys), `v:"a"` an item of a set. `Fields` maps each path to its value; a value
+whose fields or items are owned individually is `INSIDE`.
 
 Rules for this file:
-- Nothing here knows managers. It walks an object along its shape, and never deeper than `DEPTH`.
-- What has no shape (preserved fields) is walked as it comes: maps apart, lists whole.
+- This file does not deal with managers. It walks an object along its schema, at most `DEPTH` levels deep.
+- Values without a schema (preserved unknown fields): maps are walked key by key, lists are atomic.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ NOBODYS = frozenset(
 
 
 class NotTyped(ValueError):
-    """An object does not fit its shape; the text begins with the path."""
+    """An object does not fit its schema; the text begins with the path."""
 
 
 def fields_of(obj: Json, shape: Shape, strict: bool = False) -> Fields:
-    """Every field of an object that somebody may own. `strict` raises NotTyped for what the shape does not know, where
-    it is not free: an object without any described fields is, and all below one that keeps what it does not know, save
-    for what is of a built-in type there.
+    """Every field of an object that a manager can own. With `strict`, raises NotTyped for fields that the schema does
+    not declare. Undeclared fields are allowed in an object without declared fields, and below an object that preserves
+    unknown fields, except in values of a built-in type there.
     """
-    found = dict(_walk(obj, shape, (), strict))
+    fields = dict(_walk(obj, shape, (), strict))
     managed = ("f:metadata", "f:managedFields")
-    return {path: value for path, value in found.items() if path not in NOBODYS and path[:2] != managed}
+    return {path: value for path, value in fields.items() if path not in NOBODYS and path[:2] != managed}
 
 
 def _walk(value: Any, shape: Shape, path: Path, strict: bool, free: bool = False) -> Iterator[tuple[Path, Any]]:
@@ -77,23 +77,23 @@ def _walk(value: Any, shape: Shape, path: Path, strict: bool, free: bool = False
                 yield step, INSIDE
             yield from _walk(part, below, step, strict, free)
     elif isinstance(value, list) and listed(shape):
-        seen: set[str] = set()
+        steps: set[str] = set()
         for item in value:
             step = (*path, name := step_of(item, shape, path))
-            if strict and name in seen:
+            if strict and name in steps:
                 raise NotTyped(f"{dotted(path)}: duplicate entries for key {dotted((name,))}")
-            seen.add(name)
+            steps.add(name)
             yield step, INSIDE if isinstance(item, dict) else item
             if isinstance(item, dict):
                 yield from _walk(item, shape.item or ANY, step, strict, free)
     elif path:
         if strict:
-            _must_be_known(value, shape, path, free)
+            _must_be_declared(value, shape, path, free)
         yield path, value
 
 
-def _must_be_known(value: Any, shape: Shape, path: Path, free: bool) -> None:
-    """The same for what has one owner as a whole."""
+def _must_be_declared(value: Any, shape: Shape, path: Path, free: bool) -> None:
+    """Raises NotTyped for undeclared fields inside an atomic value, which has one owner as a whole."""
     if len(path) > DEPTH:
         raise NotTyped(f"{dotted(path)[:200]}: nested deeper than {DEPTH} levels")
     free = (free or shape.keeps) and not shape.of
@@ -102,23 +102,23 @@ def _must_be_known(value: Any, shape: Shape, path: Path, free: bool) -> None:
         if below is None and not free and shape.fields:
             raise NotTyped(f"{dotted(step)}: field not declared in schema")
         _must_fit(part, below or ANY, step)
-        _must_be_known(part, below or ANY, step, free)
+        _must_be_declared(part, below or ANY, step, free)
     for index, item in enumerate(value) if isinstance(value, list) else ():
         _must_fit(item, shape.item or ANY, (*path, f"i:{index}"))
-        _must_be_known(item, shape.item or ANY, (*path, f"i:{index}"), free)
+        _must_be_declared(item, shape.item or ANY, (*path, f"i:{index}"), free)
 
 
 def divided(shape: Shape) -> bool:
-    """Whether the parts of an object belong to their managers one by one."""
+    """Whether the fields of an object are owned individually (the object is not atomic)."""
     return shape.kind in ("object", "map", "any") and not shape.atomic
 
 
 def listed(shape: Shape) -> bool:
-    """Whether the items of a list belong to their managers one by one."""
+    """Whether the items of a list are owned individually (list type map or set)."""
     return shape.kind == "list" and shape.list_type in ("map", "set")
 
 
-_WORDS = {
+_TYPE_WORDS = {
     "string": ("string", (str,)),
     "boolean": ("boolean", (bool,)),
     "integer": ("numeric (int)", (int, float)),
@@ -130,27 +130,29 @@ _WORDS = {
 
 
 _ANY_SCALAR = ("any scalar", (str, int, float, bool))
-"""What a text with a format is taken for."""
+"""The expected type of a string with a format, as kube-apiserver treats it."""
 
 
 def _must_fit(value: Any, shape: Shape, path: Path) -> None:
-    wanted = _ANY_SCALAR if shape.kind == "string" and shape.format not in ("", "byte") else _WORDS.get(shape.kind)
-    if wanted is None or value is None:
+    expected = (
+        _ANY_SCALAR if shape.kind == "string" and shape.format not in ("", "byte") else _TYPE_WORDS.get(shape.kind)
+    )
+    if expected is None or value is None:
         return
-    word, kinds = wanted
+    word, kinds = expected
     if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
         raise NotTyped(f"{dotted(path)}: expected {word}, got {json.dumps(value)[:100]}")
 
 
 def step_of(item: Any, shape: Shape, path: Path = ()) -> str:
-    """How an item of a list is told from the others. Raises NotTyped when it lacks its keys."""
+    """The path step of a list item: its keys, or its value in a set. Raises NotTyped when it lacks a key."""
     if shape.list_type == "set":
         return f"v:{json.dumps(item, separators=(',', ':'), ensure_ascii=False)}"
     if not isinstance(item, dict):
         raise NotTyped(f"{dotted(path)}: expected map, got {json.dumps(item)[:100]}")
     keys: Json = {}
     for name in sorted(shape.keys):
-        value = item[name] if name in item else _missing(shape.item or ANY, name)
+        value = item[name] if name in item else _default_key(shape.item or ANY, name)
         if value is None and name not in item:
             text = f"associative list with keys has an element that omits key field {json.dumps(name)}"
             raise NotTyped(f"{dotted(path)}: element: {text} (and doesn't have default value)")
@@ -158,8 +160,8 @@ def step_of(item: Any, shape: Shape, path: Path = ()) -> str:
     return f"k:{json.dumps(keys, separators=(',', ':'), ensure_ascii=False)}"
 
 
-def _missing(item: Shape, name: str) -> Any:
-    """What a key is that is not there. Those of built-in types are empty then."""
+def _default_key(item: Shape, name: str) -> Any:
+    """The value of an absent map key: its default; for built-in types without one, the empty value."""
     below = item.below(name)
     if below is None or below.default is not None:
         return below and below.default
@@ -170,16 +172,16 @@ _EMPTY = {"string": "", "integer": 0}
 
 
 def differing(before: Fields, after: Fields) -> set[Path]:
-    """The paths of `after` that are new there, or have another value."""
-    return {path for path, value in after.items() if path not in before or not _alike(before[path], value)}
+    """The paths of `after` that are not in `before` or have another value there."""
+    return {path for path, value in after.items() if path not in before or not _equal_values(before[path], value)}
 
 
-def _alike(a: Any, b: Any) -> bool:
+def _equal_values(a: Any, b: Any) -> bool:
     return a is b or (a is not INSIDE and b is not INSIDE and same(a, b))
 
 
 def at(value: Any, shape: Shape, path: Path) -> Any:
-    """What is at that path, None when nothing is."""
+    """The value at that path; None when it is absent."""
     for step in path:
         if isinstance(value, dict):
             name = step[2:]
@@ -193,7 +195,7 @@ def at(value: Any, shape: Shape, path: Path) -> Any:
 
 
 def merged(live: Any, config: Any, shape: Shape) -> Any:
-    """What `live` becomes when `config` is laid over it: maps and lists by their parts, anything else replaced."""
+    """`live` merged with `config`: granular maps and lists item by item, any other value is replaced."""
     parts = (isinstance(live, dict) and divided(shape)) or (isinstance(live, list) and listed(shape))
     if config is None and live and parts:
         return live
@@ -206,29 +208,30 @@ def merged(live: Any, config: Any, shape: Shape) -> Any:
 
 
 def _merged_list(live: list[Any], config: list[Any], shape: Shape) -> list[Any]:
-    """Items in the order of `config`; those of `live` alone stay between the same neighbours as far as possible."""
-    old = {step_of(item, shape): item for item in live}
-    new = {step_of(item, shape): item for item in config}
+    """Items in the order of `config`; items only in `live` keep their position between neighbours where possible."""
+    live_items = {step_of(item, shape): item for item in live}
+    config_items = {step_of(item, shape): item for item in config}
     result: dict[str, Any] = {}
-    waiting = list(old)
-    for step, item in new.items():
-        while waiting and waiting[0] not in new:
-            result[waiting[0]] = old[waiting[0]]
-            waiting.pop(0)
-        if step in old:
-            waiting.remove(step)
-            result[step] = merged(old[step], item, shape.item or ANY)
+    remaining = list(live_items)
+    for step, item in config_items.items():
+        while remaining and remaining[0] not in config_items:
+            result[remaining[0]] = live_items[remaining[0]]
+            remaining.pop(0)
+        if step in live_items:
+            remaining.remove(step)
+            result[step] = merged(live_items[step], item, shape.item or ANY)
         else:
             result[step] = item
-    return [*result.values(), *(old[step] for step in waiting)]
+    return [*result.values(), *(live_items[step] for step in remaining)]
 
 
 def removed(value: Any, shape: Shape, gone: Iterable[Path], kept: Callable[[Path], bool], here: Path = ()) -> Any:
-    """`value` without what is at these paths. What gets empty by that goes, too (None), unless it is to be `kept`."""
+    """`value` without the paths `gone`. An object or list that becomes empty is removed, too (None is returned), unless
+    `kept` returns true for its path."""
     heads: dict[str, list[Path]] = {}
     for path in gone:
         heads.setdefault(path[0], []).append(path[1:])
-    left: Any
+    remaining: Any
     if isinstance(value, dict):
         fields: Json = {}
         for name, part in value.items():
@@ -236,8 +239,8 @@ def removed(value: Any, shape: Shape, gone: Iterable[Path], kept: Callable[[Path
             tails, below = heads.get(step), shape.below(name) or ANY
             if tails is None:
                 fields[name] = part
-            elif () not in tails and (left := removed(part, below, tails, kept, (*here, step))) is not None:
-                fields[name] = left
+            elif () not in tails and (remaining := removed(part, below, tails, kept, (*here, step))) is not None:
+                fields[name] = remaining
         return fields if fields or kept(here) else None
     if isinstance(value, list) and listed(shape):
         items: list[Any] = []
@@ -246,28 +249,28 @@ def removed(value: Any, shape: Shape, gone: Iterable[Path], kept: Callable[[Path
             tails, below = heads.get(step), shape.item or ANY
             if tails is None:
                 items.append(item)
-            elif () not in tails and (left := removed(item, below, tails, kept, (*here, step))) is not None:
-                items.append(left)
+            elif () not in tails and (remaining := removed(item, below, tails, kept, (*here, step))) is not None:
+                items.append(remaining)
         return items if items or kept(here) else None
     return value
 
 
 def read(written: Any) -> set[Path]:
-    """The paths of a FieldsV1 object; what nobody can read is left out."""
-    found: set[Path] = set()
-    due: list[tuple[Path, Any]] = [((), written)]
-    while due:
-        path, node = due.pop()
+    """The paths of a FieldsV1 object; malformed parts are ignored."""
+    paths: set[Path] = set()
+    pending: list[tuple[Path, Any]] = [((), written)]
+    while pending:
+        path, node = pending.pop()
         if not isinstance(node, dict) or len(path) > DEPTH:
             continue
         if path and not node:
-            found.add(path)
+            paths.add(path)
         for step, below in node.items():
             if step == ".":
-                found.add(path)
+                paths.add(path)
             elif isinstance(step, str) and step[:2] in ("f:", "k:", "v:", "i:"):
-                due.append(((*path, step), below))
-    return found
+                pending.append(((*path, step), below))
+    return paths
 
 
 def write(paths: Iterable[Path]) -> Json:
@@ -287,12 +290,12 @@ def write(paths: Iterable[Path]) -> Json:
     return _sorted(root)
 
 
-def _sorted(node: Json) -> Json:
-    return {name: _sorted(node[name]) for name in sorted(node)}
+def _sorted(tree: Json) -> Json:
+    return {name: _sorted(tree[name]) for name in sorted(tree)}
 
 
 def dotted(path: Path) -> str:
-    """A path as messages write it: .spec.containers[name="a"].image"""
+    """A path in the form of messages: .spec.containers[name="a"].image"""
     text = ""
     for step in path:
         word = step[2:]

@@ -1,7 +1,7 @@
-"""What a cluster has before anybody asks for it: namespaces, the Service `kubernetes`, and the usual roles.
+"""The initial objects of a cluster: namespaces, the Service `kubernetes`, and the default RBAC roles and bindings.
 
-Of the real server's many roles only those are here that others rely on: the four a person binds to, and what every
-user who has shown who he is may do (discovery, questions about himself).
+Of kube-apiserver's default roles only those exist that clients rely on: the four user-facing ones (cluster-admin,
+admin, edit, view), and the permissions of every authenticated user (discovery, self-subject reviews).
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
 SERVICE_ADDRESS = "10.96.0.1"
 
 OPEN_PATHS = ("/healthz", "/livez", "/readyz", "/version", "/version/")
-"""What anybody may ask: they say that the cluster lives, and how old it is."""
+"""Paths open to anonymous requests: health and version."""
 AUTOUPDATE = "rbac.authorization.kubernetes.io/autoupdate"
-"""An annotation: whether a role or binding of ours is renewed at a start (furnishing.py)."""
+"""An annotation: whether a default role or binding is reconciled at each start (furnishing.py)."""
 
 _READ, _WRITE = ["get", "list", "watch"], ["create", "delete", "deletecollection", "patch", "update"]
 _CORE = ["configmaps", "endpoints", "persistentvolumeclaims", "pods", "serviceaccounts", "services"]
@@ -26,11 +26,11 @@ _PATHS = ["/api", "/api/*", "/apis", "/apis/*", "/healthz", "/livez", "/openapi"
 
 
 def objects() -> list[tuple[str, Json]]:
-    """Each with the path to post it to, in order."""
-    found = [("/api/v1/namespaces", _object("v1", "Namespace", name)) for name in NAMESPACES]
-    found.append(("/api/v1/namespaces/default/services", _service()))
+    """The initial objects in creation order: (path to POST to, object)."""
+    posts = [("/api/v1/namespaces", _object("v1", "Namespace", name)) for name in NAMESPACES]
+    posts.append(("/api/v1/namespaces/default/services", _service()))
     for name, rules in _roles().items():
-        found.append((f"/apis/{GROUP}/v1/clusterroles", _rbac("ClusterRole", name, rules=rules)))
+        posts.append((f"/apis/{GROUP}/v1/clusterroles", _rbac("ClusterRole", name, rules=rules)))
     for name, *groups in (
         ("cluster-admin", MASTERS),
         ("system:basic-user", AUTHENTICATED),
@@ -40,8 +40,8 @@ def objects() -> list[tuple[str, Json]]:
         role = {"apiGroup": GROUP, "kind": "ClusterRole", "name": name}
         subjects = [{"apiGroup": GROUP, "kind": "Group", "name": group} for group in groups]
         binding = _rbac("ClusterRoleBinding", name, roleRef=role, subjects=subjects)
-        found.append((f"/apis/{GROUP}/v1/clusterrolebindings", binding))
-    return found
+        posts.append((f"/apis/{GROUP}/v1/clusterrolebindings", binding))
+    return posts
 
 
 def _roles() -> dict[str, list[Json]]:
@@ -61,14 +61,14 @@ def _roles() -> dict[str, list[Json]]:
         _rule(["batch"], ["jobs"], _WRITE),
         _rule(["coordination.k8s.io"], ["leases"], [*_READ, *_WRITE]),
     ]
-    questions = ["selfsubjectaccessreviews", "selfsubjectrulesreviews"]
+    self_reviews = ["selfsubjectaccessreviews", "selfsubjectrulesreviews"]
     return {
         "cluster-admin": [_rule(["*"], ["*"], ["*"]), {"verbs": ["*"], "nonResourceURLs": ["*"]}],
         "admin": [*edit, _rule([GROUP], ["roles", "rolebindings"], [*_READ, *_WRITE])],
         "edit": edit,
         "view": view,
         "system:basic-user": [
-            _rule(["authorization.k8s.io"], questions, ["create"]),
+            _rule(["authorization.k8s.io"], self_reviews, ["create"]),
             _rule(["authentication.k8s.io"], ["selfsubjectreviews"], ["create"]),
         ],
         "system:discovery": [{"verbs": ["get"], "nonResourceURLs": [*_PATHS, "/version", "/version/"]}],
@@ -89,11 +89,11 @@ def _service() -> Json:
     return service
 
 
-def _rbac(kind: str, name: str, **more: object) -> Json:
-    made = _object(f"{GROUP}/v1", kind, name)
-    made["metadata"]["labels"] = {"kubernetes.io/bootstrapping": "rbac-defaults"}
-    made["metadata"]["annotations"] = {AUTOUPDATE: "true"}
-    return {**made, **more}
+def _rbac(kind: str, name: str, **fields: object) -> Json:
+    obj = _object(f"{GROUP}/v1", kind, name)
+    obj["metadata"]["labels"] = {"kubernetes.io/bootstrapping": "rbac-defaults"}
+    obj["metadata"]["annotations"] = {AUTOUPDATE: "true"}
+    return {**obj, **fields}
 
 
 def _object(api_version: str, kind: str, name: str) -> Json:

@@ -1,10 +1,10 @@
-"""A certificate authority for one cluster: it signs certificates of servers and of clients, and all of them trust it.
+"""The certificate authority (CA) of a cluster: it signs the serving certificates and the client certificates.
 
 Rules for this file:
-- The authority's key never leaves this process. A server's key is a file of mode 0600: `ssl` reads files only.
-- `cryptography` takes a while to load, so nobody does before a certificate is needed.
-- This file is a program, too: it writes a `Made` as JSON. So it imports nothing of ours.
-- The times in certificates are judged by the clocks of others: give the real time, not a test's.
+- The CA key never leaves this process. A serving key is written to a file of mode 0600, because `ssl` reads files only.
+- `cryptography` is slow to import, so it is imported when the first certificate is made.
+- This file is also a program that writes a `Made` as JSON; so it imports no other module of this project.
+- Other processes check the validity times of certificates against their own clocks: pass the real time, not a test's.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ NAMES = (
     "kubernetes.default.svc.cluster.local",
 )
 ADDRESSES = ("127.0.0.1", "::1", "10.96.0.1")
-"""What an API server is called: on its machine, and in pods by the Service `kubernetes`."""
+"""Names and addresses of the API server: on its host, and in pods those of the Service `kubernetes`."""
 
-EARLIER = timedelta(hours=1)  # clocks that are a little behind take it, too
+EARLIER = timedelta(hours=1)  # so that clients whose clocks are slow accept it
 LIFE = timedelta(days=365)
 
 
 class Made(msgspec.Struct, frozen=True):
-    """What a new cluster needs: the authority that its clients trust, and the certificate and key of its API server."""
+    """Credentials of a new cluster, PEM: the CA certificate, and the serving certificate and key of its API server."""
 
     authority: str
     chain: bytes
@@ -49,7 +49,7 @@ class Made(msgspec.Struct, frozen=True):
 
 
 class Authority(msgspec.Struct, frozen=True):
-    """An EC P-256 authority. `pem` is its certificate, for whoever is to trust it."""
+    """A CA with an EC P-256 key. `pem` is its certificate, for the trust store of clients."""
 
     pem: str
     _certificate: x509.Certificate
@@ -63,38 +63,43 @@ class Authority(msgspec.Struct, frozen=True):
 
         key = ec.generate_private_key(ec.SECP256R1())
         name = _name("trainyard-ca")
-        made = (
-            _begun(name, name, key.public_key(), datetime.fromtimestamp(now, UTC) - EARLIER)
+        certificate = (
+            _builder(name, name, key.public_key(), datetime.fromtimestamp(now, UTC) - EARLIER)
             .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-            .add_extension(_usage(signs=True), critical=True)
+            .add_extension(_usage(is_ca=True), critical=True)
             .sign(key, hashes.SHA256())
         )
-        return Authority(made.public_bytes(serialization.Encoding.PEM).decode(), made, key)
+        return Authority(certificate.public_bytes(serialization.Encoding.PEM).decode(), certificate, key)
 
     def context(
         self, folder: Path, names: Sequence[str] = NAMES, addresses: Sequence[str] = ADDRESSES
     ) -> ssl.SSLContext:
-        """What a server with these names and addresses listens with. Its certificate and key are files in `folder`."""
+        """The TLS context of an API server with these names and addresses. Certificate and key are written to
+        `folder`."""
         return listening(*self.apiserver(names, addresses).write(folder / "apiserver"))
 
     def apiserver(self, names: Sequence[str] = NAMES, addresses: Sequence[str] = ADDRESSES) -> Certificate:
         return self.server("trainyard-apiserver", names, addresses)
 
     def server(self, common: str, names: Sequence[str] = NAMES, addresses: Sequence[str] = ADDRESSES) -> Certificate:
-        """For what listens under these names and addresses."""
+        """A serving certificate for these DNS names and IP addresses. `common` is its common name."""
         from cryptography import x509
 
-        called: list[x509.GeneralName] = [x509.DNSName(name) for name in names]
-        called += [x509.IPAddress(ipaddress.ip_address(address)) for address in addresses]
-        return self._issue(_name(common), x509.oid.ExtendedKeyUsageOID.SERVER_AUTH, x509.SubjectAlternativeName(called))
+        alternative_names: list[x509.GeneralName] = [x509.DNSName(name) for name in names]
+        alternative_names += [x509.IPAddress(ipaddress.ip_address(address)) for address in addresses]
+        return self._issue(
+            _name(common), x509.oid.ExtendedKeyUsageOID.SERVER_AUTH, x509.SubjectAlternativeName(alternative_names)
+        )
 
     def client(self, user: str, *groups: str) -> Certificate:
-        """For a user of the API: the common name is the user, organisations are the groups."""
+        """A client certificate for a user of the API: the common name is the user, the organisations are the groups."""
         from cryptography import x509
 
         return self._issue(_name(user, *groups), x509.oid.ExtendedKeyUsageOID.CLIENT_AUTH)
 
-    def _issue(self, subject: x509.Name, purpose: x509.ObjectIdentifier, *more: x509.ExtensionType) -> Certificate:
+    def _issue(
+        self, subject: x509.Name, purpose: x509.ObjectIdentifier, *extensions: x509.ExtensionType
+    ) -> Certificate:
         from cryptography import x509
         from cryptography.hazmat.primitives import hashes, serialization
         from cryptography.hazmat.primitives.asymmetric import ec
@@ -102,13 +107,13 @@ class Authority(msgspec.Struct, frozen=True):
         key = ec.generate_private_key(ec.SECP256R1())
         issuer = self._certificate
         identifier = x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer.public_key())  # type: ignore[arg-type]  # EC
-        builder = _begun(subject, issuer.subject, key.public_key(), issuer.not_valid_before_utc)
+        builder = _builder(subject, issuer.subject, key.public_key(), issuer.not_valid_before_utc)
         builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        builder = builder.add_extension(_usage(signs=False), critical=True)
-        for extension in (x509.ExtendedKeyUsage([purpose]), *more, identifier):
+        builder = builder.add_extension(_usage(is_ca=False), critical=True)
+        for extension in (x509.ExtendedKeyUsage([purpose]), *extensions, identifier):
             builder = builder.add_extension(extension, critical=False)
-        made = builder.sign(self._key, hashes.SHA256())
-        return Certificate(made.public_bytes(serialization.Encoding.PEM), private(key))
+        certificate = builder.sign(self._key, hashes.SHA256())
+        return Certificate(certificate.public_bytes(serialization.Encoding.PEM), private(key))
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +124,7 @@ class Certificate:
     key: bytes = field(repr=False)
 
     def write(self, path: Path) -> tuple[Path, Path]:
-        """Make the files PATH.crt and PATH.key."""
+        """Writes PATH.crt and PATH.key; returns the two paths. Raises OSError."""
         chain, key = path.with_suffix(".crt"), path.with_suffix(".key")
         write(chain, self.chain)
         write(key, self.key)
@@ -127,7 +132,7 @@ class Certificate:
 
 
 def listening(chain: Path, key: Path) -> ssl.SSLContext:
-    """What a server listens with that has this certificate and key. Raises OSError."""
+    """The TLS context of a server with this certificate and key. Raises OSError."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(["http/1.1"])
@@ -136,21 +141,21 @@ def listening(chain: Path, key: Path) -> ssl.SSLContext:
 
 
 def private(key: EllipticCurvePrivateKey) -> bytes:
-    """The key as PEM."""
+    """The key as PEM (PKCS#8, not encrypted)."""
     from cryptography.hazmat.primitives import serialization
 
-    form = serialization.PrivateFormat.PKCS8
-    return key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption())
+    pkcs8 = serialization.PrivateFormat.PKCS8
+    return key.private_bytes(serialization.Encoding.PEM, pkcs8, serialization.NoEncryption())
 
 
 def _name(common: str, *organisations: str) -> x509.Name:
     from cryptography import x509
 
-    parts = [x509.NameAttribute(x509.oid.NameOID.ORGANIZATION_NAME, one) for one in organisations]
+    parts = [x509.NameAttribute(x509.oid.NameOID.ORGANIZATION_NAME, organisation) for organisation in organisations]
     return x509.Name([*parts, x509.NameAttribute(x509.oid.NameOID.COMMON_NAME, common)])
 
 
-def _begun(
+def _builder(
     subject: x509.Name, issuer: x509.Name, key: EllipticCurvePublicKey, start: datetime
 ) -> x509.CertificateBuilder:
     from cryptography import x509
@@ -161,14 +166,14 @@ def _begun(
     return builder.add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
 
 
-def _usage(signs: bool) -> x509.KeyUsage:
-    """An authority signs certificates and nothing else; a server signs handshakes and nothing else."""
+def _usage(is_ca: bool) -> x509.KeyUsage:
+    """The key usage extension: a CA may only sign certificates and CRLs, other keys only handshakes."""
     from cryptography import x509
 
     return x509.KeyUsage(
-        digital_signature=not signs,
-        key_cert_sign=signs,
-        crl_sign=signs,
+        digital_signature=not is_ca,
+        key_cert_sign=is_ca,
+        crl_sign=is_ca,
         content_commitment=False,
         key_encipherment=False,
         data_encipherment=False,
@@ -179,12 +184,12 @@ def _usage(signs: bool) -> x509.KeyUsage:
 
 
 def write(path: Path, content: bytes) -> None:
-    """A new file for this user alone, which takes the place of an old one at once."""
-    early = path.with_name(f".{path.name}.new")
-    early.unlink(missing_ok=True)  # a mode is only obeyed when the file is made
-    with os.fdopen(os.open(early, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
+    """Writes a file of mode 0600, replacing an existing one atomically. Raises OSError."""
+    temporary = path.with_name(f".{path.name}.new")
+    temporary.unlink(missing_ok=True)  # the mode only applies when the file is created
+    with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
         file.write(content)
-    early.replace(path)
+    temporary.replace(path)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""One connection, and what it gets when it does not speak HTTP. The parser and the keep-alive are aiohttp's.
+"""One client connection, and the response to malformed HTTP. Parser and keep-alive are aiohttp's.
 
 Rules for this file:
-- What cannot be read is answered with a Status and closed, and is no event for the log: anybody on this machine can
-  send it. What was sent is not repeated: it may hold a token.
-- An exception that is not the client's doing is logged as ever.
+- Malformed requests get a Status and the connection is closed. They are not logged as errors, since any local process
+  can send them. The response does not repeat what was sent: it may contain a token.
+- An exception that was not caused by the client is logged as an error.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from trainyard.server.limits import Limits
 
 log = logging.getLogger("trainyard.server")
 
-LINGER = 2.0  # seconds in which the rest of a body that nobody wants may still come
+LINGER = 2.0  # seconds to read and discard the rest of a request body that is not used
 THEIRS = (HttpProcessingError, web.RequestPayloadError, ConnectionError, ClientError, web.PayloadAccessError)
-"""What a client can make happen at any time."""
+"""Exceptions that a client can cause at any time."""
 
 Handle = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 
 class Connection(web.RequestHandler):
-    """One client."""
+    """The protocol of one client connection, with the limits of `Limits`."""
 
     __slots__ = ("_limits",)
 
@@ -60,16 +60,16 @@ class Connection(web.RequestHandler):
         log.debug("what came is not HTTP: %s", type(exc).__name__)
         return refusal(request, _unreadable(exc, self._limits), close=True)
 
-    def log_exception(self, *words: Any, **more: Any) -> None:
-        error = more.get("exc_info")
+    def log_exception(self, *args: Any, **kwargs: Any) -> None:
+        error = kwargs.get("exc_info")
         if isinstance(error, THEIRS):
             log.debug("a connection ended: %s", type(error).__name__)
         else:
-            log.error(*words, **more)
+            log.error(*args, **kwargs)
 
 
 def serving(handle: Handle) -> web.Server:
-    """All connections of one server. Whoever hangs up ends what he asked for."""
+    """The connection factory of one server. A request is cancelled when its client disconnects."""
     return web.Server(handle, handler_cancellation=True)
 
 
@@ -81,8 +81,8 @@ def _unreadable(exc: BaseException, limits: Limits) -> Refused:
 
 
 def refusal(request: web.BaseRequest, refused: Refused, close: bool = False) -> web.Response:
-    """The Status that answers a request. Raises ConnectionResetError when another answer has begun: what breaks off in
-    its midst is broken off, for a second head would be read as a part of it."""
+    """The Status response to a request. Raises ConnectionResetError when part of a response has been sent already: the
+    connection must then break, since the client would read a second head as part of the body."""
     if request.writer.output_size > 0:
         raise ConnectionResetError("half an answer has gone")
     return status_response(refused, close)
@@ -90,9 +90,9 @@ def refusal(request: web.BaseRequest, refused: Refused, close: bool = False) -> 
 
 def status_response(refused: Refused, close: bool = False) -> web.Response:
     headers = {"Cache-Control": "no-cache, private"}
-    seconds = (refused.details or {}).get("retryAfterSeconds")
-    if seconds:
-        headers["Retry-After"] = str(seconds)
+    retry_after = (refused.details or {}).get("retryAfterSeconds")
+    if retry_after:
+        headers["Retry-After"] = str(retry_after)
     response = web.Response(body=refused.body(), status=refused.code, headers=headers, content_type="application/json")
     for text in cut(refused.warnings):
         response.headers.add("Warning", warning(text))

@@ -1,6 +1,6 @@
-"""CustomResourceDefinitions: a definition in the log is a resource in the table.
+"""CustomResourceDefinitions: each CRD in the log adds its resources to the registry.
 
-The table follows the log, so a definition serves from the moment its POST is answered, and after a restart, too.
+The registry follows the log, so a custom resource is served when the POST of its CRD returns, and after a restart.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ SCOPES = ("Cluster", "Namespaced")
 
 
 class Definitions:
-    """Keeps the table in step with the log."""
+    """Keeps the registry in sync with the CRDs in the log."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
-        self._since: dict[str, int] = {}  # when each came
+        self._since: dict[str, int] = {}  # CRD name -> revision of its creation
 
     def saw(self, entry: Entry) -> None:
         if entry.store != DEFINITIONS:
@@ -44,7 +44,7 @@ class Definitions:
         crd = decode(record.body)
         group, plural = crd["spec"]["group"], crd["spec"]["names"]["plural"]
         if self._registry.built_in(group, plural):
-            return  # as in the real server: it is stored, and serves nothing
+            return  # as in kube-apiserver: the CRD is stored and has no effect
         self._registry.remove(group, plural)
         if entry.now is None:
             self._since.pop(entry.key.name, None)
@@ -55,7 +55,7 @@ class Definitions:
 
 
 def resources_of(crd: Json) -> list[Resource]:
-    """One resource for each served version; none while another definition has the names."""
+    """One resource for each served version; none when the names of the CRD conflict with another CRD."""
     spec = crd["spec"]
     if naming.refused(crd):
         return []
@@ -66,8 +66,8 @@ def resources_of(crd: Json) -> list[Resource]:
 def _resource(spec: Json, version: Json, stored: str) -> Resource:
     names, group = spec["names"], spec["group"]
     subresources = version.get("subresources") or {}
-    fields = {one["jsonPath"].lstrip("."): one["jsonPath"] for one in version.get("selectableFields") or ()}
-    other, schema = version["name"] != stored, encode(_open(version))
+    fields = {field["jsonPath"].lstrip("."): field["jsonPath"] for field in version.get("selectableFields") or ()}
+    converted, schema = version["name"] != stored, encode(_schema_of(version))
     return Resource(
         group=group,
         version=version["name"],
@@ -83,47 +83,48 @@ def _resource(spec: Json, version: Json, stored: str) -> Resource:
         custom=True,
         generation=True,
         schema=_compiled(schema),
-        rules=_ruled(schema),
-        document=_open(version),
+        rules=_rules_check(schema),
+        document=_schema_of(version),
         prune=spec.get("preserveUnknownFields") is not True,
         fields=_field_reader(fields),
         field_names=tuple(fields),
         columns=_columns(version),
-        read=_as_version(f"{group}/{version['name']}") if other else None,
-        write=_as_version(f"{group}/{stored}") if other else None,
+        read=_as_version(f"{group}/{version['name']}") if converted else None,
+        write=_as_version(f"{group}/{stored}") if converted else None,
     )
 
 
 def _scaled(paths: Json | None) -> Scaled | None:
-    """Where custom resources have their number of replicas."""
+    """The paths of the scale subresource of a custom resource."""
     if not isinstance(paths, dict):
         return None
-    selector = _steps(paths.get("labelSelectorPath") or "")
+    selector = _path_steps(paths.get("labelSelectorPath") or "")
     return Scaled(
-        _steps(paths["specReplicasPath"]),
-        _steps(paths["statusReplicasPath"]),
+        _path_steps(paths["specReplicasPath"]),
+        _path_steps(paths["statusReplicasPath"]),
         lambda obj: text_of(scale.at(obj, selector)) if selector else "",
         selector,
     )
 
 
-def _steps(path: str) -> tuple[str, ...]:
+def _path_steps(path: str) -> tuple[str, ...]:
     return tuple(step for step in path.split(".") if step)
 
 
 @lru_cache(maxsize=64)
 def _compiled(schema: bytes) -> Schema:
-    return Schema(decode(schema), empties=True, examined=True)  # or it would not be stored
+    return Schema(decode(schema), empties=True, examined=True)  # examined: an invalid schema would not have been stored
 
 
-def _ruled(schema: bytes) -> Check | None:
-    """Nothing is started for rules that nobody asks: those of our own kinds never are."""
+def _rules_check(schema: bytes) -> Check | None:
+    """The check of a schema's validation rules, None without rules. The rule process only starts when it is called:
+    never for kinds with Python checks, which replace the rules."""
     if b'"x-kubernetes-validations"' not in schema:
         return None
     return lambda new, old: RULES.problems(schema, new, old)
 
 
-def _open(version: Json) -> Json:
+def _schema_of(version: Json) -> Json:
     schema: Json = (version.get("schema") or {}).get("openAPIV3Schema") or {"type": "object"}
     return schema
 
@@ -138,50 +139,50 @@ def _field_reader(paths: Mapping[str, str]) -> Callable[[Json], Mapping[str, str
 
 
 def _columns(version: Json) -> tuple[Column, ...]:
-    wanted = version.get("additionalPrinterColumns")
-    name = Column("Name", lambda obj, now: obj["metadata"]["name"], format="name", description="The name.")
-    if wanted is None:
-        return (name, Column("Age", age, type="date"))
-    return (name, *(_column(one) for one in wanted))
+    columns = version.get("additionalPrinterColumns")
+    name_column = Column("Name", lambda obj, now: obj["metadata"]["name"], format="name", description="The name.")
+    if columns is None:
+        return (name_column, Column("Age", age, type="date"))
+    return (name_column, *(_column(column) for column in columns))
 
 
-def _column(wanted: Json) -> Column:
-    find, kind = compile_path(wanted["jsonPath"]), wanted.get("type")
+def _column(column: Json) -> Column:
+    find_values, kind = compile_path(column["jsonPath"]), column.get("type")
 
     def cell(obj: Json, now: float) -> Any:
-        found = find(obj)
-        return typed_cell(found[0], kind, now) if found else None
+        values = find_values(obj)
+        return typed_cell(values[0], kind, now) if values else None
 
     return Column(
-        wanted["name"],
+        column["name"],
         cell,
-        type=wanted.get("type", "string"),
-        priority=wanted.get("priority", 0),
-        description=wanted.get("description", ""),
-        format=wanted.get("format", ""),
+        type=column.get("type", "string"),
+        priority=column.get("priority", 0),
+        description=column.get("description", ""),
+        format=column.get("format", ""),
     )
 
 
 def prepare(new: Json, old: Json | None, site: Site) -> None:
-    """Names that were left out, and the conditions that the real server's controllers would set in a moment."""
+    """Defaults the names, and sets the conditions that controllers of kube-apiserver set after the create."""
     spec = new["spec"]
     names = spec["names"]
     names.setdefault("listKind", f"{names['kind']}List")
     names.setdefault("singular", names["kind"].lower())
     spec.setdefault("conversion", {"strategy": "None"})
     status = dict(new.get("status") or {})
-    stored = [version["name"] for version in spec["versions"] if version.get("storage")]
-    kept = [name for name in status.get("storedVersions") or () if isinstance(name, str)]
+    storage_version = [version["name"] for version in spec["versions"] if version.get("storage")]
+    stored_versions = [name for name in status.get("storedVersions") or () if isinstance(name, str)]
     new["status"] = {
         **status,
         **naming.judged(new, site),
-        "storedVersions": list(dict.fromkeys([*kept, *stored])),
+        "storedVersions": list(dict.fromkeys([*stored_versions, *storage_version])),
     }
 
 
 def admit(new: Json, old: Json | None, site: Site) -> None:
-    """Rules that nobody can read are said, once for each definition."""
-    if not cel.present() and any(_has_rules(_open(version)) for version in new["spec"]["versions"]):
+    """Warns when a CRD has validation rules and the CEL engine is not installed."""
+    if not cel.present() and any(_has_validation_rules(_schema_of(version)) for version in new["spec"]["versions"]):
         name = new["metadata"].get("name", "")
         text = f"{name}: its rules (x-kubernetes-validations) are not checked: install the engine, trainyard[local]"
         site.warnings.append(text)
@@ -192,7 +193,7 @@ def fields(obj: Json) -> Mapping[str, str]:
     return {"status.phase": "Terminating" if "deletionTimestamp" in obj["metadata"] else ""}
 
 
-def _has_rules(schema: Json) -> bool:
+def _has_validation_rules(schema: Json) -> bool:
     try:
         return compile_rules(schema) is not None
     except (AttributeError, TypeError, KeyError, RecursionError):

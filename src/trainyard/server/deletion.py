@@ -1,10 +1,11 @@
-"""Deleting: at once, after a grace period, or when the last finalizer has gone.
+"""DELETE: removes an object at once, after its grace period, or when its last finalizer is removed.
 
-Rules, as the real server has them:
+Rules, as in kube-apiserver:
 - Preconditions (uid, resourceVersion) are checked first; a mismatch is a Conflict.
-- Orphan and Foreground become the finalizers `orphan` and `foregroundDeletion`, for the garbage collector to work off;
-  Background leaves dependents to it, too. The server itself never follows an owner reference.
-- A deleted object that is still held has a deletionTimestamp; a second delete can only shorten its grace.
+- The propagation policies Orphan and Foreground set the finalizers `orphan` and `foregroundDeletion`, which the garbage
+  collector processes; with Background it deletes the dependents later. The server never follows owner references.
+- A deleted object with finalizers or a grace period has a deletionTimestamp; another delete can only shorten the grace
+  period.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from trainyard.server.types import STRING, Shape
 from trainyard.server.writes import CLEANUP, DEFINITIONS, NAMESPACES, Writes, held
 
 FINALIZERS = {"Orphan": "orphan", "Foreground": "foregroundDeletion"}
-LAST_SECOND = 253402300799  # of the year 9999, beyond which nobody can read a time
+LAST_SECOND = 253402300799  # the end of the year 9999, the last one with four digits
 KEPT_NAMESPACES = ("default", "kube-system", "kube-public")
 
 LEFT_BEHIND = (
@@ -35,21 +36,21 @@ LEFT_BEHIND = (
 
 
 class Options(msgspec.Struct, frozen=True):
-    """What a client says about a delete. None: nothing; an empty version or uid is one that nothing has."""
+    """DeleteOptions. None: not set. An empty version or uid is a precondition that no object meets."""
 
     grace: int | None = None
     propagation: str = ""
     uid: str | None = None
     version: str | None = None
     dry: bool = False
-    cascading: bool = False  # the old word for Background, which has an answer of its own
+    cascading: bool = False  # orphanDependents: false, the deprecated form of Background; it is answered with 202
 
 
 def delete(writes: Writes, resource: Resource, target: Target, request: Request, site: Site) -> Response:
     options = read_options(request)
     key = Key(target.namespace, target.name)
     record = writes.log.get(resource.place, key)
-    warnings = _left_behind(resource, options)
+    warnings = _orphan_warnings(resource, options)
     with judged.telling(warnings):
         if record is None:
             raise errors.not_found(resource.plural, resource.group, target.name)
@@ -58,26 +59,26 @@ def delete(writes: Writes, resource: Resource, target: Target, request: Request,
         if resource.place == NAMESPACES and key.name in KEPT_NAMESPACES:
             raise errors.forbidden(NAMESPACES, "", key.name, "this namespace may not be deleted")
     form = lists.form(resource, request, lambda: site.now)
-    body, gone = start(writes, resource, old, options, site)
-    if gone and options.dry and old["metadata"].get("finalizers") and resource.grace is None:
-        # As in the real server, which has lost sight of the object that it would have changed first.
+    body, removed = start(writes, resource, old, options, site)
+    if removed and options.dry and old["metadata"].get("finalizers") and resource.grace is None:
+        # As in kube-apiserver: a dry run that would remove finalizers first returns an empty object.
         empty: Json = {} if resource.custom else {"metadata": {}}
         return reply({"kind": resource.kind, "apiVersion": resource.api_version, **empty})
-    if gone and resource.grace is None and not resource.returned:
-        group = {"group": resource.group} if resource.group else {}
-        details = {"name": key.name, **group, "kind": resource.plural, "uid": old["metadata"]["uid"]}
+    if removed and resource.grace is None and not resource.returned:
+        group_detail = {"group": resource.group} if resource.group else {}
+        details = {"name": key.name, **group_detail, "kind": resource.plural, "uid": old["metadata"]["uid"]}
         return reply(errors.success(details))
-    with judged.telling(warnings):  # the form may turn out to be the wrong one
-        return Response(form.one(body), 202 if options.cascading and not gone else 200, warnings=warnings)
+    with judged.telling(warnings):  # the conversion to the requested form may fail
+        return Response(form.one(body), 202 if options.cascading and not removed else 200, warnings=warnings)
 
 
 def delete_collection(writes: Writes, resource: Resource, target: Target, request: Request, site: Site) -> Response:
-    """Deletes everything that a list with the same parameters shows, and answers with that list."""
+    """Deletes the objects that a list with the same parameters returns, and answers with that list."""
     options = read_options(request)
     form = lists.form(resource, request, lambda: site.now, True)
-    revision, warnings = writes.log.revision, _left_behind(resource, options)
-    chosen = lists.chosen(writes.log, resource, target, request)
-    for key, _ in chosen:
+    revision, warnings = writes.log.revision, _orphan_warnings(resource, options)
+    selected = lists.chosen(writes.log, resource, target, request)
+    for key, _ in selected:
         record = writes.log.get(resource.place, key)
         if record is None or (resource.place == NAMESPACES and key.name in KEPT_NAMESPACES):
             continue
@@ -85,64 +86,65 @@ def delete_collection(writes: Writes, resource: Resource, target: Target, reques
         with judged.telling(warnings):
             must_be_meant(resource, old, options)
         start(writes, resource, old, options, site)
-    bodies = [record.body for _, record in chosen]
+    bodies = [record.body for _, record in selected]
     return Response(form.many(bodies, {"resourceVersion": str(revision)}), warnings=warnings)
 
 
-def _left_behind(resource: Resource, options: Options) -> tuple[str, ...]:
+def _orphan_warnings(resource: Resource, options: Options) -> tuple[str, ...]:
     return (LEFT_BEHIND,) if resource.propagation == "Orphan" and not options.propagation else ()
 
 
 def start(writes: Writes, resource: Resource, old: Json, options: Options, site: Site) -> tuple[bytes, bool]:
-    """Deletes, or marks as deleted. Returns what is left (or was last), and whether it has gone."""
-    if resource.grace and _pending(old["metadata"], options):
+    """Removes the object, or sets its deletionTimestamp. Returns the stored (or last) object, encoded, and whether it
+    was removed."""
+    if resource.grace and _is_pending(old["metadata"], options):
         return encode(old), False
     new = {**old, "metadata": dict(old["metadata"])}
     meta = new["metadata"]
-    _hold(resource, meta, options)
-    place = resource.place if resource.place in (NAMESPACES, DEFINITIONS) else ""
-    if place:
-        _close(new, place)
+    _set_propagation_finalizer(resource, meta, options)
+    content_kind = resource.place if resource.place in (NAMESPACES, DEFINITIONS) else ""
+    if content_kind:
+        _close(new, content_kind)
     grace = resource.grace(old, options.grace) if resource.grace else 0
-    _mark(meta, grace, options, site)
-    if place:
+    _set_deletion_timestamp(meta, grace, options, site)
+    if content_kind:
         meta.pop("deletionGracePeriodSeconds", None)
     if not held(resource, new):
-        # What goes at once has never been on its way out, but for those who might have been given time. Who had none
-        # left is told as he was.
-        late = "deletionTimestamp" in old["metadata"] and not old["metadata"].get("deletionGracePeriodSeconds")
-        return writes.remove(resource, new if resource.grace and not late else old, options.dry), True
+        # An object that is removed at once is returned as stored. For kinds with a grace period it has a
+        # deletionTimestamp, unless an earlier delete had already reduced the period to 0.
+        grace_over = "deletionTimestamp" in old["metadata"] and not old["metadata"].get("deletionGracePeriodSeconds")
+        return writes.remove(resource, new if resource.grace and not grace_over else old, options.dry), True
     body = writes.put(resource, new, old, options.dry)
-    if place and not options.dry:
-        _empty(writes, place, meta["name"], site)
+    if content_kind and not options.dry:
+        _empty(writes, content_kind, meta["name"], site)
     return body, False
 
 
-def _pending(meta: Json, options: Options) -> bool:
-    """It has been given time to end, and this delete does not hurry it: then nothing changes, finalizers neither."""
-    running = meta.get("deletionGracePeriodSeconds")
-    if "deletionTimestamp" not in meta or not running:
+def _is_pending(meta: Json, options: Options) -> bool:
+    """Whether its grace period runs and this delete does not shorten it: then nothing changes, not even finalizers."""
+    grace = meta.get("deletionGracePeriodSeconds")
+    if "deletionTimestamp" not in meta or not grace:
         return False
-    return options.grace is None or options.grace >= running
+    return options.grace is None or options.grace >= grace
 
 
-def _mark(meta: Json, grace: int, options: Options, site: Site) -> None:
+def _set_deletion_timestamp(meta: Json, grace: int, options: Options, site: Site) -> None:
     if "deletionTimestamp" not in meta:
         meta["deletionTimestamp"] = format_time(min(site.now + grace, LAST_SECOND))
         meta["deletionGracePeriodSeconds"] = grace
         if "generation" in meta:
             meta["generation"] += 1
         return
-    running = meta.get("deletionGracePeriodSeconds") or 0
-    if options.grace is not None and grace < running:
+    current_grace = meta.get("deletionGracePeriodSeconds") or 0
+    if options.grace is not None and grace < current_grace:
         planned = parse_time(meta["deletionTimestamp"]) or site.now
-        began = planned - running if planned < LAST_SECOND else site.now
+        began = planned - current_grace if planned < LAST_SECOND else site.now
         meta["deletionTimestamp"] = format_time(began + grace)
         meta["deletionGracePeriodSeconds"] = grace
 
 
-def _hold(resource: Resource, meta: Json, options: Options) -> None:
-    """The finalizer that the propagation asks for, and not the other one."""
+def _set_propagation_finalizer(resource: Resource, meta: Json, options: Options) -> None:
+    """Sets the finalizer of the propagation policy and removes the other one."""
     finalizers = list(meta.get("finalizers") or ())
     policy = options.propagation
     if not policy:
@@ -158,7 +160,7 @@ def _hold(resource: Resource, meta: Json, options: Options) -> None:
 
 
 def _close(new: Json, place: str) -> None:
-    """A place that is being deleted says so, and waits for its content."""
+    """Marks a namespace or CRD as terminating: its phase, or the cleanup finalizer."""
     new["status"] = dict(new.get("status") or {})
     if place == NAMESPACES:
         new["status"]["phase"] = "Terminating"
@@ -176,20 +178,20 @@ def _empty(writes: Writes, place: str, name: str, site: Site) -> None:
 
 
 def must_be_meant(resource: Resource, old: Json, options: Options) -> None:
-    """Raises Refused 409 when the preconditions name another object, or another version of it."""
+    """Raises Refused 409 when uid or resourceVersion of the preconditions differ from the object's."""
     meta = old["metadata"]
     if options.uid is not None and options.uid != meta["uid"]:
-        why = (
+        reason = (
             f"the UID in the precondition ({options.uid}) does not match the UID in record ({meta['uid']}). "
             "The object might have been deleted and then recreated"
         )
-        raise errors.conflict(resource.kind, resource.group, meta["name"], errors.printable(why))
+        raise errors.conflict(resource.kind, resource.group, meta["name"], errors.printable(reason))
     if options.version is not None and options.version != meta["resourceVersion"]:
-        why = (
+        reason = (
             f"the ResourceVersion in the precondition ({options.version}) does not match the ResourceVersion in record "
             f"({meta['resourceVersion']}). The object might have been modified"
         )
-        raise errors.conflict(resource.kind, resource.group, meta["name"], errors.printable(why))
+        raise errors.conflict(resource.kind, resource.group, meta["name"], errors.printable(reason))
 
 
 _STRINGS, _BOOLEAN = Shape("list", item=STRING), Shape("boolean")
@@ -210,48 +212,48 @@ _OPTIONS = Shape(
 
 
 def read_options(request: Request) -> Options:
-    """DeleteOptions from the body, or from the query where the body is silent. Raises Refused 400."""
+    """DeleteOptions from the body, or from the query when there is no body. Raises Refused 400 or 422."""
     sent: Any = body_of(request) if request.body else {}
     if not isinstance(sent, dict):
         raise errors.bad_request(f"the body of a delete must be DeleteOptions, got {shown(sent)}")
-    if why := decoding.unreadable(sent, _OPTIONS):
-        raise errors.bad_request(f"DeleteOptions: {errors.printable(why)}")
-    conditions = sent.get("preconditions") or {}
+    if error := decoding.unreadable(sent, _OPTIONS):
+        raise errors.bad_request(f"DeleteOptions: {errors.printable(error)}")
+    preconditions = sent.get("preconditions") or {}
     kind = sent.get("kind") or "DeleteOptions"
     if kind != "DeleteOptions":
         raise errors.bad_request(f"the body of a delete must be DeleteOptions, got kind {shown(kind)}")
-    query = {} if request.body else request.query  # who sends options sends all of them
+    query = {} if request.body else request.query  # a body replaces the query
     policy = sent.get("propagationPolicy", query.get("propagationPolicy"))
     orphan = sent.get("orphanDependents")
-    if found := _option_problems(policy, orphan, sent.get("dryRun")):
-        raise errors.options_invalid("DeleteOptions", found)
+    if problems := _option_problems(policy, orphan, sent.get("dryRun")):
+        raise errors.options_invalid("DeleteOptions", problems)
     if policy is None and isinstance(orphan, bool):
         policy = "Orphan" if orphan else "Background"
     return Options(
         grace=_seconds(sent.get("gracePeriodSeconds", query.get("gracePeriodSeconds"))),
         propagation=policy or "",
-        uid=conditions.get("uid"),
-        version=conditions.get("resourceVersion"),
+        uid=preconditions.get("uid"),
+        version=preconditions.get("resourceVersion"),
         dry=bool(sent.get("dryRun")) if request.body else dry_run(request),
         cascading=orphan is False,
     )
 
 
 def _option_problems(policy: Any, orphan: Any, dry: Any) -> list[Problem]:
-    found = []
+    problems = []
     if policy is not None and isinstance(orphan, bool):
         text = f"Invalid value: {shown(policy)}: orphanDependents and deletionPropagation cannot be both set"
-        found.append(Problem("propagationPolicy", text))
+        problems.append(Problem("propagationPolicy", text))
     if policy not in (None, "Background", *FINALIZERS):
         text = f'Unsupported value: {shown(policy)}: supported values: "Foreground", "Background", "Orphan", "nil"'
-        found.append(Problem("propagationPolicy", text))
+        problems.append(Problem("propagationPolicy", text))
     if dry and set(dry) != {"All"}:
-        found.append(Problem("dryRun", f'Unsupported value: {shown(dry)}: supported values: "All"'))
-    return found
+        problems.append(Problem("dryRun", f'Unsupported value: {shown(dry)}: supported values: "All"'))
+    return problems
 
 
 def _seconds(value: Any) -> int | None:
-    """A grace period; a negative one is one second."""
+    """gracePeriodSeconds as a number of seconds; a negative one becomes 1. Raises Refused 400."""
     if value is None:
         return None
     if isinstance(value, str) and re.fullmatch(r"-?[0-9]{1,19}", value):

@@ -1,11 +1,11 @@
-"""What the server has: groups, versions, resources, health. The one place for it, read from the table each time.
+"""API discovery (groups, versions, resources), version and health, computed from the registry at each request.
 
-Two ways to say it. Legacy: /api, /apis, /apis/GROUP and a list of resources for each version. Aggregated: everything in
-one answer of /api and one of /apis, when the Accept header asks for an APIGroupDiscoveryList; it has an ETag.
+Two forms. Unaggregated: /api, /apis, /apis/GROUP and an APIResourceList for each version. Aggregated: one document at
+/api and one at /apis, when the Accept header names APIGroupDiscoveryList; these have an ETag.
 
 Rules for this file:
-- Groups come in the real server's order: those it is built with first, then those of definitions by name.
-- The best version of a group comes first: v2 before v1 before v1beta1 before v1alpha1.
+- Groups are in kube-apiserver's order: built-in groups first, then those of CRDs by name.
+- Versions of a group are in priority order: v2 before v1 before v1beta1 before v1alpha1.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ VERSION: Json = {
     "compiler": "",
     "platform": "linux/amd64",
 }
-"""The version whose types.txt has the facts."""
+"""The Kubernetes version that types.txt was generated from."""
 AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 _FIRST = (
     "apps",
@@ -71,7 +71,7 @@ _VERSION = re.compile(r"v(\d+)(?:(alpha|beta)(\d+))?\Z")
 
 
 def answer(registry: Registry, request: Request) -> Response | None:
-    """The answer to a path that is not about objects, None when there is none. Raises Refused 404 and 406."""
+    """The response to a non-resource path; None when there is no such path. Raises Refused 404 and 406."""
     path = request.path
     parts = path.strip("/").split("/")
     if path in ("/healthz", "/livez", "/readyz"):
@@ -81,7 +81,7 @@ def answer(registry: Registry, request: Request) -> Response | None:
     if parts[0] == "openapi":
         return openapi.answer(registry, request)
     if parts in (["api"], ["apis"]):
-        return _everything(registry, request, core=parts == ["api"])
+        return _discovery_document(registry, request, core=parts == ["api"])
     groups = _groups(registry)
     if len(parts) == 2 and parts[0] == "apis" and parts[1] in groups:
         return reply({"kind": "APIGroup", "apiVersion": "v1", **_group(registry, parts[1])})
@@ -95,27 +95,29 @@ def answer(registry: Registry, request: Request) -> Response | None:
 
 
 def paths(registry: Registry) -> list[str]:
-    """Every path that leads somewhere."""
-    versions = [_place(one.group, one.version) for one in registry.all()]
+    """All paths of the root document (GET /)."""
+    versions = [_version_path(resource.group, resource.version) for resource in registry.all()]
     groups = [f"/apis/{name}" for name in _groups(registry)]
     fixed = ["/api", "/apis", "/healthz", "/livez", "/openapi/v3", "/readyz", "/version"]
     return sorted({*versions, *groups, *fixed})
 
 
-def _place(group: str, version: str) -> str:
+def _version_path(group: str, version: str) -> str:
     return f"/apis/{group}/{version}" if group else f"/api/{version}"
 
 
-def _everything(registry: Registry, request: Request, core: bool) -> Response:
-    """/api or /apis, in the first form that the client takes."""
-    wanted = [one.strip() for one in request.accept.split(",")] if request.accept else ["application/json"]
-    for one in wanted:
-        media, *parameters = [part.strip() for part in one.split(";")]
-        if media not in ("application/json", "application/*", "*/*"):
+def _discovery_document(registry: Registry, request: Request, core: bool) -> Response:
+    """/api or /apis, in the first form of the Accept header that is served. Raises Refused 406."""
+    accepted = (
+        [media_range.strip() for media_range in request.accept.split(",")] if request.accept else ["application/json"]
+    )
+    for media_range in accepted:
+        media_type, *parameters = [parameter.strip() for parameter in media_range.split(";")]
+        if media_type not in ("application/json", "application/*", "*/*"):
             continue
         if {"g=apidiscovery.k8s.io", "v=v2", "as=APIGroupDiscoveryList"} <= set(parameters):
             return _aggregated(registry, request, core)
-        if not any(part.startswith("as=") for part in parameters):
+        if not any(parameter.startswith("as=") for parameter in parameters):
             return _legacy(registry, core)
     raise errors.Refused(406, "NotAcceptable", "only the following media types are accepted: application/json")
 
@@ -131,7 +133,7 @@ def _aggregated(registry: Registry, request: Request, core: bool) -> Response:
     items = []
     for name in [""] if core else _groups(registry):
         versions = [
-            {"version": version, "resources": _described(registry, name, version), "freshness": "Current"}
+            {"version": version, "resources": _aggregated_resources(registry, name, version), "freshness": "Current"}
             for version in _versions(registry, name)
         ]
         items.append({"metadata": {"name": name} if name else {}, "versions": versions})
@@ -144,34 +146,34 @@ def _aggregated(registry: Registry, request: Request, core: bool) -> Response:
     return Response(body, 200, AGGREGATED, headers)
 
 
-def _described(registry: Registry, group: str, version: str) -> list[Json]:
-    found = []
-    for resource in _of(registry, group, version):
-        whose = {"group": group, "version": version} if resource.custom else {"group": "", "version": ""}
+def _aggregated_resources(registry: Registry, group: str, version: str) -> list[Json]:
+    entries = []
+    for resource in _resources_of(registry, group, version):
+        group_version = {"group": group, "version": version} if resource.custom else {"group": "", "version": ""}
         entry: Json = {
             "resource": resource.plural,
-            "responseKind": {**whose, "kind": resource.kind},
+            "responseKind": {**group_version, "kind": resource.kind},
             "scope": "Namespaced" if resource.namespaced else "Cluster",
             "singularResource": _singular(resource),
             "verbs": list(_verbs(resource)),
-            **_words(resource),
+            **_names(resource),
         }
-        if below := _below(resource):
+        if subresources := _subresources_of(resource):
             entry["subresources"] = [
-                {"subresource": name, "responseKind": _kind_of(part, whose), "verbs": part["verbs"]}
-                for name, part in below
+                {"subresource": name, "responseKind": _response_kind(info, group_version), "verbs": info["verbs"]}
+                for name, info in subresources
             ]
-        found.append(entry)
-    return found
+        entries.append(entry)
+    return entries
 
 
-def _kind_of(part: Json, whose: Json) -> Json:
+def _response_kind(info: Json, group_version: Json) -> Json:
     return (
-        {"group": part["group"], "version": part["version"], "kind": part["kind"]}
-        if "group" in part
+        {"group": info["group"], "version": info["version"], "kind": info["kind"]}
+        if "group" in info
         else {
-            **whose,
-            "kind": part["kind"],
+            **group_version,
+            "kind": info["kind"],
         }
     )
 
@@ -182,35 +184,35 @@ def _groups(registry: Registry) -> list[str]:
 
 
 def _versions(registry: Registry, group: str) -> list[str]:
-    return sorted({one.version for one in registry.all() if one.group == group}, key=_rank)
+    return sorted({resource.version for resource in registry.all() if resource.group == group}, key=_rank)
 
 
 def _rank(version: str) -> tuple[int, int, int, str]:
-    found = _VERSION.match(version)
-    if found is None:
+    match = _VERSION.match(version)
+    if match is None:
         return 3, 0, 0, version
-    stage = {None: 0, "beta": 1, "alpha": 2}[found[2]]
-    return stage, -int(found[1]), -int(found[3] or 0), version
+    stage = {None: 0, "beta": 1, "alpha": 2}[match[2]]
+    return stage, -int(match[1]), -int(match[3] or 0), version
 
 
 def _group(registry: Registry, name: str) -> Json:
-    named = [{"groupVersion": f"{name}/{version}", "version": version} for version in _versions(registry, name)]
-    return {"name": name, "versions": named, "preferredVersion": named[0]}
+    versions = [{"groupVersion": f"{name}/{version}", "version": version} for version in _versions(registry, name)]
+    return {"name": name, "versions": versions, "preferredVersion": versions[0]}
 
 
-def _of(registry: Registry, group: str, version: str) -> Sequence[Resource]:
-    found = [one for one in registry.all() if one.group == group and one.version == version]
-    return sorted(found, key=lambda one: one.plural)
+def _resources_of(registry: Registry, group: str, version: str) -> Sequence[Resource]:
+    resources = [resource for resource in registry.all() if resource.group == group and resource.version == version]
+    return sorted(resources, key=lambda resource: resource.plural)
 
 
 def _resources(registry: Registry, group: str, version: str) -> Response:
-    found = _of(registry, group, version)
-    if not found:
+    resources = _resources_of(registry, group, version)
+    if not resources:
         raise errors.no_such_path()
-    listed = [entry for resource in found for entry in _listed(resource)]
+    entries = [entry for resource in resources for entry in _api_resources(resource)]
     api_version = f"{group}/{version}" if group else version
-    written = {"apiVersion": "v1"} if group else {}  # the real server forgets it for the core group
-    return reply({"kind": "APIResourceList", **written, "groupVersion": api_version, "resources": listed})
+    api_version_field = {"apiVersion": "v1"} if group else {}  # kube-apiserver omits it for the core group
+    return reply({"kind": "APIResourceList", **api_version_field, "groupVersion": api_version, "resources": entries})
 
 
 def _verbs(resource: Resource) -> tuple[str, ...]:
@@ -225,47 +227,47 @@ def _singular(resource: Resource) -> str:
     return "endpoints" if resource.full_name == "endpoints" else resource.singular or resource.kind.lower()
 
 
-def _words(resource: Resource) -> Json:
+def _names(resource: Resource) -> Json:
     short = {"shortNames": list(resource.short)} if resource.short else {}
     return {**short, **({"categories": list(resource.categories)} if resource.categories else {})}
 
 
-def _below(resource: Resource) -> list[tuple[str, Json]]:
-    """Its subresources, by name."""
-    below = {name: _subresource(resource, name) for name in resource.subresources}
+def _subresources_of(resource: Resource) -> list[tuple[str, Json]]:
+    """The subresources of a resource, sorted by name."""
+    subresources = {name: _subresource_info(resource, name) for name in resource.subresources}
     if resource.status:
-        below["status"] = {"kind": resource.kind, "verbs": ["get", "patch", "update"]}
+        subresources["status"] = {"kind": resource.kind, "verbs": ["get", "patch", "update"]}
     if resource.scale:
-        below["scale"] = _SUBRESOURCES["scale"]
-    return sorted(below.items())
+        subresources["scale"] = _SUBRESOURCES["scale"]
+    return sorted(subresources.items())
 
 
-def _subresource(resource: Resource, name: str) -> Json:
+def _subresource_info(resource: Resource, name: str) -> Json:
     if name == "proxy":
         return {"kind": f"{resource.kind}ProxyOptions", "verbs": list(_PROXY)}
     return _SUBRESOURCES[name]
 
 
-def _listed(resource: Resource) -> list[Json]:
+def _api_resources(resource: Resource) -> list[Json]:
     entry: Json = {
         "name": resource.plural,
         "singularName": _singular(resource),
         "namespaced": resource.namespaced,
         "kind": resource.kind,
         "verbs": list(_verbs(resource)),
-        **_words(resource),
+        **_names(resource),
     }
     if not resource.respond:
-        entry["storageVersionHash"] = _stored_as(resource)
-    below = [
-        {"name": f"{resource.plural}/{name}", "singularName": "", "namespaced": resource.namespaced, **part}
-        for name, part in _below(resource)
+        entry["storageVersionHash"] = _storage_version_hash(resource)
+    subresources = [
+        {"name": f"{resource.plural}/{name}", "singularName": "", "namespaced": resource.namespaced, **info}
+        for name, info in _subresources_of(resource)
     ]
-    return [entry, *below]
+    return [entry, *subresources]
 
 
-def _stored_as(resource: Resource) -> str:
-    """A word that changes when objects are stored in another form: clients compare it, nobody reads it."""
+def _storage_version_hash(resource: Resource) -> str:
+    """The storageVersionHash: it changes with the storage version; clients only compare it."""
     group = "" if resource.full_name == "events.events.k8s.io" else resource.group
     kind = f"{group}/{resource.version}/{resource.kind}"
     return base64.b64encode(hashlib.sha256(kind.encode()).digest()[:8]).decode()

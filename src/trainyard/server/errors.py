@@ -1,4 +1,4 @@
-"""How the server says no: a Status object, with the codes, reasons and messages of the real API server."""
+"""Error responses: Status objects with the codes, reasons and messages of kube-apiserver."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LONGEST = 16_000  # characters of a message
 
 
 class Refused(Exception):
-    """A request that ends in a Status object instead of an answer."""
+    """A request that fails with a Status object."""
 
     def __init__(
         self, code: int, reason: str, message: str, details: Json | None = None, *, metadata: Json | None = None
@@ -49,17 +49,17 @@ class Refused(Exception):
 
 
 class Unreadable(Refused):
-    """400: what was sent is no object of the resource. Nothing else has been looked at yet."""
+    """400: the request body cannot be decoded as an object of the resource. No other check has run yet."""
 
     def __init__(self, message: str) -> None:
         super().__init__(400, "BadRequest", message)
 
 
-_OF_KUBELETS = {400: "BadRequest", 401: "Unauthorized", 403: "Forbidden", 404: "NotFound", 500: "InternalError"}
+_KUBELET_REASONS = {400: "BadRequest", 401: "Unauthorized", 403: "Forbidden", 404: "NotFound", 500: "InternalError"}
 
 
 def of_kubelet(code: int, text: str) -> Refused:
-    """What a kubelet answered: a Status as it is, anything else as the message of one."""
+    """The error response of a kubelet as a Refused: the message of its Status, or its body as the message."""
     try:
         status = decode(text)
     except ValueError:
@@ -69,29 +69,29 @@ def of_kubelet(code: int, text: str) -> Refused:
     text = printable(text.strip()) or f"the kubelet of the pod's node answered {code}"
     if code < 400:
         return Refused(500, "InternalError", f"error dialing backend: {text}")
-    return Refused(code, _OF_KUBELETS.get(code, ""), text)
+    return Refused(code, _KUBELET_REASONS.get(code, ""), text)
 
 
 def patch_invalid(text: str) -> Refused:
-    """What an object would be after a patch cannot be read."""
+    """422: the object after the patch cannot be decoded."""
     problem = Problem("patch", f"Invalid value: the object after the patch: {text}")
     cause = {"reason": "FieldValueInvalid", "message": problem.text, "field": problem.path}
     return Refused(422, "Invalid", f' "" is invalid: {problem}', {"causes": [cause]})
 
 
 def success(details: Json, code: int = 0) -> Json:
-    said = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details}
-    return {**said, "code": code} if code else said
+    status = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details}
+    return {**status, "code": code} if code else status
 
 
 def qualified(plural: str, group: str) -> str:
-    """jobs.batch, pods."""
+    """The resource with its group: jobs.batch, pods."""
     return f"{plural}.{group}" if group else plural
 
 
-def _details(plural: str, group: str, name: str, **more: Any) -> Json:
-    named = {"name": name} if name else {}
-    return {**named, **({"group": group} if group else {}), "kind": plural, **more}
+def _details(plural: str, group: str, name: str, **details: Any) -> Json:
+    name_detail = {"name": name} if name else {}
+    return {**name_detail, **({"group": group} if group else {}), "kind": plural, **details}
 
 
 def not_found(plural: str, group: str, name: str) -> Refused:
@@ -117,8 +117,8 @@ MODIFIED = "the object has been modified; please apply your changes to the lates
 
 
 def forbidden(plural: str, group: str, name: str, why: str, **more: Any) -> Refused:
-    named = f' "{name}"' if name else ""
-    text = f"{qualified(plural, group)}{named} is forbidden: {why}"
+    quoted_name = f' "{name}"' if name else ""
+    text = f"{qualified(plural, group)}{quoted_name} is forbidden: {why}"
     return Refused(403, "Forbidden", text, _details(plural, group, name, **more))
 
 
@@ -135,7 +135,7 @@ def method_not_allowed() -> Refused:
 
 
 def not_supported(verb: str, plural: str, group: str) -> Refused:
-    """405 of a subresource that does not know that verb."""
+    """405: the subresource does not support that verb."""
     text = f'{verb} is not supported on resources of kind "{qualified(plural, group)}"'
     return Refused(405, "MethodNotAllowed", text, _details(plural, group, ""))
 
@@ -146,7 +146,7 @@ def unsupported_media_type(accepted: Sequence[str], got: str) -> Refused:
 
 
 def options_invalid(kind: str, problems: Sequence[Problem]) -> Refused:
-    """What a request's options (ListOptions, DeleteOptions) have wrong."""
+    """422 for invalid options of a request (ListOptions, DeleteOptions)."""
     return invalid(kind, "meta.k8s.io", "", problems)
 
 
@@ -159,14 +159,14 @@ def too_old(asked: int, floor: int) -> Refused:
 
 
 def too_new(asked: int, current: int, again: bool = True) -> Refused:
-    """`again`: it may be there in a second."""
+    """504 for a resourceVersion that the log has not reached. `again`: the client may retry after a second."""
     text = f"Timeout: Too large resource version: {asked}, current: {current}"
     cause = {"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}
     return Refused(504, "Timeout", text, {"causes": [cause], **({"retryAfterSeconds": 1} if again else {})})
 
 
 def invalid(kind: str, group: str, name: str, problems: Sequence[Problem]) -> Refused:
-    """422, every problem a cause. The field of a cause is the problem's path, its reason follows from the text."""
+    """422 with one cause per problem: its field is the problem's path, its reason is derived from the text."""
     causes = []
     for problem in problems:
         reason = next((word for start, word in _CAUSES if problem.text.startswith(start)), _invalid_reason(problem))
@@ -182,5 +182,5 @@ def _invalid_reason(problem: Problem) -> str:
 
 
 def printable(text: str) -> str:
-    """What a client sent, safe to put into a message: no control characters, no lone surrogates."""
+    """Client input made safe for a message: control characters and lone surrogates become `?`."""
     return re.sub(r"[\x00-\x1f\x7f\ud800-\udfff]", "?", text)

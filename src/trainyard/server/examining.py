@@ -1,6 +1,6 @@
-"""What is wrong with a definition beyond its types: names, versions, schemas, rules, columns, paths of /scale.
+"""Validation of CustomResourceDefinitions beyond types: names, versions, schemas, rules, columns, scale paths.
 
-Where all versions say the same, the real server speaks of it at the definition's top (spec.validation,
+When all versions have the same value, kube-apiserver reports its problems at the top-level field (spec.validation,
 spec.subresources), and so does this file.
 """
 
@@ -24,15 +24,15 @@ COLUMN_FORMATS = ("byte", "date", "date-time", "double", "float", "int32", "int6
 LONGEST_WARNING = 256
 APPROVAL = "api-approved.kubernetes.io"
 PROTECTED = (".k8s.io", ".kubernetes.io")
-_vouched: set[bytes] = set()
+_trusted_schemas: set[bytes] = set()
 
 
 def check(new: Json, old: Json | None) -> list[Problem]:
-    """Every problem of a definition whose types are right."""
-    return [*_names(new), *_versions(new["spec"]), *_fixed(new, old)]
+    """Every problem of a CRD whose field types are right."""
+    return [*_name_problems(new), *_versions(new["spec"]), *_fixed(new, old)]
 
 
-def _names(new: Json) -> Iterator[Problem]:
+def _name_problems(new: Json) -> Iterator[Problem]:
     spec, meta = new["spec"], new["metadata"]
     if meta.get("name") != (expected := f"{spec['names']['plural']}.{spec['group']}"):
         text = f'must be spec.names.plural+"."+spec.group, that is {expected}'
@@ -69,134 +69,135 @@ def _versions(spec: Json) -> Iterator[Problem]:
         yield Problem("spec.versions", f"Invalid value: {shown(names)}: {text}")
         return
     for index, version in enumerate(versions):
-        yield from _farewell(version, f"spec.versions[{index}].deprecationWarning")
-    for word, place, look in (
-        ("schema", "spec.validation", _schema),
+        yield from _deprecation_problems(version, f"spec.versions[{index}].deprecationWarning")
+    for field, path, problems_of in (
+        ("schema", "spec.validation", _schema_problems),
         ("subresources", "spec.subresources", _subresources),
         ("additionalPrinterColumns", "spec.additionalPrinterColumns", _columns),
-        ("selectableFields", "spec.selectableFields", _selectable),
+        ("selectableFields", "spec.selectableFields", _selectable_field_problems),
     ):
-        if all(version.get(word) == versions[0].get(word) for version in versions):
-            yield from look(versions[0], place, "spec.versions[0].schema" if word == "schema" else "")
+        if all(version.get(field) == versions[0].get(field) for version in versions):
+            yield from problems_of(versions[0], path, "spec.versions[0].schema" if field == "schema" else "")
         else:
             for index, version in enumerate(versions):
-                yield from look(version, f"spec.versions[{index}].{word}", "")
+                yield from problems_of(version, f"spec.versions[{index}].{field}", "")
 
 
-def _farewell(version: Json, place: str) -> Iterator[Problem]:
-    """What is said to clients of a version that will go."""
+def _deprecation_problems(version: Json, path: str) -> Iterator[Problem]:
+    """The problems of a version's deprecationWarning."""
     if (warning := version.get("deprecationWarning")) is None:
         return
     if not version.get("deprecated"):
-        yield Problem(place, f"Invalid value: {shown(warning)}: can only be set for deprecated versions")
+        yield Problem(path, f"Invalid value: {shown(warning)}: can only be set for deprecated versions")
     if len(warning) > LONGEST_WARNING:
         text = f"must be <= {LONGEST_WARNING} characters long"
-        yield Problem(place, f"Invalid value: {shown(warning)}: {text}")
+        yield Problem(path, f"Invalid value: {shown(warning)}: {text}")
     if not warning.isprintable():
-        yield Problem(place, f"Invalid value: {shown(warning)}: must only contain printable characters")
+        yield Problem(path, f"Invalid value: {shown(warning)}: must only contain printable characters")
 
 
-def _schema(version: Json, place: str, missing: str) -> Iterator[Problem]:
+def _schema_problems(version: Json, path: str, required_path: str) -> Iterator[Problem]:
     schema = (version.get("schema") or {}).get("openAPIV3Schema")
     if schema is None:
-        yield Problem(f"{missing or place}.openAPIV3Schema", "Required value: schemas are required")
+        yield Problem(f"{required_path or path}.openAPIV3Schema", "Required value: schemas are required")
         return
     encoded = encode(schema)
-    if encoded not in _vouched:
-        yield from remembered(encoded, f"{place}.openAPIV3Schema", cel.present())
+    if encoded not in _trusted_schemas:
+        yield from remembered(encoded, f"{path}.openAPIV3Schema", cel.present())
 
 
 def vouch(definition: Json) -> None:
-    """Say of a definition that its schemas are right, so that nobody looks. Somebody has: a test, a release."""
-    _vouched.update(encode(version["schema"]["openAPIV3Schema"]) for version in definition["spec"]["versions"])
+    """Marks the schemas of a CRD as valid, so that they are not examined again: a test has examined them."""
+    _trusted_schemas.update(encode(version["schema"]["openAPIV3Schema"]) for version in definition["spec"]["versions"])
 
 
 @lru_cache(64)
 def remembered(encoded: bytes, place: str, engine: bool) -> tuple[Problem, ...]:
-    """What is wrong with a schema. Those with pods in them are large, and many clusters of a process get the same."""
+    """The problems of an encoded schema. Cached: schemas with pod templates are large, and many clusters of one process
+    (tests) store the same CRDs."""
     schema = decode(encoded)
-    if found := structure_problems(schema, place):
-        return tuple(found)
+    if problems := structure_problems(schema, place):
+        return tuple(problems)
     try:
         Schema(schema)
         return tuple(rule_problems(schema, place))
     except cel.Missing:
-        return ()  # said with the definition
+        return ()  # definitions.admit warns about it
     except (ValueError, AttributeError, TypeError, RecursionError) as error:
         return (Problem(place, f"Invalid value: {error}"),)
 
 
-def _subresources(version: Json, place: str, _: str) -> Iterator[Problem]:
+def _subresources(version: Json, path: str, _: str) -> Iterator[Problem]:
     paths = (version.get("subresources") or {}).get("scale")
-    place = f"{place}.scale"
+    path = f"{path}.scale"
     if paths is None:
         return
     if not isinstance(paths, dict):
-        yield Problem(place, f"Invalid value: {shown(paths)}: must be an object")
+        yield Problem(path, f"Invalid value: {shown(paths)}: must be an object")
         return
-    for name, start, needed in (
+    for name, roots, required in (
         ("specReplicasPath", (".spec",), True),
         ("statusReplicasPath", (".status",), True),
         ("labelSelectorPath", (".status", ".spec"), False),
     ):
-        given = paths.get(name)
-        if not given and needed:
-            yield Problem(f"{place}.{name}", "Required value")
-        elif given and not (isinstance(given, str) and given.startswith(".")):
+        value = paths.get(name)
+        if not value and required:
+            yield Problem(f"{path}.{name}", "Required value")
+        elif value and not (isinstance(value, str) and value.startswith(".")):
             yield Problem(
-                f"{place}.{name}", f"Invalid value: {shown(given)}: must be a simple json path starting with ."
+                f"{path}.{name}", f"Invalid value: {shown(value)}: must be a simple json path starting with ."
             )
-        elif given and not given.startswith(tuple(f"{one}." for one in start)):
-            text = f"should be a json path under {' or '.join(start)}"
-            yield Problem(f"{place}.{name}", f"Invalid value: {shown(given)}: {text}")
+        elif value and not value.startswith(tuple(f"{root}." for root in roots)):
+            text = f"should be a json path under {' or '.join(roots)}"
+            yield Problem(f"{path}.{name}", f"Invalid value: {shown(value)}: {text}")
 
 
-def _columns(version: Json, place: str, _: str) -> Iterator[Problem]:
+def _columns(version: Json, path: str, _: str) -> Iterator[Problem]:
     for index, column in enumerate(version.get("additionalPrinterColumns") or ()):
-        at = f"{place}[{index}]"
+        column_path = f"{path}[{index}]"
         if not column["name"]:
-            yield Problem(f"{at}.name", "Required value")
-        for word, known in (("type", COLUMN_TYPES), ("format", COLUMN_FORMATS)):
-            if column.get(word) and column[word] not in known:
-                text = f"must be one of {','.join(known)}"
-                yield Problem(f"{at}.{word}", f"Invalid value: {shown(column[word])}: {text}")
-        yield from _path(column["jsonPath"], f"{at}.JSONPath")
+            yield Problem(f"{column_path}.name", "Required value")
+        for field, supported in (("type", COLUMN_TYPES), ("format", COLUMN_FORMATS)):
+            if column.get(field) and column[field] not in supported:
+                text = f"must be one of {','.join(supported)}"
+                yield Problem(f"{column_path}.{field}", f"Invalid value: {shown(column[field])}: {text}")
+        yield from _path_problems(column["jsonPath"], f"{column_path}.JSONPath")
 
 
-def _path(path: Any, place: str) -> Iterator[Problem]:
-    if not isinstance(path, str) or not path.startswith("."):
-        yield Problem(place, f"Invalid value: {shown(path)}: must be a simple json path starting with .")
+def _path_problems(json_path: Any, path: str) -> Iterator[Problem]:
+    if not isinstance(json_path, str) or not json_path.startswith("."):
+        yield Problem(path, f"Invalid value: {shown(json_path)}: must be a simple json path starting with .")
         return
     try:
-        compile_path(path)
+        compile_path(json_path)
     except ValueError as error:
-        yield Problem(place, f"Invalid value: {shown(path)}: {error}")
+        yield Problem(path, f"Invalid value: {shown(json_path)}: {error}")
 
 
-def _selectable(version: Json, place: str, _: str) -> Iterator[Problem]:
+def _selectable_field_problems(version: Json, path: str, _: str) -> Iterator[Problem]:
     schema = (version.get("schema") or {}).get("openAPIV3Schema") or {}
-    for index, one in enumerate(version.get("selectableFields") or ()):
-        at, path = f"{place}[{index}].jsonPath", one["jsonPath"]
-        if found := list(_path(path, at)):
-            yield from found
+    for index, field in enumerate(version.get("selectableFields") or ()):
+        at, json_path = f"{path}[{index}].jsonPath", field["jsonPath"]
+        if problems := list(_path_problems(json_path, at)):
+            yield from problems
             continue
-        leaf: Any = schema
-        for step in re.findall(r"[^.]+", path):
-            leaf = (leaf.get("properties") or {}).get(step) if isinstance(leaf, dict) else None
-        if not isinstance(leaf, dict):
-            yield Problem(at, f"Invalid value: {shown(path)}: is an invalid path: does not refer to a valid field")
-        elif leaf.get("type") not in ("string", "boolean", "integer"):
+        schema_node: Any = schema
+        for step in re.findall(r"[^.]+", json_path):
+            schema_node = (schema_node.get("properties") or {}).get(step) if isinstance(schema_node, dict) else None
+        if not isinstance(schema_node, dict):
+            yield Problem(at, f"Invalid value: {shown(json_path)}: is an invalid path: does not refer to a valid field")
+        elif schema_node.get("type") not in ("string", "boolean", "integer"):
             text = "must point to a field of type string, boolean or integer"
-            yield Problem(at, f"Invalid value: {shown(path)}: {text}")
+            yield Problem(at, f"Invalid value: {shown(json_path)}: {text}")
 
 
 def _fixed(new: Json, old: Json | None) -> Iterator[Problem]:
     if old is None:
         return
-    for word in ("scope", "group"):
-        if old["spec"].get(word) != new["spec"].get(word):
-            yield Problem(f"spec.{word}", f"Invalid value: {shown(new['spec'].get(word))}: field is immutable")
-    for word in ("plural", "kind"):
-        before, after = old["spec"]["names"].get(word), new["spec"]["names"].get(word)
+    for field in ("scope", "group"):
+        if old["spec"].get(field) != new["spec"].get(field):
+            yield Problem(f"spec.{field}", f"Invalid value: {shown(new['spec'].get(field))}: field is immutable")
+    for field in ("plural", "kind"):
+        before, after = old["spec"]["names"].get(field), new["spec"]["names"].get(field)
         if before != after:
-            yield Problem(f"spec.names.{word}", f"Invalid value: {shown(after)}: field is immutable")
+            yield Problem(f"spec.names.{field}", f"Invalid value: {shown(after)}: field is immutable")

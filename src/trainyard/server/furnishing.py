@@ -1,13 +1,13 @@
-"""What a cluster has from the beginning: made at its first start, renewed at each later one.
+"""Creates the bootstrap objects (bootstrap.py) at the first start of a cluster, and reconciles them at later starts.
 
-The roles and bindings are renewed as the real server renews its own, so that a newer program brings its rights along:
+Default roles and bindings are reconciled as by kube-apiserver, so that a newer release adds its permissions:
 
-- what is missing is made: objects, rules, subjects, labels, annotations;
-- what somebody has added stays, and so does a label or an annotation that he has changed;
-- a binding to another role is made anew, for the role of a binding cannot change;
-- an object with the annotation rbac.authorization.kubernetes.io/autoupdate: "false" is nobody's but his.
+- missing objects, rules, subjects, labels and annotations are added;
+- additions of users are kept, and so are labels and annotations that they changed;
+- a binding with another roleRef is deleted and created again, because roleRef is immutable;
+- an object with the annotation rbac.authorization.kubernetes.io/autoupdate: "false" is not changed.
 
-Nothing is written when nothing is missing. Of all other objects only the presence is looked at.
+Nothing is written when nothing is missing. Other bootstrap objects are only created when they do not exist.
 """
 
 from __future__ import annotations
@@ -22,44 +22,49 @@ from trainyard.server.requests import Answer, Request, Response
 
 
 def furnish(answer: Callable[[Request], Answer]) -> None:
-    """`answer` is the verbs', asked as the administrator."""
-    for path, ours in bootstrap.objects():
-        place = f"{path}/{ours['metadata']['name']}"
-        stored = _stored(answer, place)
+    """Creates or reconciles the bootstrap objects. `answer` is `Verbs.answer`; the requests are the administrator's.
+    Raises Refused."""
+    for collection_path, default in bootstrap.objects():
+        object_path = f"{collection_path}/{default['metadata']['name']}"
+        stored = _stored(answer, object_path)
         if stored is None:
-            answer(Request("POST", path, body=encode(ours)))
-        elif not ours["apiVersion"].startswith(GROUP) or _left_alone(stored):
+            answer(Request("POST", collection_path, body=encode(default)))
+        elif not default["apiVersion"].startswith(GROUP) or _is_autoupdate_disabled(stored):
             continue
-        elif stored.get("roleRef") != ours.get("roleRef"):
-            answer(Request("DELETE", place))
-            answer(Request("POST", path, body=encode({**ours, "subjects": renewed(stored, ours)["subjects"]})))
-        elif (new := renewed(stored, ours)) != stored:
-            answer(Request("PUT", place, body=encode(new)))
+        elif stored.get("roleRef") != default.get("roleRef"):
+            answer(Request("DELETE", object_path))
+            answer(
+                Request(
+                    "POST", collection_path, body=encode({**default, "subjects": renewed(stored, default)["subjects"]})
+                )
+            )
+        elif (new := renewed(stored, default)) != stored:
+            answer(Request("PUT", object_path, body=encode(new)))
 
 
 def renewed(stored: Json, ours: Json) -> Json:
-    """A role or a binding with all that ours has, too."""
+    """The stored role or binding with all rules, subjects, labels and annotations of the default `ours` added."""
     new = {**stored, "metadata": dict(stored["metadata"])}
-    for part in ("labels", "annotations"):
-        new["metadata"][part] = {**ours["metadata"].get(part, {}), **(stored["metadata"].get(part) or {})}
+    for field in ("labels", "annotations"):
+        new["metadata"][field] = {**ours["metadata"].get(field, {}), **(stored["metadata"].get(field) or {})}
     if "rules" in ours:
-        held = stored.get("rules") or []
-        new["rules"] = [*held, *(rule for rule in ours["rules"] if rbac.beyond(held, [rule]))]
+        current = stored.get("rules") or []
+        new["rules"] = [*current, *(rule for rule in ours["rules"] if rbac.beyond(current, [rule]))]
     if "subjects" in ours:
-        held = stored.get("subjects") or []
-        new["subjects"] = [*held, *(one for one in ours["subjects"] if one not in held)]
+        current = stored.get("subjects") or []
+        new["subjects"] = [*current, *(subject for subject in ours["subjects"] if subject not in current)]
     return new
 
 
-def _left_alone(stored: Json) -> bool:
+def _is_autoupdate_disabled(stored: Json) -> bool:
     return (stored["metadata"].get("annotations") or {}).get(bootstrap.AUTOUPDATE) == "false"
 
 
-def _stored(answer: Callable[[Request], Answer], place: str) -> Json | None:
+def _stored(answer: Callable[[Request], Answer], path: str) -> Json | None:
     try:
-        found = answer(Request("GET", place))
+        response = answer(Request("GET", path))
     except Refused as refused:
         if refused.code != 404:
             raise
         return None
-    return decode(found.body) if isinstance(found, Response) else None
+    return decode(response.body) if isinstance(response, Response) else None

@@ -1,15 +1,15 @@
-"""HTTP, both ends of a request's way: bytes in, a `Request`; an `Answer`, bytes out.
+"""HTTP: decodes bytes into a `Request`, and encodes an `Answer` into bytes.
 
-    connections.py  the head, as aiohttp reads it       guard.py    who may come in
-    here            the body; verbs.py answers; the log settles it
-    answers.py      a whole answer                      here        a watch
-    kubelets.py, tunnel.py, proxies.py                  what a kubelet or a program in a pod answers
+    connections.py  the request head, parsed by aiohttp  guard.py    authentication
+    this file       the body; then verbs.py executes the request and the log settles it
+    answers.py      a complete response                  this file   a watch
+    kubelets.py, tunnel.py, proxies.py                   responses of a kubelet or of a program in a pod
 
 Rules for this file:
-- Nothing here knows what is asked for. Who asks and how much is checked before a verb sees the request.
-- What a verb has written, or seen, is settled before anybody is told, be it an answer or a refusal.
-- Watches are written straight to the transport; one that does not take its lines away is cut off.
-- An exception that nobody foresaw is logged and answered with a Status 500; the next request is served as ever.
+- Nothing here depends on the resource. User and body size are checked before a verb gets the request.
+- The entries that a verb has written or read are settled before the response is sent, errors included.
+- Watch events are written directly to the transport; a client that does not read them is disconnected.
+- An unexpected exception is logged and answered with a Status 500; the server continues.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from trainyard.server.watching import LAST_BOOKMARK, MOST_BUFFERED, Hub, Listene
 
 log = logging.getLogger("trainyard.server")
 
-_PROXIED = re.compile(r"/proxy(/|$)")  # what a program in a pod is sent is its own matter
+_PROXIED = re.compile(r"/proxy(/|$)")  # bodies for a program in a pod are forwarded as they are
 
 
 class Http:
-    """The handler of aiohttp's low-level server: no router, the URL grammar is in paths.py."""
+    """The handler of aiohttp's low-level server. There is no router; paths.py parses URLs."""
 
     def __init__(self, verbs: Verbs, hub: Hub, guard: Guard, kubelet: str, limits: Limits) -> None:
         self._verbs, self._hub, self._guard, self._limits = verbs, hub, guard, limits
@@ -49,18 +49,18 @@ class Http:
         self._connections = serving(self)
 
     def connection(self) -> Connection:
-        """What speaks with one client."""
+        """The protocol of a new client connection."""
         return Connection(self._connections, self._limits)
 
     @property
     def count(self) -> int:
-        """How many clients are connected."""
+        """The number of open connections."""
         return len(self._connections.connections)
 
     async def close(self, seconds: float) -> None:
-        """End all connections; what has been asked may still be answered in so many seconds."""
+        """Closes all connections; requests in progress have `seconds` to finish."""
         self._tunnels.end()
-        await asyncio.sleep(0)  # what has just come in begins, so that it can be waited for
+        await asyncio.sleep(0)  # lets requests that have just arrived start, so that shutdown waits for them
         self._connections.pre_shutdown()
         await self._connections.shutdown(seconds)
         for part in (self._tunnels, self._proxies, self._kubelets):
@@ -70,8 +70,8 @@ class Http:
         path = request.rel_url.raw_path
         try:
             user = self._guard.admit(request, path)
-            asked = _asked(request, path, await self._body(request, path), user)
-            answer = await settled(self._verbs, asked)
+            decoded = _request_of(request, path, await self._body(request, path), user)
+            answer = await settled(self._verbs, decoded)
             if isinstance(answer, Response):
                 if request.method == "HEAD" and path not in OPEN_PATHS:
                     raise errors.method_not_allowed()
@@ -81,7 +81,7 @@ class Http:
             if isinstance(answer, Tunnel):
                 return await self._tunnels.serve(request, answer)
             if isinstance(answer, Inside):
-                return await self._proxies.serve(request, asked, answer)
+                return await self._proxies.serve(request, decoded, answer)
             return await self._kubelets.stream(request, answer)
         except Refused as refused:
             return refusal(request, refused)
@@ -92,7 +92,8 @@ class Http:
             return refusal(request, Refused(500, "InternalError", "Internal error occurred: see the API server's log"))
 
     async def _body(self, request: web.BaseRequest, path: str) -> bytes:
-        """All of it. Raises Refused 400, 408, 413, 415 or 417, and ConnectionResetError when the client has gone."""
+        """The whole request body. Raises Refused 400, 408, 413, 415 or 417, and ConnectionResetError when the client
+        disconnects."""
         if not request.body_exists:
             return b""
         encoding = request.headers.get("Content-Encoding", "identity")
@@ -101,12 +102,12 @@ class Http:
             raise Refused(415, "UnsupportedMediaType", text)
         if (request.content_length or 0) > LARGEST:
             raise _too_large()
-        _go_on(request)
+        _send_continue(request)
         try:
-            if request.content.is_eof():  # it has come with the head, as nearly all do
+            if request.content.is_eof():  # the body arrived with the head, as usual
                 return request.content.read_nowait()
             async with asyncio.timeout(self._limits.body):
-                return await _all_of(request)
+                return await _read_all(request)
         except TimeoutError:
             text = f"the body of the request did not arrive within {self._limits.body:g} seconds"
             raise Refused(408, "Timeout", text) from None
@@ -123,16 +124,16 @@ class Http:
         listener = Listener(
             watch, lambda line: transport.write(_chunk(line)), lambda: transport.get_write_buffer_size() > MOST_BUFFERED
         )
-        last: asyncio.TimerHandle | None = None
+        last_bookmark: asyncio.TimerHandle | None = None
         if watch.bookmarks and watch.seconds > LAST_BOOKMARK:
             loop = asyncio.get_running_loop()
-            last = loop.call_later(watch.seconds - LAST_BOOKMARK, self._hub.last_mark, listener)
+            last_bookmark = loop.call_later(watch.seconds - LAST_BOOKMARK, self._hub.last_mark, listener)
         try:
             async with asyncio.timeout(watch.seconds):
                 await self._catch_up(request, response, listener)
-                why = await listener.ended
-            if why in ("slow", "broken"):
-                if why == "slow":
+                reason = await listener.ended
+            if reason in ("slow", "broken"):
+                if reason == "slow":
                     log.warning("a watch was dropped, it does not read: resource=%s", watch.resource.full_name)
                 transport.abort()
                 return response
@@ -140,39 +141,41 @@ class Http:
             pass
         finally:
             self._hub.remove(listener)
-            if last is not None:
-                last.cancel()
+            if last_bookmark is not None:
+                last_bookmark.cancel()
         await response.write_eof()
         return response
 
     async def _catch_up(self, request: web.BaseRequest, response: web.StreamResponse, listener: Listener) -> None:
-        """What is there, what has been missed, then the present. The last look and the first hearing are one step."""
+        """Sends the initial objects, then past events. The last read of the past and the registration for new events
+        are one step, so that no event is lost."""
         watch = listener.watch
         for start in range(0, len(watch.initial), 200):
-            await self._part(request, response, b"".join(watch.initial[start : start + 200]))
+            await self._write_part(request, response, b"".join(watch.initial[start : start + 200]))
         if watch.initial_end:
-            await self._part(request, response, listener.mark(watch.revision, initial_end=True))
+            await self._write_part(request, response, listener.mark(watch.revision, initial_end=True))
         while lines := self._hub.past(listener):
-            await self._part(request, response, b"".join(lines))
+            await self._write_part(request, response, b"".join(lines))
             if listener.ended.done():
                 return
 
-    async def _part(self, request: web.BaseRequest, response: web.StreamResponse, part: bytes) -> None:
-        """One part of what is there already. Raises ConnectionResetError when the client does not take it."""
-        late = asyncio.get_running_loop().call_later(self._limits.answer, answers.cut_off, request)
+    async def _write_part(self, request: web.BaseRequest, response: web.StreamResponse, part: bytes) -> None:
+        """Writes one part of the initial events. Raises ConnectionResetError when the client does not read it in
+        time."""
+        deadline = asyncio.get_running_loop().call_later(self._limits.answer, answers.cut_off, request)
         try:
             await response.write(part)
         finally:
-            late.cancel()
+            deadline.cancel()
 
 
 def _chunk(line: bytes) -> bytes:
-    """What HTTP puts around a part of a body whose length nobody knows."""
+    """A chunk of chunked transfer encoding."""
     return b"%x\r\n%b\r\n" % (len(line), line)
 
 
-def _go_on(request: web.BaseRequest) -> None:
-    """Tell a client that waits for a word that its body is welcome. Raises Refused 417."""
+def _send_continue(request: web.BaseRequest) -> None:
+    """Answers `Expect: 100-continue` with 100 Continue. Raises Refused 417 for any other expectation."""
     expected = request.headers.get("Expect")
     if expected is None:
         return
@@ -182,7 +185,7 @@ def _go_on(request: web.BaseRequest) -> None:
         request.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
 
-async def _all_of(request: web.BaseRequest) -> bytes:
+async def _read_all(request: web.BaseRequest) -> bytes:
     parts: list[bytes] = []
     size = 0
     async for part in request.content.iter_any():
@@ -197,27 +200,27 @@ def _too_large() -> Refused:
     return Refused(413, "RequestEntityTooLarge", f"Request entity too large: limit is {LARGEST}")
 
 
-def _asked(request: web.BaseRequest, path: str, body: bytes, user: User) -> Request:
+def _request_of(request: web.BaseRequest, path: str, body: bytes, user: User) -> Request:
     headers, query = request.headers, request.rel_url.raw_query_string
-    kind = headers.get("Content-Type")
+    content_type = headers.get("Content-Type")
     return Request(
         method=request.method,
         path=path,
         query={name: request.query[name] for name in request.query} if query else {},
         body=body,
-        content_type=kind or "" if kind in (None, JSON) else request.content_type,
+        content_type=content_type or "" if content_type in (None, JSON) else request.content_type,
         accept=headers.get("Accept", ""),
         user=user,
         query_string=query,
-        protocols=_offered(request),
+        protocols=_offered_protocols(request),
         agent=headers.get("User-Agent", ""),
         etag=headers.get("If-None-Match", ""),
     )
 
 
-def _offered(request: web.BaseRequest) -> tuple[str, ...] | None:
-    """The subprotocols of a WebSocket upgrade, None when it is none."""
+def _offered_protocols(request: web.BaseRequest) -> tuple[str, ...] | None:
+    """The subprotocols of a WebSocket upgrade; None when the request is no upgrade."""
     if request.headers.get("Upgrade", "").lower() != "websocket" or request.method != "GET":
         return None
     lines = request.headers.getall("Sec-WebSocket-Protocol", ())
-    return tuple(one.strip() for line in lines for one in line.split(",") if one.strip())
+    return tuple(protocol.strip() for line in lines for protocol in line.split(",") if protocol.strip())

@@ -1,9 +1,9 @@
-"""The way to this server for those in its process: the same guard, verbs and log, without a connection or HTTP.
+"""The client transport for components in the server's process: the same guard, verbs and log, without HTTP.
 
 Rules for this file:
-- A client here has no shorter way than the API: it has a token, sends bytes and gets bytes.
-- A request lets others have a turn first: many in a row must not keep the event loop.
-- A watch that is not read is dropped, as one over a connection is.
+- An in-process client uses the same API: it authenticates with a token, sends bytes and gets bytes.
+- Each request yields to the event loop first, so that many requests in a row do not block it.
+- A watch that is not read is dropped, as over a connection.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from trainyard.server.watching import LAST_BOOKMARK, MOST_BUFFERED, Hub, Listene
 log = logging.getLogger("trainyard.server")
 
 NearKubelet = Callable[[str, Callable[[], bool]], tuple[int, AsyncIterator[bytes]]]
-"""A kubelet in this process: asked for a URL, it gives the code of its answer and the body. The second argument says
-that the client has gone, after which the body ends."""
+"""A kubelet in this process: takes a URL, returns status code and body. The second argument returns True once the
+client has disconnected; then the body must end."""
 
 
 class _Reply(NamedTuple):
@@ -46,8 +46,8 @@ class _Reply(NamedTuple):
 
 
 class InProcess:
-    """A `client.transport.Transport`. `kubelet` answers for the node of this process, None when it has none; `serves`
-    says whether the server is up."""
+    """A `client.transport.Transport`. `kubelet` returns the kubelet of this process, or None; `serves` returns whether
+    the server is running."""
 
     def __init__(
         self,
@@ -84,15 +84,17 @@ class InProcess:
         try:
             reply = await self._answer(request, identity, None if streams else seconds)
         except Refused as refused:
-            again = (refused.details or {}).get("retryAfterSeconds")
-            reply = _Reply(refused.code, _whole(refused.body()), {"Retry-After": str(again)} if again else {})
+            retry_after = (refused.details or {}).get("retryAfterSeconds")
+            reply = _Reply(
+                refused.code, _single_chunk(refused.body()), {"Retry-After": str(retry_after)} if retry_after else {}
+            )
         except TimeoutError:
             raise Unavailable(0, "Timeout", f"{request.method} {request.path}: no answer in time") from None
         yield reply
 
     async def _answer(self, request: client.Request, identity: Identity, seconds: float | None) -> _Reply:
         """Raises Refused and TimeoutError."""
-        asked = Request(
+        decoded = Request(
             method=request.method,
             path=request.path,
             query=dict(reversed(request.query)),  # the first value of each name
@@ -105,7 +107,7 @@ class InProcess:
         )
         try:
             async with asyncio.timeout(seconds):
-                answer = await settled(self._verbs, asked)
+                answer = await settled(self._verbs, decoded)
         except (Refused, TimeoutError):
             raise
         except Exception:
@@ -113,7 +115,7 @@ class InProcess:
             text = "Internal error occurred: see the API server's log"
             raise Refused(500, "InternalError", text) from None
         if isinstance(answer, Response):
-            return _Reply(answer.code, _whole(answer.body), answer.headers)
+            return _Reply(answer.code, _single_chunk(answer.body), answer.headers)
         if isinstance(answer, Watch):
             return _Reply(200, self._watch(answer))
         kubelet = self._kubelet()
@@ -125,7 +127,8 @@ class InProcess:
         raise Refused(400, "BadRequest", "this needs a connection to the API server: use its address")
 
     async def _watch(self, watch: Watch) -> AsyncGenerator[bytes, None]:
-        """The lines of a watch, until it ends. Raises Unavailable when it breaks."""
+        """The lines of a watch until it ends. Raises Unavailable when the watch is dropped or the transport is
+        closed."""
         arrived, lines = asyncio.Event(), _Unread()
 
         def send(line: bytes) -> None:
@@ -153,11 +156,11 @@ class InProcess:
                 arrived.clear()
                 if lines.size:
                     yield lines.take()
-            why = listener.ended.result()
-            if why == "slow":
+            reason = listener.ended.result()
+            if reason == "slow":
                 log.warning("a watch was dropped, it does not read: resource=%s", watch.resource.full_name)
-            if why in ("slow", "broken", "closed"):
-                raise Unavailable(0, "ConnectionLost", f"the watch of {watch.resource.full_name} was ended: {why}")
+            if reason in ("slow", "broken", "closed"):
+                raise Unavailable(0, "ConnectionLost", f"the watch of {watch.resource.full_name} was ended: {reason}")
         finally:
             self._hub.remove(listener)
             self._listeners.discard(listener)
@@ -166,7 +169,7 @@ class InProcess:
 
 
 class _Unread:
-    """What a client has not read yet."""
+    """The buffer of lines that a client has not read yet."""
 
     def __init__(self) -> None:
         self._lines: list[bytes] = []
@@ -182,5 +185,5 @@ class _Unread:
         return b"".join(lines)
 
 
-async def _whole(body: bytes) -> AsyncIterator[bytes]:
+async def _single_chunk(body: bytes) -> AsyncIterator[bytes]:
     yield body

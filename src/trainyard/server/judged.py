@@ -1,6 +1,6 @@
-"""What is judged before anybody looks whether the object is there, in the real server's order.
+"""Checks of a request before its object is looked up, in kube-apiserver's order.
 
-kind of patch (415) -> form of the answer (406) -> options (422) -> then the body (400), the object (404), its rules
+patch content type (415) -> Accept header (406) -> options (422) -> body (400); then existence (404) and validation
 """
 
 from __future__ import annotations
@@ -17,37 +17,37 @@ from trainyard.server.strictness import WAYS
 
 
 def first(resource: Resource, target: Target, request: Request, clock: Callable[[], float]) -> None:
-    """Raises Refused."""
+    """Checks content type, Accept header and options. Raises Refused 406, 415 or 422."""
     if target.subresource not in ("", "status", "scale") or (target.subresource == "scale" and not resource.scale):
         return
     if request.method == "PATCH":
         patching.must_be_served(resource, request)
-    many = not target.name and request.method in ("GET", "DELETE")
-    lists.form(resource, request, clock, None if many and request.flag("watch") else many)
+    is_collection = not target.name and request.method in ("GET", "DELETE")
+    lists.form(resource, request, clock, None if is_collection and request.flag("watch") else is_collection)
     if request.method in ("POST", "PUT", "PATCH", "DELETE"):
-        # A delete with a body says everything there.
-        found = [] if request.method == "DELETE" and request.body else dry_run_problems(request)
+        # The options of a DELETE with a body are in the body only.
+        problems = [] if request.method == "DELETE" and request.body else dry_run_problems(request)
         if request.method != "DELETE":
-            found = [*patching.writer_problems(request), *found, *_validation_problems(request)]
-        if found:
-            raise errors.options_invalid(options_kind(request), found)
+            problems = [*patching.writer_problems(request), *problems, *_validation_problems(request)]
+        if problems:
+            raise errors.options_invalid(options_kind(request), problems)
 
 
 def body(resource: Resource, target: Target, request: Request) -> tuple[Json, tuple[str, ...]]:
-    """What a PUT sends, and the warnings about it. What cannot be an object, or not this one, is refused whether the
-    object is there or not.
+    """The object in the body of a PUT, and its warnings. Raises Refused 400 for a body that is no such object or has
+    another name, whether the object exists or not.
     """
     sent = body_of(request)
     plain = admission.must_be_readable(resource, sent, shallow(request))
-    said = strictness.said(resource, request, sent, plain=plain)
-    with telling(said):
+    warnings = strictness.said(resource, request, sent, plain=plain)
+    with telling(warnings):
         must_be_named(target, sent)
         obj = admission.placed(resource, sent, target.namespace, target.name)
-    return obj if plain else strictness.known(resource, obj), (*said, *strictness.owned_twice(request, sent))
+    return obj if plain else strictness.known(resource, obj), (*warnings, *strictness.owned_twice(request, sent))
 
 
 def must_be_named(target: Target, sent: Json) -> None:
-    """Raises Refused 400 for an object that says no name, or another namespace."""
+    """Raises Refused 400 for an object without a name, or with another namespace than the URL."""
     meta = sent.get("metadata") or {}
     if (meta.get("namespace") or target.namespace) != target.namespace:
         raise errors.elsewhere()
@@ -57,7 +57,8 @@ def must_be_named(target: Target, sent: Json) -> None:
 
 
 class telling:
-    """Who sent unknown fields hears of them, also when the object is refused for something else that was read."""
+    """A context manager that adds the warnings to a Refused raised inside: clients get them with an error, too (except
+    for decoding errors)."""
 
     def __init__(self, warnings: tuple[str, ...]) -> None:
         self._warnings = warnings
@@ -70,9 +71,9 @@ class telling:
 
 
 def _validation_problems(request: Request) -> list[Problem]:
-    way = request.query.get("fieldValidation", "")
-    if way in WAYS:
+    validation = request.query.get("fieldValidation", "")
+    if validation in WAYS:
         return []
-    supported = ", ".join(f'"{one}"' for one in WAYS)
-    text = f'Unsupported value: "{errors.printable(way[:80])}": supported values: {supported}'
+    supported = ", ".join(f'"{value}"' for value in WAYS)
+    text = f'Unsupported value: "{errors.printable(validation[:80])}": supported values: {supported}'
     return [Problem("fieldValidation", text)]

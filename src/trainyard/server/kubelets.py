@@ -1,4 +1,4 @@
-"""A log, passed on from the kubelet that has it, as it comes. What the kubelet refuses is a Status for the client."""
+"""Streams container logs from the kubelet to the client. An error response of the kubelet becomes a Status."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from trainyard.server.tunnel import CONNECT_SECONDS, LARGEST_REFUSAL
 
 
 class Kubelets:
-    """The connections to them. `token` is what they ask for."""
+    """The HTTP connections to kubelets. `token` is the bearer token for them."""
 
     def __init__(self, token: str) -> None:
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
@@ -22,7 +22,8 @@ class Kubelets:
             self._session = None
 
     async def stream(self, request: web.BaseRequest, answer: Elsewhere) -> web.StreamResponse:
-        """The kubelet's answer. A client who reads slowly stops the kubelet, and nobody else."""
+        """Streams the kubelet's response. A slow client slows down only its own stream. Raises Refused,
+        ConnectionResetError."""
         if self._session is None:
             forever = ClientTimeout(total=None, sock_connect=CONNECT_SECONDS)
             many = TCPConnector(limit=0)

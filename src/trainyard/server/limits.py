@@ -1,7 +1,7 @@
-"""How much one client may ask of the server, as numbers.
+"""Limits on requests and connections.
 
-Where the real API server has such a limit, the number is near to its own: one MiB for the head of a request in all,
-3 MiB for a body. Times are for a client on this machine, so they are shorter.
+Where kube-apiserver has such a limit, the value is close to its own: 1 MiB for the head of a request in all, 3 MiB for
+a body. Timeouts are shorter than its own, because all clients are on this machine.
 """
 
 from __future__ import annotations
@@ -12,29 +12,29 @@ import resource
 import msgspec
 
 SPARE = 256
-"""Descriptors that connections leave to everything else in this process: files, pods, the log on disk."""
-_FEWEST = 64  # connections, however few descriptors there are
-_ENOUGH = 10_240  # where the hard limit says "any number", the kernel may still take no more than that
+"""File descriptors reserved for the rest of this process: files, pods, the log on disk."""
+_FEWEST = 64  # the minimum of the connection limit, however low the descriptor limit
+_ENOUGH = 10_240  # the soft limit to try when the kernel does not accept the hard limit
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """Seconds, bytes and numbers. `connections` 0: as many as descriptors are left for."""
+    """Timeouts in seconds, sizes in bytes. `connections` 0: derived from the descriptor limit."""
 
     handshake: float = 10.0
-    """TLS, from the first byte to the last."""
+    """The whole TLS handshake."""
     head: float = 100.0
-    """From the beginning of a connection, or the end of an answer, until the next head is whole. Longer than the 90 s
-    for which clients written in Go keep a connection that is not used, so that it is they who close it."""
+    """From the start of a connection, or the end of a response, until the next request head is complete. Longer than
+    the 90 s idle timeout of Go clients, so that the client closes an idle connection."""
     body: float = 30.0
     """From the end of the head to the end of the body."""
     answer: float = 60.0
-    """Until the client has taken away an answer, or one part of one that is sent in parts."""
+    """Until the client has read a response, or one part of a response that is sent in parts."""
     line: int = 1 << 16
-    """Bytes of the first line. The command of an exec is part of it: MPI names all hosts of a job there."""
+    """Bytes of the request line. It contains the command of an exec; MPI passes all hosts of a job there."""
     field: int = 1 << 15
-    """Bytes of one header with its name."""
+    """Bytes of one header, name included."""
     fields: int = 128
-    """Headers of a request."""
+    """Maximum number of headers of a request."""
     connections: int = 0
 
     def most_connections(self) -> int:
@@ -45,10 +45,10 @@ class Limits(msgspec.Struct, frozen=True):
 
 
 def raise_descriptors() -> None:
-    """Let this process open as many files as it may: each watch is one. What it may not have it goes without."""
+    """Raises the soft limit of open files to the hard limit: each watch takes a descriptor. Failures are ignored."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    for wanted in (hard, _ENOUGH):
-        if wanted != soft and (soft != resource.RLIM_INFINITY):
+    for limit in (hard, _ENOUGH):
+        if limit != soft and (soft != resource.RLIM_INFINITY):
             with contextlib.suppress(ValueError, OSError):
-                resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+                resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
                 return

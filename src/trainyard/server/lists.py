@@ -1,9 +1,9 @@
-"""Lists and the beginning of watches: which objects, in which form, from which revision.
+"""Lists and the start of watches: the selected objects, their representation, and the revision.
 
 Rules for this file:
-- A list in pages is one consistent snapshot: `continue` carries the revision of the first page. When that has been
-  compacted away, the answer is 410, never a mixture.
-- What goes out in the stored form is joined bytes; nothing is decoded.
+- A paginated list is one consistent snapshot: the `continue` token contains the revision of the first page. When that
+  revision has been compacted, the answer is 410, never a mix of revisions.
+- Objects that are returned in their stored form are joined as bytes, without decoding.
 """
 
 from __future__ import annotations
@@ -31,35 +31,37 @@ INITIAL_END = "k8s.io/initial-events-end"
 
 
 class Form(NamedTuple):
-    """How objects are shown. `show` is None when the stored bytes go out as they are."""
+    """A representation of objects (JSON, Table, PartialObjectMetadata). `show` converts a stored object; None when the
+    stored bytes are returned as they are. `many` makes a list of (stored objects, list metadata)."""
 
     name: str
     show: Callable[[bytes], bytes] | None
     many: Callable[[Sequence[bytes], Json], bytes]
     more: Callable[[bytes], bytes] | None = None
-    """How the second and later objects of a watch are shown, when that differs."""
+    """`show` for the second and later objects of a watch, when it differs."""
 
     def one(self, body: bytes) -> bytes:
         return self.show(body) if self.show else body
 
 
 def form(resource: Resource, request: Request, clock: Clock, listed: bool | None = False) -> Form:
-    """What the Accept header asks for: Tables (kubectl), metadata only, or the objects. Raises Refused 406.
+    """The representation that the Accept header asks for: Table (kubectl), PartialObjectMetadata, or whole objects.
+    Raises Refused 400, 406.
 
-    `listed`: the answer is a list; None: a watch, whose lines are objects.
+    `listed`: the response is a list; None: a watch, whose events contain single objects.
     """
-    if request.accept in ("application/json", "*/*", ""):  # nearly always
-        return _whole(resource)
+    if request.accept in ("application/json", "*/*", ""):  # the common case
+        return _object_form(resource)
     name = f"{resource.group}/{resource.version}"
     understood = False
-    for wanted in request.accept.split(","):
-        media, *parameters = [part.strip() for part in wanted.split(";")]
+    for media_range in request.accept.split(","):
+        media, *parameters = [part.strip() for part in media_range.split(";")]
         if media not in ("application/json", "*/*"):
             continue
         understood = True
-        shape = next((one[3:] for one in parameters if one.startswith("as=")), "")
-        version = next((one[2:] for one in parameters if one.startswith("v=")), "v1")
-        group = next((one[2:] for one in parameters if one.startswith("g=")), "meta.k8s.io")
+        shape = next((parameter[3:] for parameter in parameters if parameter.startswith("as=")), "")
+        version = next((parameter[2:] for parameter in parameters if parameter.startswith("v=")), "v1")
+        group = next((parameter[2:] for parameter in parameters if parameter.startswith("g=")), "meta.k8s.io")
         if shape and (version, group) != ("v1", "meta.k8s.io"):
             continue
         if shape in ("Table",):
@@ -73,22 +75,23 @@ def form(resource: Resource, request: Request, clock: Clock, listed: bool | None
             return Form(f"{name} {shape} {include}", table.one, table.many, table.more)
         if shape in ("PartialObjectMetadata", "PartialObjectMetadataList"):
             if listed is not None and listed is not shape.endswith("List"):
-                return _other_form(shape, listed)
+                return _mismatched_form(shape, listed)
             if listed is None and shape.endswith("List"):
-                return Form(f"{name} nothing", _nothing, _list_of(_nothing, _PARTIAL))
+                return Form(f"{name} nothing", _empty_body, _list_of(_empty_body, _PARTIAL))
             return Form(f"{name} metadata", _metadata_only, _list_of(_metadata_only, _PARTIAL))
         if not shape:
-            return _whole(resource)
+            return _object_form(resource)
     if understood:
         raise errors.Refused(406, "NotAcceptable", "only the following media types are accepted: application/json")
     text = "406: Not Acceptable\n\nAvailable representations: application/json"
     raise errors.Refused(406, "NotAcceptable", text, None if resource.custom else {})
 
 
-def _other_form(shape: str, listed: bool) -> Form:
-    """One form for the other. As in the real server, that is only seen when the answer is made: a write is done."""
+def _mismatched_form(shape: str, listed: bool) -> Form:
+    """A list form for a single object, or the reverse: 406. As in kube-apiserver it is raised when the response is
+    encoded, so a write has already happened."""
 
-    def refuse(*anything: object) -> bytes:
+    def refuse(*arguments: object) -> bytes:
         text = f"you requested {shape}, but the requested object is {'a' if listed else 'not a'} list"
         raise errors.Refused(406, "NotAcceptable", text)
 
@@ -96,8 +99,8 @@ def _other_form(shape: str, listed: bool) -> Form:
 
 
 @lru_cache(maxsize=256)
-def _whole(resource: Resource) -> Form:
-    show = _reader(resource)
+def _object_form(resource: Resource) -> Form:
+    show = _converter(resource)
     kinds = {"kind": f"{resource.kind}List", "apiVersion": resource.api_version}
     return Form(f"{resource.group}/{resource.version}", show, _list_of(show, kinds, resource))
 
@@ -105,13 +108,13 @@ def _whole(resource: Resource) -> Form:
 _PARTIAL = {"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1"}
 
 
-def _reader(resource: Resource) -> Callable[[bytes], bytes] | None:
+def _converter(resource: Resource) -> Callable[[bytes], bytes] | None:
     read = resource.read
     return None if read is None else lambda body: encode(read(decode(body)))
 
 
-def _nothing(body: bytes) -> bytes:
-    """What a watch that wants each object as a list hears of it, as on the real server."""
+def _empty_body(body: bytes) -> bytes:
+    """The event object of a watch that asks for PartialObjectMetadataList: empty, as in kube-apiserver."""
     return b""
 
 
@@ -123,84 +126,85 @@ def _metadata_only(body: bytes) -> bytes:
 def _list_of(
     show: Callable[[bytes], bytes] | None, kinds: Json, resource: Resource | None = None
 ) -> Callable[[Sequence[bytes], Json], bytes]:
-    """`resource` is given when the items are whole objects: those of built-in ones do not repeat what they are."""
+    """An encoder of lists. `resource` is set when the items are whole objects: items of built-in resources have no kind
+    and apiVersion."""
     custom = resource is not None and resource.custom
 
     def many(bodies: Sequence[bytes], meta: Json) -> bytes:
-        told = {"continue": "", **meta} if custom else meta
-        head = encode({**kinds, "metadata": told})[:-1]
+        list_meta = {"continue": "", **meta} if custom else meta
+        head = encode({**kinds, "metadata": list_meta})[:-1]
         items = list(bodies) if show is None else [show(body) for body in bodies]
         if resource is not None and not custom:
-            items = _bare(items, resource)
+            items = _without_type_meta(items, resource)
         if not items:
             return head + (b',"items":null}' if resource is None else b',"items":[]}')
-        items[0] = head + b',"items":[' + items[0]  # so that what may be large is copied once
+        items[0] = head + b',"items":[' + items[0]  # joined once, so that a large list is copied once
         items[-1] += b"]}"
         return b",".join(items)
 
     return many
 
 
-def _bare(bodies: Sequence[bytes], resource: Resource) -> list[bytes]:
-    """Objects without kind and apiVersion. They come first in what is stored, so nothing needs to be decoded."""
-    start = encode({"kind": resource.kind, "apiVersion": resource.api_version})[:-1] + b","
-    length = len(start)
+def _without_type_meta(bodies: Sequence[bytes], resource: Resource) -> list[bytes]:
+    """Objects without kind and apiVersion. Stored objects start with these two, so no decoding is needed."""
+    type_meta = encode({"kind": resource.kind, "apiVersion": resource.api_version})[:-1] + b","
+    length = len(type_meta)
 
-    def slow(body: bytes) -> bytes:
+    def decoded_without(body: bytes) -> bytes:
         return encode({name: part for name, part in decode(body).items() if name not in ("kind", "apiVersion")})
 
-    return [b"{" + body[length:] if body.startswith(start) else slow(body) for body in bodies]
+    return [b"{" + body[length:] if body.startswith(type_meta) else decoded_without(body) for body in bodies]
 
 
 def selection(resource: Resource, target: Target, request: Request) -> Selection:
-    """What the URL and its selectors choose. A watch of one object by name is a selection, too."""
+    """The selection by namespace, name, and label and field selectors of a request. Raises Refused 400."""
     query = request.query
     fields = query.get("fieldSelector", "")
     return select(resource, target.namespace, query.get("labelSelector", ""), fields, target.name)
 
 
 def chosen(log: Log, resource: Resource, target: Target, request: Request) -> list[tuple[Key, Record]]:
-    """Everything that is selected, now."""
-    wanted = selection(resource, target, request)
-    return list(wanted.among(log.view(resource.place, label=wanted.label)))
+    """All selected objects at the current revision."""
+    selected = selection(resource, target, request)
+    return list(selected.among(log.view(resource.place, label=selected.label)))
 
 
-NEWEST = -1  # the revision of a token that gives up the snapshot
+NEWEST = -1  # the revision in a continue token that drops the consistent snapshot
 
 
 class _Page(NamedTuple):
-    revision: int  # 0: now; NEWEST: now, and the pages after it too
+    revision: int  # 0: the current one; NEWEST: the current one for this and all later pages
     start: Key | None
     limit: int
 
 
 def list_(log: Log, resource: Resource, target: Target, request: Request, clock: Clock) -> Response:
     shown = form(resource, request, clock, True)
-    _rightly_asked(resource, request)
-    wanted = selection(resource, target, request)
+    _validate_options(resource, request)
+    selected = selection(resource, target, request)
     page = _page(log, request)
     try:
-        view = log.view(resource.place, max(page.revision, 0), wanted.label)
+        view = log.view(resource.place, max(page.revision, 0), selected.label)
     except Compacted:
-        raise (_lost(page.start) if page.start else errors.expired(TOO_OLD)) from None
+        raise (_continue_expired(page.start) if page.start else errors.expired(TOO_OLD)) from None
     except Ahead:
         raise errors.too_new(page.revision, log.revision) from None
     revision = page.revision if page.revision > 0 else log.revision
     meta: Json = {"resourceVersion": str(revision)}
-    found = list(islice(wanted.among(view, page.start), page.limit or None))
-    if page.limit and len(found) == page.limit and (page.start or not one_name(request.query.get("fieldSelector", ""))):
-        # As in the real server: more is what comes after the last, whether it is wanted or not.
-        whole = log.view(resource.place, max(page.revision, 0)) if wanted.label else view
-        beyond = whole.within(wanted.namespace, following(found[-1][0]))
-        if beyond:
-            meta["continue"] = _token(revision, beyond[0])
-        if beyond and wanted.everything:
-            meta["remainingItemCount"] = len(beyond)
-    return Response(shown.many([record.body for _, record in found], meta))
+    items = list(islice(selected.among(view, page.start), page.limit or None))
+    if page.limit and len(items) == page.limit and (page.start or not one_name(request.query.get("fieldSelector", ""))):
+        # As in kube-apiserver: there is a next page when any object follows, selected or not.
+        unfiltered = log.view(resource.place, max(page.revision, 0)) if selected.label else view
+        remaining = unfiltered.within(selected.namespace, following(items[-1][0]))
+        if remaining:
+            meta["continue"] = _token(revision, remaining[0])
+        if remaining and selected.everything:
+            meta["remainingItemCount"] = len(remaining)
+    return Response(shown.many([record.body for _, record in items], meta))
 
 
-def _rightly_asked(resource: Resource, request: Request) -> None:
-    """The real server's order: selectors that cannot be read, options, then fields that nobody offers."""
+def _validate_options(resource: Resource, request: Request) -> None:
+    """Checks in kube-apiserver's order: syntax of the selectors, options; unsupported fields follow in `selection`."""
     if "resourceVersionMatch" in request.query:
         select(resource, "", request.query.get("labelSelector", ""), "")
         must_parse(request.query.get("fieldSelector", ""))
@@ -209,19 +213,21 @@ def _rightly_asked(resource: Resource, request: Request) -> None:
 
 def _page(log: Log, request: Request) -> _Page:
     query = request.query
-    asked, match = listing.revision_of(request), query.get("resourceVersionMatch", "")
-    # "0" is whatever is at hand, and that comes whole.
+    requested, match = listing.revision_of(request), query.get("resourceVersionMatch", "")
+    # With resourceVersion "0" kube-apiserver ignores the limit.
     limit = 0 if query.get("resourceVersion") == "0" else listing.number(request, "limit")
     if query.get("continue"):
         revision, start = _read_token(query["continue"])
-        if asked:
+        if requested:
             raise errors.bad_request("specifying resource version is not allowed when using continue")
         return _Page(revision, start, limit)
     exact = match == "Exact" or (limit and not match)
-    if asked > log.revision:
-        direct = exact and one_name(query.get("fieldSelector", ""))  # no cache that could catch up
-        raise errors.too_new(asked, log.revision, again=not direct)
-    return _Page(asked if exact else 0, None, limit)
+    if requested > log.revision:
+        by_name = exact and one_name(
+            query.get("fieldSelector", "")
+        )  # such a list does not use the watch cache, so there is no retry
+        raise errors.too_new(requested, log.revision, again=not by_name)
+    return _Page(requested if exact else 0, None, limit)
 
 
 TOO_OLD = "The resourceVersion for the provided list is too old."
@@ -233,8 +239,8 @@ LOST = (
 )
 
 
-def _lost(start: Key) -> errors.Refused:
-    """The snapshot of that token is gone. Another token goes on from there, with what is there by then."""
+def _continue_expired(start: Key) -> errors.Refused:
+    """410: the snapshot of a continue token was compacted. The response has a token to continue without consistency."""
     return errors.Refused(410, "Expired", LOST, metadata={"continue": _token(NEWEST, start)})
 
 
@@ -244,8 +250,8 @@ def _token(revision: int, start: Key) -> str:
 
 def _read_token(token: str) -> tuple[int, Key]:
     try:
-        sent: Any = decode(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)))
-        revision, (namespace, name) = sent["rv"], sent["start"]
+        payload: Any = decode(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)))
+        revision, (namespace, name) = payload["rv"], payload["start"]
     except (ValueError, TypeError, KeyError, binascii.Error):
         raise errors.bad_request("continue key is not valid; send back what the last page gave") from None
     numbered = type(revision) is int and (revision > 0 or revision == NEWEST)
@@ -256,27 +262,29 @@ def _read_token(token: str) -> tuple[int, Key]:
 
 def watch(log: Log, resource: Resource, target: Target, request: Request, clock: Clock) -> Watch:
     listing.must_be_right(request)
-    wanted = selection(resource, target, request)
-    asked = listing.revision_of(request)
-    if asked > log.revision:
-        raise errors.too_new(asked, log.revision)
+    selected = selection(resource, target, request)
+    requested = listing.revision_of(request)
+    if requested > log.revision:
+        raise errors.too_new(requested, log.revision)
     shown = form(resource, request, clock, None)
     send, end = listing.initial(request)
     initial: tuple[bytes, ...] = ()
     if send:
-        found = [record.body for _, record in wanted.among(log.view(resource.place, label=wanted.label))]
-        told = (shown.more(body) if shown.more and at else shown.one(body) for at, body in enumerate(found))
-        initial = tuple(b'{"type":"ADDED","object":' + body + b"}\n" for body in told if body)
-    later = (shown.more, f"{shown.name} more") if shown.more else None
-    if later and initial:
-        shown, later = Form(later[1], later[0], shown.many), None
+        bodies = [record.body for _, record in selected.among(log.view(resource.place, label=selected.label))]
+        shown_bodies = (
+            shown.more(body) if shown.more and index else shown.one(body) for index, body in enumerate(bodies)
+        )
+        initial = tuple(b'{"type":"ADDED","object":' + body + b"}\n" for body in shown_bodies if body)
+    later_form = (shown.more, f"{shown.name} more") if shown.more else None
+    if later_form and initial:
+        shown, later_form = Form(later_form[1], later_form[0], shown.many), None
     return Watch(
         resource,
-        wanted,
-        revision=log.revision if send or not asked else asked,
+        selected,
+        revision=log.revision if send or not requested else requested,
         show=shown.show,
         view=shown.name,
-        later=later,
+        later=later_form,
         initial=initial,
         initial_end=end,
         bookmarks=request.flag("allowWatchBookmarks"),

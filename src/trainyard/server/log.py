@@ -1,21 +1,20 @@
-"""The numbered log: every write appends an entry, and its number is the resourceVersion.
+"""The storage: a log in which every write appends an entry, whose number (revision) is the resourceVersion.
 
-Flow: a verb decides what an object becomes, encodes it once, with the number it will have, and appends it. Whoever
-keeps book on the log (addresses, definitions) hears of the entry at once; whoever tells others of it (watches) hears of
-it once it is settled; whoever comes later reads it with `after`.
+Flow: a verb computes the new object, encodes it once, with the revision that it will have, and appends it. Followers
+that maintain state (addresses, definitions) get the entry at once; listeners that publish it (watches) get it when it
+is settled; later watches read it with `after`.
 
 Guarantees:
-- Numbers grow by one with every write. An append succeeds only on top of the revision the writer has seen.
-- What is stored is bytes, so nobody can edit it. What an entry replaced is kept with it, so that a watch can say
-  "this left your selection" and a list can be read as it was at an older number.
-- An entry is settled when nothing can take it back. In memory that is at once; on disk (disk.py) it is when it has been
-  written. An answer waits for that with `durable`, so nobody is told what might still be undone.
-- The past is kept for the last `keep` entries, fewer when they are large. Below the floor the answer is `Compacted`,
-  never half an answer.
+- The revision grows by one with every write. An append succeeds only on top of the revision that the writer has read.
+- Records contain bytes, so they are immutable. An entry also has the record that it replaced, so that a watch can send
+  DELETED for an object that left its selection, and a list can be read at an older revision.
+- An entry is settled when it cannot be rolled back: in memory at once, on disk (disk.py) when it has been committed.
+  Responses wait for that with `durable`, so that no client sees a write that might still be undone.
+- The history has the last `keep` entries, fewer when they are large. Reads below the floor raise `Compacted`.
 
 Assumption: one thread. An append is not interrupted; a follower must not append.
 
-`_keep` is the seam where the log on disk goes in.
+DiskLog (disk.py) overrides `_keep` to write entries to disk.
 """
 
 from __future__ import annotations
@@ -31,24 +30,25 @@ KEEP_BYTES = 32 * 1024 * 1024
 
 
 class Stale(Exception):
-    """The object is not at the revision the writer has seen."""
+    """The object is not at the revision that the writer has read."""
 
 
 class Compacted(Exception):
-    """That part of the past is gone."""
+    """The history of that revision has been compacted."""
 
 
 class NotWritten(Exception):
-    """What was appended could not be stored, and has been taken back. The text names the reason and the fix."""
+    """An appended entry could not be stored and was rolled back. The text names the reason and the fix."""
 
 
 class Ahead(Exception):
-    """That number has not been given to any write yet."""
+    """The revision is higher than that of the last write."""
 
 
 @dataclass(slots=True)
 class Entry:
-    """One write. `now` is None for a deletion; `last` is then the object as it went, carrying the entry's number."""
+    """One write. `now` is None for a deletion; `last` is then the last state of the object, with the revision of the
+    deletion."""
 
     revision: int
     store: str
@@ -56,7 +56,9 @@ class Entry:
     now: Record | None
     before: Record | None
     last: bytes = b""
-    frames: dict[object, bytes] = field(default_factory=dict)  # the watch lines of this entry, each encoded once
+    frames: dict[object, bytes] = field(
+        default_factory=dict
+    )  # encoded watch events of this entry, by (view, event type)
 
 
 Entries = list[Entry]
@@ -69,30 +71,30 @@ class Log:
     def __init__(self, keep: int = KEEP, keep_bytes: int = KEEP_BYTES) -> None:
         self._entries: Entries = []
         self._stores: dict[str, Store] = {}
-        self._most, self._most_bytes = keep, keep_bytes
-        self._bytes = 0  # of the bodies in the entries
+        self._keep_entries, self._keep_max_bytes = keep, keep_bytes
+        self._bytes = 0  # total size of the bodies in the entries
         self._followers: list[Callable[[Entry], None]] = []
-        self._listeners: list[Callable[[Entry], None]] = []  # of what is settled
+        self._listeners: list[Callable[[Entry], None]] = []  # called with settled entries
         self.floor = 0
-        """The oldest number that `after` and `list` still know."""
+        """The oldest revision that `after` and `list` can read."""
 
     @property
     def revision(self) -> int:
-        """The number of the last write."""
+        """The revision of the last write."""
         return self.floor + len(self._entries)
 
     @property
     def settled(self) -> int:
-        """Up to this number nothing can be taken back."""
+        """The highest settled revision."""
         return self.revision
 
     async def durable(self, revision: int) -> None:
-        """Returns when that write is settled. Raises NotWritten when it has been taken back. To be called in the same
-        step as the append: a number that was taken back is given again."""
+        """Returns when that revision is settled. Raises NotWritten when it was rolled back. Must be called without an
+        await after the append: the revision of an entry that was rolled back is used again."""
 
     def follow(self, follower: Callable[[Entry], None], settled: bool = False) -> None:
-        """Calls `follower` with every object that is there, as if it had just been made, then with every entry, at once
-        or when it is settled. What is taken back is told to whoever hears at once: as an entry with `now` and `before`
+        """Calls `follower` with every existing object as a creation, then with every new entry, at once or when it is
+        settled. An entry that is rolled back is passed again to the followers (not `settled`) with `now` and `before`
         exchanged."""
         for name, store in self._stores.items():
             for key, record in store.records.items():
@@ -103,7 +105,8 @@ class Log:
         return self._stores[store].records.get(key) if store in self._stores else None
 
     def append(self, store: str, key: Key, record: Record | None, expect: int, last: bytes = b"") -> Entry:
-        """Writes `record` (None deletes) over revision `expect` (0: there must be nothing). It gets the next number."""
+        """Writes `record` (None deletes) over revision `expect` (0: the object must not exist), at the next revision.
+        Raises Stale; NotWritten without an event loop."""
         before = self.get(store, key)
         if (before.revision if before else 0) != expect:
             raise Stale(f"{store} {key} is not at revision {expect}")
@@ -114,55 +117,56 @@ class Log:
         self._entries.append(entry)
         for follower in self._followers:
             follower(entry)
-        self._bytes += _weight(entry)
+        self._bytes += _size(entry)
         self._keep(entry)
-        if len(self._entries) >= 2 * self._most:
-            self.compact(self.revision - self._most)
-        elif self._bytes > self._most_bytes and len(self._entries) > 1:
+        if len(self._entries) >= 2 * self._keep_entries:
+            self.compact(self.revision - self._keep_entries)
+        elif self._bytes > self._keep_max_bytes and len(self._entries) > 1:
             self.compact(self.floor + len(self._entries) // 2)
         return entry
 
     def after(self, revision: int, most: int | None = None) -> Entries:
-        """The entries above that number, oldest first, at most that many."""
-        start = self._past(revision)
+        """The entries after that revision, oldest first, at most `most`. Raises Compacted, Ahead."""
+        start = self._index_after(revision)
         return self._entries[start : None if most is None else start + most]
 
     def list(self, store: str, revision: int = 0) -> Objects:
-        """All objects of a store in the order of their keys; as they were at `revision` when one is given."""
+        """All objects of a store, sorted by key; at `revision` when it is not 0. Raises Compacted, Ahead."""
         keys, records = self.view(store, revision)
         return [(key, records[key]) for key in keys]
 
     def view(self, store: str, revision: int = 0, label: Label | None = None) -> View:
-        """The same, not copied. With a label those without it may be left out: who wants few of many reads only few."""
-        there = self._stores.get(store) or Store()
+        """The same as a view, without a copy. With `label`, objects without that label may be left out (label
+        index)."""
+        current = self._stores.get(store) or Store()
         changed: dict[Key, Record | None] = {}
-        for entry in self._entries[self._past(revision) :] if revision else ():
+        for entry in self._entries[self._index_after(revision) :] if revision else ():
             if entry.store == store:
                 changed.setdefault(entry.key, entry.before)
         if not changed:
-            return there.labelled(label) if label else there.view()
-        then = {key: record for key, record in {**there.records, **changed}.items() if record is not None}
-        return View(sorted(then), then)
+            return current.labelled(label) if label else current.view()
+        records = {key: record for key, record in {**current.records, **changed}.items() if record is not None}
+        return View(sorted(records), records)
 
     def compact(self, floor: int) -> None:
-        """Forgets the entries up to that number, settled ones only. The objects themselves stay."""
+        """Removes the entries up to that revision from the history, settled ones only. Objects are not affected."""
         floor = min(floor, self.settled)
         if floor > self.floor:
-            self._bytes -= sum(_weight(entry) for entry in self._entries[: floor - self.floor])
+            self._bytes -= sum(_size(entry) for entry in self._entries[: floor - self.floor])
             del self._entries[: floor - self.floor]
             self.floor = floor
 
     def _keep(self, entry: Entry) -> None:
-        """Settles it."""
+        """Stores a new entry; in memory it is settled at once."""
         for listener in self._listeners:
             listener(entry)
 
     def _take_back(self, entry: Entry) -> None:
-        """The last entry was not written after all."""
+        """Rolls back the last entry."""
         self._put(entry.store, entry.key, entry.before)
-        self._bytes -= _weight(self._entries.pop())
+        self._bytes -= _size(self._entries.pop())
 
-    def _past(self, revision: int) -> int:
+    def _index_after(self, revision: int) -> int:
         if revision < self.floor:
             raise Compacted(f"revision {revision} is older than {self.floor}")
         if revision > self.revision:
@@ -175,5 +179,5 @@ class Log:
         self._stores[store].put(key, record)
 
 
-def _weight(entry: Entry) -> int:
+def _size(entry: Entry) -> int:
     return len(entry.last) + (len(entry.now.body) if entry.now else 0)

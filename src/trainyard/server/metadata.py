@@ -1,8 +1,8 @@
-"""metadata: what a client may write there, and what only the server does.
+"""ObjectMeta: the fields that clients may write, those that only the server sets, and their validation.
 
 Rules for this file:
-- Names and label syntax are the real server's, with its texts.
-- Unknown fields go, as in the real server. managedFields are written by apply.py alone.
+- Name and label syntax and the messages are those of kube-apiserver.
+- Unknown fields are dropped, as in kube-apiserver. Only apply.py writes managedFields.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ KEPT = ("name", "generateName", "namespace", "labels", "annotations", "ownerRefe
 SERVERS = ("uid", "creationTimestamp", "generation", "deletionTimestamp", "deletionGracePeriodSeconds", "managedFields")
 
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?\Z")
-_SERVICE = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?\Z")
+_DNS_1035 = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?\Z")
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*\Z")
-_PATH = re.compile(r"(?!\.{1,2}\Z)[^/%\x00-\x1f]+\Z")
-_WORD = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]\Z")
+_PATH_SEGMENT = re.compile(r"(?!\.{1,2}\Z)[^/%\x00-\x1f]+\Z")
+_QUALIFIED_NAME = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]\Z")
 
 LABEL_TEXT = (
     "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end "
@@ -54,12 +54,12 @@ UNQUALIFIED = "name is neither a standard finalizer name nor is it fully qualifi
 STANDARD_FINALIZERS = ("kubernetes", "orphan", "foregroundDeletion")
 _RULES = {
     "label": (_LABEL, 63, LABEL_TEXT),
-    "service": (_SERVICE, 63, SERVICE_TEXT),
+    "service": (_DNS_1035, 63, SERVICE_TEXT),
     "subdomain": (_SUBDOMAIN, 253, SUBDOMAIN_TEXT),
-    "path": (_PATH, 253, "may not be '.' or '..', and may not contain '/' or '%'"),
+    "path": (_PATH_SEGMENT, 253, "may not be '.' or '..', and may not contain '/' or '%'"),
 }
 ANNOTATIONS_SIZE = 256 * 1024
-# As in the real server: no vowels and no look-alikes.
+# As in kube-apiserver: no vowels and no similar-looking characters.
 SUFFIX = "bcdfghjklmnpqrstvwxz2456789"
 
 
@@ -75,10 +75,10 @@ def name_problem(name: str, rule: str, path: str = "metadata.name") -> Problem |
 
 
 def path_texts(name: str) -> list[str]:
-    """What is wrong with a name that need only be a part of a path."""
+    """The problems of a name that must be a valid path segment."""
     if name in (".", ".."):
         return [f"may not be '{name}'"]
-    return [f"may not contain '{sign}'" for sign in "/%" if sign in name]
+    return [f"may not contain '{character}'" for character in "/%" if character in name]
 
 
 def generated(prefix: str) -> str:
@@ -87,21 +87,21 @@ def generated(prefix: str) -> str:
 
 
 def fresh_uid() -> str:
-    """A random UUID of version 4. Python's own is an object first, and its text takes twice as long."""
+    """A random UUID of version 4 as text; twice as fast as `str(uuid.uuid4())`."""
     digits = os.urandom(16).hex()
     variant = "89ab"[int(digits[16], 16) & 3]
     return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-{variant}{digits[17:20]}-{digits[20:]}"
 
 
 def asked_name(meta: Json) -> str:
-    """What a new object was called before the server made up a name."""
+    """The name in a create request: generateName when the server generated the name from it."""
     name, prefix = meta.get("name") or "", meta.get("generateName") or ""
-    made_up = prefix and name.startswith(prefix[:58]) and len(name) == len(prefix[:58]) + 5
-    return prefix if made_up else name
+    generated_here = prefix and name.startswith(prefix[:58]) and len(name) == len(prefix[:58]) + 5
+    return prefix if generated_here else name
 
 
 def malformed(meta: Any) -> str:
-    """Why this cannot be decoded as metadata, "" when it can. (A decoding error of the real server: 400.)"""
+    """Why this cannot be decoded as ObjectMeta, "" when it can. (In kube-apiserver a decoding error, 400.)"""
     if not isinstance(meta, dict):
         return "metadata: must be an object"
     for name in ("name", "generateName", "namespace", "uid", "resourceVersion"):
@@ -116,17 +116,17 @@ def malformed(meta: Any) -> str:
                 return f"metadata.{name}[{key[:80]}]: must be a string, got {shown(value)}; put it in quotes"
     finalizers = meta.get("finalizers")
     if finalizers is not None and not (
-        isinstance(finalizers, list) and all(isinstance(x, str | None) for x in finalizers)
+        isinstance(finalizers, list) and all(isinstance(item, str | None) for item in finalizers)
     ):
         return f"metadata.finalizers: must be a list of strings, got {shown(finalizers)}"
     owners = meta.get("ownerReferences")
-    if owners is not None and not (isinstance(owners, list) and all(isinstance(x, dict | None) for x in owners)):
+    if owners is not None and not (isinstance(owners, list) and all(isinstance(item, dict | None) for item in owners)):
         return f"metadata.ownerReferences: must be a list of objects, got {shown(owners)}"
     return ""
 
 
 def cleaned(meta: Json, old: Json | None) -> Json:
-    """What stays of the metadata that a client sent: its own fields from it, the server's from the old object."""
+    """The metadata to store: the client's fields from the request, the server's fields from the old object."""
     kept = {name: value for name in KEPT if (value := meta.get(name)) not in (None, "", {}, [])}
     if len(kept.get("ownerReferences", ())) > 1:
         kept["ownerReferences"] = owners(meta)[0]
@@ -136,22 +136,23 @@ def cleaned(meta: Json, old: Json | None) -> Json:
 
 
 def owners(meta: Json) -> tuple[list[Json], list[str]]:
-    """The owners that an object names, each once, and the uids of those that are named again."""
-    once: dict[bytes, Json] = {}
-    again: list[str] = []
-    for sent in meta.get("ownerReferences") or ():
-        one = sent or {}
-        if once.setdefault(encode(sorted(one.items())), one) is not one:
-            again.append(str(one.get("uid") or ""))
-    return list(once.values()), again
+    """The ownerReferences without duplicates, and the uids of the duplicates."""
+    unique: dict[bytes, Json] = {}
+    repeated_uids: list[str] = []
+    for reference in meta.get("ownerReferences") or ():
+        owner = reference or {}
+        if unique.setdefault(encode(sorted(owner.items())), owner) is not owner:
+            repeated_uids.append(str(owner.get("uid") or ""))
+    return list(unique.values()), repeated_uids
 
 
 def changed(sent: Json, old: Json) -> list[Problem]:
-    """What of the server's own fields a client has tried to change. Most of it is passed over; this is refused."""
-    found, value = changed_uid(sent, old), sent.get("deletionTimestamp")
+    """Problems for changes of server fields. Most such changes are ignored; those of uid and deletionTimestamp are
+    refused."""
+    problems, value = changed_uid(sent, old), sent.get("deletionTimestamp")
     if value is not None and "deletionTimestamp" not in old:
-        found.append(Problem("metadata.deletionTimestamp", f"Invalid value: {shown(value)}: field is immutable"))
-    return found
+        problems.append(Problem("metadata.deletionTimestamp", f"Invalid value: {shown(value)}: field is immutable"))
+    return problems
 
 
 def changed_uid(sent: Json, old: Json) -> list[Problem]:
@@ -160,104 +161,107 @@ def changed_uid(sent: Json, old: Json) -> list[Problem]:
 
 
 def problems(meta: Json, name_rule: str, *, custom: bool = False) -> list[Problem]:
-    """What is wrong with names, labels, annotations, owners and finalizers. Custom resources may have any finalizer."""
-    found: list[Problem] = []
-    if (prefix := meta.get("generateName")) and (bad := name_problem(prefix.rstrip("-"), name_rule)):
-        found.append(Problem("metadata.generateName", bad.text.replace(shown(prefix.rstrip("-")), shown(prefix), 1)))
+    """Problems of names, labels, annotations, owners and finalizers. Custom resources may have unqualified
+    finalizers."""
+    problems: list[Problem] = []
+    if (prefix := meta.get("generateName")) and (problem := name_problem(prefix.rstrip("-"), name_rule)):
+        problems.append(
+            Problem("metadata.generateName", problem.text.replace(shown(prefix.rstrip("-")), shown(prefix), 1))
+        )
     if not meta.get("name"):
-        found.append(Problem("metadata.name", "Required value: name or generateName is required"))
+        problems.append(Problem("metadata.name", "Required value: name or generateName is required"))
     elif name_rule == "path" and (texts := path_texts(meta["name"])):
-        found += [Problem("metadata.name", f"Invalid value: {shown(meta['name'])}: {text}") for text in texts]
-    elif bad := name_problem(meta["name"], name_rule):
-        found.append(bad)
+        problems += [Problem("metadata.name", f"Invalid value: {shown(meta['name'])}: {text}") for text in texts]
+    elif problem := name_problem(meta["name"], name_rule):
+        problems.append(problem)
     if (generation := meta.get("generation", 0)) < 0:
         text = f"Invalid value: {generation}: must be greater than or equal to 0"
-        found.append(Problem("metadata.generation", text))
+        problems.append(Problem("metadata.generation", text))
     if labels := meta.get("labels"):
-        found += label_problems(labels, "metadata.labels")
+        problems += label_problems(labels, "metadata.labels")
     if annotations := meta.get("annotations"):
-        found += annotation_problems(annotations)
+        problems += annotation_problems(annotations)
     if owners := meta.get("ownerReferences"):
-        found += _owner_problems(owners)
+        problems += _owner_problems(owners)
     if {"orphan", "foregroundDeletion"} <= set(finalizers := meta.get("finalizers") or ()):
         text = "finalizer orphan and foregroundDeletion cannot be both set"
-        found.append(Problem("metadata.finalizers", f"Invalid value: {encode(finalizers).decode()}: {text}"))
+        problems.append(Problem("metadata.finalizers", f"Invalid value: {encode(finalizers).decode()}: {text}"))
     for index, finalizer in enumerate(finalizers):
         texts = key_texts(finalizer)
-        found += [Problem("metadata.finalizers", f"Invalid value: {shown(finalizer)}: {text}") for text in texts]
+        problems += [Problem("metadata.finalizers", f"Invalid value: {shown(finalizer)}: {text}") for text in texts]
         if not custom and "/" not in finalizer and finalizer not in STANDARD_FINALIZERS:
             path = f"metadata.finalizers[{index}]"
-            found.append(Problem(path, f"Invalid value: {shown(finalizer)}: {UNQUALIFIED}"))
-    return found
+            problems.append(Problem(path, f"Invalid value: {shown(finalizer)}: {UNQUALIFIED}"))
+    return problems
 
 
 def finalizer_problems(finalizers: Sequence[str], indexed: bool = False) -> list[Problem]:
-    """What is wrong with the finalizers of a namespace's spec."""
-    found: list[Problem] = []
-    for index, one in enumerate(finalizers):
-        told = f"Invalid value: {shown(one)}"
+    """Problems of spec.finalizers of a namespace."""
+    problems: list[Problem] = []
+    for index, finalizer in enumerate(finalizers):
+        prefix = f"Invalid value: {shown(finalizer)}"
         path = f"spec.finalizers[{index}]" if indexed else "spec.finalizers"
-        found += [Problem(path, f"{told}: {text}") for text in key_texts(one)]
-        if "/" not in one and one not in STANDARD_FINALIZERS:
-            found.append(Problem(path, f"{told}: {UNQUALIFIED}"))
-    return found
+        problems += [Problem(path, f"{prefix}: {text}") for text in key_texts(finalizer)]
+        if "/" not in finalizer and finalizer not in STANDARD_FINALIZERS:
+            problems.append(Problem(path, f"{prefix}: {UNQUALIFIED}"))
+    return problems
 
 
 def label_problems(labels: Json, path: str) -> list[Problem]:
-    found = []
+    problems = []
     for key, value in labels.items():
-        found += [Problem(path, f"Invalid value: {shown(key)}: {text}") for text in key_texts(key)]
-        if not isinstance(value, str) or len(value) > 63 or (value and not _WORD.match(value)):
+        problems += [Problem(path, f"Invalid value: {shown(key)}: {text}") for text in key_texts(key)]
+        if not isinstance(value, str) or len(value) > 63 or (value and not _QUALIFIED_NAME.match(value)):
             text = "must be no more than 63 bytes" if len(str(value)) > 63 else VALUE_TEXT
-            found.append(Problem(path, f"Invalid value: {shown(value)}: {text}"))
-    return found
+            problems.append(Problem(path, f"Invalid value: {shown(value)}: {text}"))
+    return problems
 
 
 def key_texts(key: str) -> list[str]:
-    """What is wrong with the key of a label, each part of it for itself."""
+    """Problems of a label key: of its prefix and of its name part."""
     prefix, slash, name = key.partition("/")
     if "/" in name:
         return [
             f"a valid label key {WORD_TEXT} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
         ]
-    name, found = (name, []) if slash else (key, [])
+    name, texts = (name, []) if slash else (key, [])
     if slash and not prefix:
-        found.append("prefix part must be non-empty")
+        texts.append("prefix part must be non-empty")
     elif slash and not (len(prefix) <= 253 and _SUBDOMAIN.match(prefix)):
-        found.append(f"prefix part {SUBDOMAIN_TEXT}")
+        texts.append(f"prefix part {SUBDOMAIN_TEXT}")
     if not 0 < len(name) <= 63:
-        found.append(f"name part {'must be no more than 63 bytes' if name else 'must be non-empty'}")
-    return found if _WORD.match(name) else [*found, f"name part {WORD_TEXT}"]
+        texts.append(f"name part {'must be no more than 63 bytes' if name else 'must be non-empty'}")
+    return texts if _QUALIFIED_NAME.match(name) else [*texts, f"name part {WORD_TEXT}"]
 
 
 def annotation_problems(annotations: Json, path: str = "metadata.annotations") -> list[Problem]:
-    found = []
+    problems = []
     size = 0
     for key, value in annotations.items():
         size += len(key) + len(value)
         texts = key_texts(key.lower())
-        found += [Problem(path, f"Invalid value: {shown(key)}: {text}") for text in texts]
+        problems += [Problem(path, f"Invalid value: {shown(key)}: {text}") for text in texts]
     if size > ANNOTATIONS_SIZE:
-        found.append(Problem(path, f"Too long: may not be more than {ANNOTATIONS_SIZE} bytes"))
-    return found
+        problems.append(Problem(path, f"Too long: may not be more than {ANNOTATIONS_SIZE} bytes"))
+    return problems
 
 
 def _owner_problems(owners: list[Json]) -> list[Problem]:
-    found = []
+    problems = []
     controllers: list[str] = []
     for index, owner in enumerate(owners):
         path = f"metadata.ownerReferences[{index}]"
         if owner.get("kind") == "Event" and owner.get("apiVersion") in ("v1", "events.k8s.io/v1"):
             group = owner["apiVersion"].rpartition("/")[0]
             text = f"Invalid value: {shown(owner)}: {group}/v1, Kind=Event is disallowed from being an owner"
-            found.append(Problem(path, text))
+            problems.append(Problem(path, text))
         for name in ("apiVersion", "kind", "name", "uid"):
             if not isinstance(owner.get(name), str) or not owner[name]:
-                found.append(Problem(f"{path}.{name}", "Required value: must not be empty"))
+                problems.append(Problem(f"{path}.{name}", "Required value: must not be empty"))
         if owner.get("controller") is True:
             controllers.append(f"{owner.get('kind')}/{owner.get('name')}")
     if len(controllers) > 1:
         text = f'Only one reference can have Controller set to true. Found "true" in references for {controllers[0]}'
         text = f"Invalid value: {shown(owners)}: {text} and {controllers[1]}"
-        found.append(Problem("metadata.ownerReferences", text))
-    return found
+        problems.append(Problem("metadata.ownerReferences", text))
+    return problems

@@ -1,7 +1,7 @@
-"""Who may have a name: two definitions of one group cannot share a plural, a kind or a short name.
+"""Name conflicts of CRDs: two CRDs of one group cannot share a plural, a kind or a short name.
 
-The real server accepts both definitions and says in the later one's conditions that its names are taken; it is not
-served until they are free.
+kube-apiserver accepts both CRDs and sets the condition NamesAccepted of the later one to False; it is not served until
+the names are free.
 """
 
 from __future__ import annotations
@@ -14,61 +14,65 @@ from trainyard.server.writes import DEFINITIONS
 
 
 def judged(crd: Json, site: Site) -> Json:
-    """The part of a definition's status that tells of its names."""
+    """`conditions` and `acceptedNames` of a CRD's status."""
     status = crd.get("status") or {}
-    conditions = [one for one in status.get("conditions") or () if isinstance(one, dict)]
+    conditions = [
+        condition_entry for condition_entry in status.get("conditions") or () if isinstance(condition_entry, dict)
+    ]
     names, accepted = crd["spec"]["names"], dict(crd["spec"]["names"])
     taken = list(_taken(crd, site))
-    for _, word, _ in taken:
-        accepted.pop(word, None)
+    for _, field, _ in taken:
+        accepted.pop(field, None)
     if taken:
         reason, _, text = taken[-1]
-        conditions = _with(conditions, "NamesAccepted", False, (reason, text), site)
+        conditions = _with_condition(conditions, "NamesAccepted", False, (reason, text), site)
         if condition(conditions, "Established") is None:
-            told = ("NotAccepted", "not all names are accepted")
-            conditions = _with(conditions, "Established", False, told, site)
+            reason_and_message = ("NotAccepted", "not all names are accepted")
+            conditions = _with_condition(conditions, "Established", False, reason_and_message, site)
     else:
-        conditions = _with(conditions, "NamesAccepted", True, ("NoConflicts", "no conflicts found"), site)
-        told = ("InitialNamesAccepted", "the initial names have been accepted")
-        conditions = _with(conditions, "Established", True, told, site)
+        conditions = _with_condition(conditions, "NamesAccepted", True, ("NoConflicts", "no conflicts found"), site)
+        reason_and_message = ("InitialNamesAccepted", "the initial names have been accepted")
+        conditions = _with_condition(conditions, "Established", True, reason_and_message, site)
     return {"conditions": conditions, "acceptedNames": accepted if taken else names}
 
 
-def _with(conditions: list[Json], kind: str, true: bool, told: tuple[str, str], site: Site) -> list[Json]:
-    before = condition(conditions, kind)
-    if before is not None and before.get("status") == str(true):
+def _with_condition(
+    conditions: list[Json], kind: str, value: bool, reason_and_message: tuple[str, str], site: Site
+) -> list[Json]:
+    current = condition(conditions, kind)
+    if current is not None and current.get("status") == str(value):
         return conditions
-    return with_condition(conditions, kind, true, *told, site.now)
+    return with_condition(conditions, kind, value, *reason_and_message, site.now)
 
 
 def refused(crd: Json) -> bool:
-    """Whether it has never been established."""
-    found = condition((crd.get("status") or {}).get("conditions"), "Established")
-    return found is not None and found.get("status") == "False"
+    """Whether the CRD's condition Established is False: it is not served."""
+    established = condition((crd.get("status") or {}).get("conditions"), "Established")
+    return established is not None and established.get("status") == "False"
 
 
 def _taken(crd: Json, site: Site) -> Iterator[tuple[str, str, str]]:
-    """Reason, word in the names, text: for each name that another definition of the group has."""
+    """(reason, field of spec.names, message) for each name that another CRD of the group has."""
     group, names = crd["spec"]["group"], crd["spec"]["names"]
     words: set[str] = set()
     kinds: set[str] = set()
     for key, record in site.log.list(DEFINITIONS):
-        # Its name is PLURAL.GROUP. A definition is large, so those of other groups are not read.
+        # A CRD is named PLURAL.GROUP. CRDs are large, so those of other groups are not decoded.
         if key.name.partition(".")[2] != group or key.name == crd["metadata"].get("name"):
             continue
-        other = decode(record.body)
-        has: Json = (other.get("status") or {}).get("acceptedNames") or {}
-        words.update(has[word] for word in ("plural", "singular") if word in has)
-        words.update(has.get("shortNames") or ())
-        kinds.update(has[word] for word in ("kind", "listKind") if word in has)
-    for reason, word, used in (
+        other_crd = decode(record.body)
+        accepted_names: Json = (other_crd.get("status") or {}).get("acceptedNames") or {}
+        words.update(accepted_names[field] for field in ("plural", "singular") if field in accepted_names)
+        words.update(accepted_names.get("shortNames") or ())
+        kinds.update(accepted_names[field] for field in ("kind", "listKind") if field in accepted_names)
+    for reason, field, in_use in (
         ("PluralConflict", "plural", words),
         ("SingularConflict", "singular", words),
         ("ShortNamesConflict", "shortNames", words),
         ("KindConflict", "kind", kinds),
         ("ListKindConflict", "listKind", kinds),
     ):
-        wanted = names.get(word) or ()
-        for name in [wanted] if isinstance(wanted, str) else wanted:
-            if name in used:
-                yield reason, word, f'"{name}" is already in use'
+        values = names.get(field) or ()
+        for name in [values] if isinstance(values, str) else values:
+            if name in in_use:
+                yield reason, field, f'"{name}" is already in use'

@@ -1,13 +1,13 @@
-"""OpenAPI v3: what `kubectl explain` shows, and what kubectl asks before it sends a manifest.
+"""OpenAPI v3: the schemas for `kubectl explain` and for the client-side validation of kubectl.
 
-    /openapi/v3                      a path for each version of each group, with the hash of its document
-    /openapi/v3/apis/GROUP/VERSION   paths, and the schemas of that version and of all that they refer to
+    /openapi/v3                      the path of each group version, with the hash of its document
+    /openapi/v3/apis/GROUP/VERSION   paths and schemas of that version, with all referenced schemas
 
 Rules for this file:
-- Schemas of built-in resources come from types.txt, those of custom ones are what their author wrote. Types and facts,
-  and hardly a description: those of Kubernetes are others' sentences.
+- Schemas of built-in resources come from types.txt, those of custom resources from their CRD. types.txt has no
+  descriptions: the texts of Kubernetes are not copied.
 - Version 2 is not served: every kubectl since 1.27 asks for version 3.
-- A document is made when it is asked for, and kept until a definition changes it.
+- A document is computed at the first request and cached until a CRD changes it.
 """
 
 from __future__ import annotations
@@ -28,35 +28,36 @@ _META = f"{types.META}ObjectMeta"
 _REF = "#/components/schemas/"
 _PATCHES = ("application/apply-patch+yaml", "application/json-patch+json", "application/merge-patch+json")
 _STRATEGIC = "application/strategic-merge-patch+json"
-_WORDS: dict[str, Json] = {
+_QUERY_PARAMETERS: dict[str, Json] = {
     "dryRun": {"type": "string"},
     "fieldManager": {"type": "string"},
     "fieldValidation": {"type": "string"},
     "force": {"type": "boolean"},
 }
-_PARAMETERS = [{"name": name, "in": "query", "schema": schema} for name, schema in _WORDS.items()]
-_TOLD = {
+_PARAMETERS = [{"name": name, "in": "query", "schema": schema} for name, schema in _QUERY_PARAMETERS.items()]
+_DESCRIPTIONS = {
     "apiVersion": "The version of the API that this object is written in.",
     "kind": "What this object is.",
     "metadata": "Name, namespace, labels, annotations, owners.",
     "spec": "What is wanted.",
     "status": "What is, as those who work on it saw it last.",
 }
-_MIXED = {
+_UNION_TYPES = {
     "int-or-string": "apimachinery.pkg.util.intstr.IntOrString",
     "quantity": "apimachinery.pkg.api.resource.Quantity",
 }
 _EMPTY = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
-_MIXTURES: dict[str, Json] = {
-    _MIXED["int-or-string"]: {"oneOf": [{"type": "integer"}, {"type": "string"}], "format": "int-or-string"},
-    _MIXED["quantity"]: {"oneOf": [{"type": "string"}, {"type": "number"}]},
+_UNION_SCHEMAS: dict[str, Json] = {
+    _UNION_TYPES["int-or-string"]: {"oneOf": [{"type": "integer"}, {"type": "string"}], "format": "int-or-string"},
+    _UNION_TYPES["quantity"]: {"oneOf": [{"type": "string"}, {"type": "number"}]},
 }
 
 
 def answer(registry: Registry, request: Request) -> Response | None:
-    """The answer to a path below /openapi, None when there is none. Raises Refused 404 for version 2.
+    """The response to a path below /openapi; None when there is no such path. Raises Refused 404 for version 2.
 
-    kubectl asks for version 2, in protobuf, when version 3 does not know a kind. An empty document lets it say so.
+    kubectl requests version 2, in protobuf, when version 3 lacks a kind. With an empty document it reports that the
+    kind is unknown.
     """
     path = request.path.rstrip("/")
     if path == "/openapi/v2" and "proto-openapi.spec.v2" in request.accept:
@@ -65,11 +66,13 @@ def answer(registry: Registry, request: Request) -> Response | None:
         text = "OpenAPI version 2 is not served here; ask for /openapi/v3 (kubectl 1.27 and newer do)"
         raise errors.Refused(404, "NotFound", text, {})
     if path == "/openapi/v3":
-        return reply({"paths": {place: {"serverRelativeURL": _url(registry, place)} for place in _places(registry)}})
-    place = path.removeprefix("/openapi/v3/")
-    if place == path or place not in _places(registry):
+        return reply(
+            {"paths": {path_name: {"serverRelativeURL": _url(registry, path_name)} for path_name in _paths(registry)}}
+        )
+    path_name = path.removeprefix("/openapi/v3/")
+    if path_name == path or path_name not in _paths(registry):
         return None
-    body, etag = _document(_found(registry, place))
+    body, etag = _document(_resources_at(registry, path_name))
     if etag in request.etag:
         return Response(b"", 304, headers={"ETag": etag, "Vary": "Accept"})
     hashed = request.query.get("hash") is not None
@@ -77,50 +80,50 @@ def answer(registry: Registry, request: Request) -> Response | None:
     return Response(body, headers={"ETag": etag, "Vary": "Accept", "Cache-Control": cached})
 
 
-def _places(registry: Registry) -> list[str]:
-    return sorted({_place(resource) for resource in registry.all()})
+def _paths(registry: Registry) -> list[str]:
+    return sorted({_path(resource) for resource in registry.all()})
 
 
-def _place(resource: Resource) -> str:
+def _path(resource: Resource) -> str:
     return f"apis/{resource.api_version}" if resource.group else f"api/{resource.version}"
 
 
-def _found(registry: Registry, place: str) -> tuple[Resource, ...]:
-    return tuple(resource for resource in registry.all() if _place(resource) == place)
+def _resources_at(registry: Registry, path_name: str) -> tuple[Resource, ...]:
+    return tuple(resource for resource in registry.all() if _path(resource) == path_name)
 
 
-def _url(registry: Registry, place: str) -> str:
-    return f"/openapi/v3/{place}?hash={_document(_found(registry, place))[1].strip(chr(34))}"
+def _url(registry: Registry, path_name: str) -> str:
+    return f"/openapi/v3/{path_name}?hash={_document(_resources_at(registry, path_name))[1].strip(chr(34))}"
 
 
-_kept: dict[tuple[int, ...], tuple[tuple[Resource, ...], bytes, str]] = {}
+_documents: dict[tuple[int, ...], tuple[tuple[Resource, ...], bytes, str]] = {}
 
 
 def _document(resources: tuple[Resource, ...]) -> tuple[bytes, str]:
-    """The document of a version and its ETag."""
+    """The encoded document of a group version and its ETag."""
     key = tuple(map(id, resources))
-    if key not in _kept:
-        if len(_kept) > 200:
-            _kept.clear()
+    if key not in _documents:
+        if len(_documents) > 200:
+            _documents.clear()
         body = encode(document(resources))
-        _kept[key] = resources, body, f'"{hashlib.sha256(body).hexdigest().upper()}"'
-    return _kept[key][1:]
+        _documents[key] = resources, body, f'"{hashlib.sha256(body).hexdigest().upper()}"'
+    return _documents[key][1:]
 
 
 def document(resources: tuple[Resource, ...]) -> Json:
-    """Paths and schemas of the resources of one version."""
+    """The OpenAPI document of the resources of one group version."""
     schemas: dict[str, Json] = {}
     for resource in resources:
         name = _name(resource)
         schemas[name] = _custom(resource) if resource.custom else _root(resource)
         if not resource.respond:
             schemas[f"{name}List"] = _list(resource, name)
-    due = [name for schema in schemas.values() for name in _referred(schema)]
-    while due:
-        if (name := due.pop()) not in schemas:
-            schemas[name] = _type(name.removeprefix(_PREFIX))
-            due += _referred(schemas[name])
-    paths = dict(item for resource in resources for item in _items(resource))
+    pending = [name for schema in schemas.values() for name in _references(schema)]
+    while pending:
+        if (name := pending.pop()) not in schemas:
+            schemas[name] = _built_in_schema(name.removeprefix(_PREFIX))
+            pending += _references(schemas[name])
+    paths = dict(item for resource in resources for item in _path_items(resource))
     info = {"title": "Kubernetes, as Trainyard serves it", "version": "v1.37.1+trainyard"}
     return {"openapi": "3.0.0", "info": info, "paths": paths, "components": {"schemas": schemas}}
 
@@ -136,25 +139,27 @@ def _gvk(resource: Resource, kind: str = "") -> Json:
 
 
 def _root(resource: Resource) -> Json:
-    schema = _type(_name(resource).removeprefix(_PREFIX))
+    schema = _built_in_schema(_name(resource).removeprefix(_PREFIX))
     properties = {
-        name: {**part, "description": _TOLD[name]} if name in _TOLD else part
-        for name, part in (schema.get("properties") or {}).items()
+        name: {**property_schema, "description": _DESCRIPTIONS[name]} if name in _DESCRIPTIONS else property_schema
+        for name, property_schema in (schema.get("properties") or {}).items()
     }
     return {**schema, "properties": properties, "x-kubernetes-group-version-kind": [_gvk(resource)]}
 
 
 def _custom(resource: Resource) -> Json:
-    written = resource.document or {}
+    document_schema = resource.document or {}
     properties: Json = {
-        "apiVersion": {"type": "string", "description": _TOLD["apiVersion"]},
-        "kind": {"type": "string", "description": _TOLD["kind"]},
+        "apiVersion": {"type": "string", "description": _DESCRIPTIONS["apiVersion"]},
+        "kind": {"type": "string", "description": _DESCRIPTIONS["kind"]},
         **{
-            name: part for name, part in (written.get("properties") or {}).items() if name not in ("apiVersion", "kind")
+            name: property_schema
+            for name, property_schema in (document_schema.get("properties") or {}).items()
+            if name not in ("apiVersion", "kind")
         },
-        "metadata": {"description": _TOLD["metadata"], **_ref(_META)},
+        "metadata": {"description": _DESCRIPTIONS["metadata"], **_ref(_META)},
     }
-    return {**written, "properties": properties, "x-kubernetes-group-version-kind": [_gvk(resource)]}
+    return {**document_schema, "properties": properties, "x-kubernetes-group-version-kind": [_gvk(resource)]}
 
 
 def _list(resource: Resource, name: str) -> Json:
@@ -176,67 +181,67 @@ def _ref(name: str) -> Json:
 
 
 @lru_cache(maxsize=1024)
-def _type(name: str) -> Json:
-    """A type of types.txt as a schema."""
+def _built_in_schema(name: str) -> Json:
+    """A type of types.txt as an OpenAPI schema."""
     fields = types.built_in(name).fields
     if not fields:
-        return _MIXTURES.get(name, {"type": "object"})
-    required = [field for field, shape in fields.items() if shape.required]
+        return _UNION_SCHEMAS.get(name, {"type": "object"})
+    required = [field for field, field_node in fields.items() if field_node.required]
     schema: Json = {"type": "object", **({"required": required} if required else {})}
-    schema["properties"] = {field: _schema(shape) for field, shape in fields.items()}
+    schema["properties"] = {field: _schema(field_node) for field, field_node in fields.items()}
     if types.built_in(name).atomic:
         schema["x-kubernetes-map-type"] = "atomic"
     return schema
 
 
-def _schema(shape: Shape) -> Json:
-    facts: Json = {}
-    if shape.strategy:
-        facts["x-kubernetes-patch-strategy"] = ",".join(shape.strategy)
-    if shape.merge_key:
-        facts["x-kubernetes-patch-merge-key"] = shape.merge_key
-    if shape.list_type:
-        facts["x-kubernetes-list-type"] = shape.list_type
-    if shape.keys:
-        facts["x-kubernetes-list-map-keys"] = list(shape.keys)
-    if shape.enum:
-        facts["enum"] = list(shape.enum)
-    if shape.default is not None:
-        facts["default"] = shape.default
-    return {**_plain(shape), **facts}
+def _schema(node: Shape) -> Json:
+    extensions: Json = {}
+    if node.strategy:
+        extensions["x-kubernetes-patch-strategy"] = ",".join(node.strategy)
+    if node.merge_key:
+        extensions["x-kubernetes-patch-merge-key"] = node.merge_key
+    if node.list_type:
+        extensions["x-kubernetes-list-type"] = node.list_type
+    if node.keys:
+        extensions["x-kubernetes-list-map-keys"] = list(node.keys)
+    if node.enum:
+        extensions["enum"] = list(node.enum)
+    if node.default is not None:
+        extensions["default"] = node.default
+    return {**_base_schema(node), **extensions}
 
 
-def _plain(shape: Shape) -> Json:
-    if shape.of:
-        return _ref(shape.of)
-    if shape.kind == "list":
-        return {"type": "array", "items": _schema(shape.item or types.ANY)}
-    if shape.kind == "map":
-        return {"type": "object", "additionalProperties": _schema(shape.item or types.ANY)}
-    if shape.kind in _MIXED:
-        return _ref(_MIXED[shape.kind])
-    kind = {"any": "object"}.get(shape.kind, shape.kind)
-    told = {"micro-time": "date-time"}.get(shape.format, shape.format)
-    return {"type": kind, **({"format": told} if told else {})}
+def _base_schema(node: Shape) -> Json:
+    if node.of:
+        return _ref(node.of)
+    if node.kind == "list":
+        return {"type": "array", "items": _schema(node.item or types.ANY)}
+    if node.kind == "map":
+        return {"type": "object", "additionalProperties": _schema(node.item or types.ANY)}
+    if node.kind in _UNION_TYPES:
+        return _ref(_UNION_TYPES[node.kind])
+    kind = {"any": "object"}.get(node.kind, node.kind)
+    format_name = {"micro-time": "date-time"}.get(node.format, node.format)
+    return {"type": kind, **({"format": format_name} if format_name else {})}
 
 
-def _referred(value: Any) -> Iterator[str]:
-    """The names of the schemas that a schema refers to."""
+def _references(value: Any) -> Iterator[str]:
+    """The names of the schemas that a schema references."""
     if isinstance(value, dict):
-        for name, part in value.items():
-            if name == "$ref" and isinstance(part, str) and part.startswith(_REF):
-                yield part.removeprefix(_REF)
+        for name, value_below in value.items():
+            if name == "$ref" and isinstance(value_below, str) and value_below.startswith(_REF):
+                yield value_below.removeprefix(_REF)
             else:
-                yield from _referred(part)
+                yield from _references(value_below)
     elif isinstance(value, list):
-        for one in value:
-            yield from _referred(one)
+        for item in value:
+            yield from _references(item)
 
 
-def _items(resource: Resource) -> Iterator[tuple[str, Json]]:
-    """The paths of a resource, with as much of each operation as clients look at."""
-    inside = "namespaces/{namespace}/" if resource.namespaced else ""
-    collection = f"/{_place(resource)}/{inside}{resource.plural}"
+def _path_items(resource: Resource) -> Iterator[tuple[str, Json]]:
+    """The path items of a resource, with the parts of each operation that clients use."""
+    namespace_part = "namespaces/{namespace}/" if resource.namespaced else ""
+    collection = f"/{_path(resource)}/{namespace_part}{resource.plural}"
     if resource.respond:
         yield collection, {"post": _operation(resource, "post", _PARAMETERS)}
         return

@@ -1,6 +1,6 @@
-"""JSON merge patch (RFC 7386) and JSON patch (RFC 6902). Neither changes its input.
+"""JSON merge patch (RFC 7386) and JSON patch (RFC 6902). Neither modifies its input.
 
-Both stop at a depth that no real object reaches, so that a patch cannot exhaust the stack.
+Both limit the nesting depth to DEPTH, so that a patch cannot exhaust the stack.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from trainyard.server.same import same
 
 MOST_OPERATIONS = 10_000
 MOST_COPIED = 3 * 1024 * 1024
-"""Bytes of all that the copies of a patch copy: a copy into itself doubles, and forty of them would fill any memory."""
+"""Total bytes that the copy operations of a patch may copy: each copy of a value into itself doubles it, so forty
+operations would fill any memory."""
 
 
 class BadPatch(ValueError):
@@ -21,11 +22,12 @@ class BadPatch(ValueError):
 
 
 class PatchFailed(ValueError):
-    """The patch is well formed, but this object cannot take it: a missing path, a failed test."""
+    """The patch is well formed, but cannot be applied to this object: a missing path, a failed test."""
 
 
 def merge(target: Any, patch: Any, level: int = 0) -> Any:
-    """What `target` becomes: objects merge, null takes a field away, anything else replaces."""
+    """`target` merged with the patch: objects are merged, null removes a field, any other value replaces. Raises
+    BadPatch."""
     if level > DEPTH:
         raise BadPatch(f"the patch is nested deeper than {DEPTH} levels")
     if not isinstance(patch, dict):
@@ -40,57 +42,57 @@ def merge(target: Any, patch: Any, level: int = 0) -> Any:
 
 
 def _without_nulls(value: Any) -> Any:
-    """A list as the real server takes it from a merge patch: objects in it lose their nulls."""
+    """A list of a merge patch without null fields in its objects, as in kube-apiserver."""
     if isinstance(value, list):
-        return [_without_nulls(one) for one in value]
+        return [_without_nulls(item) for item in value]
     if isinstance(value, dict):
         return {name: _without_nulls(part) for name, part in value.items() if part is not None}
     return value
 
 
 def apply(target: Any, operations: Any) -> Any:
-    """What `target` becomes after the operations, one by one; all of them or none."""
+    """`target` after all operations in order. Raises BadPatch or PatchFailed when one fails."""
     if not isinstance(operations, list):
         raise BadPatch("a JSON patch is a list of operations")
     if len(operations) > MOST_OPERATIONS:
         raise BadPatch(f"a JSON patch may have at most {MOST_OPERATIONS} operations")
-    target, copied = _own(target), 0
+    target, copied = _copied(target), 0
     for index, operation in enumerate(operations):
         try:
             if isinstance(operation, dict) and operation.get("op") == "copy":
-                piece = encode(_seen(target, _origin(operation)))
-                copied += len(piece)
+                encoded = encode(_value_or_none(target, _origin(operation)))
+                copied += len(encoded)
                 if copied > MOST_COPIED:
                     raise PatchFailed(f"the copies come to {copied} bytes, and at most {MOST_COPIED} are made")
-                operation = {**operation, "op": "add", "value": decode(piece)}
-            target = _apply(target, operation)
+                operation = {**operation, "op": "add", "value": decode(encoded)}
+            target = _apply_operation(target, operation)
         except (BadPatch, PatchFailed) as error:
             raise type(error)(f"operation {index}: {error}") from None
     return target
 
 
-def _own(value: Any) -> Any:
-    """A copy that may be edited in place: to copy at each step takes minutes where many steps meet a large object."""
+def _copied(value: Any) -> Any:
+    """A copy to edit in place: a copy per operation would take minutes for many operations on a large object."""
     return decode(encode(value)) if isinstance(value, dict | list) else value
 
 
-def _apply(target: Any, operation: Any) -> Any:
+def _apply_operation(target: Any, operation: Any) -> Any:
     if not isinstance(operation, dict) or not isinstance(operation.get("op"), str):
         if not isinstance(operation, dict):
             raise BadPatch('an operation is an object with "op" and "path"')
         raise PatchFailed('an operation has an "op"; write add, remove, replace, move, copy or test')
     kind, path = operation["op"], _steps(operation.get("path"))
-    # The real server takes a missing value for null, and a missing key of an object for one that is null.
+    # As in kube-apiserver, a missing "value" is null, and a missing key of an object reads as null.
     value = operation.get("value")
     if not path and kind in ("add", "move"):
         raise PatchFailed("the whole object can only be replaced")
     if kind in ("add", "replace"):
-        return _edit(target, path, kind, _own(value))
+        return _edit_in_place(target, path, kind, _copied(value))
     if kind == "remove":
         _find(target, path)
-        return _edit(target, path, "remove", None)
+        return _edit_in_place(target, path, "remove", None)
     if kind == "test":
-        if not same(_seen(target, path), value):
+        if not same(_value_or_none(target, path), value):
             raise PatchFailed(f"testing path {operation['path']} value failed")
         return target
     if kind == "move":
@@ -98,24 +100,24 @@ def _apply(target: Any, operation: Any) -> Any:
         value = _find(target, origin)
         if path[: len(origin)] == origin and len(path) > len(origin):
             raise PatchFailed("a value cannot be moved into itself")
-        return _edit(_edit(target, origin, "remove", None), path, "add", value)
+        return _edit_in_place(_edit_in_place(target, origin, "remove", None), path, "add", value)
     raise PatchFailed(f"unknown op {kind[:20]!r}; write add, remove, replace, move, copy or test")
 
 
 def _origin(operation: Json) -> list[str]:
-    """Where a move or a copy takes its value from."""
+    """The steps of "from" of a move or a copy. Raises PatchFailed."""
     origin = _steps(operation.get("from"))
     if not origin:
         raise PatchFailed("the whole object can be neither moved nor copied")
     return origin
 
 
-def _seen(target: Any, path: list[str]) -> Any:
-    """What is there; None for a key that an object lacks."""
+def _value_or_none(target: Any, path: list[str]) -> Any:
+    """The value at a path; None for a missing key of an object. Raises PatchFailed."""
     if not path:
         return target
-    holder = _find(target, path[:-1])
-    return holder.get(path[-1]) if isinstance(holder, dict) else _find(holder, path[-1:])
+    parent = _find(target, path[:-1])
+    return parent.get(path[-1]) if isinstance(parent, dict) else _find(parent, path[-1:])
 
 
 def _steps(pointer: Any) -> list[str]:
@@ -148,20 +150,20 @@ def _find(value: Any, path: list[str]) -> Any:
     return value
 
 
-def _edit(value: Any, path: list[str], how: str, new: Any) -> Any:
-    """`value` with the last step edited, in place."""
+def _edit_in_place(value: Any, path: list[str], kind: str, new: Any) -> Any:
+    """Adds, replaces or removes the value at a path, in place."""
     if not path:
-        if how == "remove":
+        if kind == "remove":
             raise PatchFailed("the whole object cannot be removed")
         return new
-    holder, step = _find(value, path[:-1]), path[-1]
-    if isinstance(holder, dict) and how == "remove":
-        del holder[step]
-    elif isinstance(holder, dict):
-        holder[step] = new
-    elif isinstance(holder, list):
-        at = _index(step, len(holder), end=how == "add")
-        holder[at : at + (how != "add")] = [] if how == "remove" else [new]
+    parent, step = _find(value, path[:-1]), path[-1]
+    if isinstance(parent, dict) and kind == "remove":
+        del parent[step]
+    elif isinstance(parent, dict):
+        parent[step] = new
+    elif isinstance(parent, list):
+        index = _index(step, len(parent), end=kind == "add")
+        parent[index : index + (kind != "add")] = [] if kind == "remove" else [new]
     else:
         raise PatchFailed(f"there is nothing at {step[:80]!r}")
     return value

@@ -1,8 +1,8 @@
-"""A PATCH: which kind of patch it is, and what the object becomes.
+"""PATCH requests: dispatches by content type and returns the patched object.
 
 application/json-patch+json              operations, one by one
-application/merge-patch+json             null takes away, objects merge, the rest replaces
-application/strategic-merge-patch+json   the same with lists that are maps; built-in resources only
+application/merge-patch+json             null removes a field, objects are merged, other values replace
+application/strategic-merge-patch+json   the same, with lists merged by key; built-in resources only
 application/apply-patch+yaml             server-side apply
 """
 
@@ -23,36 +23,36 @@ APPLY = apply.APPLY
 
 
 def who(request: Request, subresource: str, stamp: str) -> apply.Who:
-    """Who writes."""
+    """The field manager of a request: the parameter fieldManager, else the product of the User-Agent."""
     name = request.query.get("fieldManager") or request.agent.partition("/")[0][: apply.LONGEST_NAME]
     return apply.Who(errors.printable(name) or "unknown", subresource, stamp, request.flag("force"))
 
 
 def writer_problems(request: Request) -> list[Problem]:
-    """What is wrong with the parameters that say who writes: an apply must name him, and nothing else may force."""
+    """Problems of the parameters fieldManager and force: an apply needs a fieldManager, only an apply may force."""
     manager, applied = request.query.get("fieldManager", ""), request.content_type == APPLY
-    found = []
+    problems = []
     if "force" in request.query and request.method == "PATCH" and not applied:
-        found.append(Problem("force", "Forbidden: may not be specified for non-apply patch"))
+        problems.append(Problem("force", "Forbidden: may not be specified for non-apply patch"))
     if not manager and request.method == "PATCH" and applied:
-        found.append(Problem("fieldManager", "Required value: is required for apply patch"))
+        problems.append(Problem("fieldManager", "Required value: is required for apply patch"))
     if len(manager.encode("utf-8", "surrogateescape")) > apply.LONGEST_NAME:
-        found.append(Problem("fieldManager", f"Too long: may not be more than {apply.LONGEST_NAME} bytes"))
-    for at, char in enumerate(manager):
+        problems.append(Problem("fieldManager", f"Too long: may not be more than {apply.LONGEST_NAME} bytes"))
+    for index, char in enumerate(manager):
         if not char.isprintable():
-            where = len(manager[:at].encode("utf-8", "surrogateescape"))
-            text = f"Invalid value: {_escaped(manager)}: invalid character U+{ord(char):04X} (at position {where})"
-            found.append(Problem("fieldManager", text))
-    return found
+            offset = len(manager[:index].encode("utf-8", "surrogateescape"))
+            text = f"Invalid value: {_escaped(manager)}: invalid character U+{ord(char):04X} (at position {offset})"
+            problems.append(Problem("fieldManager", text))
+    return problems
 
 
 def _escaped(text: str) -> str:
-    """In quotes, with what cannot be printed as its number, as the real server quotes it."""
+    """The text in quotes, with escapes for characters that are not printable, as kube-apiserver quotes it."""
     return f'"{repr(text)[1:-1]}"'
 
 
 def must_be_served(resource: Resource, request: Request) -> None:
-    """Raises Refused 415 for a kind of patch that this resource does not take."""
+    """Raises Refused 415 for a patch type that the resource does not support."""
     strategic_too = () if resource.custom else (STRATEGIC,)
     served = (JSON_PATCH, MERGE, *strategic_too, APPLY)
     if request.content_type not in served:
@@ -62,12 +62,12 @@ def must_be_served(resource: Resource, request: Request) -> None:
 
 
 def applies(request: Request, subresource: str) -> bool:
-    """Whether this request makes the object that is not there yet."""
+    """Whether this request creates the object when it does not exist (server-side apply)."""
     return request.method == "PATCH" and request.content_type == APPLY and not subresource
 
 
 def config(resource: Resource, request: Request) -> Json:
-    """What an apply sends. Raises Refused 400."""
+    """The apply configuration of a request, with metadata. Raises Refused 400."""
     sent = apply.read_config(request.body)
     if (sent.get("apiVersion"), sent.get("kind")) != (resource.api_version, resource.kind):
         got = f"{sent.get('apiVersion')}, Kind={sent.get('kind')}"
@@ -79,7 +79,7 @@ def config(resource: Resource, request: Request) -> Json:
 
 
 def patched(resource: Resource, stored: bytes, request: Request, writer: apply.Who) -> Any:
-    """What the stored object becomes, in this version's form. Raises Refused."""
+    """The stored object after the patch, in the requested version. Raises Refused 400, 409, 415, 422 or 500."""
     current: Json = decode(stored)
     current = resource.read(current) if resource.read else current
     if request.content_type == APPLY:
@@ -88,18 +88,19 @@ def patched(resource: Resource, stored: bytes, request: Request, writer: apply.W
 
 
 def changed(current: Json, request: Request, shape: types.Shape | None) -> Any:
-    """What `current` becomes. Without a shape there is no strategic merge. Raises Refused."""
+    """`current` after the patch. Without `shape` (custom resources) there is no strategic merge. Raises Refused 400,
+    415, 422 or 500."""
     kind = request.content_type
     try:
         if kind == MERGE:
-            return patches.merge(current, _an_object(body_of(request, MERGE), request))
+            return patches.merge(current, _merge_patch_object(body_of(request, MERGE), request))
         if kind == JSON_PATCH:
-            return _still_one(patches.apply(current, body_of(request, JSON_PATCH)))
+            return _must_be_object(patches.apply(current, body_of(request, JSON_PATCH)))
         if kind == STRATEGIC and shape is not None:
-            made = strategic.merge(current, body_of(request, STRATEGIC), shape)
+            merged = strategic.merge(current, body_of(request, STRATEGIC), shape)
             return {
-                **made,
-                **{word: current[word] for word in ("apiVersion", "kind") if isinstance(made.get(word), str)},
+                **merged,
+                **{field: current[field] for field in ("apiVersion", "kind") if isinstance(merged.get(field), str)},
             }
     except patches.BadPatch as error:
         raise errors.bad_request(errors.printable(str(error))) from None
@@ -108,25 +109,25 @@ def changed(current: Json, request: Request, shape: types.Shape | None) -> Any:
         raise (
             errors.Refused(500, "", text) if kind == STRATEGIC else errors.Refused(422, "Invalid", text, {})
         ) from None
-    except (RecursionError, ValueError):  # the limit of the JSON library, when it reads again what it has written
+    except (RecursionError, ValueError):  # nesting limit of the JSON library when it decodes its own output
         raise errors.bad_request(f"the patch is nested deeper than {DEPTH} levels; flatten it") from None
     if shape is None and kind == STRATEGIC:
         raise errors.unsupported_media_type((JSON_PATCH, MERGE, APPLY), kind)
     raise errors.unsupported_media_type((JSON_PATCH, MERGE, STRATEGIC, APPLY), kind)
 
 
-def _still_one(made: Any) -> Any:
-    if not isinstance(made, dict | list):
+def _must_be_object(result: Any) -> Any:
+    if not isinstance(result, dict | list):
         raise patches.PatchFailed("the patch leaves no object")
-    if not isinstance(made, dict):
+    if not isinstance(result, dict):
         raise errors.patch_invalid("the patch leaves no object")
-    return made
+    return result
 
 
-def _an_object(sent: Any, request: Request) -> Any:
+def _merge_patch_object(sent: Any, request: Request) -> Any:
     if (
         isinstance(sent, list) and request.query.get("fieldValidation") == "Ignore"
-    ):  # the only way that looks no further
+    ):  # with Ignore, kube-apiserver accepts a list as the patch
         raise errors.patch_invalid("the patch leaves no object")
     if not isinstance(sent, dict):
         raise patches.BadPatch("error decoding patch: a merge patch is an object")

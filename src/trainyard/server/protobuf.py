@@ -1,11 +1,11 @@
-"""Requests in Kubernetes' protobuf form: what kubectl's typed commands (`create token`, `auth can-i`) send.
+"""Decoder for requests in Kubernetes protobuf, which kubectl's typed commands (`create token`, `auth can-i`) send.
 
-    4 magic bytes, then a message {1: {1: apiVersion, 2: kind}, 2: the object as a message of its own}
+    4 magic bytes, then a message {1: {1: apiVersion, 2: kind}, 2: the encoded object}
 
 Rules for this file:
-- Only requests: every client that sends this takes JSON for an answer.
-- A kind that is not in the table, or a field of it, is refused. Nothing that a client writes is silently lost.
-- What Go writes for "not set" (an empty text, an empty message) is left out, as in its JSON.
+- Requests only: every client that sends protobuf accepts JSON responses.
+- Unknown kinds and unknown fields are refused, so that no field of a request is silently lost.
+- Go's encodings of unset fields (an empty string, an empty message) are left out, as in its JSON.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ MAGIC = b"k8s\x00"
 TEXT, NUMBER, BOOLEAN, BYTES, IGNORED = "text", "number", "boolean", "bytes", "ignored"
 _DEPTH = 16
 _JSON = "send JSON or YAML: kubectl create -f, kubectl apply"
-_INSTEAD = {"Pod": f"look into one that runs (kubectl exec -it POD -- COMMAND), it needs no copy; else {_JSON}"}
+_ALTERNATIVES = {"Pod": f"look into one that runs (kubectl exec -it POD -- COMMAND), it needs no copy; else {_JSON}"}
 
-# message -> field number -> (its name, what it is). [x]: many of x. {x}: a map from texts to x.
+# message -> (field number, name, type). Type [x]: a repeated x. {x}: a map from strings to x.
 _META = (1, "metadata", "ObjectMeta")
 _TABLE: dict[str, tuple[tuple[int, str, str], ...]] = {
     "ObjectMeta": (
@@ -132,93 +132,93 @@ _FIELDS = {message: {number: (name, what) for number, name, what in fields} for 
 
 
 def read(body: bytes) -> Json:
-    """The object in a request. Raises ValueError, as a sentence, when it cannot be read."""
+    """The object in a request body. Raises ValueError with a message for the user when it cannot be decoded."""
     if not body.startswith(MAGIC):
         raise ValueError("the body does not begin as Kubernetes' protobuf does; send JSON")
     envelope = dict(_fields(body[len(MAGIC) :]))
-    about = dict(_fields(_part(envelope.get(1, b""))))
-    kind = _part(about.get(2, b"")).decode("utf-8", "replace")
+    type_meta = dict(_fields(_message_bytes(envelope.get(1, b""))))
+    kind = _message_bytes(type_meta.get(2, b"")).decode("utf-8", "replace")
     if kind not in _FIELDS or (kind not in KINDS and kind != "DeleteOptions"):
-        raise ValueError(f"{kind[:60]} is not served in protobuf; {_INSTEAD.get(kind, _JSON)}")
-    obj = _message(kind, _part(envelope.get(2, b"")), 0)
-    return {"apiVersion": _text(about.get(1, b"")), "kind": kind, **obj}
+        raise ValueError(f"{kind[:60]} is not served in protobuf; {_ALTERNATIVES.get(kind, _JSON)}")
+    obj = _message(kind, _message_bytes(envelope.get(2, b"")), 0)
+    return {"apiVersion": _text(type_meta.get(1, b"")), "kind": kind, **obj}
 
 
 def _message(kind: str, content: bytes, level: int) -> Json:
     if level > _DEPTH:
         raise ValueError("the object is nested too deep")
-    made: Json = {}
+    obj: Json = {}
     for number, value in _fields(content):
         if number not in _FIELDS[kind]:
             raise ValueError(f"field {number} of {kind} is not served in protobuf; send JSON or YAML")
-        name, what = _FIELDS[kind][number]
-        if what.startswith("["):
-            made.setdefault(name, []).append(_value(what[1:-1], value, level))
-        elif what.startswith("{"):
-            pair = dict(_fields(_part(value)))
-            made.setdefault(name, {})[_text(pair.get(1, b""))] = _value(what[1:-1], pair.get(2, b""), level)
-        elif what != IGNORED:
-            found = _value(what, value, level)
-            if found not in ("", {}) and (found or what not in (COUNT, FLAG)):
-                made[name] = found
-    return made
+        name, field_type = _FIELDS[kind][number]
+        if field_type.startswith("["):
+            obj.setdefault(name, []).append(_value(field_type[1:-1], value, level))
+        elif field_type.startswith("{"):
+            pair = dict(_fields(_message_bytes(value)))
+            obj.setdefault(name, {})[_text(pair.get(1, b""))] = _value(field_type[1:-1], pair.get(2, b""), level)
+        elif field_type != IGNORED:
+            decoded = _value(field_type, value, level)
+            if decoded not in ("", {}) and (decoded or field_type not in (COUNT, FLAG)):
+                obj[name] = decoded
+    return obj
 
 
-def _value(what: str, value: bytes | int, level: int) -> Any:
-    if what in (NUMBER, BOOLEAN, COUNT, FLAG):
+def _value(field_type: str, value: bytes | int, level: int) -> Any:
+    if field_type in (NUMBER, BOOLEAN, COUNT, FLAG):
         if not isinstance(value, int):
             raise ValueError("a number is malformed")
         signed = value - 2**64 if value >= 2**63 else value
-        return bool(value) if what in (BOOLEAN, FLAG) else signed
-    if what == TEXT:
+        return bool(value) if field_type in (BOOLEAN, FLAG) else signed
+    if field_type == TEXT:
         return _text(value)
-    if what == BYTES:
-        return base64.b64encode(_part(value)).decode()
-    if what == QUANTITY:
-        return _text(dict(_fields(_part(value))).get(1, b""))
-    if what == EITHER:
-        parts = dict(_fields(_part(value)))
-        return _text(parts.get(3, b"")) if parts.get(1) else _value(NUMBER, parts.get(2, 0), level)
-    return _message(what, _part(value), level + 1)
+    if field_type == BYTES:
+        return base64.b64encode(_message_bytes(value)).decode()
+    if field_type == QUANTITY:
+        return _text(dict(_fields(_message_bytes(value))).get(1, b""))
+    if field_type == EITHER:
+        fields = dict(_fields(_message_bytes(value)))
+        return _text(fields.get(3, b"")) if fields.get(1) else _value(NUMBER, fields.get(2, 0), level)
+    return _message(field_type, _message_bytes(value), level + 1)
 
 
 def _fields(content: bytes) -> Iterator[tuple[int, bytes | int]]:
-    """The fields of a message as they come: its number, and its bytes or number."""
-    at = 0
-    while at < len(content):
-        tag, at = _varint(content, at)
-        number, form = tag >> 3, tag & 7
-        if form == 0:
-            value, at = _varint(content, at)
+    """The fields of a message in order: (field number, bytes or integer). Raises ValueError."""
+    offset = 0
+    while offset < len(content):
+        tag, offset = _varint(content, offset)
+        number, wire_type = tag >> 3, tag & 7
+        if wire_type == 0:
+            value, offset = _varint(content, offset)
             yield number, value
-        elif form == 2:
-            size, at = _varint(content, at)
-            if at + size > len(content):
+        elif wire_type == 2:
+            size, offset = _varint(content, offset)
+            if offset + size > len(content):
                 raise ValueError("the message ends too early")
-            yield number, content[at : at + size]
-            at += size
+            yield number, content[offset : offset + size]
+            offset += size
         else:
-            raise ValueError(f"a field has the unknown form {form}")
+            raise ValueError(f"a field has the unknown form {wire_type}")
 
 
-def _varint(content: bytes, at: int) -> tuple[int, int]:
+def _varint(content: bytes, offset: int) -> tuple[int, int]:
     value = 0
     for shift in range(0, 70, 7):
-        if at >= len(content):
+        if offset >= len(content):
             raise ValueError("the message ends too early")
-        byte = content[at]
-        at += 1
+        byte = content[offset]
+        offset += 1
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
-            return value & (2**64 - 1), at
+            return value & (2**64 - 1), offset
     raise ValueError("a number is too long")
 
 
-def _part(value: bytes | int) -> bytes:
+def _message_bytes(value: bytes | int) -> bytes:
     if isinstance(value, int):
         raise ValueError("a field is a number where a message is expected")
     return value
 
 
 def _text(value: bytes | int) -> str:
-    return _part(value).decode("utf-8")
+    return _message_bytes(value).decode("utf-8")

@@ -1,15 +1,16 @@
-"""The messages of what kubectl makes by words: `create job`, `create deployment`, `create service`, `expose`.
+"""Protobuf messages for `kubectl create job`, `create deployment`, `create service` and `expose`.
 
-Facts of the API, as protobuf.py has them. What is not here (probes, volumes) no such command writes; it is refused.
+Field tables in the format of protobuf.py. Other fields (probes, volumes) are never sent by these commands; they are
+refused.
 """
 
 from __future__ import annotations
 
 TEXT, NUMBER, BOOLEAN, IGNORED = "text", "number", "boolean", "ignored"
 COUNT, FLAG = "count", "flag"
-"""A number and a boolean that Go writes even when nobody set them: 0 and false are left out."""
+"""A number and a boolean that Go encodes even when they are unset: 0 and false are left out."""
 QUANTITY, EITHER = "quantity", "either"
-"""A text in a message of its own; a number or a text."""
+"""A string in a nested message; an integer or a string (IntOrString)."""
 
 _META = (1, "metadata", "ObjectMeta")
 

@@ -1,14 +1,14 @@
-"""Requests that a program in a pod answers: `pods/NAME:PORT/proxy/...`, the way a browser reaches TensorBoard.
+"""The proxy subresource: forwards `pods/NAME:PORT/proxy/...` to a program in the pod (a browser to TensorBoard).
 
-    client --HTTP--> here --a socket of the pod's node--> the program
+    client --HTTP--> API server --Unix socket of the pod's node--> program
 
 Rules for this file:
-- The node is asked first which socket leads to the pod's port. It is a Unix socket in the node's private folder: the
-  program is reached by those who may use this server, and by no one else on this machine.
-- Method, path, query, headers and body go on as they came. What is between two neighbours stays here, and so does who
-  asks: the program never sees a token of the cluster.
-- A redirect to a path of the program's own becomes one below the client's path. Pages are not rewritten.
-- WebSockets are passed on message by message (tunnel.py).
+- The server first asks the node for the socket of the pod's port. It is a Unix socket in the node's private folder, so
+  that only users of this server reach the program, and no other user of this machine.
+- Method, path, query, headers and body are forwarded unchanged, except hop-by-hop headers and the credentials of the
+  client: the program never gets a token of the cluster.
+- A redirect to a path of the program is rewritten to one below the client's path. Response bodies are not rewritten.
+- WebSockets are forwarded message by message (tunnel.py).
 """
 
 from __future__ import annotations
@@ -39,18 +39,20 @@ from trainyard.server.errors import Refused
 from trainyard.server.requests import Inside, Request
 from trainyard.server.tunnel import CLOSE_SECONDS, CONNECT_SECONDS, LARGEST_MESSAGE, between
 
-_NEIGHBOURS = frozenset(
+_HOP_BY_HOP = frozenset(
     {"connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "proxy-connection", "te", "trailer",
      "transfer-encoding", "upgrade"}
 )  # fmt: skip
-_OURS = frozenset({"authorization", "content-length", "impersonate-user", "impersonate-group", "impersonate-uid"})
+_NOT_FORWARDED = frozenset(
+    {"authorization", "content-length", "impersonate-user", "impersonate-group", "impersonate-uid"}
+)
 _AUTOMATIC = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
 _CROSS_ORIGIN = "access-control-"
 MOVED = 301
 
 
 class Proxies:
-    """`token` is what the nodes ask for."""
+    """Forwards proxy requests. `token` is the bearer token for the nodes."""
 
     def __init__(self, token: str) -> None:
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
@@ -62,62 +64,62 @@ class Proxies:
             self._session = None
 
     async def serve(self, request: web.BaseRequest, asked: Request, inside: Inside) -> web.StreamResponse:
-        """The program's answer, passed on as it comes. Raises Refused as long as nothing has been sent."""
+        """Streams the program's response. Raises Refused 503 as long as no part of a response has been sent."""
         if not inside.path.startswith("/") and asked.protocols is None:
             return web.Response(status=MOVED, headers={"Location": f"{inside.prefix}/{inside.path}"})
-        path = await self._socket(inside)
-        headers = _sent_on(request)
-        async with _at(path, inside.secure) as session:
+        path = await self._socket_path(inside)
+        headers = _forwarded_headers(request)
+        async with _session_at(path, inside.secure) as session:
             try:
                 if asked.protocols is not None:
-                    return await _talk(request, session, inside, asked.protocols, headers)
-                return await _pass(request, session, inside, asked.body, headers)
+                    return await _forward_websocket(request, session, inside, asked.protocols, headers)
+                return await _forward(request, session, inside, asked.body, headers)
             except (ClientError, OSError, TimeoutError) as error:
                 if request.transport is None or request.transport.is_closing():
                     raise ConnectionResetError("the client of a proxied request has gone") from None
-                why = str(error) or type(error).__name__
-                raise _unreachable(f"{inside.what} does not answer: {why}; does its program listen there?") from None
+                reason = str(error) or type(error).__name__
+                raise _unreachable(f"{inside.what} does not answer: {reason}; does its program listen there?") from None
 
-    async def _socket(self, inside: Inside) -> str:
-        """The path of the socket, as the node of the pod says it."""
+    async def _socket_path(self, inside: Inside) -> str:
+        """The path of the socket, as answered by the pod's node. Raises Refused 503."""
         if self._session is None:
             self._session = ClientSession(timeout=ClientTimeout(total=CONNECT_SECONDS))
         try:
-            async with self._session.get(URL(inside.door, encoded=True), headers=self._headers) as got:
-                said = (await got.text()).strip()
+            async with self._session.get(URL(inside.door, encoded=True), headers=self._headers) as response:
+                text = (await response.text()).strip()
         except (ClientError, OSError, TimeoutError) as error:
             raise _unreachable(f"the node of {inside.what} does not answer: {type(error).__name__}") from None
-        if got.status != 200:
-            raise _unreachable(f"{inside.what}: {said}")
-        return said
+        if response.status != 200:
+            raise _unreachable(f"{inside.what}: {text}")
+        return text
 
 
-def _at(path: str, secure: bool) -> contextlib.AbstractAsyncContextManager[ClientSession]:
-    connector = (_Secure if secure else UnixConnector)(path, force_close=True)
+def _session_at(path: str, secure: bool) -> contextlib.AbstractAsyncContextManager[ClientSession]:
+    connector = (_TlsUnixConnector if secure else UnixConnector)(path, force_close=True)
     timeout = ClientTimeout(total=None, sock_connect=CONNECT_SECONDS)
     return ClientSession(connector=connector, timeout=timeout, auto_decompress=False, cookie_jar=DummyCookieJar())
 
 
-class _Secure(UnixConnector):
-    """TLS to a program: aiohttp's own connector speaks none to a Unix socket, whatever the URL says."""
+class _TlsUnixConnector(UnixConnector):
+    """TLS over a Unix socket: aiohttp's UnixConnector never uses TLS, even for https URLs."""
 
     async def _create_connection(self, req: ClientRequest, traces: object, timeout: object) -> ResponseHandler:
         async with asyncio.timeout(CONNECT_SECONDS):
             _, protocol = await asyncio.get_running_loop().create_unix_connection(
-                self._factory, self.path, ssl=_unverified(), server_hostname=req.url.host
+                self._factory, self.path, ssl=_unverified_context(), server_hostname=req.url.host
             )
         return protocol
 
 
 @cache
-def _unverified() -> ssl.SSLContext:
-    """As a real cluster does: the certificate of a program in a pod is nobody's to judge."""
+def _unverified_context() -> ssl.SSLContext:
+    """A TLS context that does not verify the certificate: kube-apiserver does not verify those of pods either."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     return context
 
 
-async def _pass(
+async def _forward(
     request: web.BaseRequest, session: ClientSession, inside: Inside, body: bytes, headers: Mapping[str, str]
 ) -> web.StreamResponse:
     async with session.request(
@@ -127,40 +129,45 @@ async def _pass(
         data=body or None,
         allow_redirects=False,
         skip_auto_headers=_AUTOMATIC,
-    ) as got:
-        response = web.StreamResponse(status=got.status, reason=got.reason, headers=_passed_back(request, inside, got))
-        if got.content_length is None and request.method != "HEAD" and got.status not in (204, 304):
+    ) as upstream:
+        response = web.StreamResponse(
+            status=upstream.status, reason=upstream.reason, headers=_returned_headers(request, inside, upstream)
+        )
+        if upstream.content_length is None and request.method != "HEAD" and upstream.status not in (204, 304):
             response.enable_chunked_encoding()
         await response.prepare(request)
-        async for piece in _pieces(got, request):
-            await response.write(piece)
+        async for chunk in _body_chunks(upstream, request):
+            await response.write(chunk)
         await response.write_eof()
         return response
 
 
-async def _pieces(got: ClientResponse, request: web.BaseRequest) -> AsyncIterator[bytes]:
-    """The body. A program that breaks off in its midst breaks the client's connection off, too."""
+async def _body_chunks(upstream: ClientResponse, request: web.BaseRequest) -> AsyncIterator[bytes]:
+    """The chunks of the response body. When the program's connection breaks, the client's connection is aborted,
+    too."""
     try:
-        async for piece in got.content.iter_any():
-            yield piece
+        async for chunk in upstream.content.iter_any():
+            yield chunk
     except ClientError as error:
         if request.transport is not None:
             request.transport.abort()
         raise ConnectionResetError(str(error)) from None
 
 
-async def _talk(
+async def _forward_websocket(
     request: web.BaseRequest,
     session: ClientSession,
     inside: Inside,
     protocols: tuple[str, ...],
     headers: Mapping[str, str],
 ) -> web.StreamResponse:
-    """A WebSocket with the program. What it answers instead of upgrading is a Status for the client."""
-    kept = CIMultiDict((name, value) for name, value in headers.items() if not name.lower().startswith("sec-websocket"))
+    """Forwards a WebSocket. When the program does not upgrade, the client gets a Status (Refused 503)."""
+    forwarded = CIMultiDict(
+        (name, value) for name, value in headers.items() if not name.lower().startswith("sec-websocket")
+    )
     try:
         program = await session.ws_connect(
-            _url(inside), protocols=protocols, headers=kept, max_msg_size=LARGEST_MESSAGE, autoclose=False
+            _url(inside), protocols=protocols, headers=forwarded, max_msg_size=LARGEST_MESSAGE, autoclose=False
         )
     except WSServerHandshakeError as error:
         raise _unreachable(f"{inside.what} answered {error.status} and made no WebSocket") from None
@@ -180,22 +187,24 @@ def _url(inside: Inside) -> URL:
     )
 
 
-def _sent_on(request: web.BaseRequest) -> CIMultiDict[str]:
-    """The client's headers, and how it came here."""
-    named = {one.strip().lower() for line in request.headers.getall("Connection", ()) for one in line.split(",")}
-    leave = _NEIGHBOURS | _OURS | named
-    headers = CIMultiDict((name, value) for name, value in request.headers.items() if name.lower() not in leave)
+def _forwarded_headers(request: web.BaseRequest) -> CIMultiDict[str]:
+    """The client's headers without hop-by-hop headers and credentials, plus X-Forwarded-* headers."""
+    connection_options = {
+        option.strip().lower() for line in request.headers.getall("Connection", ()) for option in line.split(",")
+    }
+    dropped = _HOP_BY_HOP | _NOT_FORWARDED | connection_options
+    headers = CIMultiDict((name, value) for name, value in request.headers.items() if name.lower() not in dropped)
     headers.setdefault("X-Forwarded-Uri", request.rel_url.raw_path)
     headers.setdefault("X-Forwarded-Host", request.host)
     headers.setdefault("X-Forwarded-Proto", "https" if request.secure else "http")
     return headers
 
 
-def _passed_back(request: web.BaseRequest, inside: Inside, got: ClientResponse) -> CIMultiDict[str]:
+def _returned_headers(request: web.BaseRequest, inside: Inside, upstream: ClientResponse) -> CIMultiDict[str]:
     headers = CIMultiDict(
         (name, value)
-        for name, value in got.headers.items()
-        if name.lower() not in _NEIGHBOURS and not name.lower().startswith(_CROSS_ORIGIN)
+        for name, value in upstream.headers.items()
+        if name.lower() not in _HOP_BY_HOP and not name.lower().startswith(_CROSS_ORIGIN)
     )
     if location := headers.get("Location"):
         headers["Location"] = moved(location, inside.prefix, (request.host, inside.host))
@@ -203,7 +212,7 @@ def _passed_back(request: web.BaseRequest, inside: Inside, got: ClientResponse) 
 
 
 def moved(location: str, prefix: str, hosts: tuple[str, ...]) -> str:
-    """Where a redirect leads for the client. Relative ones, and those to another host, are right as they are."""
+    """The Location of a redirect, rewritten for the client. Relative ones and those to another host are unchanged."""
     url = urlsplit(location)
     if (url.netloc and url.netloc not in hosts) or not url.path.startswith("/") or url.path.startswith(prefix):
         return location

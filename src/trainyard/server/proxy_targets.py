@@ -1,9 +1,9 @@
-"""Which program a path with `/proxy` means: `pods/NAME[:PORT]/proxy/...`, `services/NAME[:PORT]/proxy/...`.
+"""Resolves the targets of proxy paths: `pods/NAME[:PORT]/proxy/...`, `services/NAME[:PORT]/proxy/...`.
 
 Rules for this file:
-- As in a real cluster: a pod without a port means its first container port, or 80; a Service's port is one of its own,
-  by number or by name, and may be left out only where it has no name. `https:NAME:PORT` speaks TLS to the program.
-- A Service leads to one of its pods that are ready, chosen at random.
+- As in kube-apiserver: for a pod the default port is its first container port, or 80; for a Service it is one of the
+  Service's ports, by number or by name, and may be omitted only for an unnamed port. `https:NAME:PORT` uses TLS.
+- A Service resolves to one of its ready pods, chosen at random.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from trainyard.server import errors
 from trainyard.server.log import Log
 
 PODS = "pods"
-LONGEST = 512  # characters: a name has up to 253, and a port of thousands of digits is no number to Python
+LONGEST = 512  # characters: a name has up to 253; int() refuses a port with thousands of digits
 
 
 class Program(NamedTuple):
@@ -45,60 +45,67 @@ def split(text: str, kind: str) -> Name:
 
 
 def of_pod(pod: Json, wanted: Name) -> Program:
-    """Raises Refused 400 for a port that is no number."""
+    """The program at a pod's port. Raises Refused 400 for a port that is no number."""
     port = wanted.port
     if not port:
         containers = (pod.get("spec") or {}).get("containers") or ()
-        listed = [one.get("containerPort") for container in containers for one in container.get("ports") or ()]
-        port = str(next((one for one in listed if one), 80))
+        port_numbers = [
+            port_number.get("containerPort") for container in containers for port_number in container.get("ports") or ()
+        ]
+        port = str(next((port_number for port_number in port_numbers if port_number), 80))
     return Program(pod, _number(port, name_of(pod)), wanted.scheme == "https")
 
 
 def of_service(log: Log, service: Json, wanted: Name) -> Program:
-    """Raises Refused 503 when nobody is behind it."""
+    """The program behind a Service port. Raises Refused 503 when there is no such port or no ready pod."""
     name = name_of(service)
-    ports = [one for one in (service.get("spec") or {}).get("ports") or () if isinstance(one, dict)]
+    ports = [candidate for candidate in (service.get("spec") or {}).get("ports") or () if isinstance(candidate, dict)]
     if wanted.port.isdecimal():
-        found = next((one for one in ports if one.get("port") == int(wanted.port)), None)
-        if found is None:
+        service_port = next((candidate for candidate in ports if candidate.get("port") == int(wanted.port)), None)
+        if service_port is None:
             raise _unavailable(f'no service port {wanted.port} found for service "{name}"')
     else:
-        found = next((one for one in ports if (one.get("name") or "") == wanted.port), None)
-    if found is None:
-        known = ", ".join(str(one.get("name") or one.get("port")) for one in ports) or "none"
-        asked = f" for the port {wanted.port!r}" if wanted.port else ""
-        text = f"no endpoints available for service {name!r}{asked}; its ports: {known} (write services/{name}:PORT)"
+        service_port = next((candidate for candidate in ports if (candidate.get("name") or "") == wanted.port), None)
+    if service_port is None:
+        served = ", ".join(str(candidate.get("name") or candidate.get("port")) for candidate in ports) or "none"
+        suffix = f" for the port {wanted.port!r}" if wanted.port else ""
+        text = f"no endpoints available for service {name!r}{suffix}; its ports: {served} (write services/{name}:PORT)"
         raise _unavailable(errors.printable(text).replace("'", '"'))
-    behind = [(pod, number) for pod in _ready(log, service) if (number := _target(pod, found))]
-    if not behind:
+    endpoints = [
+        (pod, port_number) for pod in _ready_pods(log, service) if (port_number := _target_port(pod, service_port))
+    ]
+    if not endpoints:
         raise _unavailable(f'no endpoints available for service "{name}"')
-    pod, number = random.choice(behind)
-    return Program(pod, number, wanted.scheme == "https")
+    pod, port_number = random.choice(endpoints)
+    return Program(pod, port_number, wanted.scheme == "https")
 
 
-def _ready(log: Log, service: Json) -> list[Json]:
-    """The pods that the Service selects and that are ready, or all where it says so."""
+def _ready_pods(log: Log, service: Json) -> list[Json]:
+    """The ready pods that the Service selects; with publishNotReadyAddresses all that it selects."""
     spec = service.get("spec") or {}
     selector = spec.get("selector") or {}
-    found = []
+    pods = []
     for key, record in log.list(PODS):
         if not selector or key.namespace != service["metadata"].get("namespace"):
             continue
         pod: Json = decode(record.body)
         ready = is_true((pod.get("status") or {}).get("conditions"), "Ready") or spec.get("publishNotReadyAddresses")
         if ready and matches(selector, labels_of(pod)):
-            found.append(pod)
-    return found
+            pods.append(pod)
+    return pods
 
 
-def _target(pod: Json, port: Json) -> int:
+def _target_port(pod: Json, port: Json) -> int:
     """The number of a Service's port in that pod, 0 when it has no such port."""
     target = port.get("targetPort") or port.get("port")
     if isinstance(target, int):
         return target
     containers = (pod.get("spec") or {}).get("containers") or ()
-    listed = [one for container in containers for one in container.get("ports") or ()]
-    return next((int(one.get("containerPort") or 0) for one in listed if one.get("name") == target), 0)
+    port_entries = [port_entry for container in containers for port_entry in container.get("ports") or ()]
+    return next(
+        (int(port_entry.get("containerPort") or 0) for port_entry in port_entries if port_entry.get("name") == target),
+        0,
+    )
 
 
 def _number(port: str, name: str) -> int:

@@ -1,7 +1,7 @@
-"""Quantities, such as 100m and 1Gi: their value, and how the real server writes them.
+"""Quantities, such as 100m and 1Gi: their value and their canonical form in kube-apiserver.
 
-A quantity is stored in its canonical form, so that 1000m and 1 are the same text: the largest suffix that leaves a
-whole number, of the kind that was sent (binary, decimal, or an exponent). Nothing is smaller than a thousandth.
+A quantity is stored in canonical form, so that 1000m and 1 are the same text: the largest suffix that leaves an
+integer, in the format that was sent (binary, decimal, or exponent). Values are rounded up to thousandths.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _POWERS = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P
 _SUFFIXES = {power: suffix for suffix, power in _POWERS.items()}
 _BINARY = "KMGTPE"
 _MOST = 2**63 - 1
-_LONGEST = 64  # characters; nobody writes more, and a long number takes its time
+_LONGEST = 64  # characters; longer numbers would take too long to parse
 _LARGEST_POWER = 64
 
 
@@ -27,48 +27,48 @@ def is_quantity(text: str) -> bool:
 
 
 def number(text: str) -> Fraction:
-    """The value. What is no quantity, or too long to be looked at, counts as 0."""
+    """The value of a quantity. 0 for a text that is no quantity or longer than 64 characters."""
     return _number(text) if len(text) <= _LONGEST else Fraction(0)
 
 
 @lru_cache(maxsize=1024)
 def _number(text: str) -> Fraction:
-    found = _QUANTITY.match(text)
-    if found is None:
+    match = _QUANTITY.match(text)
+    if match is None:
         return Fraction(0)
-    value = Fraction(found["number"])
-    if binary := found["binary"]:
+    value = Fraction(match["number"])
+    if binary := match["binary"]:
         value *= 1024 ** (_BINARY.index(binary) + 1)
     else:
-        power = int(found["power"]) if found["power"] else _POWERS[found["decimal"] or ""]
+        power = int(match["power"]) if match["power"] else _POWERS[match["decimal"] or ""]
         value *= Fraction(10) ** max(-_LARGEST_POWER, min(power, _LARGEST_POWER))
     thousandths = abs(value) * 1000
-    up = -(-thousandths.numerator // thousandths.denominator)
-    size = min(Fraction(up, 1000), Fraction(_MOST))
-    return size if value >= 0 else -size
+    rounded_up = -(-thousandths.numerator // thousandths.denominator)
+    magnitude = min(Fraction(rounded_up, 1000), Fraction(_MOST))
+    return magnitude if value >= 0 else -magnitude
 
 
 def canonical(text: str) -> str:
-    """The same quantity in the one way in which it is stored."""
+    """The quantity in canonical form; a text that is no quantity is returned unchanged."""
     return _canonical(text) if len(text) <= _LONGEST else text
 
 
 @lru_cache(maxsize=1024)
 def _canonical(text: str) -> str:
-    found = _QUANTITY.match(text)
-    if found is None:
+    match = _QUANTITY.match(text)
+    if match is None:
         return text
     value = number(text)
-    if found["binary"] and abs(value) >= 1024 and value.denominator == 1:
-        whole, at = value.numerator, 0
-        while whole % 1024 == 0 and at < len(_BINARY):
-            whole, at = whole // 1024, at + 1
-        return f"{whole}{_BINARY[at - 1]}i" if at else str(whole)
+    if match["binary"] and abs(value) >= 1024 and value.denominator == 1:
+        integer, exponent = value.numerator, 0
+        while integer % 1024 == 0 and exponent < len(_BINARY):
+            integer, exponent = integer // 1024, exponent + 1
+        return f"{integer}{_BINARY[exponent - 1]}i" if exponent else str(integer)
     if not value:
         return "0"
     value, power = (value, 0) if value.denominator == 1 else (value * 1000, -3)
     while value % 1000 == 0 and power < 18:
         value, power = value / 1000, power + 3
-    if found["power"]:
+    if match["power"]:
         return f"{value}e{power}" if power else str(value)
     return f"{value}{_SUFFIXES[power]}"

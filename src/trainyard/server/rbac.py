@@ -1,8 +1,8 @@
-"""RBAC as pure functions over rules: is this allowed, and does that hold no more than this.
+"""RBAC as pure functions over rules: whether a request is allowed, and which grants exceed the rules of a user.
 
 Rules for this file:
-- A rule is the JSON of a PolicyRule. What is malformed in it grants nothing.
-- No objects, no log, no users: which rules count for whom is in access.py.
+- A rule is the JSON of a PolicyRule. Malformed parts grant nothing.
+- No objects, no log, no users: access.py determines the rules of a user.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ ANY = "*"
 
 
 class Asked(NamedTuple):
-    """A request as an authorizer sees it: about objects, or, when `path` is set, about nothing but that path."""
+    """The authorizer attributes of a request: for a resource, or, when `path` is set, for a non-resource path."""
 
     verb: str
     group: str = ""
@@ -29,34 +29,34 @@ class Asked(NamedTuple):
 
     @property
     def what(self) -> str:
-        """pods, pods/exec."""
+        """The resource with its subresource: pods, pods/exec."""
         return f"{self.resource}/{self.subresource}" if self.subresource else self.resource
 
 
 def allowed(rules: Iterable[Json], asked: Asked) -> bool:
-    """Whether one of the rules allows it."""
+    """Whether one of the rules allows the request."""
     return any(_allows(rule, asked) for rule in rules)
 
 
 def _allows(rule: Json, asked: Asked) -> bool:
-    if not _has(_words(rule, "verbs"), asked.verb):
+    if not _matches(_words(rule, "verbs"), asked.verb):
         return False
     if asked.path:
-        return any(_path_matches(one, asked.path) for one in _words(rule, "nonResourceURLs"))
+        return any(_path_matches(pattern, asked.path) for pattern in _words(rule, "nonResourceURLs"))
     names = _words(rule, "resourceNames")
     return (
-        _has(_words(rule, "apiGroups"), asked.group)
+        _matches(_words(rule, "apiGroups"), asked.group)
         and _resource_matches(_words(rule, "resources"), asked.what, asked.subresource)
         and (not names or asked.name in names)
     )
 
 
-def _has(words: Sequence[str], wanted: str) -> bool:
-    return ANY in words or wanted in words
+def _matches(words: Sequence[str], value: str) -> bool:
+    return ANY in words or value in words
 
 
-def _resource_matches(words: Sequence[str], what: str, subresource: str) -> bool:
-    return _has(words, what) or (bool(subresource) and f"{ANY}/{subresource}" in words)
+def _resource_matches(words: Sequence[str], resource: str, subresource: str) -> bool:
+    return _matches(words, resource) or (bool(subresource) and f"{ANY}/{subresource}" in words)
 
 
 def _path_matches(pattern: str, path: str) -> bool:
@@ -69,38 +69,43 @@ def _words(rule: Json, name: str) -> Sequence[str]:
 
 
 def beyond(held: Sequence[Json], wanted: Iterable[Json]) -> list[Json]:
-    """What `wanted` grants and `held` does not, in rules of one verb and one thing each."""
-    return [rule for one in wanted for rule in _parts(one) if not any(_covers(own, rule) for own in held)]
+    """What `wanted` grants and `held` does not, as rules of one verb and one resource or URL each."""
+    return [
+        single
+        for rule in wanted
+        for single in _single_rules(rule)
+        if not any(_covers(held_rule, single) for held_rule in held)
+    ]
 
 
-def _parts(rule: Json) -> list[Json]:
-    found: list[Json] = []
+def _single_rules(rule: Json) -> list[Json]:
+    rules: list[Json] = []
     names = _words(rule, "resourceNames") or (None,)
     for verb in _words(rule, "verbs"):
         for group, resource, name in product(_words(rule, "apiGroups"), _words(rule, "resources"), names):
             part: Json = {"verbs": [verb], "apiGroups": [group], "resources": [resource]}
-            found.append(part if name is None else {**part, "resourceNames": [name]})
-        found += [{"verbs": [verb], "nonResourceURLs": [url]} for url in _words(rule, "nonResourceURLs")]
-    return found
+            rules.append(part if name is None else {**part, "resourceNames": [name]})
+        rules += [{"verbs": [verb], "nonResourceURLs": [url]} for url in _words(rule, "nonResourceURLs")]
+    return rules
 
 
-def _covers(own: Json, part: Json) -> bool:
-    """`part` is one of `_parts`. A wildcard in it is only covered by a wildcard."""
-    if not _has(_words(own, "verbs"), part["verbs"][0]):
+def _covers(rule: Json, single: Json) -> bool:
+    """Whether `rule` grants `single`, one of `_single_rules`. A wildcard in it is only covered by a wildcard."""
+    if not _matches(_words(rule, "verbs"), single["verbs"][0]):
         return False
-    if urls := part.get("nonResourceURLs"):
-        return any(_path_matches(one, urls[0]) for one in _words(own, "nonResourceURLs"))
-    resource = part["resources"][0]
-    names, wanted = _words(own, "resourceNames"), part.get("resourceNames")
+    if urls := single.get("nonResourceURLs"):
+        return any(_path_matches(pattern, urls[0]) for pattern in _words(rule, "nonResourceURLs"))
+    resource = single["resources"][0]
+    names, single_names = _words(rule, "resourceNames"), single.get("resourceNames")
     return (
-        _has(_words(own, "apiGroups"), part["apiGroups"][0])
-        and _resource_matches(_words(own, "resources"), resource, resource.partition("/")[2])
-        and (not names or (wanted is not None and wanted[0] in names))
+        _matches(_words(rule, "apiGroups"), single["apiGroups"][0])
+        and _resource_matches(_words(rule, "resources"), resource, resource.partition("/")[2])
+        and (not names or (single_names is not None and single_names[0] in names))
     )
 
 
 def shown(rule: Json) -> str:
-    """A rule as the real server writes it into a refusal."""
+    """A rule as kube-apiserver writes it into a Forbidden message."""
     words = (
         ("APIGroups", "apiGroups"),
         ("Resources", "resources"),

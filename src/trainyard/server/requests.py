@@ -1,4 +1,4 @@
-"""A request and its answers as values, so that no verb knows a web framework."""
+"""Requests and responses as values, so that the verbs do not depend on a web framework."""
 
 from __future__ import annotations
 
@@ -22,10 +22,11 @@ _NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
 class Request(NamedTuple):
-    """`path` is raw (quoted), `query` has the first value of each name, `content_type` has no parameters.
+    """A decoded HTTP request. `path` is raw (percent-encoded), `query` has the first value of each parameter,
+    `content_type` has no parameters.
 
-    `protocols` is what a WebSocket upgrade offers, None when the request is none. `query_string` is the query as it
-    came, for those who need all values of a name.
+    `protocols` are the subprotocols of a WebSocket upgrade, None when the request is no upgrade. `query_string` is the
+    raw query, for parameters with several values.
     """
 
     method: str
@@ -38,17 +39,17 @@ class Request(NamedTuple):
     query_string: str = ""
     protocols: tuple[str, ...] | None = None
     agent: str = ""
-    """The client's User-Agent: who writes, for managedFields, when he does not say it himself."""
+    """The client's User-Agent: the default field manager for managedFields."""
     etag: str = ""
-    """If-None-Match: the ETags of what the client has already."""
+    """If-None-Match: the ETags of the client's cached responses."""
 
     def flag(self, name: str) -> bool:
-        """A boolean parameter: given, and not one of Go's words for false."""
+        """A boolean query parameter: present, and not a false value in Go (0, f, false) or empty."""
         return self.query.get(name, "false").lower() not in ("", "0", "f", "false")
 
 
 class Response(NamedTuple):
-    """A whole answer. `warnings` are sentences that a person's tool shows (kubectl prints them)."""
+    """A complete response. `warnings` become Warning headers, which kubectl prints."""
 
     body: bytes
     code: int = 200
@@ -58,10 +59,10 @@ class Response(NamedTuple):
 
 
 class Watch(msgspec.Struct, frozen=True):
-    """An answer without end: the changes of a selection after a revision, one line each.
+    """A streaming response: the watch events of a selection after a revision, one line each.
 
-    `initial` are lines to send first (objects that are there already). `show` makes the object of a line from its
-    stored bytes; `view` names that form, so that watchers of one form share what is encoded.
+    `initial` are lines to send first (existing objects). `show` converts the stored bytes of an object to the requested
+    representation; `view` names it, so that watches of one representation share the encoded events.
     """
 
     resource: Resource
@@ -70,7 +71,7 @@ class Watch(msgspec.Struct, frozen=True):
     show: Callable[[bytes], bytes] | None
     view: str
     later: tuple[Callable[[bytes], bytes], str] | None = None
-    """`show` and `view` from the second line on, when they differ: a table names its columns once."""
+    """`show` and `view` from the second line on, when they differ: a Table has its columns in the first only."""
     initial: tuple[bytes, ...] = ()
     initial_end: bool = False
     bookmarks: bool = False
@@ -78,21 +79,21 @@ class Watch(msgspec.Struct, frozen=True):
 
 
 class Elsewhere(msgspec.Struct, frozen=True):
-    """An answer that the kubelet of a node gives: the URL to ask."""
+    """A response of a kubelet: the URL to forward the request to."""
 
     url: str
 
 
 class Tunnel(msgspec.Struct, frozen=True):
-    """A WebSocket whose other end is a kubelet: the URL to ask, and the subprotocols the client takes, best first."""
+    """A WebSocket to a kubelet: its URL, and the subprotocols that the client accepts, preferred first."""
 
     url: str
     protocols: tuple[str, ...]
 
 
 class Inside(msgspec.Struct, frozen=True):
-    """An answer that a program in a pod gives. `door` is the URL under which its node names the socket that leads
-    there, `path` what to ask the program (with the query), `prefix` what stands before that in the client's URL.
+    """A response of a program in a pod. `door` is the URL where the pod's node returns the path of the program's
+    socket, `path` the path (with query) for the program, `prefix` the part before it in the client's URL.
     """
 
     door: str
@@ -101,7 +102,7 @@ class Inside(msgspec.Struct, frozen=True):
     host: str
     secure: bool
     what: str
-    """Whom we try to reach, in words."""
+    """A description of the program for error messages."""
 
 
 Answer = Response | Watch | Elsewhere | Tunnel | Inside
@@ -112,7 +113,7 @@ def reply(obj: Json, code: int = 200) -> Response:
 
 
 LARGEST = 3 * 1024 * 1024
-"""Bytes of a request's body."""
+"""Maximum size of a request body, bytes."""
 
 
 def body_of(request: Request, accepted: str = JSON) -> Any:
@@ -131,7 +132,7 @@ def body_of(request: Request, accepted: str = JSON) -> Any:
 
 
 def shallow(request: Request) -> bool:
-    """Whether the JSON in its body has so few brackets that it cannot be too deep. To count is quicker than to walk."""
+    """Whether the JSON body has too few brackets to be nested too deep. Counting is faster than a walk."""
     if request.content_type == protobuf.CONTENT_TYPE:
         return False
     return request.body.count(b"{") + request.body.count(b"[") <= DEPTH
@@ -141,19 +142,19 @@ _OPTIONS = {"POST": "CreateOptions", "PUT": "UpdateOptions", "PATCH": "PatchOpti
 
 
 def options_kind(request: Request) -> str:
-    """What the parameters of a request are called in its refusal."""
+    """The kind of a request's options in error messages."""
     return _OPTIONS.get(request.method, "ListOptions")
 
 
 def dry_run_problems(request: Request) -> list[Problem]:
-    asked = request.query.get("dryRun", "")
-    if asked in ("", "All"):
+    value = request.query.get("dryRun", "")
+    if value in ("", "All"):
         return []
-    return [Problem("dryRun", f'Unsupported value: ["{errors.printable(asked)}"]: supported values: "All"')]
+    return [Problem("dryRun", f'Unsupported value: ["{errors.printable(value)}"]: supported values: "All"')]
 
 
 def dry_run(request: Request) -> bool:
-    """Whether everything should happen but the write. Raises Refused 422."""
-    if found := dry_run_problems(request):
-        raise errors.options_invalid(options_kind(request), found)
+    """Whether the request is a dry run: everything is processed but nothing stored. Raises Refused 422."""
+    if problems := dry_run_problems(request):
+        raise errors.options_invalid(options_kind(request), problems)
     return bool(request.query.get("dryRun"))

@@ -1,7 +1,7 @@
-"""One table: resource -> strategy. What the server knows of a kind is a value of this type, and nothing else.
+"""The registry: resource -> strategy. A `Resource` contains everything that is specific to a kind.
 
-A strategy is data and a few functions; all have defaults, so that a plain resource is one line. The verbs are the same
-for all. A CustomResourceDefinition becomes such a value when it is posted.
+A strategy is data and a few functions; all have defaults, so that a simple resource is one line. The verbs are the same
+for all. A CustomResourceDefinition is converted to such values when it is stored.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ Check = Callable[[Json, Json | None], list[Problem]]
 
 
 class Column(NamedTuple):
-    """A column of `kubectl get`. `cell` takes the object and the time; wide ones have a priority above 0."""
+    """A printer column. `cell` takes (object, current time in seconds); columns of `-o wide` have a priority above
+    0."""
 
     name: str
     cell: Callable[[Json, float], Any]
@@ -32,17 +33,17 @@ class Column(NamedTuple):
 
 
 def nothing(new: Json, old: Json | None, site: Site) -> None:
-    """Fills in nothing."""
+    """Changes nothing: the default of `prepare` and `admit`."""
 
 
 class Scaled(NamedTuple):
-    """Where /scale finds its numbers: paths as steps, and a function that writes the selector as text."""
+    """The paths of the scale subresource as steps, and a function that returns the selector as text."""
 
     wanted: tuple[str, ...] = ("spec", "replicas")
     actual: tuple[str, ...] = ("status", "replicas")
     selector: Callable[[Json], str] = lambda obj: ""
     labels: tuple[str, ...] = ()
-    """Where the selector is, for custom resources."""
+    """The path of the selector, for custom resources."""
 
 
 def no_problems(new: Json, old: Json | None) -> list[Problem]:
@@ -55,7 +56,7 @@ def no_fields(obj: Json) -> Mapping[str, str]:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Resource:
-    """A resource and its strategy. One is never the same as another, so what follows from it can be kept under it."""
+    """A resource and its strategy. Compared by identity, so that it can be a cache key."""
 
     group: str = ""
     version: str = "v1"
@@ -66,64 +67,66 @@ class Resource:
     categories: tuple[str, ...] = ()
     namespaced: bool = True
     store: str = ""
-    """Where its objects live in the log. Two versions of one resource share it. Default: plural.group."""
+    """The storage key of its objects in the log. Versions of one resource share it. Default: plural.group."""
 
     status: bool = False
-    """It has /status; then the main resource ignores changes of the status, and /status all others."""
+    """It has /status; then the main endpoint ignores changes of the status, and /status all other changes."""
     born_with_status: bool = False
-    """A status sent with the create is kept (nodes register themselves with one)."""
+    """A create stores the status of the request (nodes register with one)."""
     subresources: tuple[str, ...] = ()
-    """Others that it has, for discovery: log, binding."""
+    """Further subresources: log, binding."""
     scale: Scaled | None = None
-    """It has /scale."""
+    """The paths of /scale; None without /scale."""
     respond: Callable[[Json, Site], Json] | None = None
-    """It is a question, not an object: a create is answered with this, and nothing is stored."""
+    """For virtual resources (reviews): a create returns the result of this function; nothing is stored."""
     custom: bool = False
-    """A custom resource: /status leaves metadata alone, an update must name the version it was made from."""
+    """A custom resource: /status does not change metadata, an update needs a resourceVersion."""
     names_version: bool = False
-    """An update must name the version it was made from, as of a custom resource."""
+    """An update needs a resourceVersion, as for a custom resource."""
     generation: bool = False
-    """metadata.generation counts the versions of the spec."""
+    """metadata.generation grows with each change of the spec."""
     propagation: str = "Background"
-    """What a delete that does not say does with dependents."""
+    """The default propagation policy of a delete."""
     since: int = 0
-    """The log's number when its definition came. A watch cannot start before that."""
+    """The revision of its CRD's creation. A watch cannot start before it."""
     name_rule: str = "subdomain"
-    """Which names are legal: subdomain, label, service (a label that starts with a letter)."""
+    """The syntax of names: subdomain, label, service (a label that starts with a letter), path."""
     immutable: tuple[str, ...] = ()
-    """Fields of the spec that stay as they were made, as paths: "spec.template"."""
+    """Paths of immutable fields: "spec.template"."""
 
     schema: Schema | None = None
     document: Json | None = None
-    """The schema as its author wrote it, for `kubectl explain`."""
+    """The schema as in the CRD, for `kubectl explain`."""
     prune: bool = False
-    """Fields that the schema does not know are taken away. Built-in resources keep them: newer ones pass through."""
+    """Fields that the schema does not declare are pruned. Off for built-in resources, which keep fields of newer
+    versions."""
     prepare: Callable[[Json, Json | None, Site], None] = nothing
-    """Fills in what the real server fills in; `old` is None on create. It may edit `new`, never `old`."""
+    """Mutates `new` as kube-apiserver's strategy does (PrepareForCreate, PrepareForUpdate); `old` is None on create and
+    must not be changed."""
     prepare_status: Callable[[Json, Json, Json], None] | None = None
-    """The same for what is written over its /status: (new, old, sent). It may edit `new`, nothing else."""
+    """The same for updates of /status: (new, old, sent). It may only change `new`."""
     check_status: Callable[[Json, Json], Iterable[Problem]] | None = None
-    """What is wrong with what is written over its /status: (new, old)."""
+    """The validation of updates of /status: (new, old)."""
     unowned: Callable[[Json], Iterable[tuple[str, ...]]] | None = None
-    """The fields that the server itself has put into the object: no manager of server-side apply owns them."""
+    """The paths of fields that the server has set: no manager of server-side apply owns them."""
     admit: Callable[[Json, Json | None, Site], None] = nothing
-    """What depends on who writes and what else there is. Raises Refused 403, or adds to `new` what a cluster adds."""
+    """Admission that depends on the user and on other objects. It may change `new`. Raises Refused 403."""
     check: Check = no_problems
     rules: Check | None = None
-    """The rules of a definition (CEL). A function that the server was given for the kind is asked instead."""
+    """The validation rules of a CRD (CEL). A check that the server was given for the kind replaces them."""
     fields: Callable[[Json], Mapping[str, str]] = no_fields
-    """What field selectors may ask for, beside metadata.name and metadata.namespace."""
+    """The selectable fields of an object, besides metadata.name and metadata.namespace."""
     field_names: tuple[str, ...] = ()
     grace: Callable[[Json, int | None], int] | None = None
-    """Seconds a delete waits for somebody to finish the object's work. None: it goes at once."""
+    """The grace period of a delete in seconds: (object, requested seconds). None: objects are removed at once."""
     returned: bool = False
-    """A delete is answered with the object that was, not with a Status."""
+    """A delete returns the deleted object, not a Status."""
     columns: Sequence[Column] = ()
     row_conditions: Callable[[Json], list[Json]] | None = None
-    """What a table says of a row as a whole: a pod that has ended."""
+    """The conditions of a table row: a pod that has completed."""
 
     read: Callable[[Json], Json] | None = None
-    """From the stored form to this version's, when they differ, and back."""
+    """Conversion from the storage version to this version; `write` is the reverse. None when they are the same."""
     write: Callable[[Json], Json] | None = None
 
     @cached_property
@@ -136,12 +139,12 @@ class Resource:
 
     @cached_property
     def place(self) -> str:
-        """The name of its objects' store."""
+        """The storage key of its objects."""
         return self.store or self.full_name
 
 
 class Registry:
-    """The table. Built-in resources are put in at the start, custom ones as their definitions come and go."""
+    """The table of resources. Built-in ones are added at the start, custom ones with their CRDs."""
 
     def __init__(self, resources: Sequence[Resource]) -> None:
         self._table: dict[tuple[str, str, str], Resource] = {}
@@ -156,16 +159,16 @@ class Registry:
             del self._table[key]
 
     def built_in(self, group: str, plural: str) -> bool:
-        """Whether that is ours whatever a definition says."""
-        return any((key[0], key[2]) == (group, plural) and not one.custom for key, one in self._table.items())
+        """Whether that is a built-in resource, which no CRD can replace."""
+        return any((key[0], key[2]) == (group, plural) and not resource.custom for key, resource in self._table.items())
 
     def serves(self, group: str) -> bool:
-        """Whether there is anything of that group that no definition has brought."""
-        return any(key[0] == group and not one.custom for key, one in self._table.items())
+        """Whether the group has a built-in resource."""
+        return any(key[0] == group and not resource.custom for key, resource in self._table.items())
 
     def find(self, group: str, version: str, plural: str) -> Resource | None:
         return self._table.get((group, version, plural))
 
     def all(self) -> list[Resource]:
-        """In the order in which they came."""
+        """All resources in the order in which they were added."""
         return list(self._table.values())

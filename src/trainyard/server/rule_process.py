@@ -1,12 +1,12 @@
-"""The rules of other people's definitions, asked in a process of their own: `python -m trainyard.server.rule_process`.
+"""Evaluates the validation rules of CRDs in a separate process: `python -m trainyard.server.rule_process`.
 
-    RULES.problems(schema, new, old)      as `broken` of rules.py, whatever the rules do
+    RULES.problems(schema, new, old)      as `broken` of rules.py, with limits on CPU time and memory
 
-The engine bounds how often an expression iterates, not how much memory it takes (`self.a.replace("a", self.a)`) nor how
-long one function works. Here the kernel does: the process ends after BUDGET seconds of the processor, and gets no more
-than MEMORY bytes. Then the write is refused, and the next one gets a new process.
+The engine limits the iterations of an expression, but neither its memory (`self.a.replace("a", self.a)`) nor the time
+of a single function. So the kernel enforces both limits: the process is killed after BUDGET seconds of CPU time, and
+gets at most MEMORY bytes. The write is then refused, and the next one starts a new process.
 
-Messages in both directions are a length (four bytes) and JSON. The process ends with its stdin.
+Messages in both directions are a length (four bytes, big-endian) and JSON. The process exits when stdin is closed.
 """
 
 from __future__ import annotations
@@ -27,47 +27,47 @@ from trainyard.objects import Json, Problem, decode, encode
 from trainyard.server import cel
 from trainyard.server.rules import BUDGET, OUT_OF_BUDGET, Tree, broken, compile_rules
 
-MEMORY = 512 << 20  # beside what Python and the engine take
-SLACK = 1.0  # seconds of the processor after BUDGET, which `broken` itself keeps between two rules
-ANSWER_SECONDS = 30.0  # of the wall: the processors may be busy with others
+MEMORY = 512 << 20  # bytes, in addition to the use of Python and the engine
+SLACK = 1.0  # seconds of CPU time beyond BUDGET, which `broken` enforces between two rules
+ANSWER_SECONDS = 30.0  # seconds of wall time: other processes may use the CPUs
 _LENGTH = struct.Struct("!I")
-_WHOLE = "(the whole object)"
+_WHOLE_OBJECT = "(the whole object)"
 
 
 class RuleProcess:
-    """One process for all definitions, started with the first question."""
+    """One process for all CRDs, started at the first evaluation."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
-        self._known: dict[bytes, int] = {}  # schemas that the process has been sent
+        self._schema_numbers: dict[bytes, int] = {}  # schemas that were sent to the process, with their numbers
         self._lock = threading.Lock()
 
     def problems(self, schema: bytes, new: Json, old: Json | None) -> list[Problem]:
-        """What the write breaks, or that its rules take too much. Nothing without an engine."""
+        """The problems of a write; one problem when the rules exceed their limits. None without an engine."""
         if not cel.present():
             return []
         with self._lock:
-            process = self._running()
-            fresh = schema not in self._known
-            number = self._known.setdefault(schema, len(self._known))
-            question = {"number": number, "schema": decode(schema) if fresh else None, "new": new, "old": old}
+            process = self._running_process()
+            is_new = schema not in self._schema_numbers
+            number = self._schema_numbers.setdefault(schema, len(self._schema_numbers))
+            question = {"number": number, "schema": decode(schema) if is_new else None, "new": new, "old": old}
             try:
                 _send(process.stdin, encode(question))
                 answer = _receive(process.stdout, ANSWER_SECONDS)
             except (OSError, EOFError):
-                return [Problem(_WHOLE, f"Forbidden: {OUT_OF_BUDGET}: {self._end()}")]
+                return [Problem(_WHOLE_OBJECT, f"Forbidden: {OUT_OF_BUDGET}: {self._end_process()}")]
             return [Problem(path, text) for path, text in decode(answer)]
 
-    def _running(self) -> subprocess.Popen[bytes]:
+    def _running_process(self) -> subprocess.Popen[bytes]:
         if self._process is None or self._process.poll() is not None:
-            self._known.clear()
+            self._schema_numbers.clear()
             argv = [sys.executable, "-P", "-m", __spec__.name]
             pipe, null = subprocess.PIPE, subprocess.DEVNULL
             self._process = subprocess.Popen(argv, stdin=pipe, stdout=pipe, stderr=null, start_new_session=True)
         return self._process
 
-    def _end(self) -> str:
-        """Why there was no answer. There is no process after this."""
+    def _end_process(self) -> str:
+        """Kills the process; returns why there was no answer."""
         process, self._process = self._process, None
         if process is None:
             return ""
@@ -89,7 +89,7 @@ def _send(pipe: IO[bytes] | None, body: bytes) -> None:
 
 
 def _receive(pipe: IO[bytes] | None, seconds: float | None = None) -> bytes:
-    """One message. Raises EOFError when there is none, TimeoutError."""
+    """One message. Raises EOFError at the end of the pipe, TimeoutError."""
     if pipe is None:
         raise EOFError
     (length,) = _LENGTH.unpack(_read(pipe.fileno(), _LENGTH.size, seconds))
@@ -97,23 +97,23 @@ def _receive(pipe: IO[bytes] | None, seconds: float | None = None) -> bytes:
 
 
 def _read(descriptor: int, length: int, seconds: float | None) -> bytes:
-    read = b""
-    while len(read) < length:
+    received = b""
+    while len(received) < length:
         if seconds is not None and not select.select([descriptor], [], [], seconds)[0]:
             raise TimeoutError
-        piece = os.read(descriptor, length - len(read))
-        if not piece:
+        chunk = os.read(descriptor, length - len(received))
+        if not chunk:
             raise EOFError
-        read += piece
-    return read
+        received += chunk
+    return received
 
 
 def main() -> None:
-    """Answer until stdin ends."""
-    cel.present()  # before the limit: the engine's library is not the rules' doing
-    with contextlib.suppress(OSError):  # without /proc only the time is limited
-        taken = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-        resource.setrlimit(resource.RLIMIT_AS, (taken + MEMORY, taken + MEMORY))
+    """Answers requests until stdin is closed."""
+    cel.present()  # loads the engine before the limit is set, so that its memory does not count
+    with contextlib.suppress(OSError):  # without /proc only the CPU time is limited
+        in_use = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (in_use + MEMORY, in_use + MEMORY))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     trees: dict[int, Tree | None] = {}
     while True:
@@ -121,12 +121,12 @@ def main() -> None:
             question: dict[str, Any] = decode(_receive(sys.stdin.buffer))
         except EOFError:
             return
-        signal.setitimer(signal.ITIMER_PROF, BUDGET + SLACK)  # SIGPROF ends the process
+        signal.setitimer(signal.ITIMER_PROF, BUDGET + SLACK)  # SIGPROF kills the process
         if question["schema"] is not None:
             trees[question["number"]] = compile_rules(question["schema"])
         tree = trees[question["number"]]
-        found = list(broken(tree, question["new"], question["old"])) if tree else []
-        answer = encode([(problem.path, problem.text) for problem in found])
+        problems = list(broken(tree, question["new"], question["old"])) if tree else []
+        answer = encode([(problem.path, problem.text) for problem in problems])
         signal.setitimer(signal.ITIMER_PROF, 0)
         _send(sys.stdout.buffer, answer)
 

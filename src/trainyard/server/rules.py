@@ -1,14 +1,14 @@
-"""The rules (x-kubernetes-validations) of a definition's schema: examined with the definition, asked at every write.
+"""CEL validation rules (x-kubernetes-validations) of a CRD schema: checked with the CRD, evaluated at every write.
 
-    rule_problems(schema, path)   what is wrong with the rules themselves
-    compile_rules(schema)         a tree that has only what leads to a rule; None when there is none
-    broken(tree, new, old)        what a write breaks
+    rule_problems(schema, path)   the problems of the rules themselves
+    compile_rules(schema)         a tree with only the nodes that lead to a rule; None without rules
+    broken(tree, new, old)        the problems of a write
 
 Rules for this file:
-- `self` is what the schema describes: fields that it names, with CEL names for odd ones; a null counts as absent.
-- A rule that knows oldSelf is asked when there is an old value at the same place: the same field, the same key, or the
-  item with the same keys of a list that is a map. The others are asked unless nothing changed there.
-- The engine has no static types. Fields and types are checked here, on the paths (`self.a.b`) that an expression says.
+- `self` has the fields that the schema declares, with CEL escapes for special names; null fields are absent.
+- A transition rule (with oldSelf) is evaluated when there is a correlated old value: the same field, the same map key,
+  or the list item with the same keys (list type map). Other rules are evaluated unless their value is unchanged.
+- The engine has no static types. Fields and types are checked here, on the paths (`self.a.b`) in an expression.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _PATHS = re.compile(
     r"""("(?:\\.|[^"\\])*+(?:"|\\?\Z)|'(?:\\.|[^'\\])*+(?:'|\\?\Z)|//[^\n]*)"""
     r"""|((?:has\(\s*)?)(?<![\w.])(self|oldSelf)((?:\.[A-Za-z_]\w*\b(?!\s*\())*)"""
 )
-BUDGET = 2.0  # seconds of the processor that the rules of one write may take; the engine bounds each of them
+BUDGET = 2.0  # seconds of CPU time for the rules of one write; the engine limits each rule
 OUT_OF_BUDGET = "validation failed due to running out of cost budget, no further validation rules will be run"
 _TYPES = {"integer": "INT", "number": "DOUBLE", "boolean": "BOOL", "string": "STRING"}
 _TIMES = {"date-time": "timestamp", "date": "timestamp", "datetime": "timestamp", "duration": "duration"}
@@ -51,7 +51,7 @@ _TIMES = {"date-time": "timestamp", "date": "timestamp", "datetime": "timestamp"
 
 @lru_cache(maxsize=4096)
 def escaped(name: str) -> str:
-    """A field's name as CEL can say it, "" when it cannot."""
+    """A field name escaped for CEL; "" when it cannot be escaped."""
     if name in _RESERVED:
         return f"__{name}__"
     text = name.replace("__", "__underscores__").replace(".", "__dot__").replace("-", "__dash__")
@@ -67,12 +67,12 @@ class Rule:
     reason: str
     place: str
     old: str
-    """How the rule knows oldSelf: "", value, optional."""
+    """How the rule uses oldSelf: "" (not), "value", "optional"."""
 
 
 @dataclass
 class Tree:
-    """A schema with rules in it, or on the way to one."""
+    """A schema node with rules, or with rules below it."""
 
     schema: Json
     root: bool
@@ -83,19 +83,19 @@ class Tree:
     _timed: dict[str, str] = field(default_factory=dict)
 
     def timed(self, text: str) -> str:
-        """An expression as the engine is asked it."""
+        """The expression for the engine, with conversions of time strings; cached."""
         if text not in self._timed:
             self._timed[text] = timed(text, self)
         return self._timed[text]
 
 
 def compile_rules(schema: Json, root: bool = True) -> Tree | None:
-    """The schema has been examined."""
+    """The tree of a valid schema; None without rules."""
     tree = Tree(schema, root or schema.get(EMBEDDED) is True)
-    tree.rules = [_rule(one) for one in schema.get(VALIDATIONS) or ()]
-    for name, part in (schema.get("properties") or {}).items():
-        if below := compile_rules(part, root=False):
-            tree.fields[name] = below
+    tree.rules = [_rule(rule) for rule in schema.get(VALIDATIONS) or ()]
+    for name, subschema in (schema.get("properties") or {}).items():
+        if subtree := compile_rules(subschema, root=False):
+            tree.fields[name] = subtree
     if isinstance(schema.get("additionalProperties"), dict):
         tree.values = compile_rules(schema["additionalProperties"], root=False)
     if isinstance(schema.get("items"), dict):
@@ -103,77 +103,79 @@ def compile_rules(schema: Json, root: bool = True) -> Tree | None:
     return tree if tree.rules or tree.fields or tree.values or tree.items else None
 
 
-def _rule(said: Json) -> Rule:
-    old = "" if not _knows_old(said["rule"]) else "optional" if said.get("optionalOldSelf") is True else "value"
-    message, expression = (said.get("message") or "").strip(), said.get("messageExpression") or ""
-    return Rule(said["rule"].strip(), message, expression, said.get("reason") or "", said.get("fieldPath") or "", old)
+def _rule(rule: Json) -> Rule:
+    old = "" if not _uses_old_self(rule["rule"]) else "optional" if rule.get("optionalOldSelf") is True else "value"
+    message, expression = (rule.get("message") or "").strip(), rule.get("messageExpression") or ""
+    return Rule(rule["rule"].strip(), message, expression, rule.get("reason") or "", rule.get("fieldPath") or "", old)
 
 
-def _knows_old(text: str) -> bool:
-    return any(found[3] == "oldSelf" for found in _PATHS.finditer(text))
+def _uses_old_self(text: str) -> bool:
+    return any(match[3] == "oldSelf" for match in _PATHS.finditer(text))
 
 
-# --- what a write breaks
+# --- evaluation of a write
 
 
 def broken(tree: Tree, new: Any, old: Any = None, path: str = "") -> Iterator[Problem]:
-    """`old` is None when there is nothing to compare with. No rule is asked any more when BUDGET has been used up."""
-    spent = time.thread_time()
+    """The problems of a write. `old` is None without a correlated old value. Stops when BUDGET is used up."""
+    started = time.thread_time()
     for problem in _broken(tree, new, old, path):
         if problem is not None:
             yield problem
-        elif time.thread_time() - spent > BUDGET:
+        elif time.thread_time() - started > BUDGET:
             yield Problem(path or "(the whole object)", f"Forbidden: {OUT_OF_BUDGET}")
             return
 
 
 def _broken(tree: Tree, new: Any, old: Any, path: str) -> Iterator[Problem | None]:
-    """None after each rule."""
+    """Yields the problems, and None after each rule (for the budget)."""
     if new is None:
         return
-    same = old is not None and old == new
-    asked = [rule for rule in tree.rules if not ((rule.old == "value" and old is None) or (same and not rule.old))]
-    if asked:
+    unchanged = old is not None and old == new
+    due = [rule for rule in tree.rules if not ((rule.old == "value" and old is None) or (unchanged and not rule.old))]
+    if due:
         value = value_of(tree.schema, new, tree.root)
-        before = value if same else None if old is None else value_of(tree.schema, old, tree.root)
-        for rule in asked:
-            if (problem := _asked(rule, tree, (new, value, before), path)) is not None:
+        old_value = value if unchanged else None if old is None else value_of(tree.schema, old, tree.root)
+        for rule in due:
+            if (problem := _evaluated(rule, tree, (new, value, old_value), path)) is not None:
                 yield problem
             yield None
     if isinstance(new, dict):
-        before = old if isinstance(old, dict) else {}
-        for name, below in tree.fields.items():
+        old_value = old if isinstance(old, dict) else {}
+        for name, subtree in tree.fields.items():
             if name in new:
-                yield from _broken(below, new[name], before.get(name), f"{path}.{name}" if path else name)
+                yield from _broken(subtree, new[name], old_value.get(name), f"{path}.{name}" if path else name)
         if tree.values is not None:
-            for name, part in new.items():
-                yield from _broken(tree.values, part, before.get(name), f"{path}[{name}]")
+            for name, value_of_part in new.items():
+                yield from _broken(tree.values, value_of_part, old_value.get(name), f"{path}[{name}]")
     elif isinstance(new, list) and tree.items is not None:
-        pair = _pairs(tree.schema, old)
-        for index, part in enumerate(new):
-            yield from _broken(tree.items, part, pair(part), f"{path}[{index}]")
+        find_old = _pairs(tree.schema, old)
+        for index, value_of_part in enumerate(new):
+            yield from _broken(tree.items, value_of_part, find_old(value_of_part), f"{path}[{index}]")
 
 
 def _pairs(schema: Json, old: Any) -> Callable[[Any], Any]:
-    """Finds the old item for a new one, where items have keys."""
+    """A function that returns the old item for a new one, for lists of type map."""
     keys = schema.get(LIST_KEYS) or ()
     if schema.get(LIST_TYPE) != "map" or not isinstance(old, list):
         return lambda item: None
 
-    def named(item: Any) -> str:
+    def key_of(item: Any) -> str:
         return repr([item.get(key) for key in keys]) if isinstance(item, dict) else ""
 
-    known = {named(item): item for item in old}
-    return lambda item: known.get(named(item))
+    old_items = {key_of(item): item for item in old}
+    return lambda item: old_items.get(key_of(item))
 
 
-def _asked(rule: Rule, tree: Tree, values: tuple[Any, Any, Any], path: str) -> Problem | None:
-    """`values`: the new one as it is stored, then the new and the old one as CEL sees them."""
-    new, value, before = values
+def _evaluated(rule: Rule, tree: Tree, values: tuple[Any, Any, Any], path: str) -> Problem | None:
+    """Evaluates one rule. `values`: the new value as stored, then the new and the old value as CEL values."""
+    new, value, old_value = values
     variables = {"self": value}
     if rule.old:
-        variables.update({"oldSelf": before} if rule.old == "value" else {"was": before is not None, "before": before})
-    place = path + rule.place if path else rule.place.lstrip(".")
+        variables.update(
+            {"oldSelf": old_value} if rule.old == "value" else {"was": old_value is not None, "before": old_value}
+        )
+    field_path = path + rule.place if path else rule.place.lstrip(".")
     try:
         if cel.program(tree.timed(rule.text), rule.old).value(variables) is True:
             return None
@@ -185,7 +187,7 @@ def _asked(rule: Rule, tree: Tree, values: tuple[Any, Any, Any], path: str) -> P
     text = _message(rule, tree, variables)
     value = "" if isinstance(new, dict | list) else f" {shown(new)}"
     return Problem(
-        place,
+        field_path,
         {
             "FieldValueForbidden": f"Forbidden: {text}",
             "FieldValueRequired": f"Required value: {text}",
@@ -197,27 +199,27 @@ def _asked(rule: Rule, tree: Tree, values: tuple[Any, Any, Any], path: str) -> P
 def _message(rule: Rule, tree: Tree, variables: Json) -> str:
     if rule.expression:
         try:
-            said = cel.program(tree.timed(rule.expression), rule.old).value(variables)
+            message = cel.program(tree.timed(rule.expression), rule.old).value(variables)
         except cel.Wrong:
-            said = None
-        if isinstance(said, str) and said.strip() and "\n" not in said.strip():
-            return said.strip()
+            message = None
+        if isinstance(message, str) and message.strip() and "\n" not in message.strip():
+            return message.strip()
     return rule.message or f"failed rule: {rule.text}"
 
 
 def value_of(schema: Json, value: Any, root: bool = False) -> Any:
-    """A JSON value as CEL sees it."""
+    """A JSON value converted for CEL."""
     if isinstance(value, dict):
-        more = schema.get("additionalProperties")
-        if isinstance(more, dict):
-            return {name: value_of(more, part) for name, part in value.items() if part is not None}
-        known = schema.get("properties") or {}
+        additional = schema.get("additionalProperties")
+        if isinstance(additional, dict):
+            return {name: value_of(additional, part) for name, part in value.items() if part is not None}
+        properties = schema.get("properties") or {}
         if root or schema.get(EMBEDDED) is True:
-            known = {**known, **_RESOURCE}
+            properties = {**properties, **_RESOURCE}
         return {
-            escaped(name): value_of(known[name], part)
+            escaped(name): value_of(properties[name], part)
             for name, part in value.items()
-            if part is not None and name in known and escaped(name)
+            if part is not None and name in properties and escaped(name)
         }
     if isinstance(value, list):
         return [value_of(schema.get("items") or {}, part) for part in value]
@@ -232,44 +234,47 @@ def value_of(schema: Json, value: Any, root: bool = False) -> Any:
 
 
 def timed(text: str, tree: Tree) -> str:
-    """The engine takes no times from outside: where the text names one, it is made from its string."""
+    """The expression with time paths wrapped in timestamp() or duration(): variables of the engine cannot be times."""
 
-    def replace(found: re.Match[str]) -> str:
-        if found[1] or found[2]:
-            return found[0]
+    def replace(match: re.Match[str]) -> str:
+        if match[1] or match[2]:
+            return match[0]
         try:
-            reached = _reached(tree.schema, tree.root, found[4])
+            node = _schema_at(tree.schema, tree.root, match[4])
         except LookupError:
-            return found[0]
-        make = _TIMES.get(str(reached.get("format"))) if reached.get("type") == "string" else None
-        return f"{make}({found[0]})" if make else found[0]
+            return match[0]
+        constructor = _TIMES.get(str(node.get("format"))) if node.get("type") == "string" else None
+        return f"{constructor}({match[0]})" if constructor else match[0]
 
     return _PATHS.sub(replace, text)
 
 
-# --- what is wrong with rules
+# --- validation of the rules
 
 
 def rule_problems(schema: Json, path: str) -> list[Problem]:
-    """Raises cel.Missing when there is something to check and nothing to check it with."""
-    return list(_all_rules(schema, path, True, ""))
+    """The problems of all rules of a schema. Raises cel.Missing when there are rules and the engine is not
+    installed."""
+    return list(_all_rule_problems(schema, path, True, ""))
 
 
-def _all_rules(schema: Json, path: str, root: bool, lost: str) -> Iterator[Problem]:
-    """`lost`: the list whose items cannot be told apart, "" outside of one."""
+def _all_rule_problems(schema: Json, path: str, root: bool, uncorrelated: str) -> Iterator[Problem]:
+    """`uncorrelated`: the path of the enclosing list whose items cannot be correlated, "" outside of one."""
     tree = Tree(schema, root or schema.get(EMBEDDED) is True)
     for index, rule in enumerate(schema.get(VALIDATIONS) or ()):
-        yield from _one_rule(rule, tree, f"{path}.{VALIDATIONS}[{index}]", lost)
-    for name, part in (schema.get("properties") or {}).items():
-        yield from _all_rules(part, f"{path}.properties[{name}]", False, lost)
+        yield from _rule_problems(rule, tree, f"{path}.{VALIDATIONS}[{index}]", uncorrelated)
+    for name, subschema in (schema.get("properties") or {}).items():
+        yield from _all_rule_problems(subschema, f"{path}.properties[{name}]", False, uncorrelated)
     if isinstance(schema.get("additionalProperties"), dict):
-        yield from _all_rules(schema["additionalProperties"], f"{path}.additionalProperties", False, lost)
+        yield from _all_rule_problems(
+            schema["additionalProperties"], f"{path}.additionalProperties", False, uncorrelated
+        )
     if isinstance(schema.get("items"), dict):
-        inside = lost or ("" if schema.get(LIST_TYPE) == "map" else path)
-        yield from _all_rules(schema["items"], f"{path}.items", False, inside)
+        item_uncorrelated = uncorrelated or ("" if schema.get(LIST_TYPE) == "map" else path)
+        yield from _all_rule_problems(schema["items"], f"{path}.items", False, item_uncorrelated)
 
 
-def _one_rule(rule: Any, tree: Tree, path: str, lost: str) -> Iterator[Problem]:
+def _rule_problems(rule: Any, tree: Tree, path: str, uncorrelated: str) -> Iterator[Problem]:
     text = rule.get("rule") if isinstance(rule, dict) else None
     if not isinstance(text, str) or not text.strip():
         yield Problem(f"{path}.rule", "Required value: rule is not specified")
@@ -280,56 +285,60 @@ def _one_rule(rule: Any, tree: Tree, path: str, lost: str) -> Iterator[Problem]:
     if message is None and not rule.get("messageExpression") and "\n" in text.strip():
         yield Problem(f"{path}.message", "Required value: message must be specified if rule contains line breaks")
     if (reason := rule.get("reason")) is not None and reason not in REASONS:
-        supported = ", ".join(f'"{one}"' for one in REASONS)
+        supported = ", ".join(f'"{supported_reason}"' for supported_reason in REASONS)
         yield Problem(f"{path}.reason", f"Unsupported value: {shown(reason)}: supported values: {supported}")
-    if (place := rule.get("fieldPath")) and not _leads_somewhere(tree.schema, place):
-        yield Problem(f"{path}.fieldPath", f"Invalid value: {shown(place)}: must be a valid path")
+    if (field_path := rule.get("fieldPath")) and not _is_valid_path(tree.schema, field_path):
+        yield Problem(f"{path}.fieldPath", f"Invalid value: {shown(field_path)}: must be a valid path")
     old = _rule(rule).old
-    if old and lost:
-        text = f"oldSelf cannot be used on the uncorrelatable portion of the schema within {lost}"
+    if old and uncorrelated:
+        text = f"oldSelf cannot be used on the uncorrelatable portion of the schema within {uncorrelated}"
         yield Problem(f"{path}.rule", f"Invalid value: {shown(rule['rule'])}: {text}")
         return
     if not old and rule.get("optionalOldSelf") is not None:
-        said = shown(rule["optionalOldSelf"])
+        value_text = shown(rule["optionalOldSelf"])
         yield Problem(
-            f"{path}.optionalOldSelf", f"Invalid value: {said}: may not be set if oldSelf is not used in rule"
+            f"{path}.optionalOldSelf", f"Invalid value: {value_text}: may not be set if oldSelf is not used in rule"
         )
-    for word, kind, what in (("rule", "BOOL", "cel expression"), ("messageExpression", "STRING", "messageExpression")):
-        if rule.get(word):
-            yield from _expression(rule[word], tree, old, f"{path}.{word}", (kind, what))
+    for name, kind, description in (
+        ("rule", "BOOL", "cel expression"),
+        ("messageExpression", "STRING", "messageExpression"),
+    ):
+        if rule.get(name):
+            yield from _expression_problems(rule[name], tree, old, f"{path}.{name}", (kind, description))
 
 
-def _expression(text: str, tree: Tree, old: str, path: str, wanted: tuple[str, str]) -> Iterator[Problem]:
-    kind, what = wanted
-    failed = "compilation failed" if what == "cel expression" else f"{what} compilation failed"
+def _expression_problems(text: str, tree: Tree, old: str, path: str, expectation: tuple[str, str]) -> Iterator[Problem]:
+    kind, description = expectation
+    failure = "compilation failed" if description == "cel expression" else f"{description} compilation failed"
     try:
-        for found in _PATHS.finditer(text):
-            if not found[1]:
-                _reached(tree.schema, tree.root, found[4])
-        given = cel.program(*typed(timed(text, tree), tree, old)).kind
+        for match in _PATHS.finditer(text):
+            if not match[1]:
+                _schema_at(tree.schema, tree.root, match[4])
+        result_type = cel.program(*typed(timed(text, tree), tree, old)).kind
     except LookupError as error:
-        yield Problem(path, f"Invalid value: {shown(text)}: {failed}: undefined field {error.args[0]!r}")
+        yield Problem(path, f"Invalid value: {shown(text)}: {failure}: undefined field {error.args[0]!r}")
     except cel.Wrong as error:
-        said = str(error).replace("__in__", ".")
-        yield Problem(path, f"Invalid value: {shown(text)}: {failed}: {said}")
+        message = str(error).replace("__in__", ".")
+        yield Problem(path, f"Invalid value: {shown(text)}: {failure}: {message}")
     else:
-        if given not in (kind, "DYN"):
+        if result_type not in (kind, "DYN"):
             article = "a bool" if kind == "BOOL" else "a string"
-            yield Problem(path, f"Invalid value: {shown(text)}: {what} must evaluate to {article}")
+            yield Problem(path, f"Invalid value: {shown(text)}: {description} must evaluate to {article}")
 
 
 def typed(text: str, tree: Tree, old: str) -> tuple[str, str, tuple[tuple[str, str], ...]]:
-    """The text with a variable for each path whose type is plain (self.a: INT), for the engine to check the types."""
+    """The expression with a typed variable for each path of a scalar type (self.a: INT), so that the engine checks the
+    types."""
     types: dict[str, str] = {}
 
-    def replace(found: re.Match[str]) -> str:
-        if found[1] or found[2] or (found[3] == "oldSelf" and old != "value"):
-            return found[0]
-        reached = _reached(tree.schema, tree.root, found[4])
-        kind = _TYPES.get(str(reached.get("type")))
-        if kind is None or reached.get("format") in (*_TIMES, "byte"):
-            return found[0]
-        name = found[0].replace(".", "__in__")
+    def replace(match: re.Match[str]) -> str:
+        if match[1] or match[2] or (match[3] == "oldSelf" and old != "value"):
+            return match[0]
+        node = _schema_at(tree.schema, tree.root, match[4])
+        kind = _TYPES.get(str(node.get("type")))
+        if kind is None or node.get("format") in (*_TIMES, "byte"):
+            return match[0]
+        name = match[0].replace(".", "__in__")
         types[name] = kind
         return name
 
@@ -337,31 +346,31 @@ def typed(text: str, tree: Tree, old: str) -> tuple[str, str, tuple[tuple[str, s
     return checked, old, tuple(types.items())
 
 
-def _reached(schema: Json, root: bool, steps: str) -> Json:
-    """The schema at the end of a path. Raises LookupError with the name that is not there."""
+def _schema_at(schema: Json, root: bool, steps: str) -> Json:
+    """The schema at the end of a path. Raises LookupError with the name of an undeclared field."""
     for step in steps.split(".")[1:]:
-        more = schema.get("additionalProperties")
-        known = {escaped(name): part for name, part in (schema.get("properties") or {}).items()}
+        additional = schema.get("additionalProperties")
+        properties = {escaped(name): subschema for name, subschema in (schema.get("properties") or {}).items()}
         if root or schema.get(EMBEDDED) is True:
-            known = {**known, **_RESOURCE}
-        if step in known:
-            schema = known[step]
-        elif isinstance(more, dict):
-            schema = more
+            properties = {**properties, **_RESOURCE}
+        if step in properties:
+            schema = properties[step]
+        elif isinstance(additional, dict):
+            schema = additional
         else:
             raise LookupError(step)
         root = False
     return schema
 
 
-def _leads_somewhere(schema: Json, place: str) -> bool:
-    steps = re.findall(r"\.([A-Za-z_][\w-]*)|\['([^']+)'\]", place)
-    if "".join(f".{dotted}" if dotted else f"['{quoted}']" for dotted, quoted in steps) != place:
+def _is_valid_path(schema: Json, field_path: str) -> bool:
+    steps = re.findall(r"\.([A-Za-z_][\w-]*)|\['([^']+)'\]", field_path)
+    if "".join(f".{dotted}" if dotted else f"['{quoted}']" for dotted, quoted in steps) != field_path:
         return False
     for dotted, quoted in steps:
-        name, more = dotted or quoted, schema.get("additionalProperties")
-        below = (schema.get("properties") or {}).get(name, more)
-        if not isinstance(below, dict):
+        name, additional = dotted or quoted, schema.get("additionalProperties")
+        subschema = (schema.get("properties") or {}).get(name, additional)
+        if not isinstance(subschema, dict):
             return False
-        schema = below
+        schema = subschema
     return True

@@ -1,4 +1,4 @@
-"""When two JSON values are the same: a write that changes nothing depends on it."""
+"""Equality of JSON values, which decides whether an update changes anything."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import Any
 
 
 def same(a: Any, b: Any) -> bool:
-    """Equal as JSON: 1 is not true. The depth of objects has been checked when they were read."""
-    return bool(a == b) and _alike(a, b)  # nearly always the first says no, and takes no time
+    """Equal as JSON: 1 is not true. The depth of the values was checked at decoding."""
+    return bool(a == b) and _alike(a, b)  # the first test usually fails, and is fast
 
 
 def _alike(a: Any, b: Any) -> bool:

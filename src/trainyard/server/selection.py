@@ -1,4 +1,4 @@
-"""Which objects a list or a watch is about: a namespace, a label selector, a field selector."""
+"""Selection of objects for lists and watches: namespace, label selector, field selector."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ FieldTest = Callable[[Key, Record], bool]
 
 
 class Selection(msgspec.Struct, frozen=True):
-    """`wants` is the whole question. Without selectors only the namespace counts."""
+    """A compiled selection; `wants` tests one object. Without selectors only the namespace counts."""
 
     namespace: str = ""
     labels: Selects | None = None
     fields: tuple[FieldTest, ...] = ()
     label: Label | None = None
-    """One that everything which is wanted has."""
+    """A label that every selected object has, for the label index; None when the selector demands none."""
 
     @property
     def everything(self) -> bool:
@@ -39,7 +39,7 @@ class Selection(msgspec.Struct, frozen=True):
         return all(test(key, record) for test in self.fields)
 
     def among(self, view: View, start: Key | None = None) -> Iterator[tuple[Key, Record]]:
-        """What is wanted of a store, in the order of the keys. It looks no further than it is asked to."""
+        """The selected objects of a view, in key order. A lazy iterator."""
         labels, fields = self.labels, self.fields
         for key in view.within(self.namespace, start):
             record = view.records[key]
@@ -48,7 +48,7 @@ class Selection(msgspec.Struct, frozen=True):
 
 
 def select(resource: Resource, namespace: str, labels: str, fields: str, name: str = "") -> Selection:
-    """Raises Refused 400 when a selector is malformed or asks for a field the resource does not offer."""
+    """Compiles the selectors. Raises Refused 400 for a malformed selector or an unsupported field."""
     try:
         chosen = selector(labels) if labels.strip() else None
     except ValueError as error:
@@ -60,13 +60,13 @@ def select(resource: Resource, namespace: str, labels: str, fields: str, name: s
 
 
 def must_parse(text: str) -> None:
-    """Raises Refused 400 when that is no field selector."""
+    """Raises Refused 400 for a malformed field selector."""
     for _ in _terms(text):
         pass
 
 
 def one_name(text: str) -> str:
-    """The name that a field selector demands, "" when it demands none or is none."""
+    """The name in metadata.name=NAME of a field selector; "" without one or when the selector is malformed."""
     try:
         return next((value for field, value, equal in _terms(text) if equal and field == "metadata.name"), "")
     except errors.Refused:
@@ -78,22 +78,22 @@ def _field_tests(resource: Resource, text: str) -> list[FieldTest]:
 
 
 def _terms(text: str) -> Iterator[tuple[str, str, bool]]:
-    """Field, value, and whether they must be equal. Raises Refused 400."""
-    at = 0
-    while at < len(text):
-        if not (found := _FIELD.match(text, at)):
-            left = errors.printable(text[at:])
-            raise errors.bad_request(f"invalid selector: '{errors.printable(text)}'; can't understand '{left}'")
-        at = found.end()
-        yield found[1], re.sub(r"\\(.)", r"\1", found[3].strip()), found[2] != "!="
+    """The terms of a field selector: (field, value, whether they must be equal). Raises Refused 400."""
+    position = 0
+    while position < len(text):
+        if not (match := _FIELD.match(text, position)):
+            remainder = errors.printable(text[position:])
+            raise errors.bad_request(f"invalid selector: '{errors.printable(text)}'; can't understand '{remainder}'")
+        position = match.end()
+        yield match[1], re.sub(r"\\(.)", r"\1", match[3].strip()), match[2] != "!="
 
 
-def _test(resource: Resource, name: str, wanted: str, equal: bool) -> FieldTest:
+def _test(resource: Resource, name: str, value: str, equal: bool) -> FieldTest:
     if name == "metadata.name":
-        return lambda key, record: (key.name == wanted) is equal
+        return lambda key, record: (key.name == value) is equal
     if name == "metadata.namespace":
-        return lambda key, record: (key.namespace == wanted) is equal
+        return lambda key, record: (key.namespace == value) is equal
     if name not in resource.field_names:
-        known = ", ".join(f'"{one}"' for one in ("metadata.name", "metadata.namespace", *resource.field_names))
-        raise errors.bad_request(f'"{errors.printable(name)}" is not a known field selector: only {known}')
-    return lambda key, record: (record.fields.get(name, "") == wanted) is equal
+        supported = ", ".join(f'"{field}"' for field in ("metadata.name", "metadata.namespace", *resource.field_names))
+        raise errors.bad_request(f'"{errors.printable(name)}" is not a known field selector: only {supported}')
+    return lambda key, record: (record.fields.get(name, "") == value) is equal

@@ -1,4 +1,4 @@
-"""The embedded API server as one thing to start and stop."""
+"""The embedded API server: its components, start and stop."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from trainyard.server.watching import BOOKMARK_EVERY, Hub
 if TYPE_CHECKING:
     from trainyard.server.http import Http
 
-STOP_SECONDS = 1.0  # in which what has been asked may still be answered
+STOP_SECONDS = 1.0  # for requests in progress when the server stops
 
 
 class Server:
     """A Kubernetes API in this process, on loopback only.
 
     `checks` are cross-field rules by (group, kind): functions of (new, old or None) that return problems. `verbs`
-    counts the requests: ("patch", "pods/status"). `key` signs the tokens of ServiceAccounts; without one they die with
-    this server.
+    counts the requests by (verb, resource): ("patch", "pods/status"). `key` signs the tokens of ServiceAccounts;
+    without one a random key is used, so that tokens are invalid after a restart.
     """
 
     def __init__(
@@ -53,12 +53,12 @@ class Server:
         self._verbs = Verbs(self.log, self.registry, checks or {}, now, key)
         self._limits = limits or Limits()
         self.kubelet_token = kubelet_token or token
-        """What the nodes ask this server for: it should open nothing else."""
+        """The bearer token for kubelets. It should be valid for nothing else."""
         self._guard = Guard(token, self._verbs.tokens)
         self.kubelet: NearKubelet | None = None
-        """The kubelet of the node in this process: logs are read from it without a connection."""
-        self._loaded: Http | None = None
-        self._doors: Doors | None = None
+        """The kubelet of the node in this process; in-process clients read logs from it without a connection."""
+        self._http_handler: Http | None = None
+        self._listeners: Doors | None = None
         self.tasks = TaskSupervisor("API server", report)
         self.url = ""
         self.tls_url = ""
@@ -68,64 +68,67 @@ class Server:
         return self._verbs.counts
 
     async def start(self, host: str = "127.0.0.1", port: int = 0) -> None:
-        """Serves on `url` from here on, for this machine's own. Raises ValueError for an address others could reach."""
+        """Starts the server with a plain HTTP listener on loopback, at `url`. Raises ValueError for an address that is
+        not loopback, OSError."""
         await loopback(host)
         await self.open()
-        self.url = f"http://{await self._opened().listen(host, port, None)}"
+        self.url = f"http://{await self._running_listeners().listen(host, port, None)}"
 
     async def open(self) -> None:
-        """Serves from here on, but nobody outside this process: `in_process`, and `start_tls` for the others."""
+        """Starts the server without a listener, for `in_process` clients. `start_tls` adds one."""
         furnish(self._verbs.answer)
         self.verbs.clear()
         await self.log.durable(self.log.revision)
-        self._doors = Doors(
-            lambda: self._http().connection(), lambda: self._loaded.count if self._loaded else 0, self._limits
+        self._listeners = Doors(
+            lambda: self._load_http().connection(),
+            lambda: self._http_handler.count if self._http_handler else 0,
+            self._limits,
         )
-        self.tasks.start("send bookmarks and expire events", self._tick)
+        self.tasks.start("send bookmarks and expire events", self._run_periodic)
 
     async def start_tls(
         self, context: ssl.SSLContext | asyncio.Future[ssl.SSLContext], host: str = "127.0.0.1", port: int = 0
     ) -> None:
-        """Serves on `tls_url`, too: what kubectl and pods use. From here on pods get tokens for it.
+        """Adds a TLS listener at `tls_url`, for kubectl and pods. From then on pods get ServiceAccount tokens.
 
-        A `context` that is still being made keeps clients waiting, and nobody else.
+        With a `context` that is not done yet, clients of this listener wait for it. Raises ValueError, OSError.
         """
         await loopback(host)
-        made = context if isinstance(context, asyncio.Future) else asyncio.get_running_loop().create_future()
+        context_future = context if isinstance(context, asyncio.Future) else asyncio.get_running_loop().create_future()
         if isinstance(context, ssl.SSLContext):
-            made.set_result(context)
-        self.tls_url = f"https://{await self._opened().listen(host, port, made)}"
+            context_future.set_result(context)
+        self.tls_url = f"https://{await self._running_listeners().listen(host, port, context_future)}"
         self._verbs.reachable = True
 
     def in_process(self) -> InProcess:
-        """A way to this server that has no address: for the parts in this process."""
-        return InProcess(self._verbs, self.hub, self._guard, lambda: self.kubelet, lambda: self._doors is not None)
+        """A client transport for components in this process."""
+        return InProcess(self._verbs, self.hub, self._guard, lambda: self.kubelet, lambda: self._listeners is not None)
 
-    def _http(self) -> Http:
-        """What serves connections; loaded by the first: many a `trainyard run` ends before somebody connects."""
-        if self._loaded is None:
+    def _load_http(self) -> Http:
+        """The HTTP handler, imported at the first connection: many `trainyard run` end without one."""
+        if self._http_handler is None:
             from trainyard.server.http import Http
 
-            self._loaded = Http(self._verbs, self.hub, self._guard, self.kubelet_token, self._limits)
-        return self._loaded
+            self._http_handler = Http(self._verbs, self.hub, self._guard, self.kubelet_token, self._limits)
+        return self._http_handler
 
-    def _opened(self) -> Doors:
-        if self._doors is None:
+    def _running_listeners(self) -> Doors:
+        if self._listeners is None:
             raise RuntimeError("the server has not been started")
-        return self._doors
+        return self._listeners
 
     async def stop(self) -> None:
-        """Ends all watches, then the rest, within a few seconds whatever the clients do. Twice is once."""
-        doors, self._doors = self._doors, None
-        if doors is not None:
-            await doors.close()
+        """Closes listeners, watches and connections, within a few seconds whatever the clients do. Idempotent."""
+        listeners, self._listeners = self._listeners, None
+        if listeners is not None:
+            await listeners.close()
         self.hub.end_all("the server stops")
         await self.tasks.stop()
-        http, self._loaded = self._loaded, None
+        http, self._http_handler = self._http_handler, None
         if http is not None:
             await http.close(STOP_SECONDS)
 
-    async def _tick(self) -> None:
+    async def _run_periodic(self) -> None:
         while True:
             await asyncio.sleep(BOOKMARK_EVERY)
             self._verbs.expire()

@@ -1,4 +1,4 @@
-"""What the verbs answer, once nothing of it can be taken back: the log has written what they wrote, or have seen."""
+"""Executes a request and waits until the log has settled all entries that it wrote or read."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from trainyard.server.verbs import Verbs
 
 
 async def settled(verbs: Verbs, request: Request) -> Answer:
-    """The answer to one request. Raises Refused; 500 where the log could not write what the request changes."""
+    """The answer to one request. Raises Refused; 500 when the log could not store the change. Reads are retried."""
     log = verbs.writes.log
     while True:
         try:
@@ -17,6 +17,6 @@ async def settled(verbs: Verbs, request: Request) -> Answer:
                 return verbs.answer(request)
             finally:
                 await log.durable(log.revision)
-        except NotWritten as why:
+        except NotWritten as error:
             if request.method not in ("GET", "HEAD"):
-                raise Refused(500, "InternalError", str(why)) from None
+                raise Refused(500, "InternalError", str(error)) from None

@@ -1,4 +1,4 @@
-"""What a strategy may ask of the server while it fills in an object: the time, a free address, who writes, what is."""
+"""The context of a request for strategies: time, user, free ClusterIPs, stored objects."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ SERVICES = ipaddress.ip_network("10.96.0.0/12")
 
 
 class Addresses:
-    """ClusterIPs in use, read from the log's entries. Addresses are given out in order, so one just freed rests."""
+    """The ClusterIP allocator, which follows the log. Addresses are allocated in order, so that a freed one is not
+    reused soon."""
 
     def __init__(self) -> None:
         self._used: set[str] = set()
-        self._last = 9  # the first few are left free, as a real cluster keeps them for itself
+        self._last_offset = 9  # the first addresses are reserved, as in kube-apiserver
 
     def saw(self, entry: Entry) -> None:
         if entry.store == "services":
@@ -31,11 +32,11 @@ class Addresses:
         return address in self._used
 
     def next(self) -> str:
-        """A free address, "" when there is none. The caller's write takes it."""
+        """A free address, "" when there is none. The write of the Service marks it as used."""
         size = SERVICES.num_addresses - 2
         for _ in range(size):
-            self._last = self._last % size + 1
-            address = str(SERVICES[self._last])
+            self._last_offset = self._last_offset % size + 1
+            address = str(SERVICES[self._last_offset])
             if address not in self._used:
                 return address
         return ""
@@ -43,9 +44,9 @@ class Addresses:
 
 @dataclass(slots=True)
 class Site:
-    """`now` is the time of the request, `user` is who asks.
+    """The context of one request. `now` is its time (seconds since the epoch), `user` the authenticated user.
 
-    `reachable` says that pods can reach this server: there is a TLS listener. Then they get a token.
+    `reachable`: there is a TLS listener, so that pods can reach the server and get a token volume.
     """
 
     now: float
@@ -54,16 +55,16 @@ class Site:
     user: User
     reachable: bool = False
     whose: Callable[[str], User | None] = lambda token: None
-    """Whose token that is, None when it is nobody's."""
+    """The user of a token; None for an invalid token."""
     warnings: list[str] = field(default_factory=list)
-    """What the person who writes should hear although the write is accepted."""
+    """Warnings for the client of an accepted write."""
 
     @property
     def stamp(self) -> str:
-        """The time of the request as the API writes it."""
+        """The time of the request in RFC 3339."""
         return format_time(self.now)
 
     def get(self, store: str, namespace: str, name: str) -> Json | None:
-        """An object as it is stored, None when there is none."""
+        """A stored object, decoded; None when it does not exist."""
         record = self.log.get(store, Key(namespace, name))
         return None if record is None else dict(decode(record.body))

@@ -1,7 +1,7 @@
-"""The objects of one resource as they are now: by their keys, in the order of these, and by a label.
+"""The current objects of one resource, indexed by key, sorted, and by label.
 
-The order is kept from the time when somebody has asked for it, and so is what has a label: a program that lists by a
-label does so again, and finds few of many without a look at the others. A name that nobody asks for costs nothing.
+The sorted order and the label indexes are built at their first use and then maintained: a client that lists by a label
+does so again, and reads only the objects with that label. Labels that are never selected cost nothing.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from typing import NamedTuple
 
 from trainyard.objects import Key
 
-NAMES = 8  # labels by which the objects of one resource are kept; the eldest is forgotten
+NAMES = 8  # label indexes of one resource; the oldest is dropped for a new one
 
 Keys = list[Key]
 Label = tuple[str, str]
 
 
 class Record(NamedTuple):
-    """An object as it is stored. `labels` and `fields` are what selectors ask for, read once, when it was written."""
+    """A stored object. `labels` and `fields` are for selectors; they are computed once, at the write."""
 
     revision: int
     body: bytes
@@ -28,33 +28,33 @@ class Record(NamedTuple):
 
 
 def following(key: Key) -> Key:
-    """The least key after that one."""
+    """The smallest key after that one."""
     return Key(key.namespace, f"{key.name}\0")
 
 
 class View(NamedTuple):
-    """Objects, to be read before anything else is written: their keys in order, and what these stand for."""
+    """A view of objects, valid until the next write: sorted keys, and the records of these."""
 
     keys: Keys
     records: Mapping[Key, Record]
 
     def within(self, namespace: str, start: Key | None = None) -> Keys:
-        """The keys of that namespace ("": of all), those before `start` left out."""
+        """The keys in a namespace ("": all namespaces), from `start` on."""
         least = Key(namespace, "")
         first = bisect_left(self.keys, max(start, least) if start else least)
         return self.keys[first : bisect_left(self.keys, Key(f"{namespace}\0", "")) if namespace else None]
 
 
 class Store:
-    """`records` is to be read only; `put` changes it."""
+    """The objects of one resource. `records` is read-only for callers; `put` changes it."""
 
     def __init__(self) -> None:
         self.records: dict[Key, Record] = {}
         self._keys: Keys | None = None
-        self._labelled: dict[str, dict[str, set[Key]]] = {}
+        self._by_label: dict[str, dict[str, set[Key]]] = {}
 
     def put(self, key: Key, record: Record | None) -> None:
-        """That object from now on. None: there is none."""
+        """Sets the record of a key; None removes it."""
         before = self.records.get(key)
         if record is not None:
             self.records[key] = record
@@ -64,34 +64,36 @@ class Store:
             insort(self._keys, key)
         elif self._keys is not None and before is not None and record is None:
             del self._keys[bisect_left(self._keys, key)]
-        for name, kept in self._labelled.items():
-            _move(kept, key, before.labels.get(name) if before else None, record.labels.get(name) if record else None)
+        for name, index in self._by_label.items():
+            _reindex(
+                index, key, before.labels.get(name) if before else None, record.labels.get(name) if record else None
+            )
 
     def view(self) -> View:
-        """All of them."""
+        """All objects."""
         if self._keys is None:
             self._keys = sorted(self.records)
         return View(self._keys, self.records)
 
     def labelled(self, label: Label) -> View:
-        """Those that have this value of this label."""
+        """The objects with that label value."""
         name, value = label
-        if name not in self._labelled:
-            if len(self._labelled) >= NAMES:
-                del self._labelled[next(iter(self._labelled))]
-            kept = self._labelled[name] = {}
+        if name not in self._by_label:
+            if len(self._by_label) >= NAMES:
+                del self._by_label[next(iter(self._by_label))]
+            index = self._by_label[name] = {}
             for key, record in self.records.items():
-                _move(kept, key, None, record.labels.get(name))
-        return View(sorted(self._labelled[name].get(value, ())), self.records)
+                _reindex(index, key, None, record.labels.get(name))
+        return View(sorted(self._by_label[name].get(value, ())), self.records)
 
 
-def _move(kept: dict[str, set[Key]], key: Key, old: str | None, new: str | None) -> None:
-    """From the objects with one value of a label to those with another. None: the object has no such label."""
-    if old == new:
+def _reindex(index: dict[str, set[Key]], key: Key, old_value: str | None, new_value: str | None) -> None:
+    """Moves a key from one label value to another in an index. None: the object does not have the label."""
+    if old_value == new_value:
         return
-    if old is not None:
-        kept[old].discard(key)
-        if not kept[old]:
-            del kept[old]
-    if new is not None:
-        kept.setdefault(new, set()).add(key)
+    if old_value is not None:
+        index[old_value].discard(key)
+        if not index[old_value]:
+            del index[old_value]
+    if new_value is not None:
+        index.setdefault(new_value, set()).add(key)

@@ -1,15 +1,15 @@
-"""Strategic merge patch: a merge patch that knows which lists are sets and maps, for built-in resources only.
+"""Strategic merge patch: merges lists by key or as sets, according to the schema; for built-in resources only.
 
     {"spec": {"containers": [{"name": "b", "image": "x"}]}}       the item with that name, or a new one
-    {"$patch": "replace" | "delete"}                              this object, or this list when an item says it
-    {"$retainKeys": [...]}                                        what is not named here goes
-    {"$deleteFromPrimitiveList/finalizers": [...]}                these go
+    {"$patch": "replace" | "delete"}                              of this object; in an item: of the list or the item
+    {"$retainKeys": [...]}                                        fields that are not listed are removed
+    {"$deleteFromPrimitiveList/finalizers": [...]}                these items are removed
     {"$setElementOrder/containers": [{"name": "b"}, ...]}         in this order
 
 Rules for this file:
-- Neither the object nor the patch is changed.
+- Neither the object nor the patch is modified.
 - A field without a patch strategy is merged when it is an object, and replaced when it is a list.
-- What the patch names comes in its order, and before what it does not name, unless that stood before it already.
+- Items in the patch have the order of the patch, and come before other items, unless these preceded them already.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from trainyard.server.types import ANY, Shape
 
 PATCH = "application/strategic-merge-patch+json"
 DIRECTIVE, RETAIN = "$patch", "$retainKeys"
-_GONE = object()
+_DELETED = object()
 ORDER, DELETE = "$setElementOrder/", "$deleteFromPrimitiveList/"
 
 
 def merge(original: Any, patch: Any, shape: Shape, level: int = 0) -> Json:
-    """What the object becomes. Raises BadPatch for a malformed patch, PatchFailed for one that does not fit."""
+    """The patched object. Raises BadPatch for a malformed patch, PatchFailed for one that cannot be applied."""
     if level > DEPTH:
         raise BadPatch(f"the patch is nested deeper than {DEPTH} levels")
     if patch is None and not level:
@@ -38,7 +38,7 @@ def merge(original: Any, patch: Any, shape: Shape, level: int = 0) -> Json:
     if not isinstance(patch, dict):
         raise BadPatch("Invalid JSON document: a strategic merge patch is an object")
     if DIRECTIVE in patch:
-        return _directed(patch)
+        return _apply_directive(patch)
     result: Json = _retained(original if isinstance(original, dict) else {}, patch)
     ordered = [name for name in patch if name.startswith(ORDER)]
     done = {name.removeprefix(ORDER) for name in ordered}
@@ -54,46 +54,50 @@ def merge(original: Any, patch: Any, shape: Shape, level: int = 0) -> Json:
         elif name not in result or type(result[name]) is not type(part):
             result[name] = undirected(part)
         else:
-            result[name] = _below(result[name], part, shape.below(name) or ANY, level)
+            result[name] = _merged_value(result[name], part, shape.below(name) or ANY, level)
     return result
 
 
 def undirected(value: Any) -> Any:
-    """What a patch says about something that is not there: itself, without directives and nulls."""
+    """A patch as a new value: without directives and null fields."""
     if isinstance(value, dict):
         return {
-            name: undirected(part)
-            for name, part in value.items()
-            if part is not None and name not in (DIRECTIVE, RETAIN) and not name.startswith((ORDER, DELETE))
+            name: undirected(value_of_field)
+            for name, value_of_field in value.items()
+            if value_of_field is not None and name not in (DIRECTIVE, RETAIN) and not name.startswith((ORDER, DELETE))
         }
     if isinstance(value, list):
-        return [undirected(one) for one in value if not (isinstance(one, dict) and DIRECTIVE in one)]
+        return [undirected(item) for item in value if not (isinstance(item, dict) and DIRECTIVE in item)]
     return value
 
 
-def _directed(patch: Json) -> Json:
-    how = patch[DIRECTIVE]
-    if how == "replace":
-        return {name: part for name, part in patch.items() if name != DIRECTIVE}
-    if how == "delete":
+def _apply_directive(patch: Json) -> Json:
+    directive = patch[DIRECTIVE]
+    if directive == "replace":
+        return {name: value_of_field for name, value_of_field in patch.items() if name != DIRECTIVE}
+    if directive == "delete":
         return {}
-    raise PatchFailed(f"unknown patch type {encode(how).decode()[:80]} in map; write replace or delete")
+    raise PatchFailed(f"unknown patch type {encode(directive).decode()[:80]} in map; write replace or delete")
 
 
 def _retained(original: Json, patch: Json) -> Json:
     if RETAIN not in patch:
         return dict(original)
-    kept = patch[RETAIN]
-    if not isinstance(kept, list) or not all(isinstance(one, str) for one in kept):
+    retained = patch[RETAIN]
+    if not isinstance(retained, list) or not all(isinstance(name, str) for name in retained):
         raise BadPatch("invalid patch format of retainKeys: it must be a list of names")
-    extra = [name for name, part in patch.items() if part is not None and name[0:1] != "$" and name not in kept]
+    extra = [
+        name
+        for name, value_of_field in patch.items()
+        if value_of_field is not None and name[0:1] != "$" and name not in retained
+    ]
     if extra:
         raise BadPatch(f"invalid patch format of retainKeys: {extra[0][:80]!r} is in the patch, but not in the list")
-    return {name: part for name, part in original.items() if name in kept}
+    return {name: value_of_field for name, value_of_field in original.items() if name in retained}
 
 
-def _below(value: Any, part: Any, shape: Shape, level: int) -> Any:
-    """A field that both have, with values of one type."""
+def _merged_value(value: Any, part: Any, shape: Shape, level: int) -> Any:
+    """The merged value of a field that is in object and patch, with values of the same type."""
     if isinstance(part, dict):
         return undirected(part) if "replace" in shape.strategy else merge(value, part, shape, level + 1)
     if isinstance(part, list) and "merge" in shape.strategy:
@@ -101,99 +105,113 @@ def _below(value: Any, part: Any, shape: Shape, level: int) -> Any:
     return part
 
 
-def _take_out(result: Json, name: str, gone: Any) -> None:
-    if not isinstance(gone, list):
+def _take_out(result: Json, name: str, removed: Any) -> None:
+    if not isinstance(removed, list):
         raise BadPatch(f"invalid patch format of primitive list: {DELETE}{name[:80]} must be a list")
     if isinstance(result.get(name), list):
-        taken = _places(gone)
-        result[name] = [one for one in result[name] if encode(one) not in taken]
+        removed_values = _first_positions(removed)
+        result[name] = [item for item in result[name] if encode(item) not in removed_values]
 
 
-def _merged_list(old: list[Any], patch: list[Any], shape: Shape, level: int) -> list[Any]:
-    if not all(isinstance(one, dict) for one in [*old, *patch]):
-        if any(isinstance(one, dict | list) for one in [*old, *patch]):
+def _merged_list(items: list[Any], patch: list[Any], shape: Shape, level: int) -> list[Any]:
+    if not all(isinstance(item, dict) for item in [*items, *patch]):
+        if any(isinstance(item, dict | list) for item in [*items, *patch]):
             raise PatchFailed("merging lists of different types is not supported; replace the list")
-        both = list(dict.fromkeys([*old, *patch]))
-        return _in_order(both, list(dict.fromkeys(patch)), old, lambda one: one)
+        combined = list(dict.fromkeys([*items, *patch]))
+        return _in_order(combined, list(dict.fromkeys(patch)), items, lambda item: item)
     key = shape.merge_key
     if not key:
         raise PatchFailed("cannot merge lists without merge key; replace the list")
-    if any(one.get(DIRECTIVE) == "replace" for one in patch):
-        return [undirected(one) for one in patch if DIRECTIVE not in one]
-    result: list[Any] = list(old)
-    said: list[Any] = []
-    places: dict[bytes, list[int]] = {}
-    for at, item in enumerate(old):
-        places.setdefault(encode(item.get(key)), []).append(at)
-    for one in patch:
-        how, name = one.get(DIRECTIVE), _keyed(one, key)
-        there = places.get(encode(name), [])
-        if how == "delete":
-            for at in places.pop(encode(name), []):
-                result[at] = _GONE
-        elif how is not None:
-            raise PatchFailed(f"unknown patch type {encode(how).decode()[:80]} in a list; write replace or delete")
-        elif there:
-            result[there[0]] = merge(result[there[0]], one, shape.item or ANY, level + 1)
-            said.append(name)
+    if any(item.get(DIRECTIVE) == "replace" for item in patch):
+        return [undirected(item) for item in patch if DIRECTIVE not in item]
+    result: list[Any] = list(items)
+    patched_keys: list[Any] = []
+    positions_by_key: dict[bytes, list[int]] = {}
+    for position, item in enumerate(items):
+        positions_by_key.setdefault(encode(item.get(key)), []).append(position)
+    for item in patch:
+        directive, item_key = item.get(DIRECTIVE), _key_value(item, key)
+        positions = positions_by_key.get(encode(item_key), [])
+        if directive == "delete":
+            for position in positions_by_key.pop(encode(item_key), []):
+                result[position] = _DELETED
+        elif directive is not None:
+            raise PatchFailed(
+                f"unknown patch type {encode(directive).decode()[:80]} in a list; write replace or delete"
+            )
+        elif positions:
+            result[positions[0]] = merge(result[positions[0]], item, shape.item or ANY, level + 1)
+            patched_keys.append(item_key)
         else:
-            places[encode(name)] = [len(result)]
-            result.append(undirected(one))
-            said.append(name)
-    left = [one for one in result if one is not _GONE]
-    return _in_order(left, said, [item.get(key) for item in old], lambda one: one.get(key))
+            positions_by_key[encode(item_key)] = [len(result)]
+            result.append(undirected(item))
+            patched_keys.append(item_key)
+    remaining = [item for item in result if item is not _DELETED]
+    return _in_order(remaining, patched_keys, [item.get(key) for item in items], lambda item: item.get(key))
 
 
-def _keyed(item: Any, key: str) -> Any:
-    if not isinstance(item, dict) or key not in item:  # null is a key like any other
+def _key_value(item: Any, key: str) -> Any:
+    if not isinstance(item, dict) or key not in item:  # null is a valid key value
         raise PatchFailed(f"map: {encode(item).decode()[:200]} does not contain declared merge key: {key}")
     return item[key]
 
 
 def _set_order(result: Json, patch: Json, name: str, shape: Shape, level: int) -> None:
-    """Merges the list `name` and puts it in the order that the patch asks for."""
-    wanted, old, new = patch[ORDER + name], result.get(name), patch.get(name)
-    if not isinstance(wanted, list):
+    """Merges the list `name` and sorts it by the $setElementOrder of the patch."""
+    requested, current, patch_list = patch[ORDER + name], result.get(name), patch.get(name)
+    if not isinstance(requested, list):
         raise BadPatch(f"invalid patch format of setElementOrder list: {ORDER}{name[:80]} must be a list")
-    if new is None and name in patch:
+    if patch_list is None and name in patch:
         result.pop(name, None)
         return
-    if not isinstance(old, list | None) or not isinstance(new, list | None) or (old is None and new is None):
+    if (
+        not isinstance(current, list | None)
+        or not isinstance(patch_list, list | None)
+        or (current is None and patch_list is None)
+    ):
         return
-    below = shape.below(name) or ANY
-    key = below.merge_key
+    list_shape = shape.below(name) or ANY
+    key = list_shape.merge_key
 
-    def of(one: Any) -> Any:
-        return _keyed(one, key) if key else one
+    def key_of(item: Any) -> Any:
+        return _key_value(item, key) if key else item
 
-    order = [of(one) for one in wanted]
-    said = [of(one) for one in new or () if not (isinstance(one, dict) and DIRECTIVE in one)]
-    mentioned = _places(said)
-    if [one for one in order if encode(one) in mentioned] != said:
+    order = [key_of(item) for item in requested]
+    patched_keys = [key_of(item) for item in patch_list or () if not (isinstance(item, dict) and DIRECTIVE in item)]
+    patched = _first_positions(patched_keys)
+    if [item for item in order if encode(item) in patched] != patched_keys:
         raise BadPatch(f"invalid patch format of setElementOrder list: the order of {name[:80]} in the patch differs")
-    if old is None:
-        merged_list: list[Any] = undirected(new)
+    if current is None:
+        merged_list: list[Any] = undirected(patch_list)
     else:
-        merged_list = old if new is None else _below(old, new, below, level)
-    result[name] = _in_order(merged_list, order, [of(one) for one in old or ()], of)
+        merged_list = current if patch_list is None else _merged_value(current, patch_list, list_shape, level)
+    result[name] = _in_order(merged_list, order, [key_of(item) for item in current or ()], key_of)
 
 
-def _in_order(items: list[Any], named: list[Any], before: list[Any], of: Callable[[Any], Any]) -> list[Any]:
-    """The named ones in that order; the others where they stood, but behind what is new."""
-    wanted, stood = _places(named), _places(before)
-    marked = [(encode(of(one)), one) for one in items]
-    mine = deque(sorted((one for one in marked if one[0] in wanted), key=lambda one: wanted[one[0]]))
-    others = deque(
-        sorted((one for one in marked if one[0] not in wanted), key=lambda one: stood.get(one[0], len(before)))
+def _in_order(
+    items: list[Any], ordered_keys: list[Any], previous_keys: list[Any], key_of: Callable[[Any], Any]
+) -> list[Any]:
+    """`items` with the ordered keys in that order; other items keep their place, but follow new items."""
+    order, previous = _first_positions(ordered_keys), _first_positions(previous_keys)
+    keyed = [(encode(key_of(entry)), entry) for entry in items]
+    ordered = deque(sorted((entry for entry in keyed if entry[0] in order), key=lambda entry: order[entry[0]]))
+    unordered = deque(
+        sorted(
+            (entry for entry in keyed if entry[0] not in order),
+            key=lambda entry: previous.get(entry[0], len(previous_keys)),
+        )
     )
     result: list[Any] = []
-    while mine and others:
-        first, second = others[0][0], mine[0][0]
-        ahead = first in stood and second in stood and stood[first] < stood[second]
-        result.append((others if ahead else mine).popleft()[1])
-    return [*result, *(one for _, one in (*mine, *others))]
+    while ordered and unordered:
+        unordered_key, ordered_key = unordered[0][0], ordered[0][0]
+        unordered_first = (
+            unordered_key in previous and ordered_key in previous and previous[unordered_key] < previous[ordered_key]
+        )
+        result.append((unordered if unordered_first else ordered).popleft()[1])
+    return [*result, *(entry for _, entry in (*ordered, *unordered))]
 
 
-def _places(names: list[Any]) -> dict[bytes, int]:
-    """Where each name stands first. (To look for each among all the others takes hours where somebody sends many.)"""
-    return {encode(name): at for at, name in reversed(list(enumerate(names)))}
+def _first_positions(names: list[Any]) -> dict[bytes, int]:
+    """The index of the first occurrence of each name. (A linear search per name would take hours for very long
+    lists.)"""
+    return {encode(name): position for position, name in reversed(list(enumerate(names)))}

@@ -1,8 +1,8 @@
-"""fieldValidation: what is said about fields that nobody knows, and about fields that are there twice.
+"""Field validation: unknown and duplicate fields in a request (the query parameter fieldValidation).
 
-Strict refuses them, Warn (also when nothing is asked for) stores what it can and adds a warning for each, Ignore says
-nothing. A field that the stored object has already is nobody's news, and a status that is written without a word about
-validation comes from a program that nobody watches: it is not looked through (a tenth of the time of such a patch).
+Strict refuses them, Warn (the default) drops them and adds a warning for each, Ignore drops them silently. Unknown
+fields that the stored object already has are not reported for a patch. A write of /status without the parameter is not
+checked: it comes from a controller, whose warnings nobody reads (this saves a tenth of the time of such a patch).
 """
 
 from __future__ import annotations
@@ -21,110 +21,110 @@ from trainyard.server.resources import Resource
 from trainyard.server.types import ANY, Shape
 
 WAYS = ("", "Ignore", "Strict", "Warn")
-MOST = 100  # fields that are told of
+MOST = 100  # maximum number of reported fields
 
 
-class _Twice(dict[str, Any]):
-    """A JSON object that knows which of its names came more than once."""
+class _DuplicateKeysDict(dict[str, Any]):
+    """A JSON object with the names that occurred more than once."""
 
     twice: Sequence[str] = ()
 
 
-def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    made: dict[str, Any] = dict(pairs)
-    if len(made) == len(pairs):
-        return made
-    seen: set[str] = set()
-    known = _Twice(made)
-    known.twice = [name for name, _ in pairs if name in seen or seen.add(name)]  # type: ignore[func-returns-value]  # adds
-    return known
+def _object_from_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    obj: dict[str, Any] = dict(pairs)
+    if len(obj) == len(pairs):
+        return obj
+    names: set[str] = set()
+    marked = _DuplicateKeysDict(obj)
+    marked.twice = [name for name, _ in pairs if name in names or names.add(name)]  # type: ignore[func-returns-value]  # adds
+    return marked
 
 
 def owned_twice(request: Request, sent: Json) -> tuple[str, ...]:
-    """The warning about owners that are named more than once."""
+    """The warning about duplicate ownerReferences."""
     owners = (sent.get("metadata") or {}).get("ownerReferences") or ()
-    if len(owners) < 2 or not (again := metadata.owners(sent["metadata"])[1]):
+    if len(owners) < 2 or not (duplicate_uids := metadata.owners(sent["metadata"])[1]):
         return ()
-    when = " after mutating admission happens" if request.method == "PATCH" else ""
+    note = " after mutating admission happens" if request.method == "PATCH" else ""
     text = (
-        f".metadata.ownerReferences contains duplicate entries{when}; API server dedups owner references in 1.20+, and "
+        f".metadata.ownerReferences contains duplicate entries{note}; API server dedups owner references in 1.20+, and "
         "may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: "
     )
-    return (errors.printable(text + ", ".join(again[:MOST])),)
+    return (errors.printable(text + ", ".join(duplicate_uids[:MOST])),)
 
 
 def said(resource: Resource, request: Request, sent: Any, old: Json | None = None, *, plain: bool) -> tuple[str, ...]:
-    """The warnings about an object that a client wrote. Raises Refused 422, and 400 when it wants it strict.
+    """The field validation warnings about an object in a request. With Strict raises Refused 400, for a patch 422.
 
-    `plain`: somebody has seen that every field of it is known.
+    `plain`: the caller has already checked that every field is known.
     """
-    way = request.query.get("fieldValidation", "")
+    validation = request.query.get("fieldValidation", "")
     if resource.custom and isinstance(sent, dict) and sent.get("kind") != resource.kind:
-        return ()  # nobody knows its fields
-    if way == "Ignore" or not isinstance(sent, dict) or (not way and request.path.endswith("/status")):
+        return ()  # another kind: its fields are unknown
+    if validation == "Ignore" or not isinstance(sent, dict) or (not validation and request.path.endswith("/status")):
         return ()
-    found = _found(resource, request, sent, old, plain)
-    if way == "Strict" and found:
-        listed = f"strict decoding error: {', '.join(found)}"
+    texts = _found(resource, request, sent, old, plain)
+    if validation == "Strict" and texts:
+        listed = f"strict decoding error: {', '.join(texts)}"
         if request.method == "PATCH":
             raise errors.patch_invalid(listed)
         kind = resource.kind
         raise errors.Unreadable(f'{kind} in version "{resource.version}" cannot be handled as a {kind}: {listed}')
-    return tuple(found)
+    return tuple(texts)
 
 
 def of_shape(shape: Shape, request: Request, sent: Any) -> tuple[str, ...]:
-    """The warnings about what was sent, or patched, of that shape. Raises Refused when it is wanted strict."""
-    way = request.query.get("fieldValidation", "")
-    if way == "Ignore" or not isinstance(sent, dict):
+    """The field validation warnings about a value of that schema. With Strict raises Refused 400, for a patch 422."""
+    validation = request.query.get("fieldValidation", "")
+    if validation == "Ignore" or not isinstance(sent, dict):
         return ()
-    found = [errors.printable(text) for text in islice(_walk(sent, shape, ""), MOST)]
-    if found and way == "Strict":
-        listed = f"strict decoding error: {', '.join(found)}"
+    texts = [errors.printable(text) for text in islice(_walk(sent, shape, ""), MOST)]
+    if texts and validation == "Strict":
+        listed = f"strict decoding error: {', '.join(texts)}"
         raise errors.patch_invalid(listed) if request.method == "PATCH" else errors.Unreadable(listed)
-    return tuple(found)
+    return tuple(texts)
 
 
-def _found(resource: Resource, request: Request, sent: Json, old: Json | None, sure: bool) -> list[str]:
+def _found(resource: Resource, request: Request, sent: Json, old: Json | None, all_known_before: bool) -> list[str]:
     shape = ANY if resource.custom and not resource.prune else types.shape_of(resource)
     texts: list[str] = []
     if repeats := _may_repeat(request, sent):
-        again = json.loads(request.body, object_pairs_hook=_pairs)
+        reparsed = json.loads(request.body, object_pairs_hook=_object_from_pairs)
         if request.method == "PATCH":
-            texts += (text for text in _walk(again, ANY, "") if text.startswith("duplicate"))
+            texts += (text for text in _walk(reparsed, ANY, "") if text.startswith("duplicate"))
         else:
-            sent = again
-    # Nearly every object has only known fields, which is soon seen. To walk one with its paths takes far longer.
-    walked = repeats and request.method != "PATCH"
-    quiet = not walked and (sure or plain(sent, shape) or _kept(sent, shape) is sent)
-    unknown = [] if quiet else list(islice(_walk(sent, shape, ""), MOST))
+            sent = reparsed
+    # Nearly every object has only known fields. That test is fast; a walk that builds paths is much slower.
+    has_duplicates = repeats and request.method != "PATCH"
+    all_known = not has_duplicates and (all_known_before or plain(sent, shape) or _pruned(sent, shape) is sent)
+    unknown = [] if all_known else list(islice(_walk(sent, shape, ""), MOST))
     if unknown and (resource.custom or request.method == "PATCH"):
-        inside = _inside(resource, sent)
-        unknown.sort(key=lambda text: (text.startswith(inside), text))
+        embedded_prefixes = _embedded_metadata_prefixes(resource, sent)
+        unknown.sort(key=lambda text: (text.startswith(embedded_prefixes), text))
     if unknown and old is not None and request.method == "PATCH":
-        known = set(_walk(old, shape, ""))
-        unknown = [text for text in unknown if text not in known]
+        stored_unknown = set(_walk(old, shape, ""))
+        unknown = [text for text in unknown if text not in stored_unknown]
     texts += unknown
     return [errors.printable(text) for text in texts[:MOST]]
 
 
-def _inside(resource: Resource, sent: Json) -> tuple[str, ...]:
-    """How texts about the metadata of objects inside this one begin: they are told last."""
+def _embedded_metadata_prefixes(resource: Resource, sent: Json) -> tuple[str, ...]:
+    """The prefixes of messages about metadata of embedded objects: these are reported last."""
     embedded = resource.schema.embedded(sent) if resource.custom and resource.schema else ()
     return tuple(f'unknown field "{path}.metadata.' for path, _ in embedded)
 
 
 def _may_repeat(request: Request, sent: Json) -> bool:
-    """Whether a name may be there twice. What is written again with as many colons as it came has each of them once,
-    where no colon can hide behind a backslash.
+    """Whether the body may have duplicate names. When the decoded body, encoded again, has as many colons as the
+    original, there are none; with escapes (backslashes) in the body, the bytes must be equal.
     """
     if request.content_type not in (JSON, "") and not request.content_type.endswith("+json"):
         return False
     body = decode(request.body) if request.method == "PATCH" else sent
-    written = encode(body)
+    encoded = encode(body)
     if b"\\" in request.body:
-        return written != request.body.rstrip()
-    return written.count(b":") != request.body.count(b":")
+        return encoded != request.body.rstrip()
+    return encoded.count(b":") != request.body.count(b":")
 
 
 def _walk(value: Any, shape: Shape, path: str, level: int = 0) -> Iterator[str]:
@@ -135,48 +135,48 @@ def _walk(value: Any, shape: Shape, path: str, level: int = 0) -> Iterator[str]:
             if isinstance(item, dict | list):
                 yield from _walk(item, shape.item or ANY, f"{path}[{index}]", level + 1)
         return
-    twice = value.twice if isinstance(value, _Twice) else ()
+    duplicates = value.twice if isinstance(value, _DuplicateKeysDict) else ()
     for name, part in value.items():
-        where = f"{path}.{name[:80]}" if path else name[:80]
-        if name in twice:
-            yield f'duplicate field "{where}"'
-        below = shape.below(name)
-        if below is None:
-            yield f'unknown field "{where}"'
+        field_path = f"{path}.{name[:80]}" if path else name[:80]
+        if name in duplicates:
+            yield f'duplicate field "{field_path}"'
+        field_shape = shape.below(name)
+        if field_shape is None:
+            yield f'unknown field "{field_path}"'
         elif isinstance(part, dict | list):
-            yield from _walk(part, below, where, level + 1)
+            yield from _walk(part, field_shape, field_path, level + 1)
 
 
 def known(resource: Resource, obj: Json) -> Json:
-    """The object as it is stored: without nulls and the fields that its built-in type does not have. (Custom ones are
-    pruned by their schema.)
+    """The object as it is stored: without null fields and fields unknown to its built-in type. (Custom objects are
+    pruned by their schema; only their metadata is handled here.)
     """
-    if resource.write and not resource.custom:  # what is stored in other words is not of this type any more
+    if resource.write and not resource.custom:  # already converted to another storage version
         return obj
     if resource.custom:
-        return {**obj, "metadata": _of_type(obj["metadata"], types.built_in(f"{types.META}ObjectMeta"))}
-    return _of_type(obj, types.shape_of(resource))
+        return {**obj, "metadata": _normalized(obj["metadata"], types.built_in(f"{types.META}ObjectMeta"))}
+    return _normalized(obj, types.shape_of(resource))
 
 
-def _of_type(obj: Json, shape: Shape) -> Json:
-    return obj if plain(obj, shape) else dict(settled(_kept(obj, shape), shape))
+def _normalized(obj: Json, shape: Shape) -> Json:
+    return obj if plain(obj, shape) else dict(settled(_pruned(obj, shape), shape))
 
 
-def _kept(value: Any, shape: Shape) -> Any:
-    """The same value where nothing has to go."""
+def _pruned(value: Any, shape: Shape) -> Any:
+    """The value without unknown fields; the same object when there are none."""
     if shape.kind == "any":
         return value
     if isinstance(value, list):
-        inside = shape.item or ANY
-        items = [_kept(one, inside) if isinstance(one, dict | list) else one for one in value]
-        return items if any(new is not one for new, one in zip(items, value, strict=True)) else value
-    made: Json = {}
+        item_shape = shape.item or ANY
+        items = [_pruned(item, item_shape) if isinstance(item, dict | list) else item for item in value]
+        return items if any(new is not item for new, item in zip(items, value, strict=True)) else value
+    obj: Json = {}
     changed = False
     for name, part in value.items():
-        below = shape.below(name)
-        if below is None:
+        field_shape = shape.below(name)
+        if field_shape is None:
             changed = True
             continue
-        made[name] = _kept(part, below) if isinstance(part, dict | list) else part
-        changed = changed or made[name] is not part
-    return made if changed else value
+        obj[name] = _pruned(part, field_shape) if isinstance(part, dict | list) else part
+        changed = changed or obj[name] is not part
+    return obj if changed else value

@@ -1,7 +1,7 @@
-"""Subresources other than /status and /scale: what a pod's kubelet serves (log, exec, attach), what its programs serve
-(proxy, also of a Service), its binding to a node, a ServiceAccount's tokens, a namespace's finalize.
+"""Subresources other than /status and /scale: those that the kubelet serves (log, exec, attach), proxy (pods and
+Services), binding and eviction of pods, token of a ServiceAccount, finalize of a namespace.
 
-What kubectl knows and this server does not serve is answered with what to do instead.
+Subresources that kubectl uses and this server does not serve are answered with an alternative.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ LOG_PARAMETERS = (
 )
 NODES = "nodes"
 PROTOCOLS = ("v5.channel.k8s.io", "v4.channel.k8s.io")
-"""How exec speaks over a WebSocket, the best first. v5 can say that the input has ended."""
+"""WebSocket subprotocols of exec and attach, preferred first. v5 can signal the end of stdin."""
 UNSERVED = {
     "portforward": (
         "port-forward is not served here: run `kubectl proxy` and open "
@@ -50,11 +50,16 @@ NO_INPUT = (
     "containers have no standard input to attach to here; leave out -i to see what the container prints, "
     "or start a program in it: kubectl exec -it POD -- COMMAND"
 )
-_STREAMS = {"stdin": "input", "stdout": "output", "stderr": "error", "tty": "tty"}  # ours -> the kubelet's
+_STREAMS = {
+    "stdin": "input",
+    "stdout": "output",
+    "stderr": "error",
+    "tty": "tty",
+}  # query parameter -> the kubelet's parameter
 
 
 class Seat(msgspec.Struct, frozen=True):
-    """What a subresource may use of the server."""
+    """The parts of the server that subresources use."""
 
     writes: Writes
     tokens: Tokens
@@ -62,7 +67,7 @@ class Seat(msgspec.Struct, frozen=True):
 
 
 def answer(seat: Seat, resource: Resource, target: Target, request: Request) -> Answer:
-    """Raises Refused 404 when the resource has no such subresource."""
+    """Serves a request to a subresource. Raises Refused; 404 when the resource has no such subresource."""
     if resource.plural == "pods" and not resource.group and (text := UNSERVED.get(target.subresource)):
         raise errors.Refused(405, "MethodNotAllowed", text)
     if target.subresource not in resource.subresources or not target.name:
@@ -74,7 +79,7 @@ def answer(seat: Seat, resource: Resource, target: Target, request: Request) -> 
         raise errors.not_found(resource.plural, resource.group, target.name)
     obj: Json = decode(record.body)
     if target.subresource == "log" and request.method == "GET":
-        return _log(seat, obj, request)
+        return _proxy_log(seat, obj, request)
     if target.subresource == "exec" and request.method in ("GET", "POST"):
         return _exec(seat, obj, request)
     if target.subresource == "attach" and request.method in ("GET", "POST"):
@@ -90,74 +95,85 @@ def answer(seat: Seat, resource: Resource, target: Target, request: Request) -> 
     raise errors.method_not_allowed()
 
 
-def _log(seat: Seat, pod: Json, request: Request) -> Elsewhere:
-    asked = {name: request.query[name] for name in LOG_PARAMETERS if name in request.query}
-    return Elsewhere(f"{_at_kubelet(seat, pod, 'containerLogs', request)}?{urlencode(asked)}")
+def _proxy_log(seat: Seat, pod: Json, request: Request) -> Elsewhere:
+    options = {name: request.query[name] for name in LOG_PARAMETERS if name in request.query}
+    return Elsewhere(f"{_kubelet_container_url(seat, pod, 'containerLogs', request)}?{urlencode(options)}")
 
 
 def _exec(seat: Seat, pod: Json, request: Request) -> Tunnel:
-    """Where the kubelet runs a command in a container. Everything that can be refused is refused before the upgrade."""
+    """The tunnel of an exec. All checks happen before the WebSocket upgrade."""
     commands = parse_qs(request.query_string, keep_blank_values=True).get("command", [])
     if not commands or not commands[0]:
-        _at_kubelet(seat, pod, "exec", request)
+        _kubelet_container_url(seat, pod, "exec", request)
         raise errors.bad_request("command: Required value: name the program to run, one `command` for each word")
     return _stream(seat, pod, request, "exec", commands)
 
 
-def _stream(seat: Seat, pod: Json, request: Request, what: str, commands: list[str]) -> Tunnel:
-    url = _at_kubelet(seat, pod, what, request)
-    if what == "attach" and request.flag("stdin"):
+def _stream(seat: Seat, pod: Json, request: Request, operation: str, commands: list[str]) -> Tunnel:
+    url = _kubelet_container_url(seat, pod, operation, request)
+    if operation == "attach" and request.flag("stdin"):
         raise errors.bad_request(NO_INPUT)
-    streams = [(theirs, "1") for ours, theirs in _STREAMS.items() if request.flag(ours)]
+    streams = [(kubelet_name, "1") for parameter, kubelet_name in _STREAMS.items() if request.flag(parameter)]
     if not {"input", "output", "error"} & {name for name, _ in streams}:
         raise errors.bad_request("you must specify at least 1 of stdin, stdout, stderr")
     if request.protocols is None:
-        if (container := _container(pod, request)) not in _running(pod):
+        if (container := _container_name(pod, request)) not in _running_containers(pod):
             raise errors.bad_request(f'container not found ("{container}"): it does not run')
-        text = f"Upgrade request required: {what} is served as a WebSocket (a GET with `Upgrade: websocket`)"
+        text = f"Upgrade request required: {operation} is served as a WebSocket (a GET with `Upgrade: websocket`)"
         raise errors.bad_request(f"{text}, subprotocol {' or '.join(PROTOCOLS)}")
-    known = tuple(one for one in PROTOCOLS if one in request.protocols)
-    if not known:
+    supported = tuple(protocol for protocol in PROTOCOLS if protocol in request.protocols)
+    if not supported:
         offered = errors.printable(", ".join(request.protocols)[:200]) or "none"
         raise errors.bad_request(f"subprotocol: offer {' or '.join(PROTOCOLS)}, got {offered}")
-    words = urlencode([*(("command", command) for command in commands), *streams])
-    return Tunnel(f"{url}?{words}", known)
+    query = urlencode([*(("command", command) for command in commands), *streams])
+    return Tunnel(f"{url}?{query}", supported)
 
 
-def _running(pod: Json) -> set[str]:
-    """The containers that run, as the node last said."""
+def _running_containers(pod: Json) -> set[str]:
+    """The names of the running containers, from the pod's status."""
     status = pod.get("status") or {}
     groups = ("initContainerStatuses", "containerStatuses")
-    told = [one for group in groups for one in status.get(group) or () if isinstance(one, dict)]
-    return {str(one.get("name")) for one in told if "running" in (one.get("state") or {})}
+    statuses = [
+        container_status
+        for group in groups
+        for container_status in status.get(group) or ()
+        if isinstance(container_status, dict)
+    ]
+    return {
+        str(container_status.get("name"))
+        for container_status in statuses
+        if "running" in (container_status.get("state") or {})
+    }
 
 
 def _proxy(seat: Seat, resource: Resource, target: Target, request: Request) -> Inside:
-    """Where the node of the pod says which socket leads to the port that is asked for."""
-    log, wanted = seat.writes.log, proxy_targets.split(target.name, resource.kind.lower())
-    record = log.get(resource.place, Key(target.namespace, wanted.name))
+    """The proxy target of a request: the program, and the node's URL that returns its socket."""
+    log, requested = seat.writes.log, proxy_targets.split(target.name, resource.kind.lower())
+    record = log.get(resource.place, Key(target.namespace, requested.name))
     if record is None:
-        raise errors.not_found(resource.plural, resource.group, wanted.name)
+        raise errors.not_found(resource.plural, resource.group, requested.name)
     obj: Json = decode(record.body)
     pods = resource.plural == proxy_targets.PODS
-    program = proxy_targets.of_pod(obj, wanted) if pods else proxy_targets.of_service(log, obj, wanted)
+    program = proxy_targets.of_pod(obj, requested) if pods else proxy_targets.of_service(log, obj, requested)
     name = program.pod["metadata"]["name"]
-    door = f"{_kubelet(seat, program.pod)}/sockets/{quote(target.namespace)}/{quote(name)}/{program.port}"
+    socket_url = f"{_kubelet_url(seat, program.pod)}/sockets/{quote(target.namespace)}/{quote(name)}/{program.port}"
     prefix = request.path.removesuffix(target.tail)
     query = f"?{request.query_string}" if request.query_string else ""
     host = f"{(program.pod.get('status') or {}).get('podIP') or name}:{program.port}"
-    return Inside(door, f"{target.tail}{query}", prefix, host, program.secure, f"port {program.port} of pod {name}")
+    return Inside(
+        socket_url, f"{target.tail}{query}", prefix, host, program.secure, f"port {program.port} of pod {name}"
+    )
 
 
-def _at_kubelet(seat: Seat, pod: Json, what: str, request: Request) -> str:
-    """The URL under which the kubelet of the pod's node serves the container that is asked for."""
-    container = _container(pod, request)
-    meta, url = pod["metadata"], _kubelet(seat, pod)
-    place = "/".join(quote(part, safe="") for part in (meta["namespace"], meta["name"], container))
-    return f"{url}/{what}/{place}"
+def _kubelet_container_url(seat: Seat, pod: Json, operation: str, request: Request) -> str:
+    """The URL of an operation on the requested container at the kubelet of the pod's node."""
+    container = _container_name(pod, request)
+    meta, url = pod["metadata"], _kubelet_url(seat, pod)
+    container_path = "/".join(quote(part, safe="") for part in (meta["namespace"], meta["name"], container))
+    return f"{url}/{operation}/{container_path}"
 
 
-def _kubelet(seat: Seat, pod: Json) -> str:
+def _kubelet_url(seat: Seat, pod: Json) -> str:
     """The URL of the kubelet of the pod's node."""
     meta, spec = pod["metadata"], pod.get("spec") or {}
     node = spec.get("nodeName")
@@ -175,34 +191,41 @@ def _kubelet(seat: Seat, pod: Json) -> str:
     return f"http://{host}:{port}"
 
 
-def _container(pod: Json, request: Request) -> str:
+def _container_name(pod: Json, request: Request) -> str:
     spec = pod.get("spec") or {}
-    names = [str(one.get("name")) for group in ("initContainers", "containers") for one in spec.get(group) or () if one]
-    mains = [str(one.get("name")) for one in spec.get("containers") or ()]
-    wanted = request.query.get("container", "")
+    names = [
+        str(container.get("name"))
+        for field in ("initContainers", "containers")
+        for container in spec.get(field) or ()
+        if container
+    ]
+    main_names = [str(container.get("name")) for container in spec.get("containers") or ()]
+    requested = request.query.get("container", "")
     name = pod["metadata"]["name"]
-    if not wanted:
-        if len(mains) == 1:
-            return mains[0]
-        text = f"a container name must be specified for pod {name}, choose one of: [{' '.join(mains)}]"
+    if not requested:
+        if len(main_names) == 1:
+            return main_names[0]
+        text = f"a container name must be specified for pod {name}, choose one of: [{' '.join(main_names)}]"
         raise errors.bad_request(text)
-    if wanted not in names:
-        raise errors.bad_request(f"container {errors.printable(wanted)} is not valid for pod {name}")
-    return wanted
+    if requested not in names:
+        raise errors.bad_request(f"container {errors.printable(requested)} is not valid for pod {name}")
+    return requested
 
 
 def kubelet_of(node: Json) -> tuple[str, int]:
-    """Address and port of a node's kubelet, empty when it does not say."""
+    """Address and port of a node's kubelet, from its status; ("", 0) when absent."""
     status = node.get("status") or {}
-    addresses = [one for one in status.get("addresses") or () if isinstance(one, dict)]
-    address = next((one.get("address") for one in addresses if one.get("type") == "InternalIP"), "")
+    addresses = [address_entry for address_entry in status.get("addresses") or () if isinstance(address_entry, dict)]
+    address = next(
+        (address_entry.get("address") for address_entry in addresses if address_entry.get("type") == "InternalIP"), ""
+    )
     endpoint = (status.get("daemonEndpoints") or {}).get("kubeletEndpoint") or {}
     port = endpoint.get("Port")
     return str(address or ""), port if isinstance(port, int) else 0
 
 
 def _bind(writes: Writes, resource: Resource, pod: Json, request: Request, site: Site) -> Response:
-    """Puts a pod on a node, once and for all."""
+    """Binds a pod to a node: sets spec.nodeName and the condition PodScheduled. Raises Refused 400, 409."""
     sent = body_of(request)
     target = sent.get("target") if isinstance(sent, dict) else None
     node = target.get("name") if isinstance(target, dict) else None
@@ -211,31 +234,33 @@ def _bind(writes: Writes, resource: Resource, pod: Json, request: Request, site:
     meta, spec = pod["metadata"], dict(pod.get("spec") or {})
     uid = (sent.get("metadata") or {}).get("uid") if isinstance(sent.get("metadata"), dict | None) else None
     if uid and uid != meta["uid"]:
-        why = f"Precondition failed: UID in precondition: {shown(uid)}, UID in object meta: {meta['uid']}"
-        raise errors.conflict("pods/binding", "", meta["name"], why)
+        reason = f"Precondition failed: UID in precondition: {shown(uid)}, UID in object meta: {meta['uid']}"
+        raise errors.conflict("pods/binding", "", meta["name"], reason)
     if "deletionTimestamp" in meta:
-        why = f"pod {meta['name']} is being deleted, cannot be assigned to a host"
-        raise errors.conflict("pods/binding", "", meta["name"], why)
+        reason = f"pod {meta['name']} is being deleted, cannot be assigned to a host"
+        raise errors.conflict("pods/binding", "", meta["name"], reason)
     if spec.get("nodeName"):
-        why = f'pod {meta["name"]} is already assigned to node "{spec["nodeName"]}"'
-        raise errors.conflict("pods/binding", "", meta["name"], why)
+        reason = f'pod {meta["name"]} is already assigned to node "{spec["nodeName"]}"'
+        raise errors.conflict("pods/binding", "", meta["name"], reason)
     status = dict(pod.get("status") or {})
     stamp = format_time(site.now)
     bound = {"type": "PodScheduled", "status": "True", "lastProbeTime": None, "lastTransitionTime": stamp}
-    others = [one for one in status.get("conditions") or () if one.get("type") != "PodScheduled"]
-    status["conditions"] = [*others, bound]
+    other_conditions = [
+        existing for existing in status.get("conditions") or () if existing.get("type") != "PodScheduled"
+    ]
+    status["conditions"] = [*other_conditions, bound]
     new = {**pod, "metadata": dict(meta), "spec": {**spec, "nodeName": node}, "status": status}
     writes.put(resource, new, pod, dry_run(request))
     return reply({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}, 201)
 
 
 def _evict(seat: Seat, resource: Resource, pod: Json, request: Request) -> Response:
-    """A delete that would ask disruption budgets, if there were any here."""
+    """Eviction: a delete. There are no PodDisruptionBudgets here."""
     sent = body_of(request)
-    if not isinstance(sent, dict) or not isinstance(said := sent.get("deleteOptions") or {}, dict):
+    if not isinstance(sent, dict) or not isinstance(delete_options := sent.get("deleteOptions") or {}, dict):
         raise errors.bad_request(f"the body must be an Eviction of policy/v1, got {shown(sent)}")
-    asked = request._replace(body=encode(said), content_type="application/json")
-    options = deletion.read_options(asked)
+    delete_request = request._replace(body=encode(delete_options), content_type="application/json")
+    options = deletion.read_options(delete_request)
     deletion.must_be_meant(resource, pod, options)
     options = replace(options, dry=options.dry or dry_run(request))
     deletion.start(seat.writes, resource, pod, options, seat.site)
@@ -243,16 +268,16 @@ def _evict(seat: Seat, resource: Resource, pod: Json, request: Request) -> Respo
 
 
 def _finalize(writes: Writes, resource: Resource, obj: Json, request: Request) -> Response:
-    """A namespace's spec.finalizers, which only this path may change."""
+    """Updates spec.finalizers of a namespace, which only this subresource may change."""
     sent = admission.read_object(resource, body_of(request), "", obj["metadata"]["name"])
     finalizers = (sent.get("spec") or {}).get("finalizers") if isinstance(sent.get("spec"), dict | None) else None
-    if not isinstance(finalizers, list | None) or not all(isinstance(one, str) for one in finalizers or ()):
+    if not isinstance(finalizers, list | None) or not all(isinstance(finalizer, str) for finalizer in finalizers or ()):
         raise errors.bad_request(f"spec.finalizers: must be a list of strings, got {shown(finalizers)}")
-    if found := metadata.finalizer_problems(finalizers or (), indexed=True):
-        raise errors.invalid(resource.kind, resource.group, obj["metadata"]["name"], found)
+    if problems := metadata.finalizer_problems(finalizers or (), indexed=True):
+        raise errors.invalid(resource.kind, resource.group, obj["metadata"]["name"], problems)
     meta = sent["metadata"]
-    for word in ("uid", "resourceVersion"):
-        if meta.get(word) not in (None, "", "0", obj["metadata"][word]):
+    for field in ("uid", "resourceVersion"):
+        if meta.get(field) not in (None, "", "0", obj["metadata"][field]):
             raise errors.conflict(resource.plural, resource.group, obj["metadata"]["name"], errors.MODIFIED)
     new = {**obj, "metadata": dict(obj["metadata"]), "spec": {"finalizers": finalizers} if finalizers else {}}
     return Response(writes.put(resource, new, obj, dry_run(request)))

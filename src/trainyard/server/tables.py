@@ -1,4 +1,4 @@
-"""What `kubectl get` prints: the server makes the table, the client only aligns it."""
+"""Server-side printing: the Table representation for `kubectl get`."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ TABLE = {"kind": "Table", "apiVersion": "meta.k8s.io/v1"}
 
 
 def human(seconds: float) -> str:
-    """A duration as kubectl shows it: two units where the second one still matters."""
-    left = int(seconds)
-    if left < 0:
+    """A duration in kubectl's short form: 90s, 5m30s, 3d4h."""
+    remaining = int(seconds)
+    if remaining < 0:
         return "0s"
-    for limit, unit, size, small, little in (
+    for limit, unit, size, second_unit, second_size in (
         (120, "s", 1, "", 0),
         (600, "m", 60, "s", 1),
         (3 * 3600, "m", 60, "", 0),
@@ -27,10 +27,14 @@ def human(seconds: float) -> str:
         (2 * 365 * 86400, "d", 86400, "", 0),
         (8 * 365 * 86400, "y", 365 * 86400, "d", 86400),
     ):
-        if left < limit:
-            rest = left % size // little if little else 0
-            return f"{left // size}{unit}{rest}{small}" if rest else f"{left // size}{unit}"
-    return f"{left // (365 * 86400)}y"
+        if remaining < limit:
+            second_value = remaining % size // second_size if second_size else 0
+            return (
+                f"{remaining // size}{unit}{second_value}{second_unit}"
+                if second_value
+                else f"{remaining // size}{unit}"
+            )
+    return f"{remaining // (365 * 86400)}y"
 
 
 def since(stamp: object, now: float) -> str:
@@ -43,14 +47,14 @@ def age(obj: Json, now: float) -> str:
 
 
 def text_of(value: Any) -> str:
-    """A value in a cell. Booleans and numbers as JSON writes them."""
+    """A cell value as text. Booleans and numbers in their JSON form."""
     if isinstance(value, str):
         return value
     return "" if value is None else encode(value).decode()
 
 
 def typed_cell(value: Any, kind: Any, now: float) -> Any:
-    """The first value that a printer column finds; nothing when it is of another type."""
+    """The cell value of a CRD printer column of type `kind`; None when the value has another type."""
     number = isinstance(value, int | float) and not isinstance(value, bool)
     if kind == "integer":
         return int(value) if number else None
@@ -72,7 +76,7 @@ AGE = Column("Age", age, description="The time since it was created.")
 
 
 class Table:
-    """A resource as a table. `include` says what goes along with each row: None, Metadata or Object."""
+    """A Table representation of a resource. `include` is the object in each row: None, Metadata or Object."""
 
     def __init__(self, resource: Resource, include: str, clock: Callable[[], float]) -> None:
         self._columns = tuple(resource.columns) or (NAME, AGE)
@@ -90,13 +94,13 @@ class Table:
         ]
 
     def one(self, body: bytes) -> bytes:
-        """A table with one row: the answer to a get, and what a watch sends."""
+        """A Table with one row: for a get, and for the first event of a watch."""
         obj = self._decoded(body)
         meta = {name: obj["metadata"][name] for name in ("resourceVersion",) if name in obj["metadata"]}
         return encode({**TABLE, "metadata": meta, "columnDefinitions": self._definitions, "rows": [self._row(obj)]})
 
     def more(self, body: bytes) -> bytes:
-        """The next table of a watch, whose columns have been named."""
+        """A Table for later events of a watch, without column definitions."""
         obj = self._decoded(body)
         meta = {name: obj["metadata"][name] for name in ("resourceVersion",) if name in obj["metadata"]}
         return encode({**TABLE, "metadata": meta, "columnDefinitions": None, "rows": [self._row(obj)]})
@@ -110,10 +114,10 @@ class Table:
         return self._read(obj) if self._read else obj
 
     def _row(self, obj: Json) -> Json:
-        now = self._clock()  # a watch lives long, its rows tell the age of their moment
+        now = self._clock()  # read per row: the ages in a long watch must be current
         row: Json = {"cells": [_cell(column, obj, now) for column in self._columns]}
-        if self._conditions is not None and (found := self._conditions(obj)):
-            row["conditions"] = found
+        if self._conditions is not None and (conditions := self._conditions(obj)):
+            row["conditions"] = conditions
         if self._include == "None":
             row["object"] = None
         elif self._include == "Object":
@@ -125,7 +129,7 @@ class Table:
 
 
 def _cell(column: Column, obj: Json, now: float) -> Any:
-    """A cell never breaks a table: built-in objects keep fields of any shape."""
+    """The cell of a row. An exception becomes <unknown>, because stored objects may have fields of unexpected types."""
     try:
         return column.cell(obj, now)
     except (AttributeError, TypeError, KeyError, IndexError, ValueError):

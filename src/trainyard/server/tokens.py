@@ -1,11 +1,11 @@
-"""Tokens of ServiceAccounts: signed, short-lived, and dead as soon as what they are bound to is gone.
+"""ServiceAccount tokens: signed, with an expiry, and invalid once the object that they are bound to is deleted.
 
-A token is a JSON Web Token (HMAC-SHA256) with the claims that Kubernetes writes. Whoever keeps the key (a cluster with
-a state does) has tokens that are good in the next life, too; otherwise it is random and ends with this process.
+A token is a JSON Web Token (HMAC-SHA256) with the claims of Kubernetes. A cluster with persistent state keeps the
+signing key, so that its tokens are valid after a restart; otherwise the key is random for each process.
 
 Rules for this file:
-- Whatever is wrong with a token, the answer is the same: nobody. The caller says 401 and no reason.
-- The signature is checked before anything in the token is read.
+- An invalid token of any sort gives None. The caller answers 401 without a reason.
+- The signature is verified before the claims are decoded.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from trainyard.server.users import User, account_groups, account_name
 
 ISSUER = "https://kubernetes.default.svc.cluster.local"
 ACCOUNTS, PODS = "serviceaccounts", "pods"
-LEEWAY = 60.0  # seconds after the end of its grace in which a pod that is being deleted may still ask
+LEEWAY = 60.0  # seconds after its deletionTimestamp for which the token of a terminating pod is valid
 LONGEST = 16_384
 _HEADER = {"alg": "HS256", "typ": "JWT"}
 
 
 class Tokens:
-    """Gives tokens out and takes them back. `log` says who still exists."""
+    """Issues and validates tokens. The bound objects are looked up in `log`."""
 
     def __init__(self, log: Log, now: Callable[[], float], key: bytes = b"") -> None:
         self._log, self._now = log, now
         self._key = key or secrets.token_bytes(32)
 
     def issue(self, account: Json, pod: Json | None, audiences: tuple[str, ...], seconds: int) -> str:
-        """A token for a ServiceAccount, bound to a pod when one is given."""
+        """A token for a ServiceAccount, valid for `seconds`; bound to `pod` unless that is None."""
         meta, now = account["metadata"], int(self._now())
         bound: Json = {"namespace": meta["namespace"], "serviceaccount": {"name": meta["name"], "uid": meta["uid"]}}
         if pod is not None:
@@ -53,24 +53,26 @@ class Tokens:
             "nbf": now,
             "sub": account_name(meta["namespace"], meta["name"]),
         }
-        signed = f"{_coded(encode(_HEADER))}.{_coded(encode(claims))}"
-        return f"{signed}.{_coded(self._signature(signed))}"
+        signed = f"{_base64url(encode(_HEADER))}.{_base64url(encode(claims))}"
+        return f"{signed}.{_base64url(self._signature(signed))}"
 
     def user_of(self, token: str) -> User | None:
-        """Who sends this token; None when it is none of ours, or no longer good."""
+        """The user of a token; None when it is invalid or expired, or a bound object is deleted."""
         signed, _, signature = token.rpartition(".")
-        if len(token) > LONGEST or not hmac.compare_digest(_coded(self._signature(signed)).encode(), _bytes(signature)):
+        if len(token) > LONGEST or not hmac.compare_digest(
+            _base64url(self._signature(signed)).encode(), _bytes(signature)
+        ):
             return None
         try:
-            claims: Json = decode(_uncoded(signed.partition(".")[2]))
+            claims: Json = decode(_base64url_decoded(signed.partition(".")[2]))
         except (ValueError, binascii.Error):
             return None
         now = self._now()
         if not claims["nbf"] <= now < claims["exp"] or ISSUER not in claims["aud"]:
             return None
-        return self._alive(claims)
+        return self._user_of_claims(claims)
 
-    def _alive(self, claims: Json) -> User | None:
+    def _user_of_claims(self, claims: Json) -> User | None:
         bound: Json = claims["kubernetes.io"]
         namespace, account, pod = bound["namespace"], bound["serviceaccount"], bound.get("pod")
         if not self._is(ACCOUNTS, namespace, account) or (pod and not self._is(PODS, namespace, pod)):
@@ -81,14 +83,14 @@ class Tokens:
             extra["authentication.kubernetes.io/pod-uid"] = (pod["uid"],)
         return User(claims["sub"], account["uid"], account_groups(namespace), extra)
 
-    def _is(self, store: str, namespace: str, bound: Json) -> bool:
-        """Whether exactly that object is still there, and not long dead."""
-        record = self._log.get(store, Key(namespace, bound["name"]))
+    def _is(self, store: str, namespace: str, reference: Json) -> bool:
+        """Whether the bound object exists with that uid and was not deleted more than LEEWAY ago."""
+        record = self._log.get(store, Key(namespace, reference["name"]))
         if record is None:
             return False
         meta: Any = decode(record.body)["metadata"]
-        ending = parse_time(meta.get("deletionTimestamp"))
-        return meta["uid"] == bound["uid"] and (ending is None or self._now() < ending + LEEWAY)
+        deletion_time = parse_time(meta.get("deletionTimestamp"))
+        return meta["uid"] == reference["uid"] and (deletion_time is None or self._now() < deletion_time + LEEWAY)
 
     def _signature(self, signed: str) -> bytes:
         return hmac.new(self._key, _bytes(signed), hashlib.sha256).digest()
@@ -98,9 +100,9 @@ def _bytes(text: str) -> bytes:
     return text.encode("utf-8", "surrogateescape")
 
 
-def _coded(content: bytes) -> str:
+def _base64url(content: bytes) -> str:
     return base64.urlsafe_b64encode(content).decode().rstrip("=")
 
 
-def _uncoded(text: str) -> bytes:
+def _base64url_decoded(text: str) -> bytes:
     return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))

@@ -1,12 +1,13 @@
-"""WebSockets that are passed on to a kubelet, message by message, both ways.
+"""Forwards WebSockets (exec, attach) between client and kubelet, message by message.
 
-    client --frames--> here --frames--> kubelet        kubelet --frames--> here --frames--> client
+    client <--messages--> API server <--messages--> kubelet
 
 Rules for this file:
-- The kubelet is asked first. What it refuses is a Status for the client, who has not been upgraded yet.
-- Nothing is read from one side before the other has taken what came before: a slow reader stops the writer.
-- Frames are not looked at: channels, half-closes and exit codes are a matter between the two ends.
-- When one end closes, the other is closed with the same code; when one end is lost, the other is told so.
+- The kubelet is dialed first. Its error response becomes a Status for the client, which is not upgraded yet.
+- The next message is read from one end only after the other end has accepted the last one (backpressure).
+- Messages are not interpreted: channels, half-closes and exit codes pass through.
+- When one end closes, the other is closed with the same code; when one end is lost, the other gets a close code that
+  says so.
 """
 
 from __future__ import annotations
@@ -45,14 +46,14 @@ Socket = ClientWebSocketResponse | web.WebSocketResponse
 
 
 class Close(NamedTuple):
-    """How one end closed."""
+    """The close code and reason of one end."""
 
     code: int
     why: bytes
 
 
 class _Trace(TraceConfig):
-    """Keeps what a kubelet says when it does not upgrade: aiohttp itself drops the body."""
+    """Keeps the response body of a kubelet that does not upgrade: aiohttp discards it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -68,15 +69,15 @@ _refused: ContextVar[str] = ContextVar("refused", default="")
 
 
 class Tunnels:
-    """All that are open, and the connections to the kubelets. `token` is what the kubelets ask for."""
+    """The open tunnels and the connections to kubelets. `token` is the bearer token for kubelets."""
 
     def __init__(self, token: str) -> None:
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._session: ClientSession | None = None
-        self._open: set[asyncio.Task[object]] = set()
+        self._tasks: set[asyncio.Task[object]] = set()
 
     def end(self) -> None:
-        for task in self._open:
+        for task in self._tasks:
             task.cancel()
 
     async def close(self) -> None:
@@ -86,11 +87,11 @@ class Tunnels:
             self._session = None
 
     async def serve(self, request: web.BaseRequest, tunnel: Tunnel) -> web.StreamResponse:
-        """Until one of the ends has gone. Raises Refused as long as the client has not been upgraded."""
+        """Forwards until one end closes. Raises Refused as long as the client has not been upgraded."""
         kubelet = await self._dial(tunnel)
         task = asyncio.current_task()
         if task is not None:
-            self._open.add(task)
+            self._tasks.add(task)
         client = web.WebSocketResponse(
             protocols=(kubelet.protocol or tunnel.protocols[-1],),
             max_msg_size=LARGEST_MESSAGE,
@@ -103,13 +104,13 @@ class Tunnels:
             await between(client, kubelet)
         finally:
             if task is not None:
-                self._open.discard(task)
+                self._tasks.discard(task)
             with contextlib.suppress(ConnectionError, RuntimeError):
                 await kubelet.close(code=WSCloseCode.GOING_AWAY)
         return client
 
     async def _dial(self, tunnel: Tunnel) -> ClientWebSocketResponse:
-        """The kubelet's end. Raises Refused with what it says when it does not take it."""
+        """Opens the WebSocket to the kubelet. Raises Refused with the kubelet's error response."""
         if self._session is None:
             timeout = ClientTimeout(total=None, sock_connect=CONNECT_SECONDS)
             many = TCPConnector(limit=0)
@@ -132,28 +133,28 @@ class Tunnels:
 
 
 async def between(client: web.WebSocketResponse, kubelet: ClientWebSocketResponse) -> None:
-    """Both ways, until one end closes or is lost."""
-    up = asyncio.create_task(_pump(client, kubelet))
-    down = asyncio.create_task(_pump(kubelet, client))
+    """Forwards in both directions until one end closes or is lost, then closes both."""
+    to_kubelet = asyncio.create_task(_pump(client, kubelet))
+    to_client = asyncio.create_task(_pump(kubelet, client))
     try:
-        await asyncio.wait((up, down), return_when=asyncio.FIRST_COMPLETED)
-        # Who cannot be written to has gone, but what he said last (the exit code) may still wait to be read.
-        if all(task.result() is None for task in (up, down) if task.done()):
-            await asyncio.wait((up, down))
-        from_client = up.result() if up.done() else None
-        from_kubelet = down.result() if down.done() else None
+        await asyncio.wait((to_kubelet, to_client), return_when=asyncio.FIRST_COMPLETED)
+        # An end that cannot be written to is lost, but its last message (the exit code) may still have to be read.
+        if all(task.result() is None for task in (to_kubelet, to_client) if task.done()):
+            await asyncio.wait((to_kubelet, to_client))
+        from_client = to_kubelet.result() if to_kubelet.done() else None
+        from_kubelet = to_client.result() if to_client.done() else None
     finally:
-        for task in (up, down):
+        for task in (to_kubelet, to_client):
             task.cancel()
-        await asyncio.gather(up, down, return_exceptions=True)
-    ended = from_kubelet or from_client
-    if ended is not None:
-        closes = (end.close(code=ended.code, message=ended.why) for end in (client, kubelet))
+        await asyncio.gather(to_kubelet, to_client, return_exceptions=True)
+    first_close = from_kubelet or from_client
+    if first_close is not None:
+        closes = (socket.close(code=first_close.code, message=first_close.why) for socket in (client, kubelet))
         await asyncio.gather(*closes, return_exceptions=True)
 
 
 async def _pump(source: Socket, sink: Socket) -> Close | None:
-    """One way. How the source closed; None when the sink takes nothing any more."""
+    """Forwards in one direction. Returns how the source closed; None when the sink is lost."""
     while True:
         message = await source.receive()
         try:
@@ -162,19 +163,19 @@ async def _pump(source: Socket, sink: Socket) -> Close | None:
             elif message.type is WSMsgType.TEXT:
                 await sink.send_str(message.data)
             elif message.type is WSMsgType.CLOSE:
-                return Close(_sendable(message.data), (message.extra or "").encode()[:120])
+                return Close(_sendable_code(message.data), (message.extra or "").encode()[:120])
             else:
-                return _lost(source)
+                return _lost_connection_close(source)
         except ConnectionError:
             return None
 
 
-def _lost(source: Socket) -> Close:
+def _lost_connection_close(source: Socket) -> Close:
     if isinstance(source, ClientWebSocketResponse):
         return Close(WSCloseCode.INTERNAL_ERROR, b"the connection to the pod's node was lost")
     return Close(WSCloseCode.GOING_AWAY, b"the client has gone")
 
 
-def _sendable(code: int) -> int:
-    """A close without a code is an ordinary one; 1005 and 1006 may not be sent."""
+def _sendable_code(code: int) -> int:
+    """A close code that may be sent: reserved codes (1004, 1005, 1006, 1015) and invalid ones become 1000."""
     return code if 1000 <= code < 5000 and code not in (1004, 1005, 1006, 1015) else WSCloseCode.OK

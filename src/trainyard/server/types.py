@@ -1,9 +1,9 @@
-"""What the server knows of the insides of objects: fields, lists that are maps or sets, merge keys.
+"""The schemas of objects: field types, list types (map, set, atomic), merge keys.
 
 Rules for this file:
-- A `Shape` is one place in an object. Built-in resources have theirs from types.txt (facts, generated), custom ones
-  from the schema of their definition; whoever walks an object does not see the difference.
-- Nothing is read before somebody asks, and each type is read once.
+- A `Shape` is the schema of one node of an object. Those of built-in resources come from types.txt (generated), those
+  of custom resources from their CRD; code that walks objects treats both the same.
+- Types are parsed at their first use, each once.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from trainyard.objects import Json
 from trainyard.objects.values import replace
 from trainyard.server.resources import Resource
 
-_SHORT = {"": "core"}
-_STRANGE = {"apiextensions.k8s.io": "apiextensions-apiserver.pkg.apis.apiextensions"}
+_GROUP_NAMES = {"": "core"}
+_PACKAGES = {"apiextensions.k8s.io": "apiextensions-apiserver.pkg.apis.apiextensions"}
 META = "apimachinery.pkg.apis.meta.v1."
 _FIELD = re.compile(r"(?P<name>[^!:]+)(?P<must>!?):(?P<type>[^;]+)(?:;(?P<facts>.*))?\Z")
 _FORMATS = {
@@ -33,7 +33,7 @@ _FORMATS = {
     "micro-time": "string",
     "byte": "string",
 }
-_TOLD = {
+_NEVER_OMITTED = {
     ("api.rbac.v1.Role", "rules"),
     ("api.rbac.v1.ClusterRole", "rules"),
     ("api.discovery.v1.EndpointSlice", "endpoints"),
@@ -44,22 +44,22 @@ SCALARS = ("string", "integer", "number", "boolean", "int-or-string", "quantity"
 
 @dataclass(frozen=True, eq=False)
 class Shape:
-    """One place in an object. `kind`: object (fields with names), map, list, any (whatever comes), or a scalar.
+    """The schema of one node. `kind`: object (declared fields), map, list, any (no schema), or a scalar type.
 
-    `list_type` is atomic, set or map, with the fields that tell items apart in `keys`. `strategy` and `merge_key` are
+    `list_type` is atomic, set or map, with the key fields of the items in `keys`. `strategy` and `merge_key` are
     for strategic merge patches alone; the two do not always agree.
     """
 
     kind: str
     format: str = ""
     of: str = ""
-    """The name of the type, for objects of types.txt."""
+    """The name of the type, for types of types.txt."""
     own: Mapping[str, Shape] | None = None
-    """The fields, for objects of a schema."""
+    """The fields, for objects of a CRD schema."""
     item: Shape | None = None
     required: bool = False
     told: bool = False
-    """A list or a map that is there when there is nothing in it, too."""
+    """A list or map that is stored even when it is empty (no omitempty)."""
     atomic: bool = False
     list_type: str = ""
     keys: tuple[str, ...] = ()
@@ -68,32 +68,32 @@ class Shape:
     enum: tuple[str, ...] = ()
     default: Any = None
     keeps: bool = False
-    """Fields that nobody has described are kept, and nobody is told of them."""
+    """Unknown fields are preserved, without warnings."""
 
     @cached_property
     def simple(self) -> type | None:
-        """The class whose values are all right here, whatever they are."""
+        """The Python class whose values are all valid here; None when further checks are needed."""
         return None if self.format else {"string": str, "boolean": bool}.get(self.kind)
 
     @cached_property
     def fields(self) -> Mapping[str, Shape]:
-        return self.own if self.own is not None else _fields(self.of) if self.of else _NONE
+        return self.own if self.own is not None else _fields(self.of) if self.of else _NO_FIELDS
 
     def below(self, name: str) -> Shape | None:
-        """The place of a field or of a key of a map, None when there is none of that name."""
+        """The schema of a field or of a map value; None for an unknown field."""
         if self.kind == "map":
             return self.item
         return self.fields.get(name) or (ANY if self.keeps or self.kind == "any" else None)
 
 
-_NONE: Mapping[str, Shape] = {}
+_NO_FIELDS: Mapping[str, Shape] = {}
 ANY = Shape("any")
 STRING = Shape("string")
 
 
 @lru_cache(maxsize=256)
 def shape_of(resource: Resource) -> Shape:
-    """The shape of a resource's objects."""
+    """The schema of a resource's objects."""
     if resource.custom:
         return _custom(resource.document or {})
     return built_in(name_of(resource.group, resource.version, resource.kind))
@@ -101,13 +101,13 @@ def shape_of(resource: Resource) -> Shape:
 
 def name_of(group: str, version: str, kind: str) -> str:
     """The name of a kind's type in types.txt."""
-    package = _STRANGE.get(group) or f"api.{_SHORT.get(group) or group.partition('.')[0]}"
+    package = _PACKAGES.get(group) or f"api.{_GROUP_NAMES.get(group) or group.partition('.')[0]}"
     return f"{package}.{version}.{kind}"
 
 
 @cache
 def built_in(name: str) -> Shape:
-    """The type of that name; what nobody knows takes everything."""
+    """The schema of a type of types.txt; ANY for an unknown type."""
     if name not in lines():
         return ANY
     return Shape("object", of=name, atomic=lines()[name][0] == "atomic")
@@ -115,15 +115,15 @@ def built_in(name: str) -> Shape:
 
 @cache
 def lines() -> Mapping[str, tuple[str, str]]:
-    """The types as they are written: name -> (kind of map, fields)."""
+    """The unparsed types of types.txt: name -> (map type, fields)."""
     text = Path(__file__).with_name("types.txt").read_text(encoding="utf-8").replace("\n  ", " ")
-    found = {}
+    types = {}
     for line in text.splitlines():
         if not line.startswith("#"):
-            title, _, rest = line.partition(" ")
+            title, _, fields = line.partition(" ")
             name, _, kind = title.partition("@")
-            found[name] = (kind, rest)
-    return found
+            types[name] = (kind, fields)
+    return types
 
 
 @cache
@@ -132,15 +132,15 @@ def _fields(name: str) -> Mapping[str, Shape]:
 
 
 def _parsed(owner: str, text: str) -> tuple[str, Shape]:
-    found = _FIELD.match(text)
-    if found is None:
+    match = _FIELD.match(text)
+    if match is None:
         raise ValueError(f"types.txt: {owner} has a field that nobody can read: {text[:80]!r}")
-    facts = dict(one.split("=", 1) for one in (found["facts"] or "").split(";") if one)
-    shape = _typed(owner.rpartition(".")[0], found["type"])
-    return found["name"], replace(
+    facts = dict(fact.split("=", 1) for fact in (match["facts"] or "").split(";") if fact)
+    shape = _typed(owner.rpartition(".")[0], match["type"])
+    return match["name"], replace(
         shape,
-        required=bool(found["must"]),
-        told=bool(found["must"]) or (owner, found["name"]) in _TOLD,
+        required=bool(match["must"]),
+        told=bool(match["must"]) or (owner, match["name"]) in _NEVER_OMITTED,
         atomic=shape.atomic or facts.get("t") == "atomic" or (shape.kind == "list" and facts.get("l", "") == "atomic"),
         list_type=facts.get("l", "") or ("atomic" if shape.kind == "list" else ""),
         keys=tuple(facts["m"].split(",")) if "m" in facts else (),
@@ -168,35 +168,35 @@ def _typed(package: str, text: str) -> Shape:
 
 
 def _custom(document: Json) -> Shape:
-    """The shape of custom resources: the schema's, with Kubernetes' own metadata."""
+    """The schema of a custom resource: that of the CRD, with the built-in ObjectMeta."""
     shape = schema_shape(document)
     metadata = built_in(f"{META}ObjectMeta")
-    named = {"apiVersion": STRING, "kind": STRING, "metadata": metadata}
-    return replace(shape, kind="object", own={**(shape.own or {}), **named})
+    type_fields = {"apiVersion": STRING, "kind": STRING, "metadata": metadata}
+    return replace(shape, kind="object", own={**(shape.own or {}), **type_fields})
 
 
 def schema_shape(schema: Json, required: bool = False) -> Shape:
-    """The shape that a structural schema describes. `required`: its parent says so."""
+    """The Shape of a structural schema. `required`: the parent lists the field as required."""
     keeps = schema.get("x-kubernetes-preserve-unknown-fields") is True
-    must = frozenset(schema.get("required") or ())
+    required_fields = frozenset(schema.get("required") or ())
     if schema.get("x-kubernetes-int-or-string") is True:
         return Shape("int-or-string", required=required, default=schema.get("default"))
     kind = schema.get("type", "any" if keeps else "object")
     if kind == "array":
-        listed = schema.get("x-kubernetes-list-type", "atomic")
+        list_type = schema.get("x-kubernetes-list-type", "atomic")
         keys = tuple(schema.get("x-kubernetes-list-map-keys") or ())
         item = schema_shape(schema.get("items") or {})
-        return Shape("list", item=item, required=required, list_type=listed, keys=keys, atomic=listed == "atomic")
+        return Shape("list", item=item, required=required, list_type=list_type, keys=keys, atomic=list_type == "atomic")
     if kind != "object":
-        enum = tuple(one for one in schema.get("enum") or () if isinstance(one, str))
+        enum = tuple(value for value in schema.get("enum") or () if isinstance(value, str))
         return Shape(kind, format=schema.get("format", ""), required=required, enum=enum, default=schema.get("default"))
     atomic = schema.get("x-kubernetes-map-type") == "atomic"
-    if isinstance(more := schema.get("additionalProperties"), dict):
-        return Shape("map", item=schema_shape(more), required=required, atomic=atomic)
-    own = {name: schema_shape(part, name in must) for name, part in _properties(schema)}
+    if isinstance(additional := schema.get("additionalProperties"), dict):
+        return Shape("map", item=schema_shape(additional), required=required, atomic=atomic)
+    fields = {name: schema_shape(part, name in required_fields) for name, part in _properties(schema)}
     if schema.get("x-kubernetes-embedded-resource") is True:
-        own |= {"apiVersion": STRING, "kind": STRING, "metadata": built_in(f"{META}ObjectMeta")}
-    return Shape("object", own=own, required=required, atomic=atomic, keeps=keeps, default=schema.get("default"))
+        fields |= {"apiVersion": STRING, "kind": STRING, "metadata": built_in(f"{META}ObjectMeta")}
+    return Shape("object", own=fields, required=required, atomic=atomic, keeps=keeps, default=schema.get("default"))
 
 
 def _properties(schema: Json) -> Iterator[tuple[str, Json]]:

@@ -1,4 +1,4 @@
-"""Who asks: a name and groups, as the real server has them. What they may do is decided in access.py."""
+"""Users of the API: name and groups, as in kube-apiserver. access.py authorizes them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def account_groups(namespace: str) -> tuple[str, ...]:
 
 
 def named(name: str, groups: tuple[str, ...] = ()) -> User:
-    """The user that an impersonation means. A ServiceAccount has its groups without being told."""
+    """The impersonated user. A ServiceAccount without explicit groups gets its standard groups."""
     if name.startswith(ACCOUNT_PREFIX) and not groups:
         return User(name, groups=account_groups(name.removeprefix(ACCOUNT_PREFIX).partition(":")[0]))
     return User(name, groups=tuple(dict.fromkeys([*groups, AUTHENTICATED])))

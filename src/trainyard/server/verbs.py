@@ -1,10 +1,10 @@
-"""The verbs: one request in, one answer out, nothing in between. The middle of a request's way: http -> verbs -> log.
+"""The verbs: each request is executed as one synchronous function call. The path of a request is http -> verbs -> log.
 
 Rules for this file:
-- No await: between reading the log and appending to it nobody else gets a turn. That is the server's only lock.
-- A verb never asks which resource it has; the strategy in the table says what differs.
-- Who asks is judged first: what somebody may not see is not told apart from what is not there.
-- A write that changes nothing appends nothing, so nobody wakes himself for ever.
+- No await: no other task runs between a read of the log and the append. This is the server's only lock.
+- A verb never tests for a specific resource; the strategy in the registry has all that differs.
+- Authorization comes first: to a user without permission, existing and missing objects look the same.
+- A write that changes nothing appends nothing, so that a controller does not trigger itself forever.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from trainyard.server.writes import NAMESPACES, Writes
 EVENT_SECONDS = 3600.0
 MOST_EVENTS = 4000
 NO_PAGE = Response(b"404 page not found\n", 404, "text/plain", {"Content-Type": "text/plain; charset=utf-8"})
-_TRIES = 8  # names to try for a generateName
+_NAME_ATTEMPTS = 8  # attempts to find a free name for generateName
 
 
 class Verbs:
@@ -61,14 +61,14 @@ class Verbs:
         self.writes = Writes(log, registry)
         self.tokens = Tokens(log, now, key)
         self.reachable = False
-        """Pods can reach this server, so they get tokens for it."""
+        """Pods can reach this server (TLS listener), so they get tokens."""
 
     def site(self, user: User) -> Site:
         return Site(self._now(), self._addresses, self._log, user, self.reachable, whose=self.tokens.user_of)
 
     def expire(self) -> None:
-        """Delete events after an hour, as a real cluster does, and the oldest of more than MOST_EVENTS: this process
-        has them in memory."""
+        """Deletes Events after an hour, as kube-apiserver does, and the oldest ones beyond MOST_EVENTS, because this
+        process holds them in memory."""
         eldest = format_time(self._now() - EVENT_SECONDS)
         resource = self._registry.find("", "v1", "events")
         if resource is None:
@@ -85,8 +85,8 @@ class Verbs:
         if not request.user.all_rights:
             access.must_allow(self._log, request.user, access.asked_of(_verb(request, target), target, request))
         resource = self._registry.find(target.group, target.version, target.plural)
-        if resource is None and (gone := absent.refusal(target.group, target.plural)):
-            raise gone
+        if resource is None and (unsupported := absent.refusal(target.group, target.plural)):
+            raise unsupported
         if resource is None and not self._registry.serves(target.group):
             return NO_PAGE
         if resource is None or (target.namespace and not resource.namespaced) or "/" in target.name:
@@ -96,34 +96,40 @@ class Verbs:
         verb = _verb(request, target)
         if verb in ("update", "patch") and not target.name:
             raise errors.bad_request("name must be provided") if resource.custom else errors.method_not_allowed()
-        known = target.subresource in ("status", "scale", *resource.subresources)  # who makes names up adds no counter
-        self.counts[verb, f"{target.plural}/{target.subresource}" if known else target.plural] += 1
-        return self._perform(verb, resource, target, request)
+        is_known_subresource = target.subresource in (
+            "status",
+            "scale",
+            *resource.subresources,
+        )  # unknown subresources must not add counters
+        self.counts[verb, f"{target.plural}/{target.subresource}" if is_known_subresource else target.plural] += 1
+        return self._dispatch(verb, resource, target, request)
 
     def _discovery(self, request: Request) -> Answer:
         if not request.user.all_rights:
-            words = {"GET": "get", "HEAD": "head"}
-            verb = words.get(request.method, request.method.lower())
+            verbs = {"GET": "get", "HEAD": "head"}
+            verb = verbs.get(request.method, request.method.lower())
             access.must_allow(self._log, request.user, Asked(verb, path=request.path))
-        if (found := discovery.answer(self._registry, request)) is None:
+        if (answer := discovery.answer(self._registry, request)) is None:
             return NO_PAGE
         if request.method not in ("GET", "HEAD"):
             raise errors.method_not_allowed()
-        return found
+        return answer
 
-    def _perform(self, verb: str, resource: Resource, target: Target, request: Request) -> Answer:
+    def _dispatch(self, verb: str, resource: Resource, target: Target, request: Request) -> Answer:
         if resource.respond:
             return self._respond(verb, resource, target, request)
-        missing = target.subresource == "status" and not resource.status
-        below_it = target.name and not missing and (target.subresource == "status" or _is_scale(resource, target))
-        if resource.custom and below_it and verb in ("create", "delete"):
+        lacks_status = target.subresource == "status" and not resource.status
+        is_status_or_scale = (
+            target.name and not lacks_status and (target.subresource == "status" or _is_scale(resource, target))
+        )
+        if resource.custom and is_status_or_scale and verb in ("create", "delete"):
             raise errors.not_supported(verb, resource.plural, resource.group)
         if target.subresource == "scale" and resource.scale and target.name:
             judged.first(resource, target, request, self._now)
             return self._scale(verb, resource, target, request)
-        if resource.custom and target.name and (missing or target.subresource not in ("", "status")):
+        if resource.custom and target.name and (lacks_status or target.subresource not in ("", "status")):
             raise errors.not_found(resource.plural, resource.group, target.name)
-        if missing:
+        if lacks_status:
             raise errors.no_such_path()
         judged.first(resource, target, request, self._now)
         if target.subresource and target.subresource != "status":
@@ -170,7 +176,7 @@ class Verbs:
             self.writes.must_accept(target.namespace, resource, obj["metadata"].get("name") or "")
             meta = obj["metadata"]
             if not meta.get("name") and (prefix := meta.get("generateName")):
-                meta["name"] = self._free_name(resource, target.namespace, prefix)
+                meta["name"] = self._generate_name(resource, target.namespace, prefix)
             form = lists.form(resource, request, self._now)
             site, version, dry = self.site(request.user), meta.get("resourceVersion"), dry_run(request)
             new = admission.create(resource, obj, site, self._checks)
@@ -180,25 +186,25 @@ class Verbs:
             if self._log.get(resource.place, Key(target.namespace, meta["name"])) is not None:
                 raise errors.already_exists(resource.plural, resource.group, meta["name"])
             if version:
-                new["metadata"]["resourceVersion"] = version  # nobody looks, where nothing is stored
+                new["metadata"]["resourceVersion"] = version  # dry run: the resourceVersion is not checked
             body = self.writes.put(resource, new, None, dry=dry)
             return Response(form.one(body), 201, warnings=(*warnings, *site.warnings))
 
-    def _free_name(self, resource: Resource, namespace: str, prefix: str) -> str:
-        """A name for generateName, tried a few times."""
-        for _ in range(_TRIES):
+    def _generate_name(self, resource: Resource, namespace: str, prefix: str) -> str:
+        """A free name for generateName; after _NAME_ATTEMPTS possibly one in use."""
+        for _ in range(_NAME_ATTEMPTS):
             name = metadata.generated(prefix)
             if self._log.get(resource.place, Key(namespace, name)) is None:
                 break
         return name
 
-    def _apply(self, resource: Resource, target: Target, request: Request) -> Answer:
-        """An apply of what is not there makes it."""
+    def _create_by_apply(self, resource: Resource, target: Target, request: Request) -> Answer:
+        """Server-side apply of an object that does not exist: creates it."""
         site = self.site(request.user)
         config = patching.config(resource, request)
         apply.must_be_typed(resource, config)
         judged.must_be_named(target, config)
-        config["metadata"].pop("creationTimestamp", None)  # of any type: the server's own takes its place
+        config["metadata"].pop("creationTimestamp", None)  # it may have any type; the server sets its own
         obj = strictness.known(resource, admission.read_object(resource, config, target.namespace, target.name))
         self.writes.must_accept(target.namespace, resource, obj["metadata"].get("name") or "")
         form = lists.form(resource, request, self._now)
@@ -216,7 +222,7 @@ class Verbs:
         with judged.telling(warnings):
             record = self._log.get(resource.place, Key(target.namespace, target.name))
             if record is None and patching.applies(request, target.subresource):
-                return self._apply(resource, target, request)
+                return self._create_by_apply(resource, target, request)
             if record is None:
                 raise errors.not_found(resource.plural, resource.group, target.name)
         old: Json = decode(record.body)
@@ -225,18 +231,18 @@ class Verbs:
         if obj is None:
             obj, warnings = self._patched(resource, target, request, record.body, writer)
         with judged.telling(warnings):
-            return self._over(resource, target, request, (old, obj), (writer, site, warnings))
+            return self._store_update(resource, target, request, (old, obj), (writer, site, warnings))
 
     def _patched(
         self, resource: Resource, target: Target, request: Request, stored: bytes, writer: apply.Who
     ) -> tuple[Json, tuple[str, ...]]:
-        """What the stored object becomes, and the warnings about it."""
+        """The patched object, and the warnings about it. Raises Refused."""
         sent = patching.patched(resource, stored, request, writer)
         try:
             plain = admission.must_be_readable(resource, sent)
-        except errors.Unreadable as why:
-            raise errors.patch_invalid(why.message) from None
-        applies = request.content_type == patching.APPLY  # what nobody knows has been refused there, or may be
+        except errors.Unreadable as error:
+            raise errors.patch_invalid(error.message) from None
+        applies = request.content_type == patching.APPLY  # apply itself has refused undeclared fields
         warnings = () if applies else strictness.said(resource, request, sent, decode(stored), plain=plain)
         warnings += strictness.owned_twice(request, sent)
         with judged.telling(warnings):
@@ -244,16 +250,16 @@ class Verbs:
             judged.must_be_named(target, sent)
         return obj if plain else strictness.known(resource, obj), warnings
 
-    def _over(
+    def _store_update(
         self,
         resource: Resource,
         target: Target,
         request: Request,
         objects: tuple[Json, Json],
-        told: tuple[apply.Who, Site, tuple[str, ...]],
+        context: tuple[apply.Who, Site, tuple[str, ...]],
     ) -> Answer:
-        """The second of (old, new) is written over the first."""
-        (old, obj), (writer, site, warnings) = objects, told
+        """Stores an update of `objects` (old, new): optimistic concurrency, admission, ownership, write."""
+        (old, obj), (writer, site, warnings) = objects, context
         form = lists.form(resource, request, self._now)
         self._must_be_current(resource, obj["metadata"], old, "patch" if request.method == "PATCH" else "update")
         if target.subresource:
@@ -265,16 +271,16 @@ class Verbs:
         return Response(form.one(body), warnings=(*warnings, *site.warnings))
 
     def _respond(self, verb: str, resource: Resource, target: Target, request: Request) -> Answer:
-        """A question: nothing is stored."""
+        """A virtual resource (review): the response is computed, nothing is stored."""
         if verb != "create" or target.name or resource.respond is None:
             raise errors.method_not_allowed()
-        asked = admission.read_object(resource, body_of(request), target.namespace, "")
-        if resource.schema is not None and (found := resource.schema.validate(asked)):
-            raise errors.invalid(resource.kind, resource.group, "", found)
-        return reply(resource.respond(asked, self.site(request.user)), 201)
+        sent = admission.read_object(resource, body_of(request), target.namespace, "")
+        if resource.schema is not None and (problems := resource.schema.validate(sent)):
+            raise errors.invalid(resource.kind, resource.group, "", problems)
+        return reply(resource.respond(sent, self.site(request.user)), 201)
 
     def _scale(self, verb: str, resource: Resource, target: Target, request: Request) -> Answer:
-        """The object as its number of replicas. A change is an update of the whole object, admitted like any other."""
+        """/scale. A change is an update of the whole object, with the same admission as any update."""
         warnings: tuple[str, ...] = ()
         if verb == "update":
             sent = body_of(request) if request.body[:1] == b"{" else None
@@ -283,9 +289,9 @@ class Verbs:
                 scale.must_be_readable(body_of(request), target.name)
                 judged.must_be_named(target, body_of(request))
         with judged.telling(warnings):
-            return self._scaled(verb, resource, target, request, warnings)
+            return self._serve_scale(verb, resource, target, request, warnings)
 
-    def _scaled(
+    def _serve_scale(
         self, verb: str, resource: Resource, target: Target, request: Request, warnings: tuple[str, ...]
     ) -> Answer:
         record = self._log.get(resource.place, Key(target.namespace, target.name))
@@ -304,7 +310,7 @@ class Verbs:
             scale.must_still_be_one(sent)
             judged.must_be_named(target, sent)
             warnings = strictness.of_shape(scale.SHAPE, request, sent)
-            sent["metadata"] = {**(sent.get("metadata") or {}), "uid": ""}  # nobody looks at what a patch makes of it
+            sent["metadata"] = {**(sent.get("metadata") or {}), "uid": ""}  # a uid in a patch is ignored
         number = scale.wanted(sent, target.name, resource.scale, custom=resource.custom)
         self._must_be_current(resource, sent.get("metadata") or {}, old, "scale")
         obj = scale.applied(resource.scale, old, number)
@@ -316,15 +322,16 @@ class Verbs:
         return Response(form.one(encode(scale.view(resource, resource.scale, decode(body)))), warnings=warnings)
 
     def _must_be_current(self, resource: Resource, meta: Json, old: Json, verb: str) -> None:
-        """The fence: whoever names a version or a uid means exactly that object."""
+        """Optimistic concurrency: raises Refused 409 when resourceVersion or uid differ from the stored object's, 422
+        for a missing or invalid resourceVersion."""
         name, current = old["metadata"]["name"], old["metadata"]
-        if (uid := meta.get("uid")) and uid != current["uid"] and verb != "patch":  # of a patch, admission speaks
-            why = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {current['uid']}"
-            raise errors.conflict(resource.plural, resource.group, name, errors.printable(why))
+        if (uid := meta.get("uid")) and uid != current["uid"] and verb != "patch":  # for a patch, admission reports it
+            reason = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {current['uid']}"
+            raise errors.conflict(resource.plural, resource.group, name, errors.printable(reason))
         version = meta.get("resourceVersion")
-        unsaid = not version and verb == "scale"
+        version_optional = not version and verb == "scale"
         version = "" if version == "0" else version
-        if not version and (resource.custom or resource.names_version) and not unsaid:
+        if not version and (resource.custom or resource.names_version) and not version_optional:
             problem = Problem("metadata.resourceVersion", "Invalid value: 0: must be specified for an update")
             raise errors.invalid(resource.plural, resource.group, name, [problem])
         if version and version != current["resourceVersion"]:
@@ -340,7 +347,7 @@ def _is_scale(resource: Resource, target: Target) -> bool:
 
 def _verb(request: Request, target: Target) -> str:
     if target.subresource == "proxy" and request.method in ("HEAD", "OPTIONS"):
-        return "get"  # the program behind it may know them
+        return "get"  # forwarded to the program; authorized as get
     if request.method == "GET":
         if request.flag("watch") and not target.name:
             return "watch"

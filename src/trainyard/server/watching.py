@@ -1,13 +1,13 @@
-"""Watches: the log's entries, told to whoever listens.
+"""Watches: sends the log's entries to the open watches as watch events.
 
 Rules for this file:
-- A line is encoded once per entry, form and type, whoever gets it.
-- A listener hears of an entry when it is settled, and is sent the lines when the loop comes round: a burst of writes is
-  one write to each socket. Where many listen they are sent to in slices, the longest waiting first, and others get a
-  turn in between; what is written then goes out with the rest.
+- An event line is encoded once per entry, representation and event type, and shared by all watches.
+- A listener gets an entry when it is settled, and its lines are sent in the next turn of the event loop: a burst of
+  writes is one write to each socket. Many listeners are served in slices, the longest waiting first, and other tasks
+  run in between; entries settled meanwhile are sent with the rest.
 - With a selector, an object that stops matching is DELETED for that listener, one that starts to match is ADDED.
-- Who does not read is dropped (`behind` of the listener decides): he has a revision and can start again.
-- A connection that breaks while it is written to ends its own watch and nobody else's.
+- A client that does not read is dropped (`behind` of the listener decides): it can watch again from its revision.
+- A connection that breaks during a write ends only its own watch.
 """
 
 from __future__ import annotations
@@ -29,50 +29,50 @@ log = logging.getLogger("trainyard.server")
 
 BOOKMARK_EVERY = 30.0
 MOST_BUFFERED = 16 * 1024 * 1024
-"""Bytes a watcher may leave unread before it is dropped."""
+"""Unread bytes at which a watch is dropped."""
 LAST_BOOKMARK = 2.0  # seconds before the end of a watch
-CHUNK = 500  # entries of the past that are sent at a time
-SLICE = 8  # listeners that are sent to at a time: a quarter of a millisecond
+CHUNK = 500  # past entries that are sent at a time
+SLICE = 8  # listeners served per turn of the loop: a quarter of a millisecond
 
 
 def line_of(watch: Watch, entry: Entry) -> bytes:
-    """What a watch says of an entry, as a line; empty when it is none of its business."""
-    wanted = watch.selection
-    if wanted.namespace and entry.key.namespace != wanted.namespace:
+    """The event line of a watch for an entry; empty when the entry is not in its selection."""
+    selection = watch.selection
+    if selection.namespace and entry.key.namespace != selection.namespace:
         return b""
     before, now = entry.before, entry.now
-    if wanted.everything:
-        had, has = before is not None, now is not None
+    if selection.everything:
+        matched_before, matches_now = before is not None, now is not None
     else:
-        had = before is not None and wanted.wants(entry.key, before)
-        has = now is not None and wanted.wants(entry.key, now)
-    if not had and not has:
+        matched_before = before is not None and selection.wants(entry.key, before)
+        matches_now = now is not None and selection.wants(entry.key, now)
+    if not matched_before and not matches_now:
         return b""
-    word = ("MODIFIED" if had else "ADDED") if has else "DELETED"
-    cached = entry.frames.get((watch.view, word))
+    event_type = ("MODIFIED" if matched_before else "ADDED") if matches_now else "DELETED"
+    cached = entry.frames.get((watch.view, event_type))
     if cached is None:
-        cached = entry.frames[watch.view, word] = _line(word, _shown(watch, entry, word))
+        cached = entry.frames[watch.view, event_type] = _line(event_type, _shown(watch, entry, event_type))
     return cached
 
 
-def _shown(watch: Watch, entry: Entry, word: str) -> bytes:
+def _shown(watch: Watch, entry: Entry, event_type: str) -> bytes:
     if entry.now is None:
         body = entry.last
-    elif word == "DELETED" and entry.before is not None:
-        # It left the selection: the object as it was when it was last in it, with the number of this change.
-        old = decode(entry.before.body)
-        body = encode({**old, "metadata": {**old["metadata"], "resourceVersion": str(entry.revision)}})
+    elif event_type == "DELETED" and entry.before is not None:
+        # The object left the selection: its last matching state, with the revision of this change.
+        obj = decode(entry.before.body)
+        body = encode({**obj, "metadata": {**obj["metadata"], "resourceVersion": str(entry.revision)}})
     else:
         body = entry.now.body
     return watch.show(body) if watch.show else body
 
 
-def _line(word: str, body: bytes) -> bytes:
-    return b'{"type":"%b","object":%b}\n' % (word.encode(), body) if body else b""
+def _line(event_type: str, body: bytes) -> bytes:
+    return b'{"type":"%b","object":%b}\n' % (event_type.encode(), body) if body else b""
 
 
 def bookmark(watch: Watch, revision: int, initial_end: bool = False) -> bytes:
-    """You have seen everything up to here: an object that is nothing but its version, in the form of the others."""
+    """A BOOKMARK event: an object with only a resourceVersion, in the representation of the watch."""
     meta: dict[str, object] = {"resourceVersion": str(revision)}
     if initial_end:
         meta["annotations"] = {INITIAL_END: "true"}
@@ -85,31 +85,31 @@ def error_line(refused: Refused) -> bytes:
 
 
 class Listener:
-    """One open watch. `send` takes lines for the socket; `behind` says that the socket does not take them away."""
+    """One open watch. `send` writes lines to the socket; `behind` returns whether too many bytes are unread."""
 
     def __init__(self, watch: Watch, send: Callable[[bytes], object], behind: Callable[[], bool]) -> None:
         self.watch, self.send, self.behind = watch, send, behind
         self.revision = watch.revision
         self.waiting: list[bytes] = []
         self.last = ""
-        """Why it ends when what is waiting has been sent."""
+        """The reason to end the watch once the waiting lines are sent; "" to continue."""
         self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
     def hear(self, entry: Entry) -> bytes:
-        """The line about that entry, empty when it is none of this watch's business."""
+        """The event line for that entry; empty when it is not in the selection."""
         line = line_of(self.watch, entry)
         if line and self.watch.later:
-            self._told()
+            self._use_later_form()
         return line
 
     def mark(self, revision: int, initial_end: bool = False) -> bytes:
-        """The line that says how far the log is."""
+        """The line of a BOOKMARK event at that revision."""
         line = bookmark(self.watch, revision, initial_end)
-        self._told()
+        self._use_later_form()
         return line
 
-    def _told(self) -> None:
-        """What the first line has said, the later ones do not say again."""
+    def _use_later_form(self) -> None:
+        """Switches to the representation of later events: a Table has its columns in the first event only."""
         if later := self.watch.later:
             self.watch = replace(self.watch, show=later[0], view=later[1], later=None)
 
@@ -119,13 +119,13 @@ class Listener:
 
 
 class Hub:
-    """All listeners, by the store they listen to."""
+    """All listeners, by the storage key of their resource."""
 
     def __init__(self, log: Log) -> None:
         self._log = log
         self._listeners: dict[str, dict[Listener, None]] = {}
-        self._dirty: deque[Listener] = deque()
-        log.follow(self._heard, settled=True)  # nobody listens yet, so what is there already tells nobody
+        self._pending: deque[Listener] = deque()
+        log.follow(self._on_entry, settled=True)  # there are no listeners yet, so existing objects are not sent
 
     def add(self, listener: Listener) -> None:
         self._listeners.setdefault(listener.watch.resource.place, {})[listener] = None
@@ -134,7 +134,7 @@ class Hub:
         self._listeners.get(listener.watch.resource.place, {}).pop(listener, None)
 
     def listening(self, store: str) -> int:
-        """How many listen to that store."""
+        """The number of listeners of that store."""
         return len(self._listeners.get(store, ()))
 
     def end_all(self, why: str) -> None:
@@ -142,9 +142,9 @@ class Hub:
             listener.end(why)
 
     def past(self, listener: Listener) -> list[bytes]:
-        """The next lines of what has been missed; empty when there is none and the listener hears everything itself.
+        """The next lines of past entries; empty when there are none left, and then the listener is registered.
 
-        Past `CHUNK` entries it may take several calls. The last one adds the listener, so that nothing falls between.
+        More than `CHUNK` entries take several calls. The last call registers the listener, so that no entry is missed.
         """
         lines: list[bytes] = []
         while not lines:
@@ -154,7 +154,7 @@ class Hub:
                 entries = self._log.after(listener.revision, CHUNK)
                 entries = entries[
                     : max(0, self._log.settled - listener.revision)
-                ]  # the rest is told when it is settled
+                ]  # later entries are sent when they are settled
             except Compacted:
                 listener.end("expired")
                 return [error_line(too_old(listener.revision, max(self._log.floor, listener.watch.resource.since)))]
@@ -169,36 +169,36 @@ class Hub:
         return lines
 
     def bookmarks(self) -> None:
-        """Tells everybody who wants to know, and has not heard anything since, how far the log is."""
+        """Sends a bookmark to each watch that has allowWatchBookmarks and no event since the last settled revision."""
         revision = self._log.settled
         for listener in self._all():
             if listener.watch.bookmarks and listener.revision < revision and not listener.waiting:
                 listener.revision = revision
-                self._tell(listener, listener.mark(revision))
+                self._send(listener, listener.mark(revision))
 
     def last_mark(self, listener: Listener) -> None:
-        """Its watch ends in a moment: from here on the next one can start."""
+        """Sends the last bookmark of a watch that is about to end, so that the next watch can start from it."""
         if listener in self._listeners.get(listener.watch.resource.place, ()):
             line = listener.mark(self._log.settled)
             if listener.waiting:
                 listener.waiting.append(line)
             else:
-                self._tell(listener, line)
+                self._send(listener, line)
 
     def _all(self) -> list[Listener]:
         return [listener for listeners in self._listeners.values() for listener in listeners]
 
-    def _heard(self, entry: Entry) -> None:
+    def _on_entry(self, entry: Entry) -> None:
         for listener in self._listeners.get(entry.store, ()):
             line = listener.hear(entry)
             if line:
                 if not listener.waiting:
-                    if not self._dirty:
+                    if not self._pending:
                         asyncio.get_running_loop().call_soon(self._flush)
-                    self._dirty.append(listener)
+                    self._pending.append(listener)
                 listener.waiting.append(line)
                 listener.revision = entry.revision
-        entry.frames.clear()  # everybody has it; a latecomer makes his own
+        entry.frames.clear()  # all listeners have it; later watches encode it again
         if entry.store == DEFINITIONS and entry.now is None:
             for listener in self._listeners.get(entry.key.name, ()):
                 listener.last = "the resource is gone"
@@ -206,24 +206,24 @@ class Hub:
                     listener.end(listener.last)
 
     def _flush(self) -> None:
-        for _ in range(min(SLICE, len(self._dirty))):
-            listener = self._dirty.popleft()
+        for _ in range(min(SLICE, len(self._pending))):
+            listener = self._pending.popleft()
             lines, listener.waiting = listener.waiting, []
-            self._tell(listener, lines[0] if len(lines) == 1 else b"".join(lines))
+            self._send(listener, lines[0] if len(lines) == 1 else b"".join(lines))
             if listener.last:
                 listener.end(listener.last)
-        if self._dirty:
+        if self._pending:
             asyncio.get_running_loop().call_soon(self._flush)
 
-    def _tell(self, listener: Listener, lines: bytes) -> None:
-        """To the socket. What is wrong with one must not keep the others waiting."""
+    def _send(self, listener: Listener, lines: bytes) -> None:
+        """Writes to the socket. An error ends this watch and does not affect others."""
         try:
-            why = "slow" if listener.behind() else ""
-            if not why and not listener.ended.done():
+            reason = "slow" if listener.behind() else ""
+            if not reason and not listener.ended.done():
                 listener.send(lines)
-        except Exception as error:  # a transport that is just being closed raises what it likes
+        except Exception as error:  # a transport that is being closed can raise any exception
             log.debug("a watch has broken resource=%s why=%r", listener.watch.resource.full_name, error)
-            why = "broken"
-        if why:
+            reason = "broken"
+        if reason:
             self.remove(listener)
-            listener.end(why)
+            listener.end(reason)

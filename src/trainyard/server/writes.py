@@ -1,7 +1,7 @@
-"""Every write ends here: an object becomes bytes with its number inside, and the log's next entry.
+"""All writes: an object is encoded with its resourceVersion and appended to the log.
 
-Also the rule of places: a namespace holds objects, a CustomResourceDefinition holds instances. While a place is being
-deleted nothing new goes in, and when the last of its content has gone, it goes too.
+Also the deletion of containers: namespaces contain objects, CustomResourceDefinitions contain custom objects. While a
+container is terminating no object can be created in it; when its last object is removed, it is removed, too.
 """
 
 from __future__ import annotations
@@ -21,14 +21,15 @@ CLEANUP = "customresourcecleanup.apiextensions.k8s.io"
 
 
 class Writes:
-    """The log, seen from a verb that has made up its mind."""
+    """The write side of the log."""
 
     def __init__(self, log: Log, registry: Registry) -> None:
         self.log, self.registry = log, registry
 
     def must_accept(self, namespace: str, resource: Resource, name: str) -> None:
-        """Raises Refused when nothing can be made in that namespace, or of that definition."""
-        if resource.custom and _ends(self.log.get(DEFINITIONS, Key("", resource.place))):
+        """Raises Refused 403, 404 or 405 when objects cannot be created: the namespace does not exist or is
+        terminating, or the CRD is terminating."""
+        if resource.custom and _is_terminating(self.log.get(DEFINITIONS, Key("", resource.place))):
             refused = errors.not_supported("create", resource.plural, resource.group)
             refused.message = "create not allowed while custom resource definition is terminating"
             raise refused
@@ -37,15 +38,16 @@ class Writes:
         record = self.log.get(NAMESPACES, Key("", namespace))
         if record is None:
             raise errors.not_found(NAMESPACES, "", errors.printable(namespace))
-        if _ends(record):
-            why = f"unable to create new content in namespace {namespace} because it is being terminated"
+        if _is_terminating(record):
+            reason = f"unable to create new content in namespace {namespace} because it is being terminated"
             cause = {"reason": "NamespaceTerminating", "message": f"namespace {namespace} is being terminated"}
             causes = [{**cause, "field": "metadata.namespace"}]
-            raise errors.forbidden(resource.plural, resource.group, name, why, causes=causes)
+            raise errors.forbidden(resource.plural, resource.group, name, reason, causes=causes)
 
     def put(self, resource: Resource, new: Json, old: Json | None, dry: bool = False) -> bytes:
-        """Writes `new` over `old` and returns what is stored then. No difference, no write."""
-        new = {"kind": new["kind"], "apiVersion": new["apiVersion"], **new}  # first: lists leave them out
+        """Stores `new` in place of `old`; returns the stored bytes. Without a difference nothing is written. An update
+        that removes the last finalizer of a deleted object removes the object."""
+        new = {"kind": new["kind"], "apiVersion": new["apiVersion"], **new}  # first, so that lists can cut them off
         meta = new["metadata"]
         key = Key(meta.get("namespace", ""), meta["name"])
         before = self.log.get(resource.place, key) if old is not None else None
@@ -55,7 +57,7 @@ class Writes:
                 return before.body
             if "deletionTimestamp" in meta and not held(resource, new):
                 self.remove(resource, old, dry)
-                return encode(new)  # who lets it go hears what he wrote; who watches, what there was
+                return encode(new)  # the client gets the object as it sent it; watches get it as it was stored
         if dry:
             return encode(new)
         revision = self.log.revision + 1
@@ -67,7 +69,7 @@ class Writes:
         return body
 
     def remove(self, resource: Resource, obj: Json, dry: bool = False) -> bytes:
-        """The object goes now. Returns its last form, which carries the number of the deletion."""
+        """Removes the object. Returns its last state, with the revision of the deletion. Raises Refused 404."""
         meta = obj["metadata"]
         key = Key(meta.get("namespace", ""), meta["name"])
         record = self.log.get(resource.place, key)
@@ -77,53 +79,53 @@ class Writes:
             return encode(obj)
         last = encode({**obj, "metadata": {**meta, "resourceVersion": str(self.log.revision + 1)}})
         self.log.append(resource.place, key, None, record.revision, last)
-        self._left(resource.place, key)
+        self._settle_container(resource.place, key)
         return last
 
     def contents(self, place: str, name: str) -> Iterator[tuple[Resource, Key]]:
-        """What is in a namespace, or of a definition."""
-        seen: set[str] = set()
+        """The objects in a namespace, or the custom objects of a CRD."""
+        visited: set[str] = set()
         for resource in self.registry.all():
-            if resource.place in seen:
+            if resource.place in visited:
                 continue
-            seen.add(resource.place)
+            visited.add(resource.place)
             if place == DEFINITIONS and resource.custom and resource.place == name:
                 yield from ((resource, key) for key in self.log.view(resource.place).within(""))
             if place == NAMESPACES and resource.namespaced:
                 yield from ((resource, key) for key in self.log.view(resource.place).within(name))
 
     def settle(self, place: str, name: str) -> None:
-        """Lets a place go that is being deleted and is empty."""
+        """Removes the finalizer of a terminating and empty namespace or CRD, which then is removed."""
         record = self.log.get(place, Key("", name))
-        if record is None or not _ends(record) or any(self.contents(place, name)):
+        if record is None or not _is_terminating(record) or any(self.contents(place, name)):
             return
         old: Json = decode(record.body)
-        resource = next(one for one in self.registry.all() if one.place == place)
+        resource = next(candidate for candidate in self.registry.all() if candidate.place == place)
         new = {**old, "metadata": dict(old["metadata"])}
         if place == NAMESPACES:
             spec = old.get("spec") or {}
-            # Those of others are theirs to take away.
-            left = [one for one in spec.get("finalizers") or () if one != "kubernetes"]
-            new["spec"] = {**spec, "finalizers": left}
+            # Other finalizers are removed by their owners.
+            kept = [name for name in spec.get("finalizers") or () if name != "kubernetes"]
+            new["spec"] = {**spec, "finalizers": kept}
         else:
-            left = [one for one in old["metadata"].get("finalizers") or () if one != CLEANUP]
-            new["metadata"]["finalizers"] = left
+            kept = [candidate for candidate in old["metadata"].get("finalizers") or () if candidate != CLEANUP]
+            new["metadata"]["finalizers"] = kept
         self.put(resource, new, old)
 
-    def _left(self, place: str, key: Key) -> None:
+    def _settle_container(self, place: str, key: Key) -> None:
         if key.namespace:
             self.settle(NAMESPACES, key.namespace)
         if "." in place:
             self.settle(DEFINITIONS, place)
 
 
-def _ends(place: Record | None) -> bool:
-    """Whether it is being deleted."""
-    return place is not None and place.fields.get("status.phase") == "Terminating"
+def _is_terminating(record: Record | None) -> bool:
+    """Whether a namespace or CRD is terminating."""
+    return record is not None and record.fields.get("status.phase") == "Terminating"
 
 
 def held(resource: Resource, obj: Json) -> bool:
-    """Whether something still keeps a deleted object: a finalizer, or a grace period that runs."""
+    """Whether a deleted object must be kept: it has finalizers, or its grace period runs."""
     meta = obj["metadata"]
     if meta.get("finalizers") or meta.get("deletionGracePeriodSeconds"):
         return True

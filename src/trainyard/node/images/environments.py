@@ -1,12 +1,15 @@
-"""Environments: pinned requirements as a folder, built once and kept.
+"""Environments: pinned requirements installed into a folder that is built once and kept.
 
-Flow: look -> lock -> look again -> build beside -> check -> rename into place.
+Flow: check for the folder -> lock -> check again -> build in a staging folder -> import check -> rename into place.
 
 Guarantees:
-- The folder's name is its content (pins, interpreter, platform): what is there is right, and complete.
-- A builder holds a file lock that the kernel lets go when it dies; what a dead one left is swept by the next.
-- An environment says what it was built from, in a file of its own (store.py).
-- The programs of a build die with us: own process group for a cancel, a death signal for a SIGKILL.
+- The folder's name contains a hash of its content (pins, interpreter, platform), so an existing folder is complete and
+  matches its name.
+- A builder holds a file lock that the kernel releases when the process dies. The next builder removes the staging
+  folders of dead builders.
+- An environment has a record file that lists what it was built from (store.py).
+- The processes of a build die with this process: they have their own process group, which a cancel kills, and a
+  parent-death signal for the case that this process gets SIGKILL.
 """
 
 from __future__ import annotations
@@ -33,14 +36,15 @@ from trainyard.node.images.problems import ImageProblem
 from trainyard.node.images.progress import Meter, Report
 from trainyard.node.images.requirements import is_pinned
 
-_LAUNCH = str(Path(__file__).with_name("launch.py"))
-_TAIL = 4000  # bytes of a build's output that are kept for the message
-_FORMAT = 1  # part of every folder's name: change it when the way we build changes
-_ELSEWHERE = "or name another folder with --cache"
+_LAUNCH_SCRIPT = str(Path(__file__).with_name("launch.py"))
+_TAIL_BYTES = 4000  # number of bytes at the end of a build's output that are kept for the message
+_LAYOUT_VERSION = 1  # part of every folder's hash: increment it when the build steps change
+_OTHER_CACHE = "or name another folder with --cache"
 
-# What a build prints (a part, lower case) -> what it means. The first match counts.
-_MEANINGS = (
-    (("no space left", "os error 28", "errno 28", "disk quota"), "no space left in {cache}; free some, " + _ELSEWHERE),
+# Lower-case substrings of a build's output -> the text for the message. The first match counts.
+_KNOWN_ERRORS = (
+    (("no space left", "os error 28", "errno 28", "disk quota"),
+     "no space left in {cache}; free some, " + _OTHER_CACHE),
     (("ensurepip is not",), "{python} cannot make virtual environments; install its venv package (on Debian: "
      "apt-get install python3-venv), or uv (pip install uv)"),
     (("failed to initialize cache",), "uv cannot write its own cache; set UV_CACHE_DIR to a folder you may write"),
@@ -61,7 +65,7 @@ _MEANINGS = (
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """For which image an environment is built, and which catalogue says so."""
+    """The image for which an environment is built, and the catalogue with its entry."""
 
     image: str = ""
     catalogue: str = ""
@@ -69,8 +73,8 @@ class Use:
 
 @dataclass(frozen=True, slots=True)
 class Builder:
-    """Builds environments into one cache folder. `uv` is a path, or "" for venv and pip. `report` hears of progress;
-    without it, `say` does."""
+    """Builds environments in one cache folder. `uv` is a path, or "" for venv and pip. `report` is called with the
+    progress; without it, progress lines go to `say`."""
 
     cache: Path
     uv: str
@@ -78,8 +82,15 @@ class Builder:
     report: Report | None = None
 
     def folder(self, way: Way, python: Python) -> Path:
-        """Where this environment is or will be."""
-        content = [_FORMAT, way.requirements, python.identity, sys.platform, platform.machine(), platform.libc_ver()]
+        """The folder of this environment, whether it exists or not."""
+        content = [
+            _LAYOUT_VERSION,
+            way.requirements,
+            python.identity,
+            sys.platform,
+            platform.machine(),
+            platform.libc_ver(),
+        ]
         content += [way.build] if way.build else []
         content += [sorted(way.system.modules)] if way.system else []
         digest = hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
@@ -87,77 +98,77 @@ class Builder:
         return self.cache / "environments" / f"{name}-{digest}"
 
     def has(self, way: Way, python: Python) -> bool:
-        """True when it has been built already."""
+        """True if the environment exists and is usable."""
         return usable(self.folder(way, python))
 
     async def bring(self, way: Way, python: Python, use: Use = Use()) -> Path:
-        """The folder of a finished environment. Builds it when it is not there. Raises ImageProblem."""
+        """The folder of a finished environment. Builds it if it does not exist. Raises ImageProblem."""
         folder = self.folder(way, python)
         try:
             if not usable(folder):
                 folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-                async with self._alone(folder, way):
+                async with self._build_lock(folder, way):
                     if not usable(folder):
                         await self._build(way, python, folder, use)
         except OSError as error:
-            raise self._cannot_write(error, folder) from None
+            raise self._write_problem(error, folder) from None
         return folder
 
     @contextlib.asynccontextmanager
-    async def _alone(self, folder: Path, way: Way) -> AsyncIterator[None]:
+    async def _build_lock(self, folder: Path, way: Way) -> AsyncIterator[None]:
         path = f"{folder}.lock"
         lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            told = False
+            reported = False
             while not (store.try_lock(lock) and store.is_at(lock, path)):
-                if not store.is_at(lock, path):  # the environment was removed, and its lock with it
+                if not store.is_at(lock, path):  # the environment and its lock file were removed
                     os.close(lock)
                     lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
                     continue
-                if not told:
+                if not reported:
                     self.say(f"images: another build of {called(way)} is under way; waiting for it")
-                    told = True
+                    reported = True
                 await asyncio.sleep(0.2)
             yield
         finally:
             os.close(lock)
 
     async def _build(self, way: Way, python: Python, folder: Path, use: Use) -> None:
-        """Under the lock. What is in `beside` is nobody's until the rename."""
-        for left in folder.parent.glob(f".{folder.name}.*"):
-            shutil.rmtree(left, ignore_errors=True)
-        self._room(way)
-        beside = folder.with_name(f".{folder.name}.{os.getpid()}")
-        beside.mkdir(mode=0o700)
+        """Builds the environment in a staging folder and renames it. The caller holds the build lock."""
+        for leftover in folder.parent.glob(f".{folder.name}.*"):
+            shutil.rmtree(leftover, ignore_errors=True)
+        self._check_free_space(way)
+        staging = folder.with_name(f".{folder.name}.{os.getpid()}")
+        staging.mkdir(mode=0o700)
         tool = "uv" if self.uv else "venv and pip"
         sizes = [f"about {way.download} to download"] if way.download else []
         sizes += [f"{way.disk} on disk"] if way.disk else []
-        about = f" ({', '.join(sizes)})" if sizes else ""
+        estimate = f" ({', '.join(sizes)})" if sizes else ""
         if not way.system:
-            self.say(f"images: installing {called(way)} with {tool}{about}, once, into {folder}")
+            self.say(f"images: installing {called(way)} with {tool}{estimate}, once, into {folder}")
         meter = Meter(use.image or called(way), called(way), size(way.download), self.report, self.say)
         try:
-            await self._install(way, python, beside, meter)
-            _write_record(beside / "env", way, python, use)
-            _settle(beside / "env", folder)
-            (beside / "env").rename(folder)
+            await self._install(way, python, staging, meter)
+            _write_record(staging / "env", way, python, use)
+            _relocate_scripts(staging / "env", folder)
+            (staging / "env").rename(folder)
         finally:
-            shutil.rmtree(beside, ignore_errors=True)
+            shutil.rmtree(staging, ignore_errors=True)
         if not way.system:
             self.say(f"images: {called(way)} is ready after {meter.seconds:.0f} s")
 
-    async def _install(self, way: Way, python: Python, beside: Path, meter: Meter) -> None:
-        pins, env = beside / "requirements.txt", beside / "env"
+    async def _install(self, way: Way, python: Python, staging: Path, meter: Meter) -> None:
+        pins, env = staging / "requirements.txt", staging / "env"
         pins.write_text("\n".join(way.requirements or ()) + "\n")
-        inside = str(env / "bin" / "python")
-        if way.system:  # nothing to install: it sees what the operating system has
+        env_python = str(env / "bin" / "python")
+        if way.system:  # nothing to install: the venv uses the site-packages of the system
             steps = [[python.path, "-m", "venv", "--system-site-packages", "--without-pip", str(env)]]
         elif self.uv:
-            pip = [self.uv, "pip", "install", "--python", inside]
+            pip = [self.uv, "pip", "install", "--python", env_python]
             steps = [[self.uv, "venv", "-q", "--no-project", "--python", python.path, str(env)]]
         else:
-            # Compiling all of a large package takes longer than installing it; the check compiles what is used.
-            pip = [inside, "-m", "pip", "install", "--no-compile", "--disable-pip-version-check", "--no-input"]
+            # Compiling all modules of a large package takes longer than installing it; imports compile the used ones.
+            pip = [env_python, "-m", "pip", "install", "--no-compile", "--disable-pip-version-check", "--no-input"]
             pip += ["--progress-bar", "off"]
             steps = [[python.path, "-m", "venv", str(env)]]
         if way.build:
@@ -165,45 +176,47 @@ class Builder:
         if not way.system:
             steps.append([*pip, *(["--no-build-isolation"] if way.build else []), "-r", str(pins)])
         if way.check:
-            steps.append([inside, "-c", f"import {way.check}"])
-        measuring = asyncio.create_task(meter.run())
+            steps.append([env_python, "-c", f"import {way.check}"])
+        meter_task = asyncio.create_task(meter.run())
         try:
             for step in steps:
-                if step[:2] == [inside, "-c"]:
+                if step[:2] == [env_python, "-c"]:
                     meter.step("checking")
-                code, tail = await _run(step, beside, meter)
+                code, tail = await _run_step(step, staging, meter)
                 if code != 0:
-                    raise self._failed(code, tail, way, python)
+                    raise self._install_problem(code, tail, way, python)
         finally:
-            measuring.cancel()
-            await asyncio.gather(measuring, return_exceptions=True)
+            meter_task.cancel()
+            await asyncio.gather(meter_task, return_exceptions=True)
 
-    def _room(self, way: Way) -> None:
+    def _check_free_space(self, way: Way) -> None:
         free = shutil.disk_usage(self.cache).free
         if free < size(way.disk):
             raise ImageProblem(
                 problems.FAILED,
                 f"{called(way)} needs {way.disk} in {self.cache}, {free / 1e9:.1f} GB are free; "
-                f"free some, {_ELSEWHERE}",
+                f"free some, {_OTHER_CACHE}",
             )
 
-    def _failed(self, code: int, tail: str, way: Way, python: Python) -> ImageProblem:
-        low = tail.lower()
-        meant = next((text for parts, text in _MEANINGS if any(part in low for part in parts)), "")
+    def _install_problem(self, code: int, tail: str, way: Way, python: Python) -> ImageProblem:
+        output = tail.lower()
+        template = next((text for parts, text in _KNOWN_ERRORS if any(part in output for part in parts)), "")
         meaning = (
-            meant.format(cache=self.cache, python=python.path) if meant else f"its installer ended with code {code}"
+            template.format(cache=self.cache, python=python.path)
+            if template
+            else f"its installer ended with code {code}"
         )
-        said = " / ".join(line.strip() for line in tail.splitlines()[-4:] if line.strip())[-500:]
+        last_lines = " / ".join(line.strip() for line in tail.splitlines()[-4:] if line.strip())[-500:]
         return ImageProblem(
-            problems.FAILED, f"{called(way)} cannot be installed: {meaning}. It said: {said or 'nothing'}"
+            problems.FAILED, f"{called(way)} cannot be installed: {meaning}. It said: {last_lines or 'nothing'}"
         )
 
-    def _cannot_write(self, error: OSError, folder: Path) -> ImageProblem:
+    def _write_problem(self, error: OSError, folder: Path) -> ImageProblem:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            why = f"no space left in {self.cache}; free some"
+            text = f"no space left in {self.cache}; free some"
         else:
-            why = f"the cache {error.filename or folder.parent} cannot be written ({error.strerror}); make it writable"
-        return ImageProblem(problems.FAILED, f"{why}, {_ELSEWHERE}")
+            text = f"the cache {error.filename or folder.parent} cannot be written ({error.strerror}); make it writable"
+        return ImageProblem(problems.FAILED, f"{text}, {_OTHER_CACHE}")
 
 
 def called(way: Way) -> str:
@@ -223,14 +236,14 @@ def _write_record(env: Path, way: Way, python: Python, use: Use) -> None:
 
 
 def usable(folder: Path) -> bool:
-    """There, and its interpreter has not been removed from under it."""
+    """True if the folder has an interpreter; False if the target of its link was removed."""
     return (folder / "bin" / "python").exists()
 
 
-def _settle(env: Path, folder: Path) -> None:
-    """The scripts of an environment name its folder: let them name the one it will have.
+def _relocate_scripts(env: Path, folder: Path) -> None:
+    """Replaces the staging path by the final path in the scripts of an environment.
 
-    A script may be a hard link into a package cache, so it is replaced, never written.
+    A script may be a hard link into a package cache, so it is replaced by a new file, never modified in place.
     """
     old, new = os.fsencode(env), os.fsencode(folder)
     for script in (env / "bin").iterdir():
@@ -238,27 +251,27 @@ def _settle(env: Path, folder: Path) -> None:
             continue
         text = script.read_bytes()
         if old in text:
-            fresh = script.with_name(f".{script.name}")
-            fresh.write_bytes(text.replace(old, new))
-            fresh.chmod(script.stat().st_mode)
-            fresh.replace(script)
-    if folder.exists():  # an environment whose interpreter is gone
+            replacement = script.with_name(f".{script.name}")
+            replacement.write_bytes(text.replace(old, new))
+            replacement.chmod(script.stat().st_mode)
+            replacement.replace(script)
+    if folder.exists():  # an environment whose interpreter was removed
         shutil.rmtree(folder)
 
 
-async def _run(argv: list[str], cwd: Path, meter: Meter) -> tuple[int, str]:
-    """Runs a program that dies with us. Its exit code and the end of what it printed."""
+async def _run_step(argv: list[str], cwd: Path, meter: Meter) -> tuple[int, str]:
+    """Runs a program that dies with this process. Returns its exit code and the end of its output."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-I", "-S", _LAUNCH, str(os.getpid()), *argv,
+        sys.executable, "-I", "-S", _LAUNCH_SCRIPT, str(os.getpid()), *argv,
         cwd=cwd, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
         start_new_session=True,
     )  # fmt: skip
     meter.began(process.pid)
     tail = b""
     try:
-        assert process.stdout is not None  # noqa: S101 - asked for above
+        assert process.stdout is not None  # noqa: S101 - PIPE above
         while chunk := await process.stdout.read(65536):
-            tail = (tail + chunk)[-_TAIL:]
+            tail = (tail + chunk)[-_TAIL_BYTES:]
             meter.printed(chunk.decode(errors="replace"))
         return await process.wait(), tail.decode(errors="replace")
     finally:

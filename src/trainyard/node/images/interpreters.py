@@ -1,6 +1,7 @@
-"""The Pythons of this machine: what each is, what it can import, and how to put it on PATH as `python`.
+"""The Python interpreters of this machine: their versions, their modules, and a folder that puts one on PATH.
 
-An interpreter is asked by running it, in the variables that its programs will have: what is checked is what is used.
+An interpreter is queried by running it with the variables that its programs will get, so the query and the later run
+see the same modules.
 """
 
 from __future__ import annotations
@@ -20,18 +21,18 @@ import msgspec
 
 from trainyard.node.images.catalogue import Way, fits, serves
 
-_QUERY = str(Path(__file__).with_name("query.py"))
-_SECONDS = 20  # an interpreter that has not answered by then does not work
+_QUERY_SCRIPT = str(Path(__file__).with_name("query.py"))
+_TIMEOUT_SECONDS = 20  # an interpreter that does not answer in this time counts as broken
 
 
 class BrokenInterpreter(Exception):
-    """There is no usable interpreter at that place. The text says why, and names the fix."""
+    """A path is not a usable interpreter. The text has the cause and the fix."""
 
 
 class Python(msgspec.Struct, frozen=True):
-    """One interpreter: how to call it and what it is. `identity` changes when it is another one.
+    """One interpreter: its path, version and environment. `identity` differs between different interpreters.
 
-    `venv` and `conda` are the folder of the environment it belongs to, "" where it belongs to none.
+    `venv` and `conda` are the folder of its virtual or conda environment, "" without one.
     """
 
     path: str
@@ -46,7 +47,7 @@ class Python(msgspec.Struct, frozen=True):
 
     @property
     def variables(self) -> dict[str, str]:
-        """What an activated shell would have."""
+        """The variables that the activation of its environment sets."""
         if self.venv:
             return {"VIRTUAL_ENV": self.venv}
         return {"CONDA_PREFIX": self.conda} if self.conda else {}
@@ -56,7 +57,8 @@ class Python(msgspec.Struct, frozen=True):
 
 
 class Description(msgspec.Struct, frozen=True):
-    """What an interpreter said of itself. `modules`: those found, with the versions of what brings them."""
+    """The result of a query. `modules`: each module that exists -> the versions of its distributions. `folders`:
+    sys.path."""
 
     python: Python
     executable: str
@@ -64,7 +66,7 @@ class Description(msgspec.Struct, frozen=True):
     folders: tuple[str, ...]
 
     def lacks(self, wanted: Mapping[str, str]) -> list[str]:
-        """What is missing of {module: version range}, as words."""
+        """One text per missing module or unfit version of {module: version range}."""
         missing = [f"no module {module}" for module in wanted if module not in self.modules]
         for module, terms in wanted.items():
             versions = self.modules.get(module)
@@ -74,64 +76,68 @@ class Description(msgspec.Struct, frozen=True):
 
 
 class Interpreters:
-    """Asks interpreters, and asks again only when the interpreter or a folder of its packages has changed."""
+    """Queries interpreters. Results are cached until the interpreter or a folder of its sys.path changes."""
 
     def __init__(self) -> None:
-        self._answers: dict[tuple[object, ...], tuple[tuple[object, ...], Description]] = {}
-        self._lock = threading.Lock()  # many pods of one image ask at once: one of them asks the interpreter
+        self._cache: dict[tuple[object, ...], tuple[tuple[object, ...], Description]] = {}
+        self._lock = threading.Lock()  # many pods of one image may start at once: only the first runs the query
 
     def describe(
         self, path: str, env: Mapping[str, str], modules: Sequence[str] = (), folder: str = "/"
     ) -> Description:
-        """Runs it in `folder`. Blocks: call it in a thread. Raises BrokenInterpreter."""
+        """Queries the interpreter in the working directory `folder`. Blocks: call it in a thread. Raises
+        BrokenInterpreter."""
         if path == sys.executable and not modules:
             return Description(current(), path, {}, ())
         key = (path, tuple(sorted(env.items())), tuple(modules), folder)
         with self._lock:
-            known = self._answers.get(key)
-            if known and known[0] == _state(path, known[1].folders):
-                return known[1]
-            described = _described(path, _answer(path, env, modules, folder))
-            self._answers[key] = _state(path, described.folders), described
-            return described
+            cached = self._cache.get(key)
+            if cached and cached[0] == _fingerprint(path, cached[1].folders):
+                return cached[1]
+            description = _parse_answer(path, _run_query(path, env, modules, folder))
+            self._cache[key] = _fingerprint(path, description.folders), description
+            return description
 
 
-def _state(path: str, folders: tuple[str, ...]) -> tuple[object, ...]:
-    """Changes when the interpreter is another one, or packages were installed or removed."""
+def _fingerprint(path: str, folders: tuple[str, ...]) -> tuple[object, ...]:
+    """Inode and modification time of the interpreter and its folders: changes when the interpreter is replaced, or
+    packages are installed or removed."""
 
-    def stat(place: str) -> tuple[int, int] | None:
+    def stat(path: str) -> tuple[int, int] | None:
         try:
-            found = os.stat(place)
+            status = os.stat(path)
         except OSError:
             return None
-        return found.st_ino, found.st_mtime_ns
+        return status.st_ino, status.st_mtime_ns
 
-    return tuple(stat(place) for place in (path, *folders))
+    return tuple(stat(item) for item in (path, *folders))
 
 
-def _answer(path: str, env: Mapping[str, str], modules: Sequence[str], folder: str) -> dict[str, object]:
+def _run_query(path: str, env: Mapping[str, str], modules: Sequence[str], folder: str) -> dict[str, object]:
     try:
-        done = subprocess.run(
-            [path, _QUERY, *modules], capture_output=True, text=True, errors="replace", timeout=_SECONDS, check=False,
-            env=dict(env), cwd=folder, stdin=subprocess.DEVNULL,
+        process = subprocess.run(
+            [path, _QUERY_SCRIPT, *modules], capture_output=True, text=True, errors="replace",
+            timeout=_TIMEOUT_SECONDS, check=False, env=dict(env), cwd=folder, stdin=subprocess.DEVNULL,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
-        raise BrokenInterpreter(f"{path} has not answered within {_SECONDS} s; name another interpreter") from None
+        raise BrokenInterpreter(
+            f"{path} has not answered within {_TIMEOUT_SECONDS} s; name another interpreter"
+        ) from None
     except OSError as error:
         raise BrokenInterpreter(f"{path} cannot be run ({error.strerror}); name another interpreter") from None
-    last = (done.stdout.strip().splitlines() or [""])[-1]
-    if done.returncode == 0:
+    last_line = (process.stdout.strip().splitlines() or [""])[-1]
+    if process.returncode == 0:
         try:
-            answer = json.loads(last)
+            answer = json.loads(last_line)
             if isinstance(answer, dict) and {"version", "executable"} <= answer.keys():
                 return answer
         except ValueError:
             pass
-    why = (done.stderr.strip().splitlines() or [f"it ended with code {done.returncode}"])[-1][:200]
-    raise BrokenInterpreter(f"{path} does not work as Python 3: {why}; repair it, or name another interpreter")
+    error_text = (process.stderr.strip().splitlines() or [f"it ended with code {process.returncode}"])[-1][:200]
+    raise BrokenInterpreter(f"{path} does not work as Python 3: {error_text}; repair it, or name another interpreter")
 
 
-def _described(path: str, answer: dict[str, object]) -> Description:
+def _parse_answer(path: str, answer: dict[str, object]) -> Description:
     version, prefix = str(answer["version"]), str(answer.get("prefix") or "")
     major, minor, _ = version.split(".")
     venv = prefix if prefix != answer.get("base_prefix") else ""
@@ -152,7 +158,7 @@ def _described(path: str, answer: dict[str, object]) -> Description:
 
 
 def locate(place: str) -> str:
-    """The interpreter at a place: a virtual environment, a conda prefix, or the program. Raises BrokenInterpreter."""
+    """The interpreter of a path: a virtual environment, a conda prefix, or a program. Raises BrokenInterpreter."""
     if not os.path.lexists(place):
         if os.path.basename(place).startswith("python"):
             raise BrokenInterpreter(f"{place} is not there; name an interpreter that is")
@@ -168,98 +174,102 @@ def locate(place: str) -> str:
     for program in programs:
         if os.path.isfile(program) and os.access(program, os.X_OK):
             return program
-    dead = next(filter(os.path.lexists, programs), "")
-    if dead:
+    dangling = next(filter(os.path.lexists, programs), "")
+    if dangling:
         fix = f"make it again (python3 -m venv --clear {shlex.quote(place)}) and install its packages again"
-        raise BrokenInterpreter(f"{place} is broken: its interpreter {os.path.realpath(dead)} is gone; {fix}")
+        raise BrokenInterpreter(f"{place} is broken: its interpreter {os.path.realpath(dangling)} is gone; {fix}")
     fix = f"make one there (python3 -m venv {shlex.quote(place)}) or name another folder"
     raise BrokenInterpreter(f"{place} is no virtual environment and no conda prefix: it has no bin/python; {fix}")
 
 
 def current() -> Python:
-    """The interpreter that runs us."""
-    full = ".".join(map(str, sys.version_info[:3]))
+    """The interpreter of this process."""
+    full_version = ".".join(map(str, sys.version_info[:3]))
     venv = sys.prefix if sys.prefix != sys.base_prefix else ""
     conda = sys.prefix if not venv and os.path.isdir(os.path.join(sys.prefix, "conda-meta")) else ""
-    return Python(sys.executable, sys.version_info[:2], f"{full} {os.path.realpath(sys.executable)}", venv, conda)
+    return Python(
+        sys.executable, sys.version_info[:2], f"{full_version} {os.path.realpath(sys.executable)}", venv, conda
+    )
 
 
 def serving(way: Way) -> Python | None:
-    """An interpreter in the way's range: ours when it fits, else the newest `python3.N` on PATH that answers."""
-    ours = current()
-    if serves(way.python, ours.version):
-        return ours
+    """An interpreter in the way's range: the one of this process if it is in the range, else the newest working
+    `python3.N` on PATH, else None."""
+    running = current()
+    if serves(way.python, running.version):
+        return running
     folders = [*os.environ.get("PATH", os.defpath).split(os.pathsep), "/usr/local/bin", "/usr/bin"]
     for minor in range(20, 6, -1):
         for folder in dict.fromkeys(folders) if serves(way.python, (3, minor)) else ():
-            found = asked(os.path.join(folder, f"python3.{minor}"))
-            # A name on PATH may be a shim of another version, or of none that is selected: the next folder may do.
-            if found and found.version == (3, minor):
-                return found
+            python = asked(os.path.join(folder, f"python3.{minor}"))
+            # A name on PATH may be a shim of another version, or of no selected one: the next folder is tried.
+            if python and python.version == (3, minor):
+                return python
     return None
 
 
 def asked(path: str) -> Python | None:
-    """What an interpreter says of itself; None when there is none, or it does not answer."""
+    """The interpreter at a path; None if there is none or it does not work."""
     if not os.access(path, os.X_OK):
         return None
-    said = _output([path, "-c", "import sys; print('%d.%d.%d' % sys.version_info[:3])"])
-    if not re.fullmatch(r"\d+\.\d+\.\d+", said):
+    version = _output([path, "-c", "import sys; print('%d.%d.%d' % sys.version_info[:3])"])
+    if not re.fullmatch(r"\d+\.\d+\.\d+", version):
         return None
-    major, minor, _ = said.split(".")
-    return Python(path, (int(major), int(minor)), f"{said} {os.path.realpath(path)}")
+    major, minor, _ = version.split(".")
+    return Python(path, (int(major), int(minor)), f"{version} {os.path.realpath(path)}")
 
 
 def _output(argv: list[str]) -> str:
     try:
-        done = subprocess.run(argv, capture_output=True, text=True, timeout=_SECONDS, check=False)
+        process = subprocess.run(argv, capture_output=True, text=True, timeout=_TIMEOUT_SECONDS, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return ""
-    return done.stdout.strip() if done.returncode == 0 else ""
+    return process.stdout.strip() if process.returncode == 0 else ""
 
 
 def on_path(python: str, cache: Path) -> str:
-    """A folder to put on PATH so that `python` and `python3` are this interpreter. Raises OSError."""
+    """A folder in which `python` and `python3` are this interpreter, for PATH. Raises OSError."""
     folder = Path(python).parent
     names = [folder / name for name in ("python", "python3")]
     if all(name.exists() and os.path.samefile(name, python) for name in names):
         return str(folder)
-    # A link would lose a virtual environment (it is found beside the program's own name); a line of shell does not.
+    # With a symbolic link, Python would not find pyvenv.cfg of a virtual environment; a shell script keeps the path.
     shims = cache / "python" / python.strip("/").replace("/", "-")
     shims.mkdir(parents=True, exist_ok=True)
     text = f'#!/bin/sh\nexec {shlex.quote(python)} "$@"\n'
     for name in ("python", "python3"):
         if (shims / name).is_file() and (shims / name).read_text() == text:
             continue
-        fresh = shims / f".{name}.{os.getpid()}.{threading.get_ident()}"  # several pods may be here at once
-        fresh.write_text(text)
-        fresh.chmod(0o755)
-        fresh.replace(shims / name)
+        temporary = shims / f".{name}.{os.getpid()}.{threading.get_ident()}"  # several pods may write at once
+        temporary.write_text(text)
+        temporary.chmod(0o755)
+        temporary.replace(shims / name)
     return str(shims)
 
 
 def of_command(argv: list[str], path: str) -> str:
-    """The interpreter that a command runs with: itself, or the `python` that it finds on its PATH. "" for none."""
-    named = argv[0] if argv and _NAME.fullmatch(os.path.basename(argv[0])) else ""
-    names = (named,) if named else ("python3", "python")
-    return _behind(next((found for name in names if (found := shutil.which(name, path=path))), ""))
+    """The interpreter of a command: its program if that is a Python, else the `python3` or `python` on `path`; "" for
+    none."""
+    program = argv[0] if argv and _PYTHON_PROGRAM.fullmatch(os.path.basename(argv[0])) else ""
+    names = (program,) if program else ("python3", "python")
+    return _resolve_shim(next((program_path for name in names if (program_path := shutil.which(name, path=path))), ""))
 
 
-def _behind(program: str) -> str:
-    """The interpreter that a line of shell made by `on_path` starts; anything else is what it is."""
+def _resolve_shim(program: str) -> str:
+    """The interpreter that a shell script of `on_path` starts; any other program is returned as it is."""
     try:
         with open(program, "rb") as file:
             text = file.read(4096) if program else b""
     except OSError:
         return program
-    found = re.fullmatch(rb'#!/bin/sh\nexec (.+) "\$@"\n', text)
-    return shlex.split(found[1].decode())[0] if found else program
+    match = re.fullmatch(rb'#!/bin/sh\nexec (.+) "\$@"\n', text)
+    return shlex.split(match[1].decode())[0] if match else program
 
 
-_NAME = re.compile(r"python\d*(\.\d+)?")
+_PYTHON_PROGRAM = re.compile(r"python\d*(\.\d+)?")
 
 
 def uv() -> str:
-    """uv on PATH or beside our interpreter, "" when there is none."""
+    """The path of uv on PATH or in the folder of this interpreter, "" if there is none."""
     beside = Path(sys.executable).with_name("uv")
     return shutil.which("uv") or (str(beside) if os.access(beside, os.X_OK) else "")

@@ -1,4 +1,4 @@
-"""What the catalogues say and what the cache holds, side by side."""
+"""The state of catalogue entries on this machine, and the entries that use an environment of the cache."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from trainyard.objects.strict import ManifestError
 
 
 class EntryState(msgspec.Struct, frozen=True):
-    """How an entry stands: by its first way that can be had, or, where none can, with the reason of each."""
+    """The state of an entry: that of its first available way, or "missing" with the reason of each way."""
 
     entry: Image
     candidates: list[Candidate]
@@ -38,7 +38,7 @@ class EntryState(msgspec.Struct, frozen=True):
 
     @property
     def missing(self) -> list[str]:
-        """Why no way can be had."""
+        """The problem of each way, [] if one is available."""
         return [] if self.taken else [str(candidate.problem) for candidate in self.candidates]
 
 
@@ -47,18 +47,18 @@ async def entry_states(images: Images) -> list[EntryState]:
 
 
 def named_by(environment: Environment, images: Images) -> str:
-    """The pattern of an entry that names this environment, "" when none does. The catalogue that it was built for
-    counts, too, wherever that is. Blocks: it may ask interpreters."""
-    entries = [*images.entries, *_recorded(environment)]
+    """The first pattern of an entry that uses this environment, "" if there is none. Entries of the catalogue in the
+    environment's record count, too. Blocks: it may run interpreters."""
+    entries = [*images.entries, *_recorded_entries(environment)]
     record = environment.record
     built_with = interpreters.asked(str(record.get("python") or ""))
     for entry in entries:
-        if _names(entry, environment.folder, images.builder, [built_with] if built_with else []):
+        if _entry_uses(entry, environment.folder, images.builder, [built_with] if built_with else []):
             return entry.match[0]
     return ""
 
 
-def _recorded(environment: Environment) -> list[Image]:
+def _recorded_entries(environment: Environment) -> list[Image]:
     file = Path(str(environment.record.get("catalogue") or ""))
     try:
         return catalogue.read(file) if file.is_file() else []
@@ -66,14 +66,16 @@ def _recorded(environment: Environment) -> list[Image]:
         return []
 
 
-def _names(entry: Image, folder: Path, builder: Builder, built_with: Iterable[Python]) -> bool:
+def _entry_uses(entry: Image, folder: Path, builder: Builder, built_with: Iterable[Python]) -> bool:
     for way in entry.ways:
         if way.system is not None:
-            found = interpreters.asked(way.system.python)
+            base_python = interpreters.asked(way.system.python)
         elif way.requirements is not None:
-            found = interpreters.serving(way)
+            base_python = interpreters.serving(way)
         else:
             continue
-        if any(builder.folder(way, python) == folder for python in [*built_with, *([found] if found else [])]):
+        if any(
+            builder.folder(way, python) == folder for python in [*built_with, *([base_python] if base_python else [])]
+        ):
             return True
     return False

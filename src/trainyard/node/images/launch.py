@@ -1,7 +1,7 @@
 """Starts a program that dies with its parent: `launch.py PARENT_PID PROGRAM ARGS...`. Runs as a script, alone.
 
-On Linux the kernel sends SIGKILL when the parent is gone (prctl PR_SET_PDEATHSIG, which survives exec). The parent may
-have died before that was asked for, hence the look at getppid afterwards. Elsewhere it only starts the program.
+On Linux the kernel sends SIGKILL when the parent dies (prctl PR_SET_PDEATHSIG, which survives exec). The parent may
+have died before the prctl call, so getppid is compared afterwards. On other systems it only starts the program.
 """
 
 import ctypes

@@ -1,10 +1,10 @@
-"""The files of an image, laid into a folder of the container's own, and where that folder belongs.
+"""Creates the files of an image in a folder of the container, and lists where its parts are to be mounted.
 
 Rules:
-- What the machine has at a path stays as it is; only what is missing is made. So a file in a folder of the machine is
-  one place by itself, and a missing folder is one place with all that the image has below it.
-- The files are links to the real ones: a program finds its neighbours beside its real self, in every network.
-- Such a folder can be written by the container and goes with the pod.
+- Existing paths of the machine stay as they are; only missing ones are created. So a file in an existing folder is one
+  mount, and a missing folder is one mount with everything that the image has below it.
+- The files are symbolic links to the real ones: a program finds the files in its real folder, in every network.
+- The container can write to such a folder, which is deleted with the pod.
 """
 
 from __future__ import annotations
@@ -17,35 +17,35 @@ from trainyard.node.images.room import Prepared
 
 
 def laid(prepared: Prepared, folder: Path) -> list[tuple[str, str]]:
-    """(what is there, path in the container) of every place. Makes them below `folder`. Raises OSError."""
+    """(source, path in the container) of every mount. Creates the sources below `folder`. Raises OSError."""
     places: dict[str, str] = {}
     for target, source in prepared.files.items():
-        above = _missing(os.path.dirname(target))
-        if above:
-            here = _folder(os.path.dirname(target), folder) / os.path.basename(target)
+        missing = _highest_missing_folder(os.path.dirname(target))
+        if missing:
+            link = _make_folder(os.path.dirname(target), folder) / os.path.basename(target)
             with contextlib.suppress(FileExistsError):
-                here.symlink_to(source)
-            places[above] = str(folder) + above
+                link.symlink_to(source)
+            places[missing] = str(folder) + missing
         elif os.path.realpath(source) != os.path.realpath(target):
             places[target] = source
-    own = (*prepared.folders, *prepared.scratch)
-    for target in (*own, *filter(None, [prepared.workdir])):
-        above = _missing(target) or (target if target in own else "")
-        if above:
-            _folder(target, folder)
-            places[above] = str(folder) + above
+    container_folders = (*prepared.folders, *prepared.scratch)
+    for target in (*container_folders, *filter(None, [prepared.workdir])):
+        missing = _highest_missing_folder(target) or (target if target in container_folders else "")
+        if missing:
+            _make_folder(target, folder)
+            places[missing] = str(folder) + missing
     return [(places[target], target) for target in sorted(places)]
 
 
-def _missing(path: str) -> str:
-    """The highest folder on the way to `path` that this machine does not have, "" when it has them all."""
+def _highest_missing_folder(path: str) -> str:
+    """The highest folder on the path that does not exist on this machine, "" if all exist."""
     missing = ""
     while path != "/" and not os.path.isdir(path):
         missing, path = path, os.path.dirname(path)
     return missing
 
 
-def _folder(path: str, folder: Path) -> Path:
-    made = folder / path.lstrip("/")
-    made.mkdir(parents=True, exist_ok=True)
-    return made
+def _make_folder(path: str, folder: Path) -> Path:
+    created = folder / path.lstrip("/")
+    created.mkdir(parents=True, exist_ok=True)
+    return created

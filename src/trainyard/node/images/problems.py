@@ -1,24 +1,25 @@
-"""What can be wrong with an image, in the kubelet's words for the reason and a person's words for the message."""
+"""Image problems: the kubelet's reasons, and a message for the user."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable
 
-# The kubelet's reasons for a container that waits.
-UNKNOWN = "ErrImageNeverPull"  # nobody has said what this image is
-FAILED = "ErrImagePull"  # its environment cannot be had now; the node tries again
-NO_COMMAND = "CreateContainerError"  # nothing to start
+# The kubelet's reasons of a waiting container.
+UNKNOWN = "ErrImageNeverPull"  # no entry matches this image, and the container has no command
+FAILED = "ErrImagePull"  # its environment is not available now; the node retries
+NO_COMMAND = "CreateContainerError"  # neither the entry nor the container has a program to start
 
 
-# What `make frameworks` installs (SYSTEM in the Makefile), and what these packages bring along.
+# The packages that `make frameworks` installs (SYSTEM in the Makefile), and some of their dependencies.
 FRAMEWORKS = frozenset(
     ["python3-torch", "python3-numpy", "python3-etcd", "etcd-server", "openmpi-bin", "libgomp1", "libquadmath0"]
 )
 
 
 def installation(packages: Iterable[str]) -> str:
-    """The command that brings packages of the operating system: ours where it has them all, and Debian's."""
+    """The command that installs packages of the operating system: `make frameworks` if it installs all of them, and
+    apt-get."""
     names = list(dict.fromkeys(packages))
     root = "" if os.geteuid() == 0 else "sudo "
     debian = f"on Debian: {root}apt-get install -y {' '.join(names)}"
@@ -26,7 +27,7 @@ def installation(packages: Iterable[str]) -> str:
 
 
 class ImageProblem(Exception):
-    """An image cannot be used. `reason` is the kubelet's, `message` is one sentence or two and names the fix."""
+    """An image cannot be used. `reason` is the kubelet's; `message` is one sentence or two and names the fix."""
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)

@@ -1,6 +1,6 @@
-"""How far an installation is: its step, the bytes that have come in, the time. And how that is told.
+"""The progress of an installation (step, received bytes, seconds), and its reports.
 
-A terminal is told every second; where lines stay, there is one every ten seconds.
+A live display is updated every second; without one, a line is written every ten seconds.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ import msgspec
 from trainyard.node.images.received import Received
 from trainyard.objects.values import replace
 
-# What is under way for this image, in words for a person; None when it is over.
+# Called with the image and a text about its installation; None when the installation has ended.
 Report = Callable[[str, str | None], object]
 
-_LIVE, _WRITTEN = 1.0, 10.0  # seconds between two reports
-# What uv and pip print when a step begins.
+_REPORT_INTERVAL, _LINE_INTERVAL = 1.0, 10.0  # seconds between two reports: of a live display, of lines
+# The output of uv and pip at the begin of a step.
 _STEPS = (
     (re.compile(r"\s*(Collecting|Resolved|Downloading|Using cached|Looking in)\b"), "downloading"),
     (re.compile(r"\s*(Building|Running setup\.py)\b"), "building"),
@@ -28,8 +28,8 @@ _STEPS = (
 
 
 class Progress(msgspec.Struct, frozen=True):
-    """A moment of an installation. `received`: bytes from the network so far, None where they cannot be counted;
-    `expected`: bytes that the entry names, 0 for none."""
+    """The progress of an installation. `received`: bytes from the network so far, None if they cannot be counted;
+    `expected`: the bytes of `download` in the entry, 0 without it."""
 
     name: str
     step: str = "preparing"
@@ -39,9 +39,9 @@ class Progress(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         clock = f"{int(self.seconds) // 60}:{int(self.seconds) % 60:02d}"
-        return ", ".join(filter(None, [f"installing {self.name}: {self.step}", self._bytes(), clock]))
+        return ", ".join(filter(None, [f"installing {self.name}: {self.step}", self._received_text(), clock]))
 
-    def _bytes(self) -> str:
+    def _received_text(self) -> str:
         if not self.received:
             return ""
         so_far = amount(self.received)
@@ -49,7 +49,7 @@ class Progress(msgspec.Struct, frozen=True):
 
 
 class Meter:
-    """Follows one installation and reports it. `report` None: lines through `say`."""
+    """Measures one installation and reports its progress; if `report` is None, as lines to `say`."""
 
     def __init__(
         self, image: str, name: str, expected: float, report: Report | None, say: Callable[[str], object]
@@ -68,11 +68,11 @@ class Meter:
         self.now = replace(self.now, step=name)
 
     def began(self, pid: int) -> None:
-        """This program does the work now."""
+        """Measures the process with this id, and its children, from now on."""
         self._pid = pid
 
     def printed(self, text: str) -> None:
-        """The installer printed this: its lines name its steps."""
+        """Updates the step from the installer's output."""
         for line in text.splitlines():
             for pattern, step in _STEPS:
                 if pattern.match(line):
@@ -83,13 +83,13 @@ class Meter:
         reported = self.seconds
         try:
             while True:
-                await asyncio.sleep(_LIVE)
+                await asyncio.sleep(_REPORT_INTERVAL)
                 received = await asyncio.to_thread(self._received.measure, self._pid) if self._pid else 0
-                known = received if self._received.known else None
-                self.now = replace(self.now, received=known, seconds=self.seconds)
+                measured = received if self._received.known else None
+                self.now = replace(self.now, received=measured, seconds=self.seconds)
                 if self._report is not None:
                     self._report(self._image, str(self.now))
-                elif self.seconds - reported >= _WRITTEN:
+                elif self.seconds - reported >= _LINE_INTERVAL:
                     reported = self.seconds
                     self._say(f"images: {self.now}")
         finally:
@@ -98,7 +98,7 @@ class Meter:
 
 
 def amount(count: float) -> str:
-    """Bytes as an entry writes them: 512 kB, 12 MB, 1.7 GB."""
+    """A number of bytes as text, with the units of an entry: 512 kB, 12 MB, 1.7 GB."""
     for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if count >= size:
             return f"{count / size:.1f} {unit}" if unit == "GB" else f"{count / size:.0f} {unit}"

@@ -7,7 +7,7 @@ import os
 import sys
 
 if sys.path and os.path.realpath(sys.path[0]) == os.path.dirname(os.path.realpath(__file__)):
-    del sys.path[0]  # our own files are not modules of that interpreter
+    del sys.path[0]  # the folder of this script is not part of the interpreter's sys.path
 
 import contextlib
 import importlib.util
@@ -22,32 +22,32 @@ def is_found(module: str) -> bool:
 
 
 def versions(modules: "list[str]") -> "dict[str, list[str]]":
-    """Module -> the versions of the distributions that bring it; reading all of them takes a while."""
+    """Module -> the versions of the distributions that contain it. Slow: it reads all distributions."""
     try:
         from importlib import metadata
     except ImportError:
         return {}
-    found = {}  # type: dict[str, list[str]]
-    owners = {module: [module.replace("_", "-")] for module in modules}
+    module_versions = {}  # type: dict[str, list[str]]
+    distributions = {module: [module.replace("_", "-")] for module in modules}
     if hasattr(metadata, "packages_distributions"):
-        owners = dict(metadata.packages_distributions())
+        distributions = dict(metadata.packages_distributions())
     for module in modules:
-        for owner in owners.get(module, ()):
+        for distribution in distributions.get(module, ()):
             with contextlib.suppress(metadata.PackageNotFoundError):
-                found.setdefault(module, []).append(metadata.version(owner))
-    return found
+                module_versions.setdefault(module, []).append(metadata.version(distribution))
+    return module_versions
 
 
 def main() -> None:
     present = [module for module in sys.argv[1:] if is_found(module)]
-    known = versions(present) if present else {}
+    module_versions = versions(present) if present else {}
     answer = {
         "version": "%d.%d.%d" % sys.version_info[:3],  # noqa: UP031 - for Python 3.5, too
         "executable": sys.executable,
         "prefix": sys.prefix,
         "base_prefix": sys.base_prefix,
         "conda": os.path.isdir(os.path.join(sys.prefix, "conda-meta")),
-        "modules": {module: known.get(module, []) for module in present},
+        "modules": {module: module_versions.get(module, []) for module in present},
         "path": [folder for folder in sys.path if os.path.isdir(folder)],
     }
     sys.stdout.write(json.dumps(answer) + "\n")

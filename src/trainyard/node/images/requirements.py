@@ -1,7 +1,7 @@
 """Requirements of an entry: a list in the catalogue, or a file as pip reads it, each line pinned.
 
-A file may have comments, continued lines, hashes, extras, markers, `-r OTHER` and the options that say where packages
-come from. What two builds could read differently is refused with its line: `name>=1`, `-e .`, `-c FILE`.
+A file may have comments, continued lines, hashes, extras, markers, `-r OTHER` and the options for package indexes. A
+line that could install different versions in two builds is refused with its number: `name>=1`, `-e .`, `-c FILE`.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _FIND_LINKS = re.compile(r"(?:-f|--find-links)[=\s]*(\S.*)$")
 _OPTIONS = re.compile(
     r"-i\b|--(index-url|extra-index-url|no-index|pre|prefer-binary|require-hashes|no-binary|only-binary|trusted-host)\b"
 )
-_OTHERS = re.compile(r"-e\b|-c\b|--editable|--constraint|[./~]")
+_UNPINNABLE = re.compile(r"-e\b|-c\b|--editable|--constraint|[./~]")
 
 
-class _Line(msgspec.Struct, frozen=True):
-    """`place`: the file and the number, "" in a catalogue. `folder`: what relative paths are relative to."""
+class _RequirementLine(msgspec.Struct, frozen=True):
+    """`place`: FILE:LINE, "" in a catalogue. `folder`: the base of relative paths."""
 
     text: str
     place: str
@@ -36,7 +36,7 @@ class _Line(msgspec.Struct, frozen=True):
 
 
 def expanded(text: str, folder: Path) -> str:
-    """A path of a catalogue: `~` is the person's home, and a relative path is below the catalogue's folder."""
+    """The absolute path of a path in a catalogue: `~` is the user's home, a relative path is below `folder`."""
     return os.path.normpath(folder / os.path.expanduser(text))
 
 
@@ -45,11 +45,11 @@ def is_pinned(line: str) -> bool:
 
 
 def pins(source: str | list[str], folder: Path) -> list[str]:
-    """The lines for an installer. Raises ManifestError with every line that is not pinned."""
+    """The requirement lines for an installer. Raises ManifestError with every line that is not pinned."""
     if isinstance(source, str):
-        lines = list(_read(Path(expanded(source, folder)), ()))
+        lines = list(_read_file(Path(expanded(source, folder)), ()))
     else:
-        lines = [_Line(text, "", folder) for line in source if (text := _COMMENT.sub("", line).strip())]
+        lines = [_RequirementLine(text, "", folder) for line in source if (text := _COMMENT.sub("", line).strip())]
     accepted, problems = [], []
     for line in lines:
         if links := _FIND_LINKS.match(line.text):
@@ -66,31 +66,31 @@ def pins(source: str | list[str], folder: Path) -> list[str]:
 
 
 def _fix(line: str) -> str:
-    if _OTHERS.match(line):
+    if _UNPINNABLE.match(line):
         return "write a released version as name==version, or use your own environment with 'python: FOLDER'"
     return "write it as name==version (pip freeze prints the versions of an environment that works)"
 
 
-def _read(file: Path, including: tuple[Path, ...]) -> Iterator[_Line]:
-    """The lines of a file and of those it includes, without comments, continued lines joined."""
+def _read_file(file: Path, including: tuple[Path, ...]) -> Iterator[_RequirementLine]:
+    """The lines of a file and of its included files, without comments, continued lines joined."""
     if file in including:
         raise ManifestError([Problem(str(file), "includes itself; remove its -r line")])
     try:
-        physical = file.read_bytes().decode().splitlines()
+        physical_lines = file.read_bytes().decode().splitlines()
     except UnicodeDecodeError:
         raise ManifestError([Problem(str(file), "is not UTF-8 text; name a file with one pin per line")]) from None
     except OSError as error:
-        why = f"cannot be read ({error.strerror}); name a requirements file"
-        raise ManifestError([Problem(str(file), why)]) from None
+        text = f"cannot be read ({error.strerror}); name a requirements file"
+        raise ManifestError([Problem(str(file), text)]) from None
     joined, start = "", 0
-    for number, line in enumerate(physical, 1):
+    for number, line in enumerate(physical_lines, 1):
         start = start or number
-        plain = _COMMENT.sub("", line).strip()
-        joined = f"{joined} {plain.removesuffix(chr(92)).strip()}".strip()
-        if plain.endswith("\\") and number < len(physical):
+        stripped = _COMMENT.sub("", line).strip()
+        joined = f"{joined} {stripped.removesuffix(chr(92)).strip()}".strip()
+        if stripped.endswith("\\") and number < len(physical_lines):
             continue
         if include := _INCLUDE.match(joined):
-            yield from _read(Path(expanded(include[1], file.parent)), (*including, file))
+            yield from _read_file(Path(expanded(include[1], file.parent)), (*including, file))
         elif joined:
-            yield _Line(joined, f"{file}:{start}", file.parent)
+            yield _RequirementLine(joined, f"{file}:{start}", file.parent)
         joined, start = "", 0

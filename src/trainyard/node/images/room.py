@@ -1,4 +1,4 @@
-"""The door of this room: what image is that, and is it ready to run?"""
+"""The interface of this package: finds the entry of an image and prepares its environment."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from trainyard.node.images.selection import Selector
 from trainyard.node.images.ways import Candidate, Ready, Ways
 from trainyard.node.pods import inherited
 
-_YOUR_PYTHON = (Way(current={}),)  # what an image without an entry runs with
+_CURRENT_INTERPRETER = (Way(current={}),)  # the ways of an image without an entry
 
 
 class Prepared(msgspec.Struct, frozen=True):
-    """What a container of this image gets. `path` goes in front of PATH; the pod's own variables win over `env`.
+    """The settings of an image for a container. `path` goes in front of PATH; the pod's own variables override `env`.
 
-    `files`: path in the container -> where that file is; `folders` and `scratch`: empty ones of its own. `layout` makes
-    them; files in `scratch` are not reported when they go with the pod.
+    `files`: path in the container -> source file; `folders` and `scratch`: empty folders of the container. `layout`
+    creates them; the removal of files in `scratch` with the pod is not reported.
     """
 
     path: list[str]
@@ -42,7 +42,7 @@ class Prepared(msgspec.Struct, frozen=True):
 
 
 class Images:
-    """The images of one node. Reads the catalogues when it is made: ManifestError for a file that cannot be used."""
+    """The images of one node. The constructor reads the catalogues: ManifestError for an invalid file."""
 
     def __init__(
         self,
@@ -54,38 +54,39 @@ class Images:
         environ: Mapping[str, str] | None = None,
         progress: Report | None = None,
     ) -> None:
-        """`files`: a person's own catalogues, first to last. `uv`: its path, "" for none, None to look for it.
-        `python`: the interpreter or environment for images without one of their own; "" is found by selection.py, in
-        `environ` (ours by default). `progress`: who shows how far an installation is; without one `say` hears it.
+        """`files`: the user's catalogues in order of precedence. `uv`: its path, "" for none, None to look it up.
+        `python`: the interpreter or environment of images without one of their own; for "" selection.py selects it
+        with the variables `environ` (default: os.environ). `progress`: called with the progress of installations;
+        without it, progress lines go to `say`.
 
-        The variable TRAINYARD_YES is the consent to ways that ask for it, now and for later.
+        The variable TRAINYARD_YES is the consent to ways with `ask`, also in later calls.
         """
         self.entries = [entry for file in (*files, catalogue.SHIPPED) for entry in catalogue.read(file)]
         self.builder = Builder(cache, interpreters.uv() if uv is None else uv, say, progress)
         self._say = say
         environ = os.environ if environ is None else environ
         self.base = inherited(environ, proxies=True)
-        asking = Interpreters()
-        self._selector = Selector(asking, python, environ, self.base)
-        self._ways = Ways(cache, self.builder, self._selector, asking, self.base)
-        self._asking_ahead: asyncio.Future[None] | None = None
-        self._told: set[str] = set()
+        python_interpreters = Interpreters()
+        self._selector = Selector(python_interpreters, python, environ, self.base)
+        self._ways = Ways(cache, self.builder, self._selector, python_interpreters, self.base)
+        self._query_ahead: asyncio.Future[None] | None = None
+        self._logged: set[str] = set()
 
     def find(self, image: str) -> Image | None:
         return catalogue.find(self.entries, image)
 
     async def prepare(self, image: str, need_command: bool, has_args: bool = False, folder: str = "") -> Prepared:
-        """Makes the image ready. `need_command`: the container has no command of its own; `folder`: its working
-        directory, where an environment of the project may be. Raises ImageProblem.
+        """Prepares the image. `need_command`: the container has no command; `folder`: its working directory, which may
+        contain a virtual environment. Raises ImageProblem.
 
-        May take minutes the first time; callers of one image share one build, and each may be cancelled by itself.
+        May take minutes the first time. Concurrent calls for one image share one build; each can be cancelled alone.
         """
         entry = self.find(image)
         if entry is None:
             if need_command:
-                raise _unknown(image)
-            ready = await self._ready(image, _YOUR_PYTHON, {}, folder, "")
-            self._tell(image, f"{_runs(ready)}; it is not in the catalogue")
+                raise _unknown_image(image)
+            ready = await self._bring_first(image, _CURRENT_INTERPRETER, {}, folder, "")
+            self._log_once(image, f"{_runtime_text(ready)}; it is not in the catalogue")
             return Prepared(ready.path, ready.variables, workdir=catalogue.WORKING_DIRECTORY)
         if need_command and not (entry.entrypoint or entry.args or has_args):
             raise ImageProblem(
@@ -97,66 +98,72 @@ class Images:
                     else f"'entrypoint' in its entry in {entry.source}"
                 ),
             )
-        ready = await self._ready(image, entry.ways, entry.env, folder, entry.source)
-        self._tell(image, _runs(ready))
-        files = {target: _found(image, target, place) for target, place in entry.files.items()}
-        env, words, args = {**ready.variables, **entry.env}, list(entry.entrypoint), list(entry.args)
+        ready = await self._bring_first(image, entry.ways, entry.env, folder, entry.source)
+        self._log_once(image, _runtime_text(ready))
+        files = {target: _file_path(image, target, path) for target, path in entry.files.items()}
+        env, entrypoint, args = {**ready.variables, **entry.env}, list(entry.entrypoint), list(entry.args)
         path, folders, scratch = [*entry.path, *ready.path], entry.folders, entry.scratch
-        return Prepared(path, env, words, args, entry.workdir or catalogue.WORKING_DIRECTORY, files, folders, scratch)
+        return Prepared(
+            path, env, entrypoint, args, entry.workdir or catalogue.WORKING_DIRECTORY, files, folders, scratch
+        )
 
     def look_ahead(self, folder: str) -> None:
-        """Ask the interpreter of images without an entry what it is, so that the first pod does not wait for it."""
-        self._asking_ahead = asyncio.get_running_loop().run_in_executor(None, self._selected, folder)
+        """Selects the interpreter of images without an entry in a thread, before the first pod needs it."""
+        self._query_ahead = asyncio.get_running_loop().run_in_executor(None, self._select, folder)
 
-    def _selected(self, folder: str) -> None:
-        with contextlib.suppress(ImageProblem):  # the pod that needs it is told
+    def _select(self, folder: str) -> None:
+        with contextlib.suppress(ImageProblem):  # `prepare` raises it for the pod that needs the interpreter
             self._selector.select(folder)
 
     async def candidates(self, image: str, folder: str = "") -> list[Candidate]:
-        """How each way of an image stands on this machine. Installs nothing."""
+        """The state of each way of an image on this machine. Installs nothing."""
         entry = self.find(image)
-        ways, env = (entry.ways, entry.env) if entry else (_YOUR_PYTHON, {})
+        ways, env = (entry.ways, entry.env) if entry else (_CURRENT_INTERPRETER, {})
         return [await self._ways.examine(way, env, folder) for way in ways]
 
     async def candidates_of(self, entry: Image) -> list[Candidate]:
-        """The same for an entry, up to the first way that can be had."""
-        found = []
+        """The state of the ways of an entry, up to the first that is available. Installs nothing."""
+        candidates = []
         for way in entry.ways:
-            found.append(await self._ways.examine(way, entry.env, ""))
-            if found[-1].state != "missing":
+            candidates.append(await self._ways.examine(way, entry.env, ""))
+            if candidates[-1].state != "missing":
                 break
-        return found
+        return candidates
 
     async def close(self) -> None:
-        """Ends the builds that still run. What they have built so far is removed."""
-        if self._asking_ahead is not None:
-            self._asking_ahead.cancel()
+        """Cancels the running builds and removes their staging folders."""
+        if self._query_ahead is not None:
+            self._query_ahead.cancel()
         await self._ways.close()
 
-    def _tell(self, image: str, what: str) -> None:
-        """Once per image and interpreter: a pod of many must not fill the screen."""
-        text = f"images: {image} {what}"
-        if what and text not in self._told:
-            self._told.add(text)
+    def _log_once(self, image: str, message: str) -> None:
+        """Writes a message once per image and interpreter, however many pods use them."""
+        text = f"images: {image} {message}"
+        if message and text not in self._logged:
+            self._logged.add(text)
             self._say(text)
 
-    async def _ready(self, image: str, ways: Sequence[Way], env: Mapping[str, str], folder: str, source: str) -> Ready:
-        """The first way that works. When none does, every way's reason is in the message."""
+    async def _bring_first(
+        self, image: str, ways: Sequence[Way], env: Mapping[str, str], folder: str, source: str
+    ) -> Ready:
+        """Brings the first way that works. Raises ImageProblem with the message of every way if none works."""
         reasons = []
         for way in ways:
             try:
                 return await self._ways.bring(await self._ways.examine(way, env, folder), Use(image, source))
             except ImageProblem as problem:
-                named = f" ('python' of its entry in {source})" if way.interpreter is not None else ""
-                reasons.append(ImageProblem(problem.reason, f"{problem.message}{named}"))
+                entry_text = f" ('python' of its entry in {source})" if way.interpreter is not None else ""
+                reasons.append(ImageProblem(problem.reason, f"{problem.message}{entry_text}"))
         if len(reasons) == 1:
             raise ImageProblem(reasons[0].reason, f"{image}: {reasons[0].message}")
-        every = "; ".join(f"({at}) {problem.message}" for at, problem in enumerate(reasons, 1))
-        raise ImageProblem(reasons[-1].reason, f"{image} cannot be had in any of its {len(reasons)} ways: {every}")
+        all_reasons = "; ".join(f"({index}) {problem.message}" for index, problem in enumerate(reasons, 1))
+        raise ImageProblem(
+            reasons[-1].reason, f"{image} cannot be had in any of its {len(reasons)} ways: {all_reasons}"
+        )
 
 
-def _runs(ready: Ready) -> str:
-    """What an image runs with, in words; "" where its programs are none of Python's."""
+def _runtime_text(ready: Ready) -> str:
+    """Text about the interpreter of an image; "" if it only needs programs of the machine."""
     way, python = ready.candidate.way, ready.candidate.python
     if python is None or (way.current is not None and way.needs and not way.current):
         return ""
@@ -165,7 +172,7 @@ def _runs(ready: Ready) -> str:
     return f"runs as {way.name or 'the pins of its entry'}, Python {python.full_version}"
 
 
-def _unknown(image: str) -> ImageProblem:
+def _unknown_image(image: str) -> ImageProblem:
     return ImageProblem(
         problems.UNKNOWN,
         f"nothing says what the image {image} is on this machine, and the container has no command. Write a "
@@ -174,9 +181,9 @@ def _unknown(image: str) -> ImageProblem:
     )
 
 
-def _found(image: str, target: str, place: str) -> str:
-    """Where a file of the image is. A bare name is a program on PATH."""
-    real = place if "/" in place else shutil.which(place) or ""
-    if not os.path.exists(real):
+def _file_path(image: str, target: str, place: str) -> str:
+    """The source of a file of the image. A bare name is a program on PATH. Raises ImageProblem."""
+    path = place if "/" in place else shutil.which(place) or ""
+    if not os.path.exists(path):
         raise ImageProblem(problems.FAILED, f"{image}: {target} should be {place}, which is not there; see its entry")
-    return real
+    return path

@@ -1,13 +1,13 @@
-"""Which interpreter runs an image that has none of its own: an image without an entry, and the way `current`.
+"""Selects the interpreter of images without one of their own: images without an entry, and the way `current`.
 
-The first of these that is there:
-1. what --python names;
-2. the virtual environment, then the conda environment, that is active in the shell that started us;
+The first of these that exists:
+1. the value of --python;
+2. the active virtual environment, then the active conda environment, of the shell that started this process;
 3. `.venv`, then `venv`, in the pod's working directory;
 4. `python3`, then `python`, on PATH;
 5. the Python that runs trainyard.
 
-What a person has chosen (1 and 2) and is broken is an error, not passed over.
+A broken interpreter that the user has chosen (1 and 2) is an error; it is not skipped.
 """
 
 from __future__ import annotations
@@ -23,66 +23,69 @@ from trainyard.node.images.interpreters import BrokenInterpreter, Interpreters, 
 from trainyard.node.images.problems import ImageProblem
 from trainyard.objects.values import replace
 
-_ACTIVE = (
+_ACTIVE_ENVIRONMENTS = (
     ("VIRTUAL_ENV", "the active virtual environment", "deactivate"),
     ("CONDA_PREFIX", "the active conda environment", "conda deactivate"),
 )
-_BESIDE = (".venv", "venv")
+_PROJECT_ENVIRONMENTS = (".venv", "venv")
 
 
 class Selection(msgspec.Struct, frozen=True):
-    """The interpreter, and why it is this one."""
+    """The interpreter, and the reason of its selection."""
 
     python: Python
     reason: str
 
 
 class Selector:
-    """`python`: what --python names, "" for nothing. `environ`: the variables of the shell that started us; `base`:
-    those of them that programs get."""
+    """`python`: the value of --python, "" without it. `environ`: the variables of the shell that started this process;
+    `base`: the variables of these that programs get."""
 
     def __init__(self, asking: Interpreters, python: str, environ: Mapping[str, str], base: Mapping[str, str]) -> None:
-        self._asking, self._python, self._environ, self._base = asking, python, environ, base
+        self._interpreters, self._python, self._environ, self._base = asking, python, environ, base
 
     def select(self, folder: str) -> Selection:
-        """`folder`: the pod's working directory, "" when it has none. Blocks. Raises ImageProblem."""
+        """`folder`: the pod's working directory, "" if it has none. Blocks. Raises ImageProblem."""
         if self._python:
-            return self._chosen(self._python, "--python", "--python", "")
-        for variable, reason, undo in _ACTIVE:
+            return self._select_place(self._python, "--python", "--python", "")
+        for variable, reason, leave_command in _ACTIVE_ENVIRONMENTS:
             place = self._environ.get(variable, "")
-            # A conda environment may be one without a Python.
+            # A conda environment may have no Python.
             if place and not (variable == "CONDA_PREFIX" and os.path.isdir(place) and not _has_python(place)):
-                return self._chosen(place, reason, variable, f", or leave it ({undo}), or use --python")
-        for name in _BESIDE if os.path.isabs(folder) else ():
+                return self._select_place(place, reason, variable, f", or leave it ({leave_command}), or use --python")
+        for name in _PROJECT_ENVIRONMENTS if os.path.isabs(folder) else ():
             place = os.path.join(folder, name)
             if _has_python(place):
-                return self._chosen(place, f"{name} in {folder}", folder, ", or use --python")
+                return self._select_place(place, f"{name} in {folder}", folder, ", or use --python")
         return self._on_path(folder) or Selection(interpreters.current(), "the Python that runs trainyard")
 
-    def _chosen(self, place: str, reason: str, source: str, more: str) -> Selection:
+    def _select_place(self, place: str, reason: str, source: str, alternatives: str) -> Selection:
         try:
-            return Selection(self._asking.describe(interpreters.locate(place), self._base).python, reason)
+            return Selection(self._interpreters.describe(interpreters.locate(place), self._base).python, reason)
         except BrokenInterpreter as error:
-            raise ImageProblem(problems.FAILED, f"{source}: {error}{more}") from None
+            raise ImageProblem(problems.FAILED, f"{source}: {error}{alternatives}") from None
 
     def _on_path(self, folder: str) -> Selection | None:
-        places = list(filter(os.path.isabs, self._environ.get("PATH", os.defpath).split(os.pathsep)))
+        folders = list(filter(os.path.isabs, self._environ.get("PATH", os.defpath).split(os.pathsep)))
         for name in ("python3", "python"):
-            for program in (os.path.join(place, name) for place in places):
+            for program in (os.path.join(folder_on_path, name) for folder_on_path in folders):
                 if os.access(program, os.X_OK) and os.path.isfile(program):
                     try:
-                        return Selection(self._described(program, folder), f"{name} on PATH")
+                        return Selection(self._describe_program(program, folder), f"{name} on PATH")
                     except BrokenInterpreter:
-                        continue  # a shim of a version that is not selected, or Python 2: the next one may do
+                        continue  # a shim of a version that is not selected, or Python 2
         return None
 
-    def _described(self, program: str, folder: str) -> Python:
-        """A script on PATH (a shim of pyenv) picks an interpreter by its variables and folder: that one is taken."""
+    def _describe_program(self, program: str, folder: str) -> Python:
+        """The interpreter of a program. A script (such as a shim of pyenv) selects an interpreter by the variables and
+        the working directory; the result is that interpreter."""
         if not _is_script(program):
-            return self._asking.describe(program, self._base).python
-        picked = self._asking.describe(program, self._environ, folder=folder if os.path.isdir(folder) else "/")
-        identity = f"{picked.python.full_version} {os.path.realpath(picked.executable)}"
-        return replace(picked.python, path=picked.executable, identity=identity)
+            return self._interpreters.describe(program, self._base).python
+        description = self._interpreters.describe(
+            program, self._environ, folder=folder if os.path.isdir(folder) else "/"
+        )
+        identity = f"{description.python.full_version} {os.path.realpath(description.executable)}"
+        return replace(description.python, path=description.executable, identity=identity)
 
 
 def _has_python(place: str) -> bool:

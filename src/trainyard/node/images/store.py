@@ -1,9 +1,11 @@
-"""The environments in the cache: how large each is, who uses it, and how one is removed.
+"""The environments in the cache: their size, their locks, and their removal.
 
 Guarantees:
-- Whoever runs programs of an environment holds it: a shared file lock, which the kernel lets go when the holder dies.
-- What is held, or is being built, is never removed. What is removed leaves its place in one step, by a rename.
-- Only folders that a builder made are touched: environments/NAME-DIGEST, with what belongs to them.
+- A process that runs programs of an environment holds a shared file lock on it; the kernel releases it when the process
+  dies.
+- An environment that is locked or being built is never removed. A removal first renames the folder, so it disappears in
+  one step.
+- Only folders of a builder are touched: environments/NAME-DIGEST, their lock files and staging folders.
 """
 
 from __future__ import annotations
@@ -19,13 +21,14 @@ from pathlib import Path
 
 import msgspec
 
-RECORD = "trainyard.json"  # in an environment: what it was built from; its time is that of the last use
-_NAME = re.compile(r"[a-z0-9.-]+-[0-9a-f]{16}")
-_LEFT = re.compile(r"\.([a-z0-9.-]+-[0-9a-f]{16})\.\w+")
+RECORD = "trainyard.json"  # file in an environment with its origin; its modification time is the last use
+_ENVIRONMENT_NAME = re.compile(r"[a-z0-9.-]+-[0-9a-f]{16}")
+_LEFTOVER_NAME = re.compile(r"\.([a-z0-9.-]+-[0-9a-f]{16})\.\w+")
 
 
 class Environment(msgspec.Struct, frozen=True):
-    """One finished environment. `record` is empty for one that an older trainyard built."""
+    """One finished environment. `record`: its record file, {} if an older trainyard built it. `used`: the Unix time of
+    its last use. `held`: a process holds its lock."""
 
     folder: Path
     record: dict[str, object]
@@ -38,25 +41,25 @@ class Environment(msgspec.Struct, frozen=True):
 
 
 class Usage(msgspec.Struct, frozen=True):
-    """Bytes on disk, and how many of them come free when the folder goes: files shared with uv's cache stay there."""
+    """`on_disk`: bytes of a folder. `own`: the bytes that its removal frees, without files shared with uv's cache."""
 
     on_disk: int
     own: int
 
 
 def environments(cache: Path) -> list[Environment]:
-    found = []
+    built = []
     with contextlib.suppress(FileNotFoundError, NotADirectoryError):
         for folder in sorted((cache / "environments").iterdir()):
-            if _NAME.fullmatch(folder.name) and (folder / "pyvenv.cfg").is_file():
-                found.append(Environment(folder, read_record(folder), _last_used(folder), is_held(folder)))
-    return found
+            if _ENVIRONMENT_NAME.fullmatch(folder.name) and (folder / "pyvenv.cfg").is_file():
+                built.append(Environment(folder, read_record(folder), _last_used(folder), is_held(folder)))
+    return built
 
 
 def leftovers(cache: Path) -> list[Path]:
-    """What builds and removals that were killed have left."""
+    """Folders that killed builds and removals have left."""
     with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-        return [path for path in sorted((cache / "environments").iterdir()) if _LEFT.fullmatch(path.name)]
+        return [path for path in sorted((cache / "environments").iterdir()) if _LEFTOVER_NAME.fullmatch(path.name)]
     return []
 
 
@@ -75,43 +78,44 @@ def _last_used(folder: Path) -> float:
 
 
 def usage(folder: Path) -> Usage:
-    """What a folder takes. Hard links count once."""
-    folders = 0
+    """The disk usage of a folder in bytes. Hard links count once."""
+    folder_bytes = 0
     links: dict[tuple[int, int], list[int]] = {}  # (device, inode) -> [bytes, links in all, links in here]
-    for at, _, files in os.walk(folder):
+    for path, _, files in os.walk(folder):
         with contextlib.suppress(OSError):
-            folders += os.lstat(at).st_blocks * 512
+            folder_bytes += os.lstat(path).st_blocks * 512
         for name in files:
             with contextlib.suppress(OSError):
-                found = os.lstat(os.path.join(at, name))
-                file = links.setdefault((found.st_dev, found.st_ino), [found.st_blocks * 512, found.st_nlink, 0])
+                status = os.lstat(os.path.join(path, name))
+                file = links.setdefault((status.st_dev, status.st_ino), [status.st_blocks * 512, status.st_nlink, 0])
                 file[2] += 1
     files_here = sum(size for size, _, _ in links.values())
-    own = sum(size for size, total, here in links.values() if here >= total)
-    return Usage(folders + files_here, folders + own)
+    own = sum(size for size, total, links_here in links.values() if links_here >= total)
+    return Usage(folder_bytes + files_here, folder_bytes + own)
 
 
 # --- Holding --------------------------------------------------------------------------------------------------------
 
 
 def hold(folder: Path) -> int:
-    """Keeps a folder from being removed until the descriptor is closed; -1 where the cache cannot be written."""
+    """Locks an environment against removal until the returned descriptor is closed; -1 if the cache is not
+    writable."""
     while True:
         try:
-            lock = os.open(_used(folder), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            lock = os.open(_use_lock_path(folder), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError:
             return -1
         fcntl.flock(lock, fcntl.LOCK_SH)
-        if is_at(lock, _used(folder)):
+        if is_at(lock, _use_lock_path(folder)):
             with contextlib.suppress(OSError):
                 os.utime(folder / RECORD)
             return lock
-        os.close(lock)  # whoever removed the folder has removed the lock
+        os.close(lock)  # the folder and its lock file were removed in between
 
 
 def is_held(folder: Path) -> bool:
     try:
-        lock = os.open(_used(folder), os.O_RDWR | os.O_CLOEXEC)
+        lock = os.open(_use_lock_path(folder), os.O_RDWR | os.O_CLOEXEC)
     except OSError:
         return False
     try:
@@ -121,27 +125,27 @@ def is_held(folder: Path) -> bool:
 
 
 def remove(folder: Path) -> int | None:
-    """Removes an environment; the bytes that came free, None when it is in use. Raises OSError."""
-    gone = folder.with_name(f".{folder.name}.removed")
+    """Removes an environment. Returns the freed bytes, None if it is in use or being built. Raises OSError."""
+    renamed = folder.with_name(f".{folder.name}.removed")
     with contextlib.ExitStack() as locks:
-        for path in (f"{folder}.lock", _used(folder)):  # no builder, no user
+        for path in (f"{folder}.lock", _use_lock_path(folder)):  # no builder, no user
             lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             locks.callback(os.close, lock)
             if not try_lock(lock) or not is_at(lock, path):
                 return None
         freed = usage(folder).own
-        shutil.rmtree(gone, ignore_errors=True)
-        folder.rename(gone)
-        os.unlink(_used(folder))
+        shutil.rmtree(renamed, ignore_errors=True)
+        folder.rename(renamed)
+        os.unlink(_use_lock_path(folder))
         os.unlink(f"{folder}.lock")
-    shutil.rmtree(gone)
+    shutil.rmtree(renamed)
     return freed
 
 
 def remove_leftover(path: Path) -> int:
-    """The bytes that came free; 0 when its builder lives. Raises OSError."""
-    found = _LEFT.fullmatch(path.name)
-    lock = os.open(path.with_name(f"{found[1] if found else path.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
+    """Removes a leftover. Returns the freed bytes, 0 if a builder holds the lock. Raises OSError."""
+    match = _LEFTOVER_NAME.fullmatch(path.name)
+    lock = os.open(path.with_name(f"{match[1] if match else path.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
     try:
         if not try_lock(lock):
             return 0
@@ -152,12 +156,12 @@ def remove_leftover(path: Path) -> int:
         os.close(lock)
 
 
-def _used(folder: Path) -> str:
+def _use_lock_path(folder: Path) -> str:
     return f"{folder}.used"
 
 
 def try_lock(lock: int) -> bool:
-    """True when nobody else has any lock on it."""
+    """Takes an exclusive lock without waiting; False if another process or descriptor holds a lock."""
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -166,7 +170,7 @@ def try_lock(lock: int) -> bool:
 
 
 def is_at(lock: int, path: str) -> bool:
-    """Whether that open file still is the one with that name."""
+    """True if the open file is still the file at the path."""
     try:
         return os.path.samestat(os.fstat(lock), os.stat(path))
     except OSError:

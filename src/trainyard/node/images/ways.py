@@ -1,4 +1,4 @@
-"""The ways of an entry on this machine: what is there, what would be installed, what is missing and how to get it."""
+"""The ways of an entry on this machine: whether each is ready, must be installed or is missing, and the fix."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from trainyard.node.images.selection import Selector
 
 
 class Candidate(msgspec.Struct, frozen=True):
-    """One way as it is now. `python` runs the programs, or builds `environment`, which then runs them."""
+    """The current state of one way. `python` runs the programs, or builds `environment`, whose interpreter runs
+    them."""
 
     way: Way
     state: Literal["ready", "install", "missing"]
@@ -31,14 +32,14 @@ class Candidate(msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """What the way is, in a word or two."""
+        """A short name of the way."""
         if self.way.current is not None:
             return "your Python" if not self.way.needs else "programs of this machine"
         return self.way.interpreter or called(self.way)
 
 
 class Ready(msgspec.Struct, frozen=True):
-    """What the programs of an image run with. `path` goes in front of PATH."""
+    """The environment that runs the programs of an image. `path` goes in front of PATH."""
 
     candidate: Candidate
     path: list[str]
@@ -50,137 +51,145 @@ class Ready(msgspec.Struct, frozen=True):
 
 
 class Ways:
-    """Examines ways, and makes them ready. `base`: the variables that programs get from this machine."""
+    """Examines and prepares ways. `base`: the variables that programs get from this machine."""
 
     def __init__(
         self, cache: Path, builder: Builder, selector: Selector, asking: Interpreters, base: Mapping[str, str]
     ) -> None:
-        self._cache, self._builder, self._selector, self._asking, self._base = cache, builder, selector, asking, base
+        self._cache, self._builder, self._selector = cache, builder, selector
+        self._interpreters, self._base = asking, base
         self._builds: dict[Path, asyncio.Task[Path]] = {}
-        self._held: dict[Path, int] = {}
+        self._locks: dict[Path, int] = {}
 
     async def examine(self, way: Way, env: Mapping[str, str], folder: str) -> Candidate:
-        """How a way stands. Installs nothing. `env`: the image's own variables; `folder`: the working directory."""
+        """The state of a way. Installs nothing. `env`: the variables of the entry; `folder`: the working directory."""
         try:
-            return await asyncio.to_thread(self._examined, way, {**self._base, **env}, folder)
+            return await asyncio.to_thread(self._examine, way, {**self._base, **env}, folder)
         except ImageProblem as problem:
             return Candidate(way, "missing", problem=problem)
 
-    def _examined(self, way: Way, env: Mapping[str, str], folder: str) -> Candidate:
+    def _examine(self, way: Way, env: Mapping[str, str], folder: str) -> Candidate:
         """Blocks. Raises ImageProblem."""
         if way.current is not None:
             selection = self._selector.select(folder)
             python = selection.python
-            self._require(way, self._lacking(python, env, way.current))
+            self._check_requirements(way, self._missing_modules(python, env, way.current))
             return Candidate(way, "ready", python, selection.reason)
         if way.interpreter is not None:
-            self._require(way)
+            self._check_requirements(way)
             try:
-                python = self._asking.describe(interpreters.locate(way.interpreter), env).python
+                python = self._interpreters.describe(interpreters.locate(way.interpreter), env).python
             except BrokenInterpreter as error:
                 raise ImageProblem(problems.FAILED, str(error)) from None
-            self._require(way, self._lacking(python, env, {way.check: ""} if way.check else {}))
+            self._check_requirements(way, self._missing_modules(python, env, {way.check: ""} if way.check else {}))
             return Candidate(way, "ready", python, "its entry")
         if way.system is not None:
-            return self._of_system(way, env)
-        self._require(way)
-        return self._built(way)
+            return self._system_candidate(way, env)
+        self._check_requirements(way)
+        return self._environment_candidate(way)
 
-    def _lacking(self, python: Python, env: Mapping[str, str], modules: Mapping[str, str]) -> list[str]:
-        """What an interpreter lacks of {module: version range}, asked in the variables that its programs get."""
+    def _missing_modules(self, python: Python, env: Mapping[str, str], modules: Mapping[str, str]) -> list[str]:
+        """Text about the missing modules of {module: version range}, [] if there are none. The interpreter is queried
+        with the variables that its programs get. Raises ImageProblem."""
         if not modules:
             return []
         try:
-            described = self._asking.describe(python.path, {**env, **python.variables}, sorted(modules))
+            description = self._interpreters.describe(python.path, {**env, **python.variables}, sorted(modules))
         except BrokenInterpreter as error:
             raise ImageProblem(problems.FAILED, str(error)) from None
-        missing = ", ".join(described.lacks(modules))
+        missing = ", ".join(description.lacks(modules))
         return [f"{python.path} has {missing}; install it there with pip"] if missing else []
 
-    def _require(self, way: Way, wrong: Sequence[str] = (), packages: Sequence[str] = ()) -> None:
-        """What the way needs of the operating system is there. Says all that is missing, and one command for it."""
-        absent = [name for name in way.needs if shutil.which(name, path=self._base.get("PATH")) is None]
-        what = [*wrong, *(f"there is no {name} on PATH" for name in absent)]
-        if not what:
+    def _check_requirements(self, way: Way, module_texts: Sequence[str] = (), packages: Sequence[str] = ()) -> None:
+        """Raises ImageProblem if `module_texts` is not empty or a program of `needs` is not on PATH. The message lists
+        everything that is missing, and one command that installs it."""
+        missing_programs = [name for name in way.needs if shutil.which(name, path=self._base.get("PATH")) is None]
+        missing = [*module_texts, *(f"there is no {name} on PATH" for name in missing_programs)]
+        if not missing:
             return
-        needed = [*packages, *(way.needs[name] for name in absent)]
-        fix = f"; {problems.installation(needed)}" if needed else ""
-        raise ImageProblem(problems.FAILED, f"{' and '.join(what)}{fix}")
+        packages_to_install = [*packages, *(way.needs[name] for name in missing_programs)]
+        fix = f"; {problems.installation(packages_to_install)}" if packages_to_install else ""
+        raise ImageProblem(problems.FAILED, f"{' and '.join(missing)}{fix}")
 
-    def _of_system(self, way: Way, env: Mapping[str, str]) -> Candidate:
-        assert way.system is not None  # noqa: S101 - the caller has looked
+    def _system_candidate(self, way: Way, env: Mapping[str, str]) -> Candidate:
+        assert way.system is not None  # noqa: S101 - the caller has checked
         path, modules = way.system.python, way.system.modules
         try:
-            described = self._asking.describe(path, env, sorted(modules))
-            absent = [module for module in modules if module not in described.modules]
+            description = self._interpreters.describe(path, env, sorted(modules))
+            missing_modules = [module for module in modules if module not in description.modules]
         except BrokenInterpreter as error:
-            absent = [*modules]
+            missing_modules = [*modules]
             if not modules:
                 raise ImageProblem(problems.FAILED, str(error)) from None
-        wrong = [f"{path} has no module {module}" for module in absent]
-        self._require(way, wrong, [modules[module] for module in absent])
-        return Candidate(way, "ready", described.python, "", self._builder.folder(way, described.python))
+        module_texts = [f"{path} has no module {module}" for module in missing_modules]
+        self._check_requirements(way, module_texts, [modules[module] for module in missing_modules])
+        return Candidate(way, "ready", description.python, "", self._builder.folder(way, description.python))
 
-    def _built(self, way: Way) -> Candidate:
+    def _environment_candidate(self, way: Way) -> Candidate:
         python = interpreters.serving(way)
         if python is None:
-            least, _, most = way.python.partition("-")
-            wanted = f"{least.strip()} to {most.strip()}" if most else least
-            ours = interpreters.current()
-            this = f"this is {ours.version[0]}.{ours.version[1]}, and no other was found"
-            fix = f"install Python {(most or least).strip()} (a python{(most or least).strip()} on PATH is enough)"
-            raise ImageProblem(problems.FAILED, f"{way.name or 'it'} needs Python {wanted}; {this}; {fix}")
-        has = self._builder.has(way, python)
-        if way.ask and not os.environ.get("TRAINYARD_YES") and not has:
+            lowest, _, highest = way.python.partition("-")
+            wanted = f"{lowest.strip()} to {highest.strip()}" if highest else lowest
+            running = interpreters.current()
+            found_text = f"this is {running.version[0]}.{running.version[1]}, and no other was found"
+            fix = (
+                f"install Python {(highest or lowest).strip()} "
+                f"(a python{(highest or lowest).strip()} on PATH is enough)"
+            )
+            raise ImageProblem(problems.FAILED, f"{way.name or 'it'} needs Python {wanted}; {found_text}; {fix}")
+        is_built = self._builder.has(way, python)
+        if way.ask and not os.environ.get("TRAINYARD_YES") and not is_built:
             fix = "write --yes to agree (or set TRAINYARD_YES=1)"
-            large = way.disk or way.download or "an unknown size"
-            what = f"{way.name or 'it'} takes {large}, and nobody has agreed to that"
-            raise ImageProblem(problems.FAILED, f"{what}; {fix}")
-        return Candidate(way, "ready" if has else "install", python, "", self._builder.folder(way, python))
+            disk_size = way.disk or way.download or "an unknown size"
+            text = f"{way.name or 'it'} takes {disk_size}, and nobody has agreed to that"
+            raise ImageProblem(problems.FAILED, f"{text}; {fix}")
+        return Candidate(way, "ready" if is_built else "install", python, "", self._builder.folder(way, python))
 
     async def bring(self, candidate: Candidate, use: Use) -> Ready:
-        """Makes a way ready that is not missing. Raises ImageProblem."""
+        """Prepares a way: builds its environment if necessary. Raises ImageProblem, also for a missing way."""
         python = candidate.python
         if candidate.problem or python is None:
             raise candidate.problem or ImageProblem(problems.FAILED, "no interpreter")
         if candidate.environment is None:
-            return Ready(candidate, await asyncio.to_thread(self._on_path, python), python)
-        folder = await self._environment(candidate.way, python, candidate.environment, use)
-        inside = Python(str(folder / "bin" / "python"), python.version, python.identity, venv=str(folder))
-        return Ready(candidate, [str(folder / "bin")], inside)
+            return Ready(candidate, await asyncio.to_thread(self._path_folders, python), python)
+        folder = await self._held_environment(candidate.way, python, candidate.environment, use)
+        environment_python = Python(str(folder / "bin" / "python"), python.version, python.identity, venv=str(folder))
+        return Ready(candidate, [str(folder / "bin")], environment_python)
 
-    async def _environment(self, way: Way, python: Python, folder: Path, use: Use) -> Path:
-        """The environment, there and held until `close`."""
+    async def _held_environment(self, way: Way, python: Python, folder: Path, use: Use) -> Path:
+        """Builds the environment if necessary and holds its lock until `close`. Returns its folder."""
         while True:
             await self._build(way, python, folder, use)
-            if folder in self._held:
+            if folder in self._locks:
                 return folder
             lock = store.hold(folder)
             if self._builder.has(way, python):
                 if lock >= 0:
-                    self._held[folder] = lock
+                    self._locks[folder] = lock
                 return folder
             if lock >= 0:
-                os.close(lock)  # it was removed between the look and the lock
+                os.close(lock)  # it was removed between the build and the lock
 
     async def _build(self, way: Way, python: Python, folder: Path, use: Use) -> Path:
-        """Those who wait for one environment share one build, and each may be cancelled by itself."""
+        """Builds an environment. Concurrent callers share one build task; each can be cancelled alone."""
         build = self._builds.get(folder)
         if build is None:
             build = self._builds[folder] = asyncio.create_task(self._builder.bring(way, python, use))
-            build.add_done_callback(lambda done: self._forget(folder, done))
+            build.add_done_callback(lambda done: self._build_done(folder, done))
         return await asyncio.shield(build)
 
-    def _forget(self, folder: Path, build: asyncio.Task[Path]) -> None:
-        """A build that failed may be asked for again. Its error has been told to those who still wait."""
+    def _build_done(self, folder: Path, build: asyncio.Task[Path]) -> None:
+        """Forgets a finished build, so that a failed one can be retried. Retrieves its exception, which the waiting
+        callers got, so that asyncio does not log it."""
         self._builds.pop(folder, None)
         if not build.cancelled():
             build.exception()
 
-    def _on_path(self, python: Python) -> list[str]:
-        """Its folder, so that its own programs are found, and before it one where `python` means this interpreter."""
+    def _path_folders(self, python: Python) -> list[str]:
+        """Folders for PATH: one in which `python` is this interpreter, then the interpreter's own folder. Raises
+        ImageProblem."""
         try:
-            named = interpreters.on_path(python.path, self._cache)
+            python_folder = interpreters.on_path(python.path, self._cache)
         except OSError as error:
             raise ImageProblem(
                 problems.FAILED,
@@ -188,17 +197,17 @@ class Ways:
                 "or name another folder with --cache",
             ) from None
         programs = os.path.dirname(python.path)
-        if named == programs or programs in self._base.get("PATH", "").split(os.pathsep):
-            return [named]
-        return [named, programs]
+        if python_folder == programs or programs in self._base.get("PATH", "").split(os.pathsep):
+            return [python_folder]
+        return [python_folder, programs]
 
     async def close(self) -> None:
-        """Ends the builds that still run, and lets the environments go. What is half built is removed."""
+        """Cancels the running builds, which removes their staging folders, and releases the locks."""
         builds = list(self._builds.values())
         for build in builds:
             build.cancel()
         await asyncio.gather(*builds, return_exceptions=True)
         self._builds.clear()
-        for lock in self._held.values():
+        for lock in self._locks.values():
             os.close(lock)
-        self._held.clear()
+        self._locks.clear()

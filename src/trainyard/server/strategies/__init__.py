@@ -1,4 +1,4 @@
-"""The built-in resources: one value each, gathered here into the server's table."""
+"""The built-in resources: one `Resource` value per resource, collected into `BUILT_IN`."""
 
 from trainyard.server.resources import Resource
 from trainyard.server.strategies import apps, definition, events, jobs, plain, pods, rbac, reviews, services, slices

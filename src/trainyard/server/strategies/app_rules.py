@@ -1,4 +1,4 @@
-"""What the real server refuses of Deployments, ReplicaSets and StatefulSets. Types are checked, defaults are in."""
+"""Validation of Deployments, ReplicaSets and StatefulSets, after type checks and defaulting."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ RETENTIONS = ("Delete", "Retain")
 SET_FIXED = ("serviceName", "podManagementPolicy", "selector")
 _NUMBERS = ("replicas", "minReadySeconds", "revisionHistoryLimit", "progressDeadlineSeconds")
 _SET_NUMBERS = ("replicas", "minReadySeconds")
-_SET_MAY_CHANGE = (
+_SET_MUTABLE = (
     "replicas",
     "ordinals",
     "template",
@@ -40,74 +40,83 @@ _PERCENT_TEXT = (
 
 def check_deployment(new: Json, old: Json | None) -> list[Problem]:
     spec = new["spec"]
-    found = [*check_replica_set(new, old), *_strategy(spec["strategy"])]
-    if (most := spec["progressDeadlineSeconds"]) <= (spec.get("minReadySeconds") or 0):
-        text = f"Invalid value: {most}: must be greater than minReadySeconds"
-        found.append(Problem("spec.progressDeadlineSeconds", text))
-    return found
+    problems = [*check_replica_set(new, old), *_deployment_strategy(spec["strategy"])]
+    if (progress_deadline := spec["progressDeadlineSeconds"]) <= (spec.get("minReadySeconds") or 0):
+        text = f"Invalid value: {progress_deadline}: must be greater than minReadySeconds"
+        problems.append(Problem("spec.progressDeadlineSeconds", text))
+    return problems
 
 
 def check_replica_set(new: Json, old: Json | None) -> list[Problem]:
-    return [*_numbers(new["spec"], _NUMBERS), *_selector(new), *_template(new["spec"], "ReplicaSet")]
+    return [
+        *_non_negative(new["spec"], _NUMBERS),
+        *_selector_problems(new),
+        *_template_problems(new["spec"], "ReplicaSet"),
+    ]
 
 
 def check_stateful_set(new: Json, old: Json | None) -> list[Problem]:
-    """As other workloads; beside the fields that may change, its spec stays as it was made."""
+    """Problems of a StatefulSet. On update, all fields of its spec outside `_SET_MUTABLE` are immutable."""
     spec = new["spec"]
-    found = [*_numbers(spec, _SET_NUMBERS), *_selector(new), *_claims(spec), *_updates(spec["updateStrategy"])]
-    found += _template({**spec, "template": _with_claims(spec)}, "StatefulSet")
+    problems = [
+        *_non_negative(spec, _SET_NUMBERS),
+        *_selector_problems(new),
+        *_volume_claim_templates(spec),
+        *_update_strategy(spec["updateStrategy"]),
+    ]
+    problems += _template_problems({**spec, "template": _template_with_claim_volumes(spec)}, "StatefulSet")
     if old is None and "." in (new["metadata"].get("name") or ""):
         text = f"Invalid value: {shown(new['metadata']['name'])}: must not contain dots"
-        found.append(Problem("metadata.name", text))
+        problems.append(Problem("metadata.name", text))
     if name := spec.get("serviceName"):
-        found += named(name, "spec.serviceName")
+        problems += named(name, "spec.serviceName")
     if spec["podManagementPolicy"] not in POLICIES:
         text = f"Invalid value: {shown(spec['podManagementPolicy'])}: must be 'OrderedReady' or 'Parallel'"
-        found.append(Problem("spec.podManagementPolicy", text))
-    for word in ("whenDeleted", "whenScaled"):
-        path = f"spec.persistentVolumeClaimRetentionPolicy.{word}"
-        found += one_of(spec["persistentVolumeClaimRetentionPolicy"][word], RETENTIONS, path)
-    found += _numbers(spec.get("ordinals") or {}, ("start",), "spec.ordinals")
-    for word in SET_FIXED:
-        if old is not None and not same(spec.get(word), old["spec"].get(word)):
-            found.append(Problem(f"spec.{word}", f"Invalid value: {shown(spec.get(word))}: field is immutable"))
+        problems.append(Problem("spec.podManagementPolicy", text))
+    for field in ("whenDeleted", "whenScaled"):
+        path = f"spec.persistentVolumeClaimRetentionPolicy.{field}"
+        problems += one_of(spec["persistentVolumeClaimRetentionPolicy"][field], RETENTIONS, path)
+    problems += _non_negative(spec.get("ordinals") or {}, ("start",), "spec.ordinals")
+    for field in SET_FIXED:
+        if old is not None and not same(spec.get(field), old["spec"].get(field)):
+            problems.append(Problem(f"spec.{field}", f"Invalid value: {shown(spec.get(field))}: field is immutable"))
     if old is not None and not same(_set_fixed(spec), _set_fixed(old["spec"])):
-        listed = ", ".join(f"'{name}'" for name in _SET_MAY_CHANGE[:-1])
-        text = f"updates to statefulset spec for fields other than {listed} and '{_SET_MAY_CHANGE[-1]}' are forbidden"
-        found.append(Problem("spec", f"Forbidden: {text}"))
-    return found
+        listed = ", ".join(f"'{name}'" for name in _SET_MUTABLE[:-1])
+        text = f"updates to statefulset spec for fields other than {listed} and '{_SET_MUTABLE[-1]}' are forbidden"
+        problems.append(Problem("spec", f"Forbidden: {text}"))
+    return problems
 
 
 def _set_fixed(spec: Json) -> Json:
-    return {name: part for name, part in spec.items() if name not in (*_SET_MAY_CHANGE, *SET_FIXED)}
+    return {field: value for field, value in spec.items() if field not in (*_SET_MUTABLE, *SET_FIXED)}
 
 
-def _numbers(part: Json, names: tuple[str, ...], path: str = "spec") -> Iterator[Problem]:
-    for name in names:
-        if (number := part.get(name) or 0) < 0:
-            yield Problem(f"{path}.{name}", f"Invalid value: {number}: {NOT_NEGATIVE}")
+def _non_negative(values: Json, names: tuple[str, ...], path: str = "spec") -> Iterator[Problem]:
+    for field in names:
+        if (number := values.get(field) or 0) < 0:
+            yield Problem(f"{path}.{field}", f"Invalid value: {number}: {NOT_NEGATIVE}")
 
 
-def _selector(new: Json) -> Iterator[Problem]:
-    """It has to be there, to be one, and to find the pods of the template."""
-    wanted, path = new["spec"].get("selector"), "spec.selector"
+def _selector_problems(new: Json) -> Iterator[Problem]:
+    """The selector is required, must be valid and not empty, and must match the labels of the pod template."""
+    label_selector, path = new["spec"].get("selector"), "spec.selector"
     labels = (new["spec"]["template"].get("metadata") or {}).get("labels")
-    inside = list(selector_problems(wanted or {}, path))
-    yield from inside
-    if wanted is None:
+    selector_errors = list(selector_problems(label_selector or {}, path))
+    yield from selector_errors
+    if label_selector is None:
         yield Problem(path, "Required value")
-    elif inside:
-        yield Problem(path, f"Invalid value: {shown(wanted)}: invalid label selector")
+    elif selector_errors:
+        yield Problem(path, f"Invalid value: {shown(label_selector)}: invalid label selector")
         return
-    elif not wanted.get("matchLabels") and not wanted.get("matchExpressions"):
+    elif not label_selector.get("matchLabels") and not label_selector.get("matchExpressions"):
         yield Problem(path, f"Invalid value: {{}}: empty selector is invalid for {new['kind'].lower()}")
         return
-    if wanted is None or not selector(selector_of(new))(labels or {}):
+    if label_selector is None or not selector(selector_of(new))(labels or {}):
         text = f"Invalid value: {shown(labels)}: `selector` does not match template `labels`"
         yield Problem("spec.template.metadata.labels", text)
 
 
-def _template(spec: Json, kind: str) -> Iterator[Problem]:
+def _template_problems(spec: Json, kind: str) -> Iterator[Problem]:
     yield from template_problems(spec["template"], "spec.template")
     pod = spec["template"]["spec"]
     if (policy := pod.get("restartPolicy")) != "Always":
@@ -117,68 +126,80 @@ def _template(spec: Json, kind: str) -> Iterator[Problem]:
         yield Problem("spec.template.spec.activeDeadlineSeconds", text)
 
 
-def _strategy(strategy: Json) -> Iterator[Problem]:
-    """How a Deployment replaces its pods."""
-    kind, rolling, path = strategy["type"], strategy.get("rollingUpdate") or {}, "spec.strategy.rollingUpdate"
-    yield from one_of(kind, STRATEGIES, "spec.strategy")
-    if kind == "Recreate" and strategy.get("rollingUpdate") is not None:
+def _deployment_strategy(strategy: Json) -> Iterator[Problem]:
+    """Problems of a Deployment's `strategy`."""
+    strategy_type, rolling_update, path = (
+        strategy["type"],
+        strategy.get("rollingUpdate") or {},
+        "spec.strategy.rollingUpdate",
+    )
+    yield from one_of(strategy_type, STRATEGIES, "spec.strategy")
+    if strategy_type == "Recreate" and strategy.get("rollingUpdate") is not None:
         yield Problem(path, "Forbidden: may not be specified when strategy `type` is 'Recreate'")
-    if kind != "RollingUpdate":
+    if strategy_type != "RollingUpdate":
         return
-    fewer, more = rolling["maxUnavailable"], rolling["maxSurge"]
-    yield from _part(fewer, f"{path}.maxUnavailable")
-    yield from _part(more, f"{path}.maxSurge")
-    if not _number(fewer) and not _number(more):
-        yield Problem(f"{path}.maxUnavailable", f"Invalid value: {shown(fewer)}: may not be 0 when `maxSurge` is 0")
-    yield from _not_more_than_all(fewer, f"{path}.maxUnavailable")
+    max_unavailable, max_surge = rolling_update["maxUnavailable"], rolling_update["maxSurge"]
+    yield from _int_or_percent(max_unavailable, f"{path}.maxUnavailable")
+    yield from _int_or_percent(max_surge, f"{path}.maxSurge")
+    if not _int_or_percent_value(max_unavailable) and not _int_or_percent_value(max_surge):
+        yield Problem(
+            f"{path}.maxUnavailable", f"Invalid value: {shown(max_unavailable)}: may not be 0 when `maxSurge` is 0"
+        )
+    yield from _at_most_100_percent(max_unavailable, f"{path}.maxUnavailable")
 
 
-def _updates(strategy: Json) -> Iterator[Problem]:
-    """How a StatefulSet replaces its pods."""
-    kind, rolling, path = strategy["type"], strategy.get("rollingUpdate") or {}, "spec.updateStrategy.rollingUpdate"
-    if kind not in UPDATES:
-        yield Problem("spec.updateStrategy", f"Invalid value: {shown(kind)}: must be 'RollingUpdate' or 'OnDelete'")
-    elif kind == "OnDelete" and strategy.get("rollingUpdate") is not None:
+def _update_strategy(strategy: Json) -> Iterator[Problem]:
+    """Problems of a StatefulSet's `updateStrategy`."""
+    strategy_type, rolling_update, path = (
+        strategy["type"],
+        strategy.get("rollingUpdate") or {},
+        "spec.updateStrategy.rollingUpdate",
+    )
+    if strategy_type not in UPDATES:
+        yield Problem(
+            "spec.updateStrategy", f"Invalid value: {shown(strategy_type)}: must be 'RollingUpdate' or 'OnDelete'"
+        )
+    elif strategy_type == "OnDelete" and strategy.get("rollingUpdate") is not None:
         yield Problem(path, "Invalid value: only allowed for updateStrategy 'RollingUpdate'")
-    elif kind == "RollingUpdate":
-        yield from _numbers(rolling, ("partition",), path)
-        yield from _part(fewer := rolling["maxUnavailable"], f"{path}.maxUnavailable")
-        if not _number(fewer):
-            yield Problem(f"{path}.maxUnavailable", f"Invalid value: {shown(fewer)}: cannot be 0")
-        yield from _not_more_than_all(fewer, f"{path}.maxUnavailable")
+    elif strategy_type == "RollingUpdate":
+        yield from _non_negative(rolling_update, ("partition",), path)
+        yield from _int_or_percent(max_unavailable := rolling_update["maxUnavailable"], f"{path}.maxUnavailable")
+        if not _int_or_percent_value(max_unavailable):
+            yield Problem(f"{path}.maxUnavailable", f"Invalid value: {shown(max_unavailable)}: cannot be 0")
+        yield from _at_most_100_percent(max_unavailable, f"{path}.maxUnavailable")
 
 
-def _part(value: Any, path: str) -> Iterator[Problem]:
-    """A number of pods, or a part of them all in percent."""
+def _int_or_percent(value: Any, path: str) -> Iterator[Problem]:
+    """Problems of an IntOrString: a number of pods, or a percentage of all pods."""
     if isinstance(value, str) and not _PERCENT.fullmatch(value):
         yield Problem(path, f"Invalid value: {shown(value)}: {_PERCENT_TEXT}")
     elif not isinstance(value, str) and value < 0:
         yield Problem(path, f"Invalid value: {value}: {NOT_NEGATIVE}")
 
 
-def _number(value: Any) -> int:
+def _int_or_percent_value(value: Any) -> int:
     if isinstance(value, str):
         return int(value[:-1][:9]) if _PERCENT.fullmatch(value) else 0
     return int(value)
 
 
-def _not_more_than_all(value: Any, path: str) -> Iterator[Problem]:
-    if isinstance(value, str) and _number(value) > 100:
+def _at_most_100_percent(value: Any, path: str) -> Iterator[Problem]:
+    if isinstance(value, str) and _int_or_percent_value(value) > 100:
         yield Problem(path, f"Invalid value: {shown(value)}: must not be greater than 100%")
 
 
-def _claims(spec: Json) -> Iterator[Problem]:
+def _volume_claim_templates(spec: Json) -> Iterator[Problem]:
     for index, claim in enumerate(spec.get("volumeClaimTemplates") or ()):
-        for one in claim_problems(claim, None):
-            yield Problem(f"spec.volumeClaimTemplates[{index}].{one.path}", one.text)
+        for problem in claim_problems(claim, None):
+            yield Problem(f"spec.volumeClaimTemplates[{index}].{problem.path}", problem.text)
 
 
-def _with_claims(spec: Json) -> Json:
-    """The template with a volume for each claim, as its pods have it."""
+def _template_with_claim_volumes(spec: Json) -> Json:
+    """The pod template with a volume for each volumeClaimTemplate, as the pods of the StatefulSet have it."""
     template = spec["template"]
     if not (claims := spec.get("volumeClaimTemplates")):
         return dict(template)
     names = [(claim.get("metadata") or {}).get("name") or "" for claim in claims]
     volumes = [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name in dict.fromkeys(names)]
-    kept = [one for one in template["spec"].get("volumes") or () if one.get("name") not in names]
-    return {**template, "spec": {**template["spec"], "volumes": [*volumes, *kept]}}
+    other_volumes = [volume for volume in template["spec"].get("volumes") or () if volume.get("name") not in names]
+    return {**template, "spec": {**template["spec"], "volumes": [*volumes, *other_volumes]}}

@@ -1,4 +1,4 @@
-"""apps/v1: Deployments, ReplicaSets, StatefulSets. What they do is a controller's business; here they are objects."""
+"""apps/v1: defaults and columns of Deployments, ReplicaSets and StatefulSets. Their controllers are elsewhere."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from trainyard.server.tables import AGE, NAME
 _SCALED = Scaled(selector=selector_of)
 
 
-def _workload(new: Json, old: Json | None, site: Site) -> Json:
+def _default_workload(new: Json, old: Json | None, site: Site) -> Json:
     fill(new, spec={})
     spec: Json = new["spec"]
     fill(spec, replicas=1, template={})
@@ -33,7 +33,7 @@ def _workload(new: Json, old: Json | None, site: Site) -> Json:
 
 
 def prepare_deployment(new: Json, old: Json | None, site: Site) -> None:
-    spec = _workload(new, old, site)
+    spec = _default_workload(new, old, site)
     fill(spec, revisionHistoryLimit=10, progressDeadlineSeconds=600, strategy={})
     fill_empty(spec["strategy"], type="RollingUpdate")
     if spec["strategy"]["type"] == "RollingUpdate":
@@ -44,16 +44,16 @@ def prepare_deployment(new: Json, old: Json | None, site: Site) -> None:
 
 
 def prepare_replica_set(new: Json, old: Json | None, site: Site) -> None:
-    _workload(new, old, site)
+    _default_workload(new, old, site)
     if old is None:
         new["status"] = {"replicas": 0}
 
 
 def prepare_stateful_set(new: Json, old: Json | None, site: Site) -> None:
-    spec = _workload(new, old, site)
+    spec = _default_workload(new, old, site)
     if (spec.get("revisionHistoryLimit") or 0) < 0:
-        why = "a negative value retains all historical revisions; a value >= 0 is recommended"
-        site.warnings.append(f"spec.revisionHistoryLimit: {why}")
+        text = "a negative value retains all historical revisions; a value >= 0 is recommended"
+        site.warnings.append(f"spec.revisionHistoryLimit: {text}")
     fill_empty(spec, podManagementPolicy="OrderedReady")
     fill(spec, revisionHistoryLimit=10, serviceName="", updateStrategy={}, persistentVolumeClaimRetentionPolicy={})
     fill_empty(spec["persistentVolumeClaimRetentionPolicy"], whenDeleted="Retain", whenScaled="Retain")

@@ -1,4 +1,4 @@
-"""What `kubectl get` shows of nodes, claims, services, endpoints and events: the real server's columns and cells."""
+"""Printer columns of nodes, claims, services, endpoints, events and CRDs, as kube-apiserver has them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from trainyard.server.strategies.shapes import text
 from trainyard.server.tables import AGE, NAME, since
 
 MOST = 3
-"""Addresses or ports that are shown of a list."""
+"""The number of addresses or ports of a list that a cell shows."""
 _ROLE = "node-role.kubernetes.io/"
 _MODES = {"ReadWriteOnce": "RWO", "ReadOnlyMany": "ROX", "ReadWriteMany": "RWX", "ReadWriteOncePod": "RWOP"}
 
@@ -25,7 +25,7 @@ def _status(obj: Json) -> Json:
 
 
 def few(found: Sequence[str], nothing: str) -> str:
-    """The first of them, and how many more there are."""
+    """The first `MOST` items and the number of the others; `nothing` for an empty list."""
     more = f" + {len(found) - MOST} more..." if len(found) > MOST else ""
     return ",".join(found[:MOST]) + more or nothing
 
@@ -35,9 +35,11 @@ def phase(obj: Json, now: float) -> str:
 
 
 def _node_status(node: Json, now: float) -> str:
-    told = [one for one in _status(node).get("conditions") or () if one.get("type") == "Ready"]
-    word = ("Ready" if told[0].get("status") == "True" else "NotReady") if told else "Unknown"
-    return word + (",SchedulingDisabled" if _spec(node).get("unschedulable") else "")
+    ready_conditions = [
+        condition for condition in _status(node).get("conditions") or () if condition.get("type") == "Ready"
+    ]
+    status = ("Ready" if ready_conditions[0].get("status") == "True" else "NotReady") if ready_conditions else "Unknown"
+    return status + (",SchedulingDisabled" if _spec(node).get("unschedulable") else "")
 
 
 def _roles(node: Json, now: float) -> str:
@@ -48,15 +50,17 @@ def _roles(node: Json, now: float) -> str:
     return ",".join(sorted(names)) or "<none>"
 
 
-def _address(kind: str) -> Column:
+def _node_address_column(kind: str) -> Column:
     def cell(node: Json, now: float) -> str:
-        found = (one["address"] for one in _status(node).get("addresses") or () if one.get("type") == kind)
-        return next(found, "<none>")
+        addresses = (
+            address["address"] for address in _status(node).get("addresses") or () if address.get("type") == kind
+        )
+        return next(addresses, "<none>")
 
     return Column(kind.replace("IP", "-IP"), cell, priority=1)
 
 
-def _known(name: str, field: str) -> Column:
+def _node_info_column(name: str, field: str) -> Column:
     def cell(node: Json, now: float) -> str:
         return text((_status(node).get("nodeInfo") or {}).get(field)) or "<unknown>"
 
@@ -69,15 +73,15 @@ NODE = (
     Column("Roles", _roles),
     AGE,
     Column("Version", lambda obj, now: text((_status(obj).get("nodeInfo") or {}).get("kubeletVersion"))),
-    _address("InternalIP"),
-    _address("ExternalIP"),
-    _known("OS-Image", "osImage"),
-    _known("Kernel-Version", "kernelVersion"),
-    _known("Container-Runtime", "containerRuntimeVersion"),
+    _node_address_column("InternalIP"),
+    _node_address_column("ExternalIP"),
+    _node_info_column("OS-Image", "osImage"),
+    _node_info_column("Kernel-Version", "kernelVersion"),
+    _node_info_column("Container-Runtime", "containerRuntimeVersion"),
 )
 
 
-def _claim_status(claim: Json, now: float) -> str:
+def _claim_phase(claim: Json, now: float) -> str:
     return "Terminating" if "deletionTimestamp" in claim["metadata"] else phase(claim, now)
 
 
@@ -87,17 +91,17 @@ def _capacity(claim: Json, now: float) -> str:
     return text((_status(claim).get("capacity") or {}).get("storage")) or "0"
 
 
-def _modes(claim: Json, now: float) -> str:
-    had = set(_status(claim).get("accessModes") or ()) if _spec(claim).get("volumeName") else set()
-    return ",".join(short for mode, short in _MODES.items() if mode in had)
+def _access_modes(claim: Json, now: float) -> str:
+    granted = set(_status(claim).get("accessModes") or ()) if _spec(claim).get("volumeName") else set()
+    return ",".join(short for mode, short in _MODES.items() if mode in granted)
 
 
 CLAIM = (
     NAME,
-    Column("Status", _claim_status),
+    Column("Status", _claim_phase),
     Column("Volume", lambda obj, now: text(_spec(obj).get("volumeName"))),
     Column("Capacity", _capacity),
-    Column("Access Modes", _modes),
+    Column("Access Modes", _access_modes),
     Column("StorageClass", lambda obj, now: text(_spec(obj).get("storageClassName"))),
     Column("VolumeAttributesClass", lambda obj, now: text(_spec(obj).get("volumeAttributesClassName")) or "<unset>"),
     AGE,
@@ -106,23 +110,25 @@ CLAIM = (
 
 
 def _endpoints(obj: Json, now: float) -> str:
-    found: list[str] = []
+    endpoints: list[str] = []
     for subset in obj.get("subsets") or ():
-        hosts = [text(one.get("ip")) for one in subset.get("addresses") or ()]
+        hosts = [text(address.get("ip")) for address in subset.get("addresses") or ()]
         ports = subset.get("ports")
-        found += hosts if not ports else [f"{host}:{port.get('port')}" for port in ports for host in hosts]
-    return few(found, "<none>")
+        endpoints += hosts if not ports else [f"{host}:{port.get('port')}" for port in ports for host in hosts]
+    return few(endpoints, "<none>")
 
 
 ENDPOINTS = (NAME, Column("Endpoints", _endpoints), AGE)
 
 
 def _slice_ports(obj: Json, now: float) -> str:
-    return few([str(one.get("port") or "*") for one in obj.get("ports") or ()], "<unset>")
+    return few([str(port.get("port") or "*") for port in obj.get("ports") or ()], "<unset>")
 
 
 def _slice_endpoints(obj: Json, now: float) -> str:
-    return few([one for part in obj.get("endpoints") or () for one in part.get("addresses") or ()], "<unset>")
+    return few(
+        [address for endpoint in obj.get("endpoints") or () for address in endpoint.get("addresses") or ()], "<unset>"
+    )
 
 
 SLICE = (
@@ -138,12 +144,12 @@ def outer_address(service: Json, now: float) -> str:
     spec = _spec(service)
     if spec.get("type") == "ExternalName":
         return text(spec.get("externalName"))
-    given = list(spec.get("externalIPs") or ())
+    external_ips = list(spec.get("externalIPs") or ())
     if spec.get("type") == "LoadBalancer":
         ingress = (_status(service).get("loadBalancer") or {}).get("ingress") or ()
-        balanced = sorted({text(one.get("ip")) or text(one.get("hostname")) for one in ingress})
-        return ",".join([*balanced, *given]) or "<pending>"
-    return ",".join(given) or "<none>"
+        load_balancer_addresses = sorted({text(point.get("ip")) or text(point.get("hostname")) for point in ingress})
+        return ",".join([*load_balancer_addresses, *external_ips]) or "<pending>"
+    return ",".join(external_ips) or "<none>"
 
 
 def service_ports(service: Json, now: float) -> str:
@@ -167,13 +173,13 @@ def _last_seen(event: Json, now: float) -> str:
     return since(stamp, now) if stamp else _first_seen(event, now)
 
 
-def _object(event: Json, now: float) -> str:
-    involved = _involved(event)
+def _object_reference(event: Json, now: float) -> str:
+    involved = _involved_object(event)
     kind, name = text(involved.get("kind")).lower(), text(involved.get("name"))
     return f"{kind}/{name}" if name else kind
 
 
-def _involved(event: Json) -> Json:
+def _involved_object(event: Json) -> Json:
     return event.get("involvedObject") or event.get("regarding") or {}
 
 
@@ -196,8 +202,8 @@ EVENT = (
     Column("Last Seen", _last_seen),
     Column("Type", lambda event, now: text(event.get("type"))),
     Column("Reason", lambda event, now: text(event.get("reason"))),
-    Column("Object", _object),
-    Column("Subobject", lambda event, now: text(_involved(event).get("fieldPath")), priority=1),
+    Column("Object", _object_reference),
+    Column("Subobject", lambda event, now: text(_involved_object(event).get("fieldPath")), priority=1),
     Column("Source", _source, priority=1),
     Column("Message", lambda event, now: text(event.get("message") or event.get("note")).strip()),
     Column("First Seen", _first_seen, priority=1),
@@ -207,13 +213,13 @@ EVENT = (
 
 
 def _versions(crd: Json, now: float) -> str:
-    served = [one for one in _spec(crd).get("versions") or () if one.get("served")]
-    return ",".join(one["name"] + ("(storage)" if one.get("storage") else "") for one in served)
+    served = [version for version in _spec(crd).get("versions") or () if version.get("served")]
+    return ",".join(version["name"] + ("(storage)" if version.get("storage") else "") for version in served)
 
 
 def _established(crd: Json, now: float) -> bool:
-    told = _status(crd).get("conditions") or ()
-    return any(one.get("type") == "Established" and one.get("status") == "True" for one in told)
+    conditions = _status(crd).get("conditions") or ()
+    return any(condition.get("type") == "Established" and condition.get("status") == "True" for condition in conditions)
 
 
 CREATED = Column("Created At", lambda obj, now: obj["metadata"].get("creationTimestamp"), type="date")

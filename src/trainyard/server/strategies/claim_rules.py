@@ -1,4 +1,4 @@
-"""PersistentVolumeClaims: what the real server fills in, refuses and warns of."""
+"""PersistentVolumeClaims: defaulting, validation and warnings of kube-apiserver."""
 
 from __future__ import annotations
 
@@ -17,46 +17,52 @@ MODES = ("ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod")
 VOLUME_MODES = ("Block", "Filesystem")
 CLAIM = "PersistentVolumeClaim"
 OLD_CLASS = "volume.beta.kubernetes.io/storage-class"
-_ALONE = "ReadWriteOncePod"
-_SOURCES = (("snapshot.storage.k8s.io", "VolumeSnapshot"), ("", CLAIM))
+_READ_WRITE_ONCE_POD = "ReadWriteOncePod"
+_DATA_SOURCE_KINDS = (("snapshot.storage.k8s.io", "VolumeSnapshot"), ("", CLAIM))
 
 
 def prepare_claim(new: Json, old: Json | None, site: Site) -> None:
     fill(new, spec={})
     fill(new["spec"], volumeMode="Filesystem")
-    _settle_sources(new["spec"], old["spec"] if old is not None else {})
+    _normalize_data_sources(new["spec"], old["spec"] if old is not None else {})
     if old is None:
         new["status"] = {"phase": "Pending"}
     site.warnings.extend(claim_warnings(new))
 
 
-def _settle_sources(spec: Json, before: Json) -> None:
-    """What a volume is a copy of is said in two places. What only one of them can say is dropped or copied."""
+def _normalize_data_sources(spec: Json, old_spec: Json) -> None:
+    """Makes `dataSource` and `dataSourceRef` agree: invalid kinds in `dataSource` are dropped, then the field that is
+    set is copied to the other."""
     for field in ("dataSource", "dataSourceRef"):
         if spec.get(field) is not None:
             spec[field] = {"apiGroup": None, "kind": "", "name": "", **spec[field]}
     if (spec.get("dataSourceRef") or {}).get("namespace"):
-        del spec["dataSourceRef"]  # claims of other namespaces are not enabled
-    said = before.get("dataSource") is not None or _known(spec.get("dataSource"))
-    if not said and spec.get("dataSourceRef") is None:
+        del spec["dataSourceRef"]  # the feature gate CrossNamespaceVolumeDataSource is off
+    keep_data_source = old_spec.get("dataSource") is not None or _is_valid_source_kind(spec.get("dataSource"))
+    if not keep_data_source and spec.get("dataSourceRef") is None:
         spec.pop("dataSource", None)
     source = spec.get("dataSource") or spec.get("dataSourceRef")
     if source is not None:
         fill(spec, dataSource=dict(source), dataSourceRef=dict(source))
 
 
-def _known(source: Json | None) -> bool:
-    return source is not None and (source.get("apiGroup") or "", source.get("kind")) in _SOURCES
+def _is_valid_source_kind(source: Json | None) -> bool:
+    return source is not None and (source.get("apiGroup") or "", source.get("kind")) in _DATA_SOURCE_KINDS
 
 
 def check_claim(new: Json, old: Json | None) -> list[Problem]:
-    """Raises Refused 403 when all else is right and a volume should grow: no class of volumes here can."""
-    found = list(claim_problems(new, old))
-    grows = old is not None and _is_bound(old) and number(_size(new["spec"]) or "0") > number(_size(old["spec"]) or "0")
-    if grows and not found:
-        why = "only dynamically provisioned pvc can be resized and the storageclass that provisions the pvc must "
-        raise errors.forbidden("persistentvolumeclaims", "", new["metadata"]["name"], f"{why}support resize")
-    return found
+    """Problems of a claim. Raises Refused 403 if there are none and the request of a bound claim grows: no StorageClass
+    here supports resizing."""
+    problems = list(claim_problems(new, old))
+    grows = (
+        old is not None
+        and _is_bound(old)
+        and number(_requested_storage(new["spec"]) or "0") > number(_requested_storage(old["spec"]) or "0")
+    )
+    if grows and not problems:
+        text = "only dynamically provisioned pvc can be resized and the storageclass that provisions the pvc must "
+        raise errors.forbidden("persistentvolumeclaims", "", new["metadata"]["name"], f"{text}support resize")
+    return problems
 
 
 def _is_bound(claim: Json) -> bool:
@@ -77,21 +83,21 @@ def status_problems(new: Json, old: Json) -> Iterator[Problem]:
 
 
 def claim_warnings(new: Json) -> Iterator[str]:
-    """The sentences about a claim that is taken, in the real server's order."""
+    """The warnings about a valid claim, in kube-apiserver's order."""
     if OLD_CLASS in (new["metadata"].get("annotations") or {}):
         yield f'metadata.annotations[{OLD_CLASS}]: deprecated since v1.8; use "storageClassName" attribute instead'
-    for word in ("requests", "limits"):
-        amount = ((new["spec"].get("resources") or {}).get(word) or {}).get("storage")
+    for kind in ("requests", "limits"):
+        amount = ((new["spec"].get("resources") or {}).get(kind) or {}).get("storage")
         if amount is not None and number(amount).denominator != 1:
-            why = f'fractional byte value "{amount}" is invalid, must be an integer'
-            yield f"spec.resources.{word}[storage]: {why}"
+            text = f'fractional byte value "{amount}" is invalid, must be an integer'
+            yield f"spec.resources.{kind}[storage]: {text}"
 
 
 def claim_problems(new: Json, old: Json | None) -> Iterator[Problem]:
     spec = new["spec"]
     yield from _mode_problems(spec.get("accessModes") or [])
     yield from selector_problems(spec.get("selector") or {}, "spec.selector")
-    size = _size(spec)
+    size = _requested_storage(spec)
     if size is None:
         yield Problem("spec.resources[storage]", "Required value")
     elif number(size) <= 0:
@@ -102,7 +108,7 @@ def claim_problems(new: Json, old: Json | None) -> Iterator[Problem]:
     yield from one_of(spec["volumeMode"], VOLUME_MODES, "spec.volumeMode")
     yield from _source_problems(spec)
     if old is not None:
-        yield from _changes(new, old)
+        yield from _update_problems(new, old)
 
 
 def _mode_problems(modes: list[str]) -> Iterator[Problem]:
@@ -110,24 +116,24 @@ def _mode_problems(modes: list[str]) -> Iterator[Problem]:
         yield Problem("spec.accessModes", "Required value: at least 1 access mode is required")
     for mode in modes:
         yield from one_of(mode, MODES, "spec.accessModes")
-    known = {mode for mode in modes if mode in MODES}
-    if _ALONE in known and len(known) > 1:
-        yield Problem("spec.accessModes", f"Forbidden: may not use {_ALONE} with other access modes")
+    known_modes = {mode for mode in modes if mode in MODES}
+    if _READ_WRITE_ONCE_POD in known_modes and len(known_modes) > 1:
+        yield Problem("spec.accessModes", f"Forbidden: may not use {_READ_WRITE_ONCE_POD} with other access modes")
 
 
 def _source_problems(spec: Json) -> Iterator[Problem]:
     source, reference = spec.get("dataSource"), spec.get("dataSourceRef")
     for field in ("dataSource", "dataSourceRef"):
         if spec.get(field) is not None:
-            yield from _one_source(spec[field], f"spec.{field}")
+            yield from _data_source_problems(spec[field], f"spec.{field}")
     if source is not None and reference is not None and source != reference:
         yield Problem("spec", "Invalid value: {}: must match dataSourceRef")
 
 
-def _one_source(source: Json, path: str) -> Iterator[Problem]:
-    for word in ("name", "kind"):
-        if not source[word]:
-            yield Problem(f"{path}.{word}", "Required value")
+def _data_source_problems(source: Json, path: str) -> Iterator[Problem]:
+    for field in ("name", "kind"):
+        if not source[field]:
+            yield Problem(f"{path}.{field}", "Required value")
     if group := source["apiGroup"]:
         yield from named(group, f"{path}.apiGroup", "subdomain")
     elif source["kind"] != CLAIM:
@@ -135,40 +141,42 @@ def _one_source(source: Json, path: str) -> Iterator[Problem]:
         yield Problem(path, f"Invalid value: {shown(source['kind'])}: {text}")
 
 
-def _changes(new: Json, old: Json) -> Iterator[Problem]:
-    """What may not be written over. A volume, and a class where none was named, may still be named."""
+def _update_problems(new: Json, old: Json) -> Iterator[Problem]:
+    """Problems of an update. The spec is immutable, but a missing volumeName or storageClassName can be set."""
     bound = _is_bound(old)
-    spec, before = new["spec"], old["spec"]
-    if not same(_fixed(spec, before, bound), _fixed(before, before, bound)):
+    spec, old_spec = new["spec"], old["spec"]
+    if not same(_immutable_fields(spec, old_spec, bound), _immutable_fields(old_spec, old_spec, bound)):
         text = "is immutable after creation except resources.requests and volumeAttributesClassName for bound claims"
         yield Problem("spec", f"Forbidden: spec {text}")
-    size, least = number(_size(spec) or "0"), number(_size(before) or "0")
-    held = ((old.get("status") or {}).get("capacity") or {}).get("storage")
-    if size < least and size <= number(held or "0"):
+    size, old_size = number(_requested_storage(spec) or "0"), number(_requested_storage(old_spec) or "0")
+    capacity = ((old.get("status") or {}).get("capacity") or {}).get("storage")
+    if size < old_size and size <= number(capacity or "0"):
         text = "field can not be less than status.capacity"
         yield Problem("spec.resources.requests.storage", f"Forbidden: {text}")
-    if (name := _old_class(new)) != (known := _old_class(old)) and (name or spec.get("storageClassName") != known):
+    if (name := _beta_storage_class(new)) != (old_name := _beta_storage_class(old)) and (
+        name or spec.get("storageClassName") != old_name
+    ):
         yield Problem(f"metadata.annotations.{OLD_CLASS}", f"Invalid value: {shown(name or '')}: field is immutable")
-    if spec["volumeMode"] != before.get("volumeMode"):
+    if spec["volumeMode"] != old_spec.get("volumeMode"):
         yield Problem("volumeMode", f"Invalid value: {shown(spec['volumeMode'])}: field is immutable")
 
 
-def _fixed(spec: Json, before: Json, bound: bool) -> Json:
-    """What has to stay as it was before."""
-    free = [name for name in ("volumeName",) if not before.get(name)]
-    free += [name for name in ("storageClassName",) if before.get(name) is None]
-    free += ["volumeAttributesClassName"] if bound else []
-    kept = {name: part for name, part in spec.items() if name not in free}
-    if bound and (resources := kept.get("resources")):
-        kept["resources"] = {name: part for name, part in resources.items() if name != "requests"}
-    return kept
+def _immutable_fields(spec: Json, old_spec: Json, bound: bool) -> Json:
+    """The immutable fields of the spec, given the stored spec."""
+    mutable = [name for name in ("volumeName",) if not old_spec.get(name)]
+    mutable += [name for name in ("storageClassName",) if old_spec.get(name) is None]
+    mutable += ["volumeAttributesClassName"] if bound else []
+    fields = {name: value for name, value in spec.items() if name not in mutable}
+    if bound and (resources := fields.get("resources")):
+        fields["resources"] = {name: value for name, value in resources.items() if name != "requests"}
+    return fields
 
 
-def _old_class(claim: Json) -> str | None:
+def _beta_storage_class(claim: Json) -> str | None:
     name: str | None = (claim["metadata"].get("annotations") or {}).get(OLD_CLASS)
     return name
 
 
-def _size(spec: Json) -> str | None:
-    found = ((spec.get("resources") or {}).get("requests") or {}).get("storage")
-    return None if found is None else str(found)
+def _requested_storage(spec: Json) -> str | None:
+    quantity = ((spec.get("resources") or {}).get("requests") or {}).get("storage")
+    return None if quantity is None else str(quantity)

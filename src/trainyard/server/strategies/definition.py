@@ -1,4 +1,4 @@
-"""apiextensions.k8s.io: the resource that makes resources."""
+"""apiextensions.k8s.io: CustomResourceDefinitions."""
 
 from __future__ import annotations
 

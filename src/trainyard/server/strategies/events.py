@@ -1,4 +1,4 @@
-"""Events: one thing under two names. Stored as core/v1 writes them; events.k8s.io/v1 is another way to say the same."""
+"""Events: one resource in two API groups. Stored as core/v1; events.k8s.io/v1 is converted on read and write."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from trainyard.server.strategies.shapes import FREE, INTEGER, STRING, fill, obj,
 from trainyard.server.types import built_in
 
 # core/v1 name -> events.k8s.io/v1 name
-_NAMES = {
+_EVENTS_V1_NAMES = {
     "involvedObject": "regarding",
     "message": "note",
     "source": "deprecatedSource",
@@ -24,14 +24,14 @@ _NAMES = {
     "count": "deprecatedCount",
     "reportingComponent": "reportingController",
 }
-_BACK = {new: old for old, new in _NAMES.items()}
+_CORE_V1_NAMES = {new: old for old, new in _EVENTS_V1_NAMES.items()}
 _TIMES = ("eventTime", "firstTimestamp", "lastTimestamp")
-_LEFT_OUT = ("type", "reason", "message", "count", "action")  # where there is nothing in them
-_OBJECT = ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")
+_OMITTED_WHEN_EMPTY = ("type", "reason", "message", "count", "action")
+_REFERENCE_FIELDS = ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")
 
 
 def read(event: Json) -> Json:
-    renamed = {_NAMES.get(name, name): part for name, part in event.items()}
+    renamed = {_EVENTS_V1_NAMES.get(name, name): value for name, value in event.items()}
     for name in ("reportingController", "reportingInstance"):
         if not renamed.get(name):
             renamed.pop(name, None)
@@ -39,12 +39,12 @@ def read(event: Json) -> Json:
 
 
 def write(event: Json) -> Json:
-    renamed = {_BACK.get(name, name): part for name, part in event.items()}
+    renamed = {_CORE_V1_NAMES.get(name, name): value for name, value in event.items()}
     return dict(settled({**renamed, "apiVersion": "v1"}, built_in("api.core.v1.Event")))
 
 
 def prepare(new: Json, old: Json | None, site: Site) -> None:
-    """The real server writes these though there is nothing in them."""
+    """Sets the fields that kube-apiserver returns even if they are empty, and removes those that it omits."""
     fill(new, involvedObject={}, source={}, reportingComponent="", reportingInstance="")
     for name in _TIMES:
         new.setdefault(name, None)
@@ -52,33 +52,33 @@ def prepare(new: Json, old: Json | None, site: Site) -> None:
         new["series"] = {"lastObservedTime": None, **new["series"]}
         if not new["series"].get("count"):
             new["series"].pop("count", None)
-    for name in _LEFT_OUT:
+    for name in _OMITTED_WHEN_EMPTY:
         if not new.get(name):
             new.pop(name, None)
 
 
-def _check(new: Json, old: Json | None) -> list[Problem]:
+def _check_core_v1(new: Json, old: Json | None) -> list[Problem]:
     return list(event_problems(new, old))
 
 
-def _check_new(new: Json, old: Json | None) -> list[Problem]:
+def _check_events_v1(new: Json, old: Json | None) -> list[Problem]:
     return list(new_event_problems(new, old))
 
 
 def fields(event: Json) -> Mapping[str, str]:
-    involved = event.get("involvedObject") or {}
-    found = {f"involvedObject.{name}": text(involved.get(name)) for name in _OBJECT}
-    found.update({f"regarding.{name}": text(involved.get(name)) for name in _OBJECT})
-    found["reason"], found["type"] = text(event.get("reason")), text(event.get("type"))
-    found["reportingController"] = found["reportingComponent"] = text(event.get("reportingComponent"))
-    found["created"] = text(event["metadata"].get("creationTimestamp"))
-    found["source"] = text((event.get("source") or {}).get("component"))
-    return found
+    reference = event.get("involvedObject") or {}
+    selectable = {f"involvedObject.{name}": text(reference.get(name)) for name in _REFERENCE_FIELDS}
+    selectable.update({f"regarding.{name}": text(reference.get(name)) for name in _REFERENCE_FIELDS})
+    selectable["reason"], selectable["type"] = text(event.get("reason")), text(event.get("type"))
+    selectable["reportingController"] = selectable["reportingComponent"] = text(event.get("reportingComponent"))
+    selectable["created"] = text(event["metadata"].get("creationTimestamp"))
+    selectable["source"] = text((event.get("source") or {}).get("component"))
+    return selectable
 
 
 _FIELD_NAMES = (
-    *(f"involvedObject.{name}" for name in _OBJECT),
-    *(f"regarding.{name}" for name in _OBJECT),
+    *(f"involvedObject.{name}" for name in _REFERENCE_FIELDS),
+    *(f"regarding.{name}" for name in _REFERENCE_FIELDS),
     "reason",
     "type",
     "reportingController",
@@ -97,7 +97,7 @@ RESOURCES = tuple(
         schema=_SCHEMA,
         name_rule="subdomain" if group else "path",
         prepare=prepare,
-        check=_check_new if group else _check,
+        check=_check_events_v1 if group else _check_core_v1,
         fields=fields,
         field_names=_FIELD_NAMES,
         columns=cells.EVENT,

@@ -1,6 +1,6 @@
-"""What the real server refuses of a Job beyond its pods: names, numbers, policies.
+"""Validation of Jobs without their pod template: names, numbers, policies.
 
-Types have been checked, defaults are in. Each problem is at the real server's path, with its first words.
+It runs after type checks and defaulting. Paths and the first words of messages are those of kube-apiserver.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def number_problems(spec: Json) -> Iterator[Problem]:
 
 
 def name_problems(new: Json) -> Iterator[Problem]:
-    """The last pod of an indexed Job has to have a name, too."""
+    """The name of an indexed Job's last pod must be a valid DNS label."""
     spec, name = new["spec"], new["metadata"].get("name") or ""
     if spec["completionMode"] == "Indexed" and (spec.get("completions") or 0) > 0:
         last = f"{name}-{spec['completions'] - 1}"
@@ -53,7 +53,7 @@ def name_problems(new: Json) -> Iterator[Problem]:
 
 
 def manager_problems(manager: str | None) -> Iterator[Problem]:
-    """Who else looks after the Job: a path below a domain of his."""
+    """Problems of `managedBy`, which must be a domain-prefixed path."""
     path = "spec.managedBy"
     if manager is None:
         return
@@ -62,8 +62,8 @@ def manager_problems(manager: str | None) -> Iterator[Problem]:
         text = 'must be a domain-prefixed path (such as "acme.io/foo")'
         yield Problem(path, f"Invalid value: {shown(manager)}: {text}" if manager else "Required value")
     else:
-        if bad := name_problem(domain, "subdomain", path):
-            yield bad
+        if problem := name_problem(domain, "subdomain", path):
+            yield problem
         if not _PATH.fullmatch(name):
             yield Problem(path, f"Invalid value: {shown(name)}: Invalid path")
     if len(manager) > LONGEST_MANAGER:
@@ -71,7 +71,7 @@ def manager_problems(manager: str | None) -> Iterator[Problem]:
 
 
 def success_problems(spec: Json) -> Iterator[Problem]:
-    """Which indexes have to succeed."""
+    """Problems of `successPolicy`."""
     policy, path = spec.get("successPolicy"), "spec.successPolicy"
     if policy is None:
         return
@@ -93,87 +93,92 @@ def _success_rule(rule: Json, completions: int, path: str) -> Iterator[Problem]:
     if count is None and indexes is None:
         text = "at least one of succeededCount or succeededIndexes must be specified"
         yield Problem(path, f"Required value: {text}")
-    named = 0
+    named_indexes = 0
     if indexes is not None:
-        named, why = _indexes(indexes, completions)
-        if why:
-            text = f"error parsing succeededIndexes: {why}"
+        named_indexes, error = _count_indexes(indexes, completions)
+        if error:
+            text = f"error parsing succeededIndexes: {error}"
             yield Problem(f"{path}.succeededIndexes", f"Invalid value: {shown(indexes)}: {text}")
     if count is None:
         return
     if count < 0:
         yield Problem(f"{path}.succeededCount", f"Invalid value: {count}: {NOT_NEGATIVE}")
-    for most, what in (
+    for limit, limit_text in (
         (completions, "specified completions"),
-        (named, "indexes in the specified succeededIndexes field"),
+        (named_indexes, "indexes in the specified succeededIndexes field"),
     ):
-        if count > most and (most is completions or indexes is not None):
-            text = f"must be less than or equal to {most} (the number of {what})"
+        if count > limit and (limit is completions or indexes is not None):
+            text = f"must be less than or equal to {limit} (the number of {limit_text})"
             yield Problem(f"{path}.succeededCount", f"Invalid value: {count}: {text}")
 
 
-def _indexes(text: str, completions: int) -> tuple[int, str]:
-    """How many a text such as `0,2-4` names, and what is wrong with it."""
-    named, last = 0, -1
-    for part in text.split(",") if text else ():
-        ends = part.split("-")
+def _count_indexes(text: str, completions: int) -> tuple[int, str]:
+    """(number of indexes in a text such as `0,2-4`, error or "")."""
+    count, previous = 0, -1
+    for fragment in text.split(",") if text else ():
+        ends = fragment.split("-")
         if len(ends) > 2:
-            return 0, f"the fragment {shown(part)} has more than two parts separated by '-'"
+            return 0, f"the fragment {shown(fragment)} has more than two parts separated by '-'"
         for end in ends:
             if not re.fullmatch("[+]?[0-9]{1,18}", end):
                 return 0, f"cannot convert string to integer for index: {shown(end)}"
             if int(end) >= completions:
                 return 0, f"too large index: {shown(end)}"
         first, final = int(ends[0]), int(ends[-1])
-        if first <= last or (len(ends) == 2 and final <= first):
-            return 0, f"non-increasing order, previous: {max(first, last)}, current: {final}"
-        named, last = named + final - first + 1, final
-    return named, ""
+        if first <= previous or (len(ends) == 2 and final <= first):
+            return 0, f"non-increasing order, previous: {max(first, previous)}, current: {final}"
+        count, previous = count + final - first + 1, final
+    return count, ""
 
 
 def policy_problems(spec: Json) -> Iterator[Problem]:
-    """Which failures of pods count, and when a pod is replaced."""
-    policy, replaced = spec.get("podFailurePolicy"), spec["podReplacementPolicy"]
-    known = REPLACEMENTS if policy is None else REPLACEMENTS[:1]
-    yield from one_of(replaced, known, "spec.podReplacementPolicy")
+    """Problems of `podFailurePolicy` and `podReplacementPolicy`."""
+    policy, replacement = spec.get("podFailurePolicy"), spec["podReplacementPolicy"]
+    supported = REPLACEMENTS if policy is None else REPLACEMENTS[:1]
+    yield from one_of(replacement, supported, "spec.podReplacementPolicy")
     rules = (policy or {}).get("rules") or ()
     path = "spec.podFailurePolicy.rules"
     if len(rules) > MOST_RULES:
         yield too_many(rules, MOST_RULES, path)
     for index, rule in enumerate(rules[:MOST_RULES]):
-        yield from _rule(rule, spec, f"{path}[{index}]")
+        yield from _failure_rule(rule, spec, f"{path}[{index}]")
 
 
-def _rule(rule: Json, spec: Json, path: str) -> Iterator[Problem]:
+def _failure_rule(rule: Json, spec: Json, path: str) -> Iterator[Problem]:
     action, codes, conditions = rule.get("action"), rule.get("onExitCodes"), rule.get("onPodConditions") or ()
     if not action:
-        yield _missing(ACTIONS, f"{path}.action")
+        yield _required(ACTIONS, f"{path}.action")
     yield from one_of(action or ACTIONS[0], ACTIONS, f"{path}.action")
     if action == "FailIndex" and spec.get("backoffLimitPerIndex") is None:
         text = f"Invalid value: {shown(action)}: requires the backoffLimitPerIndex to be set"
         yield Problem(f"{path}.action", text)
     if codes is not None:
         yield from _exit_codes(codes, spec, f"{path}.onExitCodes")
-    for index, one in enumerate(conditions):
-        here, kind = f"{path}.onPodConditions[{index}]", one.get("type") or ""
-        yield from (Problem(f"{here}.type", f"Invalid value: {shown(kind)}: {text}") for text in key_texts(kind))
-        yield from one_of(one.get("status") or "", STATUSES, f"{here}.status")
+    for index, condition in enumerate(conditions):
+        condition_path, condition_type = f"{path}.onPodConditions[{index}]", condition.get("type") or ""
+        yield from (
+            Problem(f"{condition_path}.type", f"Invalid value: {shown(condition_type)}: {text}")
+            for text in key_texts(condition_type)
+        )
+        yield from one_of(condition.get("status") or "", STATUSES, f"{condition_path}.status")
     if (codes is not None) is bool(conditions):
-        how = "specifying both OnExitCodes and OnPodConditions is not supported"
-        how = how if conditions else "specifying one of OnExitCodes and OnPodConditions is required"
-        yield Problem(path, f"Invalid value: {how}")
+        mistake = "specifying both OnExitCodes and OnPodConditions is not supported"
+        mistake = mistake if conditions else "specifying one of OnExitCodes and OnPodConditions is required"
+        yield Problem(path, f"Invalid value: {mistake}")
 
 
 def _exit_codes(codes: Json, spec: Json, path: str) -> Iterator[Problem]:
-    operator, values, name = codes.get("operator"), codes.get("values") or [], codes.get("containerName")
+    operator, values, container_name = codes.get("operator"), codes.get("values") or [], codes.get("containerName")
     if not operator:
-        yield _missing(OPERATORS, f"{path}.operator")
+        yield _required(OPERATORS, f"{path}.operator")
     yield from one_of(operator or OPERATORS[0], OPERATORS, f"{path}.operator")
     pod = spec["template"]["spec"]
-    names = [one.get("name") for group in ("initContainers", "containers") for one in containers_of(pod, group)]
-    if name is not None and name not in names:
+    names = [
+        container.get("name") for group in ("initContainers", "containers") for container in containers_of(pod, group)
+    ]
+    if container_name is not None and container_name not in names:
         text = "must be one of the container or initContainer names in the pod template"
-        yield Problem(f"{path}.containerName", f"Invalid value: {shown(name)}: {text}")
+        yield Problem(f"{path}.containerName", f"Invalid value: {shown(container_name)}: {text}")
     if not values:
         yield Problem(f"{path}.values", f"Invalid value: {shown(codes.get('values'))}: at least one value is required")
     if len(values) > MOST_CODES:
@@ -186,24 +191,24 @@ def _exit_codes(codes: Json, spec: Json, path: str) -> Iterator[Problem]:
         if value in seen:
             yield Problem(f"{path}.values[{index}]", f"Duplicate value: {value}")
         seen.add(value)
-    if any(one > other for one, other in pairwise(values)):
+    if any(code > next_code for code, next_code in pairwise(values)):
         yield Problem(f"{path}.values", f"Invalid value: {shown(values)}: must be ordered")
 
 
 def status_problems(new: Json, old: Json) -> Iterator[Problem]:
-    """What was counted stays counted."""
-    status, before = new.get("status") or {}, old.get("status") or {}
+    """Problems of a Job's status: counters of finished pods cannot decrease."""
+    status, old_status = new.get("status") or {}, old.get("status") or {}
     for name in COUNTS:
         if (status.get(name) or 0) < 0:
             yield Problem(f"status.{name}", f"Invalid value: {status[name]}: {NOT_NEGATIVE}")
     for name in ("succeeded", "failed"):
-        if (number := status.get(name) or 0) < (before.get(name) or 0):
+        if (number := status.get(name) or 0) < (old_status.get(name) or 0):
             yield Problem(f"status.{name}", f"Invalid value: {number}: cannot decrease the {name} counter")
     ready = status.get("ready")
     if ready is not None and ready > (status.get("active") or 0):
         yield Problem("status.ready", f"Invalid value: {ready}: cannot set more ready pods than active")
 
 
-def _missing(known: Sequence[str], path: str) -> Problem:
-    listed = " ".join(f'"{one}"' for one in known)
+def _required(supported: Sequence[str], path: str) -> Problem:
+    listed = " ".join(f'"{value}"' for value in supported)
     return Problem(path, f"Required value: valid values: [{listed}]")

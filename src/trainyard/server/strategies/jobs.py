@@ -1,4 +1,4 @@
-"""batch/v1 Jobs: the selector and the labels that tie pods to their Job are the server's to set."""
+"""batch/v1 Jobs: defaulting (selector and pod labels are generated), update rules and columns."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ RESTARTS = ("OnFailure", "Never")
 MODES = ("NonIndexed", "Indexed")
 
 GENERATED = (CONTROLLER_UID, JOB_NAME, "controller-uid", "job-name")
-_FIXED = ("selector", "completionMode", "podFailurePolicy", "backoffLimitPerIndex", "managedBy", "successPolicy")
-_UNTIL_STARTED = ("nodeSelector", "tolerations", "affinity", "schedulingGates")
+_IMMUTABLE = ("selector", "completionMode", "podFailurePolicy", "backoffLimitPerIndex", "managedBy", "successPolicy")
+_MUTABLE_WHILE_SUSPENDED = ("nodeSelector", "tolerations", "affinity", "schedulingGates")
 
 
 def prepare(new: Json, old: Json | None, site: Site) -> None:
@@ -45,8 +45,8 @@ def prepare(new: Json, old: Json | None, site: Site) -> None:
     if spec.get("podFailurePolicy") is not None:
         fill(spec["podFailurePolicy"], rules=None)
     for rule in (spec.get("podFailurePolicy") or {}).get("rules") or ():
-        for one in rule.get("onPodConditions") or ():
-            fill_empty(one, status="True")
+        for pattern in rule.get("onPodConditions") or ():
+            fill_empty(pattern, status="True")
     fill(spec, template={})
     template = spec["template"]
     fill(template, metadata={}, spec={})
@@ -56,125 +56,134 @@ def prepare(new: Json, old: Json | None, site: Site) -> None:
     if old is None or not same(template, old["spec"]["template"]):
         site.warnings.extend(pod_warnings(template["spec"], "spec.template.spec"))
     labels, meta = template["metadata"].get("labels") or {}, new["metadata"]
-    labelled = bool(meta.get("labels"))
-    _label(meta, labels)
+    had_labels = bool(meta.get("labels"))
+    _default_labels(meta, labels)
     if old is not None:
         return
     new["status"] = {}
     if spec["manualSelector"]:
         if spec.get("selector"):
-            spec["selector"] = {name: part for name, part in spec["selector"].items() if part}
+            spec["selector"] = {name: value for name, value in spec["selector"].items() if value}
         return
     uid, name = meta["uid"], meta.get("name", "")
     generated = dict(zip(GENERATED, (uid, name, uid, name), strict=True))
     template["metadata"]["labels"] = {**generated, **labels}
     selector = dict(spec.get("selector") or {})
     spec["selector"] = {**selector, "matchLabels": {**(selector.get("matchLabels") or {}), CONTROLLER_UID: uid}}
-    if not labelled and meta.get("labels") == labels and not meta.get("generateName"):
+    if not had_labels and meta.get("labels") == labels and not meta.get("generateName"):
         meta["labels"] = {**meta.get("labels", {}), **generated}
-    elif not label_problems(generated, ""):  # else the Job is refused, for those of its template
-        _label(meta, template["metadata"]["labels"])
+    elif not label_problems(generated, ""):  # invalid labels are reported at the template's path only
+        _default_labels(meta, template["metadata"]["labels"])
 
 
 def generated(job: Json) -> list[tuple[str, ...]]:
-    """The selector and the labels that the server makes, as fields of server-side apply."""
+    """The generated selector and labels as field paths (fieldsV1), which server-side apply gives no manager."""
     if job["spec"].get("manualSelector"):
         return []
     labels = ("f:spec", "f:template", "f:metadata", "f:labels")
     return [("f:spec", "f:selector"), *((*labels, f"f:{name}") for name in GENERATED)]
 
 
-def _label(meta: Json, labels: Json) -> None:
-    """A Job without labels has those of its template."""
+def _default_labels(meta: Json, labels: Json) -> None:
+    """A Job without labels gets those of its template."""
     if not meta.get("labels") and labels:
         meta["labels"] = dict(labels)
 
 
 def prepare_status(new: Json, old: Json, sent: Json) -> None:
-    """Numbers that are 0 are not told. Without labels the Job gets those of the template that was sent, or its own:
-    these only if it stays, as the real server gives them to what it reads back."""
+    """Removes counters that are 0. A Job without labels gets those of the template in the request, else those of its
+    own template; the latter only if the update does not remove the Job, because kube-apiserver defaults them when it
+    reads the stored object."""
     meta, sent_template = new["metadata"], (sent.get("spec") or {}).get("template") or {}
-    goes = "deletionTimestamp" in old["metadata"] and not meta.get("finalizers")
-    for one in (sent_template,) if goes else (sent_template, old["spec"]["template"]):
-        _label(meta, (one.get("metadata") or {}).get("labels") or {})
+    is_removed = "deletionTimestamp" in old["metadata"] and not meta.get("finalizers")
+    for template in (sent_template,) if is_removed else (sent_template, old["spec"]["template"]):
+        _default_labels(meta, (template.get("metadata") or {}).get("labels") or {})
     status = new.get("status") or {}
-    new["status"] = {name: part for name, part in status.items() if part != 0 or name in ("ready", "terminating")}
-    for one in status.get("conditions") or ():
-        fill(one, lastProbeTime=None, lastTransitionTime=None)
+    new["status"] = {name: value for name, value in status.items() if value != 0 or name in ("ready", "terminating")}
+    for condition in status.get("conditions") or ():
+        fill(condition, lastProbeTime=None, lastTransitionTime=None)
 
 
 def check(new: Json, old: Json | None) -> list[Problem]:
     spec, path = new["spec"], "spec.template.spec.restartPolicy"
-    found = [*number_problems(spec), *_selector_problems(new, old), *policy_problems(spec)]
-    found += [*success_problems(spec), *manager_problems(spec.get("managedBy"))]
+    problems = [*number_problems(spec), *_selector_problems(new, old), *policy_problems(spec)]
+    problems += [*success_problems(spec), *manager_problems(spec.get("managedBy"))]
     if spec["completionMode"] not in MODES:
         supported = 'supported values: "NonIndexed", "Indexed"'
         text = f"Unsupported value: {shown(spec['completionMode'])}: {supported}"
-        found.append(Problem("spec.completionMode", text))
+        problems.append(Problem("spec.completionMode", text))
     if spec["completionMode"] == "Indexed" and spec.get("completions") is None:
-        found.append(Problem("spec.completions", "Required value: when completion mode is Indexed"))
-    found += name_problems(new) if old is None else _changed(new, old)
-    found += template_problems(spec["template"], "spec.template")
+        problems.append(Problem("spec.completions", "Required value: when completion mode is Indexed"))
+    problems += name_problems(new) if old is None else _update_problems(new, old)
+    problems += template_problems(spec["template"], "spec.template")
     policy = spec["template"]["spec"].get("restartPolicy")
     if policy not in RESTARTS:
-        word = "Required value: valid" if policy == "Always" else f"Unsupported value: {shown(policy)}: supported"
-        found.append(Problem(path, f'{word} values: "OnFailure", "Never"'))
+        prefix = "Required value: valid" if policy == "Always" else f"Unsupported value: {shown(policy)}: supported"
+        problems.append(Problem(path, f'{prefix} values: "OnFailure", "Never"'))
     elif policy != "Never" and spec.get("podFailurePolicy") is not None:
         text = 'only "Never" is supported when podFailurePolicy is specified'
-        found.append(Problem(path, f"Invalid value: {shown(policy)}: {text}"))
-    return found
+        problems.append(Problem(path, f"Invalid value: {shown(policy)}: {text}"))
+    return problems
 
 
 def _selector_problems(new: Json, old: Json | None) -> list[Problem]:
-    """Who does not choose pods himself leaves that to the server, whole; who does has to find his own."""
+    """Without `manualSelector`, selector and labels must be the generated ones; the selector must always match the
+    labels of the pod template."""
     spec, path = new["spec"], "spec.selector"
     selector, labels = spec.get("selector"), (spec["template"].get("metadata") or {}).get("labels")
-    wanted, found = (selector or {}).get("matchLabels") or {}, []
+    match_labels, problems = (selector or {}).get("matchLabels") or {}, []
     if selector is None:
-        found.append(Problem(path, "Required value"))
+        problems.append(Problem(path, "Required value"))
     if old is None and not spec.get("manualSelector"):
         uid, name = new["metadata"]["uid"], new["metadata"].get("name", "")
-        ours = dict(zip(GENERATED, (uid, name, uid, name), strict=True))
-        if any(ours.get(label) != value for label, value in wanted.items()):
-            found.append(Problem(path, f"Invalid value: {encode(selector).decode()}: `selector` not auto-generated"))
-        found += label_problems({JOB_NAME: name}, "spec.template.labels")
-        for label, value in ours.items():
+        generated_labels = dict(zip(GENERATED, (uid, name, uid, name), strict=True))
+        if any(generated_labels.get(label) != value for label, value in match_labels.items()):
+            problems.append(Problem(path, f"Invalid value: {encode(selector).decode()}: `selector` not auto-generated"))
+        problems += label_problems({JOB_NAME: name}, "spec.template.labels")
+        for label, value in generated_labels.items():
             if labels and labels.get(label) != value:
-                where = f"spec.template.metadata.labels[{label}]"
-                found.append(Problem(where, f"Invalid value: {shown(labels)}: must be '{value}'"))
-    found += label_problems(wanted, f"{path}.matchLabels")
-    misses = any((labels or {}).get(name) != value for name, value in wanted.items())
-    if selector is None or misses:
+                label_path = f"spec.template.metadata.labels[{label}]"
+                problems.append(Problem(label_path, f"Invalid value: {shown(labels)}: must be '{value}'"))
+    problems += label_problems(match_labels, f"{path}.matchLabels")
+    is_mismatch = any((labels or {}).get(name) != value for name, value in match_labels.items())
+    if selector is None or is_mismatch:
         shown_labels = encode(labels).decode()
         text = f"Invalid value: {shown_labels}: `selector` does not match template `labels`"
-        found.append(Problem("spec.template.metadata.labels", text))
-    return found
+        problems.append(Problem("spec.template.metadata.labels", text))
+    return problems
 
 
-def _changed(new: Json, old: Json) -> Iterator[Problem]:
-    """What stays as it was made. Where a Job that waits may run can still be said."""
-    now, before = new["spec"], old["spec"]
-    for name in _FIXED:
-        if not same(now.get(name), before.get(name)):
-            yield Problem(f"spec.{name}", f"Invalid value: {shown(now.get(name))}: field is immutable")
-    moved = now.get("completions") != before.get("completions")
-    moved = moved and (now["completionMode"] != "Indexed" or now.get("completions") is not None)
-    if moved and not (now["completionMode"] == "Indexed" and now.get("completions") == now.get("parallelism")):
-        text = f"Invalid value: {shown(now.get('completions'))}: field is immutable"
+def _update_problems(new: Json, old: Json) -> Iterator[Problem]:
+    """Problems of an update. The scheduling fields and resources of the template are mutable while a suspended Job has
+    not started."""
+    spec, old_spec = new["spec"], old["spec"]
+    for name in _IMMUTABLE:
+        if not same(spec.get(name), old_spec.get(name)):
+            yield Problem(f"spec.{name}", f"Invalid value: {shown(spec.get(name))}: field is immutable")
+    completions_changed = spec.get("completions") != old_spec.get("completions")
+    completions_changed = completions_changed and (
+        spec["completionMode"] != "Indexed" or spec.get("completions") is not None
+    )
+    if completions_changed and not (
+        spec["completionMode"] == "Indexed" and spec.get("completions") == spec.get("parallelism")
+    ):
+        text = f"Invalid value: {shown(spec.get('completions'))}: field is immutable"
         yield Problem("spec.completions", text)
     status = old.get("status") or {}
-    waits = before.get("suspend") is True and not status.get("startTime") and not status.get("active")
-    if waits and not same(_kept(now["template"]["spec"]), _kept(before["template"]["spec"])):
-        yield Problem("spec.template.spec", f"Invalid value: {shown(now['template']['spec'])}: field is immutable")
-    elif not waits and not same(now["template"], before["template"]):
-        yield Problem("spec.template", f"Invalid value: {shown(now['template'])}: field is immutable")
+    is_unstarted = old_spec.get("suspend") is True and not status.get("startTime") and not status.get("active")
+    if is_unstarted and not same(
+        _immutable_pod_spec(spec["template"]["spec"]), _immutable_pod_spec(old_spec["template"]["spec"])
+    ):
+        yield Problem("spec.template.spec", f"Invalid value: {shown(spec['template']['spec'])}: field is immutable")
+    elif not is_unstarted and not same(spec["template"], old_spec["template"]):
+        yield Problem("spec.template", f"Invalid value: {shown(spec['template'])}: field is immutable")
 
 
-def _kept(spec: Json) -> Json:
-    kept = {name: part for name, part in spec.items() if name not in _UNTIL_STARTED}
+def _immutable_pod_spec(spec: Json) -> Json:
+    fields = {name: value for name, value in spec.items() if name not in _MUTABLE_WHILE_SUSPENDED}
     for group in ("initContainers", "containers"):
-        kept[group] = [{**one, "resources": None} for one in spec.get(group) or ()]
-    return kept
+        fields[group] = [{**container, "resources": None} for container in spec.get(group) or ()]
+    return fields
 
 
 def fields(job: Json) -> Mapping[str, str]:
@@ -183,18 +192,18 @@ def fields(job: Json) -> Mapping[str, str]:
 
 def shown_status(job: Json, now: float) -> str:
     conditions = (job.get("status") or {}).get("conditions")
-    for word in ("Complete", "Failed", "Suspended", "FailureTarget", "SuccessCriteriaMet"):
-        if is_true(conditions, word):
-            return word
+    for condition_type in ("Complete", "Failed", "Suspended", "FailureTarget", "SuccessCriteriaMet"):
+        if is_true(conditions, condition_type):
+            return condition_type
     return "Terminating" if "deletionTimestamp" in job["metadata"] else "Running"
 
 
 def completions(job: Json, now: float) -> str:
-    spec, done = job["spec"], (job.get("status") or {}).get("succeeded") or 0
+    spec, succeeded = job["spec"], (job.get("status") or {}).get("succeeded") or 0
     if spec.get("completions") is not None:
-        return f"{done}/{spec['completions']}"
-    width = spec.get("parallelism") or 0
-    return f"{done}/1 of {width}" if width > 1 else f"{done}/1"
+        return f"{succeeded}/{spec['completions']}"
+    parallelism = spec.get("parallelism") or 0
+    return f"{succeeded}/1 of {parallelism}" if parallelism > 1 else f"{succeeded}/1"
 
 
 def duration(job: Json, now: float) -> str:
@@ -204,11 +213,11 @@ def duration(job: Json, now: float) -> str:
 
 
 def containers(obj: Json, now: float) -> str:
-    return ",".join(one["name"] for one in containers_of(obj["spec"]["template"]["spec"]))
+    return ",".join(container["name"] for container in containers_of(obj["spec"]["template"]["spec"]))
 
 
 def images(obj: Json, now: float) -> str:
-    return ",".join(one["image"] for one in containers_of(obj["spec"]["template"]["spec"]))
+    return ",".join(container["image"] for container in containers_of(obj["spec"]["template"]["spec"]))
 
 
 def selector_text(obj: Json, now: float) -> str:
@@ -223,7 +232,7 @@ RESOURCES = (
         categories=("all",),
         status=True,
         generation=True,
-        # For the sake of old clients the real one keeps pods of a Job that is deleted without a word about them.
+        # kube-apiserver's default for batch/v1 Jobs, kept for old clients: a DELETE without propagationPolicy orphans.
         propagation="Orphan",
         prepare=prepare,
         prepare_status=prepare_status,

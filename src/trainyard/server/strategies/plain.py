@@ -1,4 +1,5 @@
-"""Resources that need few words: namespaces, nodes, ConfigMaps, Secrets, accounts, claims, endpoints, leases."""
+"""Resources with short strategies: Namespaces, Nodes, ConfigMaps, Secrets, ServiceAccounts, PersistentVolumeClaims,
+Endpoints, Leases."""
 
 from __future__ import annotations
 
@@ -38,15 +39,15 @@ from trainyard.server.strategies.shapes import (
 from trainyard.server.tables import AGE, NAME
 
 MOST_BYTES = 1024 * 1024  # of all values of a ConfigMap or a Secret together
-_OLD_MOUNTS = "kubernetes.io/enforce-mountable-secrets"
-_COORDINATED = ("strategy", "preferredHolder")
-_PLAIN = {"data": "stringData", "binaryData": "data"}
+_MOUNTABLE_SECRETS = "kubernetes.io/enforce-mountable-secrets"
+_COORDINATED_FIELDS = ("strategy", "preferredHolder")
+_PLAIN_TEXT_FIELD = {"data": "stringData", "binaryData": "data"}
 
 
 def prepare_namespace(new: Json, old: Json | None, site: Site) -> None:
     if old is None:
-        asked = (new.get("spec") or {}).get("finalizers") or []
-        new["spec"] = {"finalizers": asked if "kubernetes" in asked else [*asked, "kubernetes"]}
+        finalizers = (new.get("spec") or {}).get("finalizers") or []
+        new["spec"] = {"finalizers": finalizers if "kubernetes" in finalizers else [*finalizers, "kubernetes"]}
         new["status"] = {"phase": "Active"}
     else:
         new["spec"] = old.get("spec") or {}
@@ -55,7 +56,7 @@ def prepare_namespace(new: Json, old: Json | None, site: Site) -> None:
 
 
 def _check_namespace(new: Json, old: Json | None) -> list[Problem]:
-    """On its way in; afterwards only /finalize changes them."""
+    """Validates `spec.finalizers` on create; an update keeps them, because only /finalize changes them."""
     return [] if old is not None else metadata.finalizer_problems(new["spec"]["finalizers"])
 
 
@@ -72,22 +73,22 @@ def _prepare_node(new: Json, old: Json | None, site: Site) -> None:
 
 
 def _frozen(new: Json, old: Json | None) -> list[Problem]:
-    """An immutable ConfigMap or Secret keeps what it holds."""
-    found: list[Problem] = []
+    """Problems of the keys of a ConfigMap or Secret, and of changes to an immutable one."""
+    problems: list[Problem] = []
     if old is not None and old.get("immutable") is True:
         for name in ("immutable", "data", "binaryData", "stringData"):
             if new.get(name) != old.get(name):
-                found.append(Problem(name, "Forbidden: field is immutable when `immutable` is set"))
+                problems.append(Problem(name, "Forbidden: field is immutable when `immutable` is set"))
     for key in (new.get("data") or {}).keys() & (new.get("binaryData") or {}).keys():
         text = f"Invalid value: {shown(key)}: duplicate of key present in binaryData"
-        found.append(Problem(f"data[{key[:80]}]", text))
+        problems.append(Problem(f"data[{key[:80]}]", text))
     for name in ("data", "binaryData"):
         for key in new.get(name) or ():
-            found += config_key(key, f"{name}[{key[:300]}]")
-    return found
+            problems += config_key(key, f"{name}[{key[:300]}]")
+    return problems
 
 
-def _check_map(new: Json, old: Json | None) -> list[Problem]:
+def _check_config_map(new: Json, old: Json | None) -> list[Problem]:
     size = sum(len(value.encode("utf-8", "replace")) for value in (new.get("data") or {}).values())
     return [*_frozen(new, old), *_too_large(size + _decoded_size(new, "binaryData"), "[]")]
 
@@ -102,52 +103,54 @@ def _too_large(size: int, path: str) -> list[Problem]:
 
 
 def _decoded_size(new: Json, field: str) -> int:
-    """How many bytes the values of that map are. Raises Refused 400 when one of them is no base64."""
+    """The number of bytes of all decoded values of a field. Raises Refused 400 if a value is not base64."""
     size = 0
     for key, value in (new.get(field) or {}).items():
         try:
             size += len(base64.b64decode(value, validate=True))
         except (binascii.Error, ValueError):
             # The value may be a secret, so the message does not show it.
-            text = f"{field}[{key[:80]}]: illegal base64 data; use {_PLAIN[field]} for plain text"
+            message = f"{field}[{key[:80]}]: illegal base64 data; use {_PLAIN_TEXT_FIELD[field]} for plain text"
             kind = new["kind"]
-            text = f'{kind} in version "v1" cannot be handled as a {kind}: {text}'
-            raise errors.bad_request(errors.printable(text)) from None
+            message = f'{kind} in version "v1" cannot be handled as a {kind}: {message}'
+            raise errors.bad_request(errors.printable(message)) from None
     return size
 
 
 def _prepare_secret(new: Json, old: Json | None, site: Site) -> None:
-    plain = new.pop("stringData", None)
-    if plain:
-        coded = {key: base64.b64encode(value.encode("utf-8", "replace")).decode() for key, value in plain.items()}
-        new["data"] = {**(new.get("data") or {}), **coded}
+    string_data = new.pop("stringData", None)
+    if string_data:
+        encoded = {
+            key: base64.b64encode(value.encode("utf-8", "replace")).decode() for key, value in string_data.items()
+        }
+        new["data"] = {**(new.get("data") or {}), **encoded}
     fill_empty(new, type="Opaque")
     site.warnings.extend(secret_warnings(new))
 
 
-def _size(*names: str) -> Column:
+def _data_column(*names: str) -> Column:
     return Column("Data", lambda obj, now: sum(len(obj.get(name) or {}) for name in names))
 
 
-def _annotation(one: Json | None, name: str) -> str | None:
-    found: str | None = ((one or {}).get("metadata", {}).get("annotations") or {}).get(name)
-    return found
+def _annotation(obj: Json | None, name: str) -> str | None:
+    value: str | None = ((obj or {}).get("metadata", {}).get("annotations") or {}).get(name)
+    return value
 
 
 def _prepare_account(new: Json, old: Json | None, site: Site) -> None:
-    """Of what an account refers to, only names are kept."""
+    """Reduces the references of a ServiceAccount to their names, and warns of a deprecated annotation."""
     for field in ("secrets", "imagePullSecrets"):
         if new.get(field):
-            new[field] = [{"name": one["name"]} if one.get("name") else {} for one in new[field]]
-    said, before = (_annotation(one, _OLD_MOUNTS) for one in (new, old))
-    if said is not None and before is None:
-        why = "deprecated in v1.32+; prefer separate namespaces to isolate access to mounted secrets"
-        site.warnings.append(f"metadata.annotations[{_OLD_MOUNTS}]: {why}")
+            new[field] = [{"name": reference["name"]} if reference.get("name") else {} for reference in new[field]]
+    annotation, old_annotation = (_annotation(version, _MOUNTABLE_SECRETS) for version in (new, old))
+    if annotation is not None and old_annotation is None:
+        text = "deprecated in v1.32+; prefer separate namespaces to isolate access to mounted secrets"
+        site.warnings.append(f"metadata.annotations[{_MOUNTABLE_SECRETS}]: {text}")
 
 
 def _prepare_lease(new: Json, old: Json | None, site: Site) -> None:
-    """Coordinated elections are not enabled."""
-    spec = {name: part for name, part in (new.get("spec") or {}).items() if name not in _COORDINATED}
+    """Removes the fields of the feature gate CoordinatedLeaderElection, which is off."""
+    spec = {name: value for name, value in (new.get("spec") or {}).items() if name not in _COORDINATED_FIELDS}
     new["spec"] = spec
 
 
@@ -193,8 +196,8 @@ CORE = (
         plural="configmaps",
         short=("cm",),
         schema=Schema.ours(obj(data=PAIRS, binaryData=PAIRS, immutable=BOOLEAN)),
-        check=_check_map,
-        columns=(NAME, _size("data", "binaryData"), AGE),
+        check=_check_config_map,
+        columns=(NAME, _data_column("data", "binaryData"), AGE),
     ),
     Resource(
         kind="Secret",
@@ -204,7 +207,7 @@ CORE = (
         check=_check_secret,
         fields=lambda secret: {"type": text(secret.get("type"))},
         field_names=("type",),
-        columns=(NAME, Column("Type", lambda obj, now: obj.get("type")), _size("data"), AGE),
+        columns=(NAME, Column("Type", lambda obj, now: obj.get("type")), _data_column("data"), AGE),
     ),
     Resource(
         kind="ServiceAccount",

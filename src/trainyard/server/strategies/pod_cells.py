@@ -1,7 +1,7 @@
-"""What `kubectl get pods` shows: how many containers are ready, one word about the pod, how often it was restarted.
+"""Printer columns of pods: ready containers, status, restarts and others.
 
-The word is the phase, unless a container says something more telling: what it waits for, what it died of. As long as
-init containers are not through, theirs counts.
+The status is the pod's reason or phase, unless a container has a reason for waiting or termination. Until all init
+containers have finished, the reason of the init container counts.
 """
 
 from __future__ import annotations
@@ -24,107 +24,124 @@ def _status(pod: Json) -> Json:
 
 
 def _sidecars(pod: Json) -> set[str]:
-    """Init containers that go on running beside the others."""
+    """The names of the sidecars: init containers with restartPolicy Always."""
     return {
-        str(one.get("name"))
-        for one in containers_of(pod.get("spec"), "initContainers")
-        if one.get("restartPolicy") == "Always"
+        str(container.get("name"))
+        for container in containers_of(pod.get("spec"), "initContainers")
+        if container.get("restartPolicy") == "Always"
     }
 
 
-def _word(state: Any) -> str:
-    """What a container waits for or died of."""
+def _state_reason(state: Any) -> str:
+    """The reason of a waiting or terminated container state, "" for a running one."""
     state = state if isinstance(state, dict) else {}
     if waiting := state.get("waiting"):
         return text(waiting.get("reason"))
-    if ended := state.get("terminated"):
-        if ended.get("reason"):
-            return text(ended["reason"])
-        return f"Signal:{ended['signal']}" if ended.get("signal") else f"ExitCode:{ended.get('exitCode') or 0}"
+    if terminated := state.get("terminated"):
+        if terminated.get("reason"):
+            return text(terminated["reason"])
+        return (
+            f"Signal:{terminated['signal']}"
+            if terminated.get("signal")
+            else f"ExitCode:{terminated.get('exitCode') or 0}"
+        )
     return ""
 
 
-def _initializing(pod: Json) -> str:
-    """The word about init containers that are not through, "" when all are."""
+def _init_reason(pod: Json) -> str:
+    """The status text of the first unfinished init container, "" if all have finished or are started sidecars."""
     states = containers_of(_status(pod), "initContainerStatuses")
     total, sidecars = len(containers_of(pod.get("spec"), "initContainers")), _sidecars(pod)
     for index, state in enumerate(states):
-        current: Any = state.get("state") or {}
-        ended = current.get("terminated")
-        if isinstance(ended, dict) and not ended.get("exitCode"):
+        container_state: Any = state.get("state") or {}
+        terminated = container_state.get("terminated")
+        if isinstance(terminated, dict) and not terminated.get("exitCode"):
             continue
         if state.get("name") in sidecars and state.get("started") is True:
             continue
-        word = _word(current)
-        return f"Init:{word}" if word and word != "PodInitializing" else f"Init:{index}/{total}"
+        reason = _state_reason(container_state)
+        return f"Init:{reason}" if reason and reason != "PodInitializing" else f"Init:{index}/{total}"
     return ""
 
 
-def _through(pod: Json) -> bool:
-    return not _initializing(pod) or is_true(_status(pod).get("conditions"), "Initialized")
+def _is_initialized(pod: Json) -> bool:
+    return not _init_reason(pod) or is_true(_status(pod).get("conditions"), "Initialized")
 
 
 def ready(pod: Json, now: float) -> str:
     status, sidecars = _status(pod), _sidecars(pod)
     count = sum(
-        one.get("ready") is True and one.get("name") in sidecars
-        for one in containers_of(status, "initContainerStatuses")
+        container_status.get("ready") is True and container_status.get("name") in sidecars
+        for container_status in containers_of(status, "initContainerStatuses")
     )
-    if _through(pod):
+    if _is_initialized(pod):
         states = containers_of(status, "containerStatuses")
-        count += sum(one.get("ready") is True and "running" in (one.get("state") or {}) for one in states)
+        count += sum(
+            container_status.get("ready") is True and "running" in (container_status.get("state") or {})
+            for container_status in states
+        )
     return f"{count}/{len(containers_of(pod.get('spec'))) + len(sidecars)}"
 
 
 def restarts(pod: Json, now: float) -> str:
     status, sidecars = _status(pod), _sidecars(pod)
-    counted = containers_of(status, "initContainerStatuses")
-    if _through(pod):
-        counted = [one for one in counted if one.get("name") in sidecars] + containers_of(status, "containerStatuses")
-    count = sum(one.get("restartCount") or 0 for one in counted)
-    ended = [(one.get("lastState") or {}).get("terminated") or {} for one in counted]
-    moments = [moment for one in ended if (moment := parse_time(one.get("finishedAt"))) is not None]
-    return f"{count} ({human(now - max(moments))} ago)" if count and moments else str(count)
+    container_statuses = containers_of(status, "initContainerStatuses")
+    if _is_initialized(pod):
+        container_statuses = [
+            container_status for container_status in container_statuses if container_status.get("name") in sidecars
+        ] + containers_of(status, "containerStatuses")
+    count = sum(container_status.get("restartCount") or 0 for container_status in container_statuses)
+    terminated_states = [
+        (container_status.get("lastState") or {}).get("terminated") or {} for container_status in container_statuses
+    ]
+    finish_times = [
+        finished_at for state in terminated_states if (finished_at := parse_time(state.get("finishedAt"))) is not None
+    ]
+    return f"{count} ({human(now - max(finish_times))} ago)" if count and finish_times else str(count)
 
 
 def shown_status(pod: Json, now: float) -> str:
     status = _status(pod)
     conditions = status.get("conditions")
-    word = text(status.get("reason")) or text(status.get("phase"))
-    gates = [one for one in conditions or () if isinstance(one, dict) and one.get("type") == "PodScheduled"]
-    if any(one.get("reason") == "SchedulingGated" for one in gates):
-        word = "SchedulingGated"
-    word = _initializing(pod) or word
-    if _through(pod):
+    shown = text(status.get("reason")) or text(status.get("phase"))
+    scheduled = [
+        condition
+        for condition in conditions or ()
+        if isinstance(condition, dict) and condition.get("type") == "PodScheduled"
+    ]
+    if any(condition.get("reason") == "SchedulingGated" for condition in scheduled):
+        shown = "SchedulingGated"
+    shown = _init_reason(pod) or shown
+    if _is_initialized(pod):
         running = False
         for state in reversed(containers_of(status, "containerStatuses")):
-            if found := _word(state.get("state")):
-                word = found
+            if reason := _state_reason(state.get("state")):
+                shown = reason
             elif state.get("ready") is True and "running" in (state.get("state") or {}):
                 running = True
-        if word == "Completed" and running:
-            word = "Running" if is_true(conditions, "Ready") else "NotReady"
+        if shown == "Completed" and running:
+            shown = "Running" if is_true(conditions, "Ready") else "NotReady"
     if "deletionTimestamp" in pod["metadata"]:
         if status.get("reason") == "NodeLost":
             return "Unknown"
-        return word if status.get("phase") in ENDED else "Terminating"
-    return word
+        return shown if status.get("phase") in ENDED else "Terminating"
+    return shown
 
 
-def _address(pod: Json, now: float) -> str:
-    first: Any = (_status(pod).get("podIPs") or [{}])[0]
-    return text(first.get("ip")) or text(_status(pod).get("podIP")) or "<none>"
+def _pod_ip(pod: Json, now: float) -> str:
+    pod_ip: Any = (_status(pod).get("podIPs") or [{}])[0]
+    return text(pod_ip.get("ip")) or text(_status(pod).get("podIP")) or "<none>"
 
 
-def _gates(pod: Json, now: float) -> str:
+def _readiness_gates(pod: Json, now: float) -> str:
     gates = (pod.get("spec") or {}).get("readinessGates") or ()
     conditions = _status(pod).get("conditions")
-    done = sum(is_true(conditions, text(one.get("conditionType"))) for one in gates)
-    return f"{done}/{len(gates)}" if gates else "<none>"
+    met = sum(is_true(conditions, text(gate.get("conditionType"))) for gate in gates)
+    return f"{met}/{len(gates)}" if gates else "<none>"
 
 
 def conditions(pod: Json) -> list[Json]:
-    """What is known of a pod's row as a whole: it has ended, and how."""
+    """The row conditions (TableRowCondition) of a pod: `Completed` if it has ended."""
     phase = text(_status(pod).get("phase"))
     if phase not in _ENDS:
         return []
@@ -137,8 +154,8 @@ COLUMNS = (
     Column("Status", shown_status),
     Column("Restarts", restarts),
     AGE,
-    Column("IP", _address, priority=1),
+    Column("IP", _pod_ip, priority=1),
     Column("Node", lambda pod, now: text((pod.get("spec") or {}).get("nodeName")) or "<none>", priority=1),
     Column("Nominated Node", lambda pod, now: text(_status(pod).get("nominatedNodeName")) or "<none>", priority=1),
-    Column("Readiness Gates", _gates, priority=1),
+    Column("Readiness Gates", _readiness_gates, priority=1),
 )

@@ -1,4 +1,4 @@
-"""What a container may be told of its pod, in variables and in files; and its variables."""
+"""Validation of environment variables, and of the downward API in variables and files."""
 
 from __future__ import annotations
 
@@ -16,11 +16,15 @@ FIELDS = (
 )
 AMOUNTS = tuple(f"{word}.{name}" for word in ("limits", "requests") for name in ("cpu", "ephemeral-storage", "memory"))
 SOURCES = ("fieldRef", "resourceFieldRef", "configMapKeyRef", "secretKeyRef")
-_HUGE = ("limits.hugepages-", "requests.hugepages-")
-_OF_CPU = ("1m", "1")
-_OF_BYTES = ("1", *(f"1{unit}" for unit in ("k", "M", "G", "T", "P", "E", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")))
-_PAIRS = ("metadata.annotations", "metadata.labels")
-_UNTOLD = ("spec.restartPolicy", "spec.schedulerName", "status.phase")  # known, but not to the pod itself
+_HUGEPAGES = ("limits.hugepages-", "requests.hugepages-")
+_CPU_DIVISORS = ("1m", "1")
+_BYTE_DIVISORS = ("1", *(f"1{unit}" for unit in ("k", "M", "G", "T", "P", "E", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")))
+_SUBSCRIPTABLE = ("metadata.annotations", "metadata.labels")
+_FIELD_LABELS = (
+    "spec.restartPolicy",
+    "spec.schedulerName",
+    "status.phase",
+)  # valid field labels that the downward API does not support
 _SUBSCRIPT = re.compile(r"(?P<field>[^\[]*)\['(?P<key>.*)'\]", re.DOTALL)
 _PRINTABLE = re.compile(r"[ -<>-~]+")
 
@@ -34,22 +38,22 @@ def variable_problems(container: Json, where: str) -> Iterator[Problem]:
             text = "must not be empty and must not contain '='"
             yield Problem(f"{here}.name", f"Invalid value: {shown(name)}: {text}")
         if (source := variable.get("valueFrom")) is not None:
-            yield from _source(source, bool(variable.get("value")), f"{here}.valueFrom")
+            yield from _value_from(source, bool(variable.get("value")), f"{here}.valueFrom")
     for index, group in enumerate(container.get("envFrom") or ()):
-        yield from _group(group, f"{where}.envFrom", index)
+        yield from _env_from(group, f"{where}.envFrom", index)
 
 
-def _source(source: Json, has_value: bool, here: str) -> Iterator[Problem]:
-    """Where a variable has its value from: one thing."""
-    kinds = [one for one in SOURCES if source.get(one) is not None]
+def _value_from(source: Json, has_value: bool, here: str) -> Iterator[Problem]:
+    """Problems of a variable's `valueFrom`, which must have exactly one source."""
+    kinds = [kind for kind in SOURCES if source.get(kind) is not None]
     if "fieldRef" in kinds:
         yield from field_problems(source["fieldRef"], FIELDS, f"{here}.fieldRef")
     if "resourceFieldRef" in kinds:
         yield from resource_field_problems(source["resourceFieldRef"], f"{here}.resourceFieldRef")
     for kind in ("configMapKeyRef", "secretKeyRef"):
         if kind in kinds:
-            if bad := name_problem(source[kind].get("name") or "", "subdomain", f"{here}.{kind}.name"):
-                yield bad
+            if problem := name_problem(source[kind].get("name") or "", "subdomain", f"{here}.{kind}.name"):
+                yield problem
             if key := source[kind].get("key"):
                 yield from config_key(key, f"{here}.{kind}.key")
             else:
@@ -63,9 +67,9 @@ def _source(source: Json, has_value: bool, here: str) -> Iterator[Problem]:
         yield Problem(here, 'Invalid value: "": may not have more than one field specified at a time')
 
 
-def _group(group: Json, where: str, index: int) -> Iterator[Problem]:
-    """All keys of a ConfigMap or a Secret as variables."""
-    here, kinds = f"{where}[{index}]", [one for one in ("configMapRef", "secretRef") if group.get(one) is not None]
+def _env_from(group: Json, where: str, index: int) -> Iterator[Problem]:
+    """Problems of an item of `envFrom`: all keys of a ConfigMap or a Secret as variables."""
+    here, kinds = f"{where}[{index}]", [kind for kind in ("configMapRef", "secretRef") if group.get(kind) is not None]
     if (prefix := group.get("prefix")) and not _PRINTABLE.fullmatch(prefix):
         text = "a valid environment variable name must consist only of printable ASCII characters other than '='"
         yield Problem(f"{here}.prefix", f"Invalid value: {shown(prefix)}: {text}")
@@ -78,37 +82,40 @@ def _group(group: Json, where: str, index: int) -> Iterator[Problem]:
 
 
 def field_problems(reference: Json, known: tuple[str, ...], here: str) -> Iterator[Problem]:
-    """A field of the pod, or one label or annotation of it. `known`: the fields that may be asked for."""
+    """Problems of a `fieldRef`: a field of the pod, or one of its labels or annotations. `known`: the supported
+    fields."""
     path, version = reference.get("fieldPath") or "", reference.get("apiVersion")
-    one = _SUBSCRIPT.fullmatch(path)
-    unknown = ""
+    subscript = _SUBSCRIPT.fullmatch(path)
+    text = ""
     if not path:
         yield Problem(f"{here}.fieldPath", "Required value")
     elif version != "v1":
-        unknown = f"unsupported pod version: {version}"
-    elif one and one["field"] not in _PAIRS:
-        unknown = f"field label does not support subscript: {path}"
-    elif one:
-        yield from keyed(one["key"].lower() if one["field"] == "metadata.annotations" else one["key"], here)
-    elif path not in (*FIELDS, *_PAIRS, *_UNTOLD):
-        unknown = f"field label not supported: {path}"
+        text = f"unsupported pod version: {version}"
+    elif subscript and subscript["field"] not in _SUBSCRIPTABLE:
+        text = f"field label does not support subscript: {path}"
+    elif subscript:
+        yield from keyed(
+            subscript["key"].lower() if subscript["field"] == "metadata.annotations" else subscript["key"], here
+        )
+    elif path not in (*FIELDS, *_SUBSCRIPTABLE, *_FIELD_LABELS):
+        text = f"field label not supported: {path}"
     else:
         yield from one_of(path, known, f"{here}.fieldPath")
-    if unknown:
-        yield Problem(f"{here}.fieldPath", f"Invalid value: {shown(path)}: error converting fieldPath: {unknown}")
+    if text:
+        yield Problem(f"{here}.fieldPath", f"Invalid value: {shown(path)}: error converting fieldPath: {text}")
 
 
 def resource_field_problems(reference: Json, here: str, *, of_a_file: bool = False) -> Iterator[Problem]:
-    """An amount of a container, in units of its divisor."""
+    """Problems of a `resourceFieldRef`: a limit or request of a container, in units of the divisor."""
     resource, divisor = reference.get("resource") or "", str(reference.get("divisor") or "0")
     if of_a_file and not reference.get("containerName"):
         yield Problem(f"{here}.containerName", "Required value")
     elif not resource:
         yield Problem(f"{here}.resource", "Required value")
-    elif not resource.startswith(_HUGE):
+    elif not resource.startswith(_HUGEPAGES):
         yield from one_of(resource, AMOUNTS, f"{here}.resource")
-    units = _OF_CPU if resource.endswith(".cpu") else _OF_BYTES
-    if divisor not in ("0", *units) and (resource in AMOUNTS or resource.startswith(_HUGE)):
-        what = resource.partition(".")[2].partition("-")[0]
-        text = f"only divisor's values {', '.join(units[:-1])} and {units[-1]} are supported with the {what} resource"
+    units = _CPU_DIVISORS if resource.endswith(".cpu") else _BYTE_DIVISORS
+    if divisor not in ("0", *units) and (resource in AMOUNTS or resource.startswith(_HUGEPAGES)):
+        name = resource.partition(".")[2].partition("-")[0]
+        text = f"only divisor's values {', '.join(units[:-1])} and {units[-1]} are supported with the {name} resource"
         yield Problem(f"{here}.divisor", f"Invalid value: {shown(resource)}: {text}")

@@ -1,6 +1,6 @@
-"""What the real server refuses of where a pod wants to run: affinity, spread, tolerations, gates.
+"""Validation of a pod's scheduling fields: affinity, topology spread, tolerations, gates.
 
-A cluster of `trainyard up` has one node, which takes every pod; a manifest is told of its mistakes all the same.
+A cluster of `trainyard up` has one node, which takes every pod; mistakes in a manifest are reported nevertheless.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ UNSATISFIED = ("DoNotSchedule", "ScheduleAnyway")
 HEEDED = ("Honor", "Ignore")
 OPERATORS = ("Equal", "Exists")
 EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
-_HEAVIEST = 100
+_MAX_WEIGHT = 100
 
 
 def placement_problems(spec: Json, path: str) -> Iterator[Problem]:
@@ -29,57 +29,61 @@ def placement_problems(spec: Json, path: str) -> Iterator[Problem]:
     for index, toleration in enumerate(spec.get("tolerations") or ()):
         yield from _toleration(toleration, f"{path}.tolerations[{index}]")
     if affinity := spec.get("affinity"):
-        yield from _of_nodes(affinity.get("nodeAffinity") or {}, f"{path}.affinity.nodeAffinity")
+        yield from _node_affinity(affinity.get("nodeAffinity") or {}, f"{path}.affinity.nodeAffinity")
         for kind in WHERE_FROM:
-            yield from _of_pods(affinity.get(kind) or {}, f"{path}.affinity.{kind}")
-    if spreads := spec.get("topologySpreadConstraints"):
-        yield from _spreads(spreads, f"{path}.topologySpreadConstraints")
+            yield from _pod_affinity(affinity.get(kind) or {}, f"{path}.affinity.{kind}")
+    if constraints := spec.get("topologySpreadConstraints"):
+        yield from _topology_spread(constraints, f"{path}.topologySpreadConstraints")
     if gates := spec.get("schedulingGates"):
-        yield from _gates(gates, f"{path}.schedulingGates")
+        yield from _scheduling_gates(gates, f"{path}.schedulingGates")
     for index, gate in enumerate(spec.get("readinessGates") or ()):
         yield from keyed(gate.get("conditionType") or "", f"{path}.readinessGates[{index}].conditionType")
 
 
 def placement_warnings(spec: Json, path: str) -> Iterator[str]:
-    """Terms that choose no pod."""
+    """Warnings about terms without a label selector, which match no pod."""
     terms = [
-        (f"{path}.topologySpreadConstraints[{index}]", one)
-        for index, one in enumerate(spec.get("topologySpreadConstraints") or ())
+        (f"{path}.topologySpreadConstraints[{index}]", constraint)
+        for index, constraint in enumerate(spec.get("topologySpreadConstraints") or ())
     ]
     for kind in WHERE_FROM if spec.get("affinity") else ():
-        part, where = spec["affinity"].get(kind) or {}, f"{path}.affinity.{kind}"
-        terms += [(f"{where}.{REQUIRED}[{index}]", one) for index, one in enumerate(part.get(REQUIRED) or ())]
+        affinity, where = spec["affinity"].get(kind) or {}, f"{path}.affinity.{kind}"
+        terms += [(f"{where}.{REQUIRED}[{index}]", term) for index, term in enumerate(affinity.get(REQUIRED) or ())]
         terms += [
-            (f"{where}.{PREFERRED}[{index}].podAffinityTerm", one.get("podAffinityTerm") or {})
-            for index, one in enumerate(part.get(PREFERRED) or ())
+            (f"{where}.{PREFERRED}[{index}].podAffinityTerm", preferred.get("podAffinityTerm") or {})
+            for index, preferred in enumerate(affinity.get(PREFERRED) or ())
         ]
     for where, term in terms:
         if term.get("labelSelector") is None:
             yield f"{where}.labelSelector: a null labelSelector results in matching no pod"
 
 
-def _of_nodes(part: Json, path: str) -> Iterator[Problem]:
-    if (required := part.get(REQUIRED)) is not None:
+def _node_affinity(affinity: Json, path: str) -> Iterator[Problem]:
+    if (required := affinity.get(REQUIRED)) is not None:
         terms, where = required.get("nodeSelectorTerms") or (), f"{path}.{REQUIRED}.nodeSelectorTerms"
         if not terms:
             yield Problem(where, "Required value: must have at least one node selector term")
         for index, term in enumerate(terms):
-            yield from _node_term(term, f"{where}[{index}]")
-    for index, one in enumerate(part.get(PREFERRED) or ()):
-        yield from _weight(one, f"{path}.{PREFERRED}[{index}]")
-        yield from _node_term(one.get("preference") or {}, f"{path}.{PREFERRED}[{index}].preference")
+            yield from _node_selector_term(term, f"{where}[{index}]")
+    for index, preferred in enumerate(affinity.get(PREFERRED) or ()):
+        yield from _weight(preferred, f"{path}.{PREFERRED}[{index}]")
+        yield from _node_selector_term(preferred.get("preference") or {}, f"{path}.{PREFERRED}[{index}].preference")
 
 
-def _node_term(term: Json, path: str) -> Iterator[Problem]:
-    for index, one in enumerate(term.get("matchExpressions") or ()):
-        yield from requirement(one, f"{path}.matchExpressions[{index}]", ("Gt", "Lt"))
-    for index, one in enumerate(term.get("matchFields") or ()):
-        yield from _node_field(one, f"{path}.matchFields[{index}]")
+def _node_selector_term(term: Json, path: str) -> Iterator[Problem]:
+    for index, expression in enumerate(term.get("matchExpressions") or ()):
+        yield from requirement(expression, f"{path}.matchExpressions[{index}]", ("Gt", "Lt"))
+    for index, expression in enumerate(term.get("matchFields") or ()):
+        yield from _node_field_requirement(expression, f"{path}.matchFields[{index}]")
 
 
-def _node_field(one: Json, path: str) -> Iterator[Problem]:
-    """Of a node itself only its name can be asked for."""
-    operator, values, key = one.get("operator") or "", one.get("values") or [], one.get("key") or ""
+def _node_field_requirement(expression: Json, path: str) -> Iterator[Problem]:
+    """Problems of a field requirement: `metadata.name` is the only supported field of a node."""
+    operator, values, key = (
+        expression.get("operator") or "",
+        expression.get("values") or [],
+        expression.get("key") or "",
+    )
     if operator not in ("In", "NotIn"):
         yield Problem(f"{path}.operator", f"Invalid value: {shown(operator)}: not a valid selector operator")
     elif len(values) != 1:
@@ -89,76 +93,87 @@ def _node_field(one: Json, path: str) -> Iterator[Problem]:
         yield Problem(f"{path}.key", f"Invalid value: {shown(key)}: not a valid field selector key")
         return
     for index, value in enumerate(values):
-        if bad := name_problem(value, "subdomain", f"{path}.values[{index}]"):
-            yield bad
+        if problem := name_problem(value, "subdomain", f"{path}.values[{index}]"):
+            yield problem
 
 
-def _of_pods(part: Json, path: str) -> Iterator[Problem]:
-    for index, term in enumerate(part.get(REQUIRED) or ()):
-        yield from _pod_term(term, f"{path}.{REQUIRED}[{index}]")
-    for index, one in enumerate(part.get(PREFERRED) or ()):
-        yield from _weight(one, f"{path}.{PREFERRED}[{index}]")
-        yield from _pod_term(one.get("podAffinityTerm") or {}, f"{path}.{PREFERRED}[{index}].podAffinityTerm")
+def _pod_affinity(affinity: Json, path: str) -> Iterator[Problem]:
+    for index, term in enumerate(affinity.get(REQUIRED) or ()):
+        yield from _pod_affinity_term(term, f"{path}.{REQUIRED}[{index}]")
+    for index, preferred in enumerate(affinity.get(PREFERRED) or ()):
+        yield from _weight(preferred, f"{path}.{PREFERRED}[{index}]")
+        yield from _pod_affinity_term(
+            preferred.get("podAffinityTerm") or {}, f"{path}.{PREFERRED}[{index}].podAffinityTerm"
+        )
 
 
-def _pod_term(term: Json, path: str) -> Iterator[Problem]:
+def _pod_affinity_term(term: Json, path: str) -> Iterator[Problem]:
     for word in ("labelSelector", "namespaceSelector"):
         yield from selector_problems(term.get(word) or {}, f"{path}.{word}")
     for name in term.get("namespaces") or ():
-        if bad := name_problem(name, "label", f"{path}.namespace"):
-            yield bad
-    yield from _label_keys(term, ("matchLabelKeys", "mismatchLabelKeys"), path)
+        if problem := name_problem(name, "label", f"{path}.namespace"):
+            yield problem
+    yield from _match_label_keys(term, ("matchLabelKeys", "mismatchLabelKeys"), path)
     key = term.get("topologyKey") or ""
     if not key:
         yield Problem(f"{path}.topologyKey", "Required value: can not be empty")
     yield from keyed(key, f"{path}.topologyKey")
 
 
-def _weight(one: Json, path: str) -> Iterator[Problem]:
-    if not 0 < (weight := one.get("weight") or 0) <= _HEAVIEST:
-        yield Problem(f"{path}.weight", f"Invalid value: {weight}: must be in the range 1-{_HEAVIEST}")
+def _weight(term: Json, path: str) -> Iterator[Problem]:
+    if not 0 < (weight := term.get("weight") or 0) <= _MAX_WEIGHT:
+        yield Problem(f"{path}.weight", f"Invalid value: {weight}: must be in the range 1-{_MAX_WEIGHT}")
 
 
-def _spreads(constraints: Any, path: str) -> Iterator[Problem]:
-    for index, one in enumerate(constraints):
-        where, key, more = f"{path}[{index}]", one.get("topologyKey") or "", constraints[index + 1 :]
-        if (skew := one.get("maxSkew") or 0) < 1:
-            yield Problem(f"{where}.maxSkew", f"Invalid value: {skew}: must be greater than zero")
+def _topology_spread(constraints: Any, path: str) -> Iterator[Problem]:
+    for index, constraint in enumerate(constraints):
+        where, key, later_constraints = (
+            f"{path}[{index}]",
+            constraint.get("topologyKey") or "",
+            constraints[index + 1 :],
+        )
+        if (max_skew := constraint.get("maxSkew") or 0) < 1:
+            yield Problem(f"{where}.maxSkew", f"Invalid value: {max_skew}: must be greater than zero")
         if not key:
             yield Problem(f"{where}.topologyKey", "Required value: can not be empty")
-        yield from one_of(otherwise := one.get("whenUnsatisfiable") or "", UNSATISFIED, f"{where}.whenUnsatisfiable")
-        if any((key, otherwise) == (other.get("topologyKey"), other.get("whenUnsatisfiable")) for other in more):
-            text = f"Duplicate value: {shown(f'{{{key}, {otherwise}}}')}"
+        yield from one_of(
+            when_unsatisfiable := constraint.get("whenUnsatisfiable") or "", UNSATISFIED, f"{where}.whenUnsatisfiable"
+        )
+        if any(
+            (key, when_unsatisfiable) == (other.get("topologyKey"), other.get("whenUnsatisfiable"))
+            for other in later_constraints
+        ):
+            text = f"Duplicate value: {shown(f'{{{key}, {when_unsatisfiable}}}')}"
             yield Problem(f"{where}.{{topologyKey, whenUnsatisfiable}}", text)
-        yield from _domains(one.get("minDomains"), otherwise, f"{where}.minDomains")
+        yield from _min_domains(constraint.get("minDomains"), when_unsatisfiable, f"{where}.minDomains")
         for word in ("nodeAffinityPolicy", "nodeTaintsPolicy"):
-            yield from one_of(one.get(word), HEEDED, f"{where}.{word}")
-        yield from selector_problems(one.get("labelSelector") or {}, f"{where}.labelSelector")
-        yield from _label_keys(one, ("matchLabelKeys",), where)
+            yield from one_of(constraint.get(word), HEEDED, f"{where}.{word}")
+        yield from selector_problems(constraint.get("labelSelector") or {}, f"{where}.labelSelector")
+        yield from _match_label_keys(constraint, ("matchLabelKeys",), where)
 
 
-def _domains(least: int | None, otherwise: str, where: str) -> Iterator[Problem]:
-    if least is not None and least < 1:
-        yield Problem(where, f"Invalid value: {least}: must be greater than zero")
-    if least is not None and otherwise != UNSATISFIED[0]:
-        text = f"can only use minDomains if whenUnsatisfiable={UNSATISFIED[0]}, not {otherwise}"
-        yield Problem(where, f"Invalid value: {least}: {text}")
+def _min_domains(min_domains: int | None, when_unsatisfiable: str, where: str) -> Iterator[Problem]:
+    if min_domains is not None and min_domains < 1:
+        yield Problem(where, f"Invalid value: {min_domains}: must be greater than zero")
+    if min_domains is not None and when_unsatisfiable != UNSATISFIED[0]:
+        text = f"can only use minDomains if whenUnsatisfiable={UNSATISFIED[0]}, not {when_unsatisfiable}"
+        yield Problem(where, f"Invalid value: {min_domains}: {text}")
 
 
-def _label_keys(one: Json, words: tuple[str, ...], path: str) -> Iterator[Problem]:
-    """Keys whose values are those of the pod itself."""
-    for word in words:
-        if one.get(word) and one.get("labelSelector") is None:
-            yield Problem(f"{path}.{word}", "Forbidden: must not be specified when labelSelector is not set")
+def _match_label_keys(term: Json, fields: tuple[str, ...], path: str) -> Iterator[Problem]:
+    """Problems of label keys whose values are taken from the pod's own labels."""
+    for field in fields:
+        if term.get(field) and term.get("labelSelector") is None:
+            yield Problem(f"{path}.{field}", "Forbidden: must not be specified when labelSelector is not set")
             continue
-        for index, key in enumerate(one.get(word) or ()):
-            yield from keyed(key, f"{path}.{word}[{index}]")
-            if any(key in (one.get(other) or ()) for other in words[1:] if word == words[0]):
-                text = f"exists in both {words[0]} and {words[1]}"
-                yield Problem(f"{path}.{word}[{index}]", f"Invalid value: {shown(key)}: {text}")
+        for index, key in enumerate(term.get(field) or ()):
+            yield from keyed(key, f"{path}.{field}[{index}]")
+            if any(key in (term.get(other) or ()) for other in fields[1:] if field == fields[0]):
+                text = f"exists in both {fields[0]} and {fields[1]}"
+                yield Problem(f"{path}.{field}[{index}]", f"Invalid value: {shown(key)}: {text}")
 
 
-def _gates(gates: Any, path: str) -> Iterator[Problem]:
+def _scheduling_gates(gates: Any, path: str) -> Iterator[Problem]:
     seen: set[str] = set()
     for index, gate in enumerate(gates):
         where, name = f"{path}[{index}]", gate.get("name") or ""
@@ -170,14 +185,14 @@ def _gates(gates: Any, path: str) -> Iterator[Problem]:
         seen.add(name)
 
 
-def _toleration(one: Json, where: str) -> Iterator[Problem]:
-    key, operator, value, effect = (one.get(name) or "" for name in ("key", "operator", "value", "effect"))
+def _toleration(toleration: Json, where: str) -> Iterator[Problem]:
+    key, operator, value, effect = (toleration.get(name) or "" for name in ("key", "operator", "value", "effect"))
     if key:
         yield from keyed(key, f"{where}.key")
     elif operator != "Exists":
         text = 'operator must be Exists when `key` is empty, which means "match all values and all keys"'
         yield Problem(f"{where}.operator", f"Invalid value: {shown(operator)}: {text}")
-    if one.get("tolerationSeconds") is not None and effect != "NoExecute":
+    if toleration.get("tolerationSeconds") is not None and effect != "NoExecute":
         text = "effect must be 'NoExecute' when `tolerationSeconds` is set"
         yield Problem(f"{where}.effect", f"Invalid value: {shown(effect)}: {text}")
     if operator == "Exists" and value:

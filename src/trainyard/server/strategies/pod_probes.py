@@ -1,4 +1,4 @@
-"""What the real server refuses of probes and hooks, and of the ports they ask."""
+"""Validation of probes, lifecycle hooks and ports."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from trainyard.server.strategies.refusing import NOT_NEGATIVE, one_of
 
 SCHEMES = ("HTTP", "HTTPS")
 PROBES = ("livenessProbe", "readinessProbe", "startupProbe")
-_NUMBERS = ("initialDelaySeconds", "timeoutSeconds", "periodSeconds", "successThreshold", "failureThreshold")
-_ACTIONS = ("exec", "httpGet", "tcpSocket", "grpc", "sleep")
-_HEADER = re.compile(r"[-A-Za-z0-9]+")
+_PROBE_NUMBERS = ("initialDelaySeconds", "timeoutSeconds", "periodSeconds", "successThreshold", "failureThreshold")
+_HANDLERS = ("exec", "httpGet", "tcpSocket", "grpc", "sleep")
+_HTTP_HEADER = re.compile(r"[-A-Za-z0-9]+")
 
 
 def probe_problems(container: Json, where: str, grace: int) -> Iterator[Problem]:
-    """`grace`: the seconds that the pod has to end."""
+    """Problems of a container's probes and hooks. `grace`: the pod's terminationGracePeriodSeconds."""
     for name in PROBES:
         if isinstance(probe := container.get(name), dict):
             yield from _probe(probe, name, f"{where}.{name}")
     for name, hook in (container.get("lifecycle") or {}).items():
         if isinstance(hook, dict):
-            yield from _action(hook, f"{where}.lifecycle.{name}", grace)
+            yield from _handler(hook, f"{where}.lifecycle.{name}", grace)
 
 
 def forbidden_problems(container: Json, where: str) -> Iterator[Problem]:
-    """A container that has to end before the others begin is never asked how it is."""
+    """Problems of an init container with probes or hooks: only sidecars may have them."""
     for name in (*PROBES, "lifecycle"):
         if container.get(name) is not None:
             text = "Forbidden: may not be set for init containers without restartPolicy=Always"
@@ -36,10 +36,10 @@ def forbidden_problems(container: Json, where: str) -> Iterator[Problem]:
 
 
 def _probe(probe: Json, name: str, where: str) -> Iterator[Problem]:
-    yield from _action(probe, where)
-    for word in _NUMBERS:
-        if (probe.get(word) or 0) < 0:
-            yield Problem(f"{where}.{word}", f"Invalid value: {probe[word]}: {NOT_NEGATIVE}")
+    yield from _handler(probe, where)
+    for field in _PROBE_NUMBERS:
+        if (probe.get(field) or 0) < 0:
+            yield Problem(f"{where}.{field}", f"Invalid value: {probe[field]}: {NOT_NEGATIVE}")
     grace = probe.get("terminationGracePeriodSeconds")
     if grace is not None and grace < 1:
         yield Problem(f"{where}.terminationGracePeriodSeconds", f"Invalid value: {grace}: must be greater than 0")
@@ -47,40 +47,41 @@ def _probe(probe: Json, name: str, where: str) -> Iterator[Problem]:
         if grace is not None:
             text = f"Invalid value: {grace}: must not be set for readinessProbes"
             yield Problem(f"{where}.terminationGracePeriodSeconds", text)
-    elif (successes := probe.get("successThreshold")) != 1:
-        yield Problem(f"{where}.successThreshold", f"Invalid value: {successes}: must be 1")
+    elif (success_threshold := probe.get("successThreshold")) != 1:
+        yield Problem(f"{where}.successThreshold", f"Invalid value: {success_threshold}: must be 1")
 
 
-def _action(action: Json, where: str, grace: int | None = None) -> Iterator[Problem]:
-    """What a probe or a hook does: one thing. Only hooks sleep."""
-    kinds = [one for one in _ACTIONS if isinstance(action.get(one), dict)]
-    for more in kinds[1:]:
-        yield Problem(f"{where}.{more}", "Forbidden: may not specify more than 1 handler type")
+def _handler(handler: Json, where: str, grace: int | None = None) -> Iterator[Problem]:
+    """Problems of the handler of a probe or hook, which must have exactly one type. `grace`, for hooks: the longest
+    sleep in seconds."""
+    kinds = [kind for kind in _HANDLERS if isinstance(handler.get(kind), dict)]
+    for extra in kinds[1:]:
+        yield Problem(f"{where}.{extra}", "Forbidden: may not specify more than 1 handler type")
     if not kinds:
         yield Problem(where, "Required value: must specify a handler type")
         return
-    asked, here = action[kinds[0]], f"{where}.{kinds[0]}"
+    settings, here = handler[kinds[0]], f"{where}.{kinds[0]}"
     if kinds[0] == "exec":
-        if not asked.get("command"):
+        if not settings.get("command"):
             yield Problem(f"{here}.command", "Required value")
     elif kinds[0] == "sleep":
-        if grace is not None and not 0 <= (asked.get("seconds") or 0) <= grace:
+        if grace is not None and not 0 <= (settings.get("seconds") or 0) <= grace:
             text = f"must be non-negative and less than terminationGracePeriodSeconds ({grace})"
-            yield Problem(here, f"Invalid value: {asked.get('seconds')}: {text}")
+            yield Problem(here, f"Invalid value: {settings.get('seconds')}: {text}")
     else:
-        yield from port_problems(asked.get("port", 0), f"{here}.port")
+        yield from port_problems(settings.get("port", 0), f"{here}.port")
     if kinds[0] == "httpGet":
-        if not asked.get("path"):
+        if not settings.get("path"):
             yield Problem(f"{here}.path", "Required value")
-        yield from one_of(asked.get("scheme"), SCHEMES, f"{here}.scheme")
-        for header in asked.get("httpHeaders") or ():
-            if not _HEADER.fullmatch(name := header.get("name") or ""):
+        yield from one_of(settings.get("scheme"), SCHEMES, f"{here}.scheme")
+        for header in settings.get("httpHeaders") or ():
+            if not _HTTP_HEADER.fullmatch(name := header.get("name") or ""):
                 text = "a valid HTTP header must consist of alphanumeric characters or '-' (e.g. 'X-Header-Name')"
                 yield Problem(f"{here}.httpHeaders", f"Invalid value: {shown(name)}: {text}")
 
 
 def port_problems(port: Any, path: str) -> Iterator[Problem]:
-    """A number, or the name of one."""
+    """Problems of a port: a number or a name."""
     if isinstance(port, str):
         yield from port_name_problems(port, path)
     elif not 0 < port < 65536:

@@ -1,6 +1,6 @@
-"""What the real server refuses of a pod spec, wherever it stands. Its types have been checked, its defaults are in.
+"""Validation of pod specs, in pods and pod templates, after type checks and defaulting.
 
-Each problem is at the real server's path, with its first words. What a pod spec is made of has files of its own:
+Paths and the first words of messages are those of kube-apiserver. Parts of a pod spec have modules of their own:
 pod_volumes, pod_fields (variables), pod_probes, pod_resources, pod_security, pod_placement.
 """
 
@@ -30,35 +30,36 @@ RESTARTS = ("Always", "OnFailure", "Never")
 MESSAGES = ("FallbackToLogsOnError", "File")
 DNS = ("ClusterFirst", "ClusterFirstWithHostNet", "Default", "None")
 SYSTEMS = ("linux", "windows")
-LONGEST_NAME = 64  # of a host, to the kernel
+LONGEST_NAME = 64  # bytes of a host name on Linux
 MOST_NAMESERVERS, MOST_SEARCHES, LONGEST_SEARCHES = 3, 32, 2048
 _SEARCH = re.compile(r"_?[a-z0-9]([-_a-z0-9]*[a-z0-9])?(\._?[a-z0-9]([-_a-z0-9]*[a-z0-9])?)*")
 _SEARCH_TEXT = (
     "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '_', '-' or '.', and must "
     "start and end with an alphanumeric character (e.g. 'example.com')"
 )
-_OF_THE_NODE = {"hostNetwork": "hostNetwork", "hostPID": "HostPID", "hostIPC": "HostIPC"}  # as the real server spells
+# Field of the pod spec -> the field as kube-apiserver spells it in its messages.
+_HOST_NAMESPACES = {"hostNetwork": "hostNetwork", "hostPID": "HostPID", "hostIPC": "HostIPC"}
 
 
 def template_problems(template: Json, path: str) -> list[Problem]:
     meta = template.get("metadata") or {}
-    found = label_problems(meta.get("labels") or {}, f"{path}.labels")  # the real server's path
-    found += annotation_problems(meta.get("annotations") or {}, f"{path}.annotations")
+    problems = label_problems(meta.get("labels") or {}, f"{path}.labels")  # kube-apiserver's path
+    problems += annotation_problems(meta.get("annotations") or {}, f"{path}.annotations")
     if (template.get("spec") or {}).get("ephemeralContainers"):
         text = "Forbidden: ephemeral containers not allowed in pod template"
-        found.append(Problem(f"{path}.spec.ephemeralContainers", text))
-    return found + pod_spec_problems(template.get("spec") or {}, f"{path}.spec")
+        problems.append(Problem(f"{path}.spec.ephemeralContainers", text))
+    return problems + pod_spec_problems(template.get("spec") or {}, f"{path}.spec")
 
 
 def pod_spec_problems(spec: Json, path: str) -> list[Problem]:
-    """Everything that is wrong with a pod spec."""
-    found, volumes = volume_problems(spec, path)
-    return [*found, *_containers(spec, path, volumes), *_whole(spec, path)]
+    """All problems of a pod spec."""
+    problems, volumes = volume_problems(spec, path)
+    return [*problems, *_containers(spec, path, volumes), *_spec_fields(spec, path)]
 
 
 def _containers(spec: Json, path: str, volumes: dict[str, Json]) -> Iterator[Problem]:
     names: set[str] = set()
-    taken: set[str] = set()
+    used_host_ports: set[str] = set()
     grace = spec.get("terminationGracePeriodSeconds") or 0
     if not spec.get("containers"):
         yield Problem(f"{path}.containers", "Required value: name at least one container")
@@ -76,19 +77,19 @@ def _containers(spec: Json, path: str, volumes: dict[str, Json]) -> Iterator[Pro
                 yield Problem(f"{where}.name", f"Duplicate value: {shown(name)}")
             names.add(name or "")
             if group == "containers":
-                yield from _host_ports(container, where, taken, spec.get("hostNetwork") is True)
+                yield from _host_ports(container, where, used_host_ports, spec.get("hostNetwork") is True)
 
 
-def _host_ports(container: Json, where: str, taken: set[str], shared: bool) -> Iterator[Problem]:
-    """Ports of the node: each is of one container, and where the network is the node's they are the same on both."""
+def _host_ports(container: Json, where: str, used: set[str], host_network: bool) -> Iterator[Problem]:
+    """Problems of host ports: each is used once, and with hostNetwork it equals the container port."""
     for index, port in enumerate(container.get("ports") or ()):
         here, number = f"{where}.ports[{index}].hostPort", port.get("hostPort")
         if not number:
             continue
-        if (one := f"{port.get('protocol')}/{port.get('hostIP') or ''}/{number}") in taken:
-            yield Problem(here, f"Duplicate value: {shown(one)}")
-        taken.add(one)
-        if shared and number != port.get("containerPort"):
+        if (host_port := f"{port.get('protocol')}/{port.get('hostIP') or ''}/{number}") in used:
+            yield Problem(here, f"Duplicate value: {shown(host_port)}")
+        used.add(host_port)
+        if host_network and number != port.get("containerPort"):
             text = f"Invalid value: {number}: must match `containerPort` when `hostNetwork` is true"
             yield Problem(here, text)
 
@@ -126,46 +127,46 @@ def _ports(container: Json, where: str) -> Iterator[Problem]:
         yield from one_of(port.get("protocol"), PROTOCOLS, f"{where}.ports[{index}].protocol")
 
 
-def _whole(spec: Json, path: str) -> Iterator[Problem]:
+def _spec_fields(spec: Json, path: str) -> Iterator[Problem]:
     yield from one_of(spec.get("restartPolicy"), RESTARTS, f"{path}.restartPolicy")
     deadline = spec.get("activeDeadlineSeconds")
     if deadline is not None and not 0 < deadline <= MOST:
         text = f"Invalid value: {deadline}: must be between 1 and {MOST}, inclusive"
         yield Problem(f"{path}.activeDeadlineSeconds", text)
     yield from pod_context_problems(spec, path)
-    for word in ("hostname", "subdomain"):
-        if spec.get(word):
-            yield from named(spec[word], f"{path}.{word}")
-    for word in ("nodeName", "serviceAccountName", "priorityClassName", "schedulerName", "hostnameOverride"):
-        if spec.get(word) and (bad := name_problem(spec[word], "subdomain", f"{path}.{word}")):
-            yield bad
-    if (system := spec.get("os")) is not None:
-        if not system.get("name"):
+    for field in ("hostname", "subdomain"):
+        if spec.get(field):
+            yield from named(spec[field], f"{path}.{field}")
+    for field in ("nodeName", "serviceAccountName", "priorityClassName", "schedulerName", "hostnameOverride"):
+        if spec.get(field) and (problem := name_problem(spec[field], "subdomain", f"{path}.{field}")):
+            yield problem
+    if (pod_os := spec.get("os")) is not None:
+        if not pod_os.get("name"):
             yield Problem(f"{path}.os.name", "Required value")
         else:
-            yield from one_of(system["name"], SYSTEMS, f"{path}.os")
+            yield from one_of(pod_os["name"], SYSTEMS, f"{path}.os")
     if spec.get("hostUsers") is False:
-        for word, told in _OF_THE_NODE.items():
-            if spec.get(word):
-                yield Problem(f"{path}.{told}", "Forbidden: when `hostUsers` is false")
-    yield from _names_of_hosts(spec, path)
+        for field, spelling in _HOST_NAMESPACES.items():
+            if spec.get(field):
+                yield Problem(f"{path}.{spelling}", "Forbidden: when `hostUsers` is false")
+    yield from _hostnames_and_dns(spec, path)
     yield from placement_problems(spec, path)
 
 
-def _names_of_hosts(spec: Json, path: str) -> Iterator[Problem]:
-    if own := spec.get("hostnameOverride"):
-        for word in ("hostNetwork", "setHostnameAsFQDN"):
-            if spec.get(word):
-                yield Problem(f"{path}.hostnameOverride", f"Forbidden: may not be specified when {word} is true")
-        if len(own) > LONGEST_NAME:
+def _hostnames_and_dns(spec: Json, path: str) -> Iterator[Problem]:
+    if hostname_override := spec.get("hostnameOverride"):
+        for field in ("hostNetwork", "setHostnameAsFQDN"):
+            if spec.get(field):
+                yield Problem(f"{path}.hostnameOverride", f"Forbidden: may not be specified when {field} is true")
+        if len(hostname_override) > LONGEST_NAME:
             text = f"Too long: may not be more than {LONGEST_NAME} bytes"
             yield Problem(f"{path}.hostnameOverride", text)
     for index, alias in enumerate(spec.get("hostAliases") or ()):
         where = f"{path}.hostAliases[{index}]"
         yield from address(alias.get("ip") or "", f"{where}.ip")
-        for at, name in enumerate(alias.get("hostnames") or ()):
-            if bad := name_problem(name, "subdomain", f"{where}.hostnames[{at}]"):
-                yield bad
+        for name_index, name in enumerate(alias.get("hostnames") or ()):
+            if problem := name_problem(name, "subdomain", f"{where}.hostnames[{name_index}]"):
+                yield problem
     policy, config, where = spec.get("dnsPolicy"), spec.get("dnsConfig"), f"{path}.dnsConfig"
     yield from one_of(policy, DNS, f"{path}.dnsPolicy")
     if policy == "None" and config is None:

@@ -1,7 +1,7 @@
-"""What the real server refuses of the security contexts of a pod and its containers.
+"""Validation of the security contexts of a pod and its containers.
 
-Nothing here is enforced (docs/security.md): a manifest is told of its mistakes before it meets a cluster.
-`windowsOptions` are not looked at.
+The node does not enforce them (docs/security.md): the validation reports mistakes before a manifest is used on a real
+cluster. `windowsOptions` are not validated.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ POLICIES = {
 }
 ALL_OF_THE_KERNEL = "CAP_SYS_ADMIN"
 _SYSCTL = re.compile(r"([a-z0-9]([-_a-z0-9]*[a-z0-9])?[./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?")
-_OF_IPC = ("kernel.shm", "kernel.msg", "kernel.sem", "fs.mqueue.")
+_IPC_SYSCTLS = ("kernel.shm", "kernel.msg", "kernel.sem", "fs.mqueue.")
 
 
 def pod_context_problems(spec: Json, path: str) -> Iterator[Problem]:
-    """`spec` is the pod's."""
+    """Problems of a pod's security context. `spec`: the pod's spec; `path`: the path of the spec."""
     if spec.get("shareProcessNamespace") and spec.get("hostPID"):
         text = "ShareProcessNamespace and HostPID cannot both be enabled"
         yield Problem(f"{path}.shareProcessNamespace", f"Invalid value: true: {text}")
@@ -36,14 +36,14 @@ def pod_context_problems(spec: Json, path: str) -> Iterator[Problem]:
         yield from _id(context.get(name), f"{here}.{name}")
     for index, group in enumerate(context.get("supplementalGroups") or ()):
         yield from _id(group, f"{here}.supplementalGroups[{index}]")
-    for name, known in POLICIES.items():
-        yield from one_of(context.get(name), known, f"{here}.{name}")
+    for name, supported in POLICIES.items():
+        yield from one_of(context.get(name), supported, f"{here}.{name}")
     yield from _sysctls(spec, context.get("sysctls") or (), f"{here}.sysctls")
     yield from _profiles(context, here)
 
 
 def container_context_problems(context: Json, spec: Json, path: str) -> Iterator[Problem]:
-    """`spec` is the pod's, `path` that of the context."""
+    """Problems of a container's security context. `spec`: the pod's spec; `path`: the path of the context."""
     for name in ("runAsUser", "runAsGroup"):
         yield from _id(context.get(name), f"{path}.{name}")
     yield from one_of(mount := context.get("procMount"), MOUNTS, f"{path}.procMount")
@@ -51,11 +51,11 @@ def container_context_problems(context: Json, spec: Json, path: str) -> Iterator
         text = 'Invalid value: "Unmasked": `hostUsers` must be false to use `Unmasked`'
         yield Problem(f"{path}.procMount", text)
     if context.get("allowPrivilegeEscalation") is False:
-        unfit = f"Invalid value: {shown(context)}: cannot set `allowPrivilegeEscalation` to false and"
+        prefix = f"Invalid value: {shown(context)}: cannot set `allowPrivilegeEscalation` to false and"
         if context.get("privileged"):
-            yield Problem(path, f"{unfit} `privileged` to true")
+            yield Problem(path, f"{prefix} `privileged` to true")
         if ALL_OF_THE_KERNEL in ((context.get("capabilities") or {}).get("add") or ()):
-            yield Problem(path, f"{unfit} `capabilities.Add` {ALL_OF_THE_KERNEL}")
+            yield Problem(path, f"{prefix} `capabilities.Add` {ALL_OF_THE_KERNEL}")
     yield from _profiles(context, path)
 
 
@@ -65,39 +65,41 @@ def _id(number: int | None, path: str) -> Iterator[Problem]:
 
 
 def _profiles(context: Json, path: str) -> Iterator[Problem]:
-    for name, called in (("seccompProfile", "seccomp"), ("appArmorProfile", "AppArmor")):
+    for name, kind in (("seccompProfile", "seccomp"), ("appArmorProfile", "AppArmor")):
         if (profile := context.get(name)) is not None:
-            yield from _profile(profile, called, f"{path}.{name}")
+            yield from _profile(profile, kind, f"{path}.{name}")
 
 
-def _profile(profile: Json, called: str, path: str) -> Iterator[Problem]:
-    kind, file, here = profile.get("type") or "", profile.get("localhostProfile"), f"{path}.localhostProfile"
-    if not kind:
+def _profile(profile: Json, kind: str, path: str) -> Iterator[Problem]:
+    profile_type, file, here = profile.get("type") or "", profile.get("localhostProfile"), f"{path}.localhostProfile"
+    if not profile_type:
         yield Problem(f"{path}.type", f"Required value: type is required when {path.rpartition('.')[2]} is set")
     else:
-        yield from one_of(kind, PROFILES, f"{path}.type")
-    if kind == "Localhost":
-        if file is None or (called == "AppArmor" and not file.strip()):
-            yield Problem(here, f"Required value: must be set when {called} type is Localhost")
+        yield from one_of(profile_type, PROFILES, f"{path}.type")
+    if profile_type == "Localhost":
+        if file is None or (kind == "AppArmor" and not file.strip()):
+            yield Problem(here, f"Required value: must be set when {kind} type is Localhost")
         else:
-            yield from _file(file, called, here)
+            yield from _localhost_profile(file, kind, here)
     elif file is not None:
-        yield Problem(here, f"Invalid value: {shown(file)}: can only be set when {called} type is Localhost")
+        yield Problem(here, f"Invalid value: {shown(file)}: can only be set when {kind} type is Localhost")
 
 
-def _file(file: str, called: str, path: str) -> Iterator[Problem]:
-    wrong = {
-        "must be a relative path": called == "seccomp" and file.startswith("/"),
-        "must not contain '..'": called == "seccomp" and ".." in file.split("/"),
-        "must not be padded with whitespace": called == "AppArmor" and file != file.strip(),
+def _localhost_profile(file: str, kind: str, path: str) -> Iterator[Problem]:
+    mistakes = {
+        "must be a relative path": kind == "seccomp" and file.startswith("/"),
+        "must not contain '..'": kind == "seccomp" and ".." in file.split("/"),
+        "must not be padded with whitespace": kind == "AppArmor" and file != file.strip(),
     }
-    yield from (Problem(path, f"Invalid value: {shown(file)}: {text}") for text, is_so in wrong.items() if is_so)
+    yield from (
+        Problem(path, f"Invalid value: {shown(file)}: {text}") for text, is_mistake in mistakes.items() if is_mistake
+    )
 
 
 def _sysctls(spec: Json, sysctls: Any, path: str) -> Iterator[Problem]:
     seen: set[str] = set()
-    for index, one in enumerate(sysctls):
-        name, here = one.get("name") or "", f"{path}[{index}].name"
+    for index, sysctl in enumerate(sysctls):
+        name, here = sysctl.get("name") or "", f"{path}[{index}].name"
         if not name:
             yield Problem(here, "Required value")
         elif len(name) > 253 or not _SYSCTL.fullmatch(name):
@@ -106,14 +108,14 @@ def _sysctls(spec: Json, sysctls: Any, path: str) -> Iterator[Problem]:
         elif name in seen:
             yield Problem(here, f"Duplicate value: {shown(name)}")
         seen.add(name)
-        dotted = _dotted(name)
-        for word, group in (("hostNetwork", ("net.",)), ("hostIPC", _OF_IPC)):
-            if spec.get(word) and dotted.startswith(group):
-                text = f"Invalid value: {shown(name)}: may not be specified when '{word}' is true"
+        dotted = _dotted_sysctl(name)
+        for field, prefixes in (("hostNetwork", ("net.",)), ("hostIPC", _IPC_SYSCTLS)):
+            if spec.get(field) and dotted.startswith(prefixes):
+                text = f"Invalid value: {shown(name)}: may not be specified when '{field}' is true"
                 yield Problem(here, text)
 
 
-def _dotted(name: str) -> str:
-    """A name may be written with slashes, too; the first of both tells which."""
-    first = re.search("[./]", name)
-    return name.translate(str.maketrans("./", "/.")) if first and first[0] == "/" else name
+def _dotted_sysctl(name: str) -> str:
+    """The name of a sysctl with dots as separators. If its first separator is a slash, slashes and dots are swapped."""
+    separator = re.search("[./]", name)
+    return name.translate(str.maketrans("./", "/.")) if separator and separator[0] == "/" else name

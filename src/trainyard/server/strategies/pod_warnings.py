@@ -1,4 +1,4 @@
-"""What the real server warns of in a pod spec that it takes: what is there twice, or empty, or in parts of a byte."""
+"""kube-apiserver's warnings about a valid pod spec: duplicates, empty values, fractional bytes."""
 
 from __future__ import annotations
 
@@ -16,41 +16,41 @@ _GROUPS = ("initContainers", "containers")
 
 
 def name_warnings(new: Json, use: str) -> Iterator[str]:
-    """A name that cannot be that of a host, for which it is used."""
+    """A warning about a name that is no DNS label. `use`: for what the name is used."""
     name = new["metadata"].get("name") or ""
-    if name and (bad := name_problem(name, "label")):
-        why = f"this is used in {use}, which can result in surprising behavior; a DNS label is recommended"
-        yield f"metadata.name: {why}: [{bad.text.removeprefix(f'Invalid value: {shown(name)}: ')}]"
+    if name and (problem := name_problem(name, "label")):
+        text = f"this is used in {use}, which can result in surprising behavior; a DNS label is recommended"
+        yield f"metadata.name: {text}: [{problem.text.removeprefix(f'Invalid value: {shown(name)}: ')}]"
 
 
 def pod_warnings(spec: Json, path: str) -> Iterator[str]:
-    """The sentences, in the real server's order. `path` is where the spec is."""
-    for place, field in (("hostAliases", "ip"), ("imagePullSecrets", "name")):
-        items = spec.get(place)
+    """The warnings, in kube-apiserver's order. `path`: the path of the spec."""
+    for list_field, field in (("hostAliases", "ip"), ("imagePullSecrets", "name")):
+        items = spec.get(list_field)
         if items:
-            yield from _repeated(items, f"{path}.{place}", field)
+            yield from _duplicates(items, f"{path}.{list_field}", field)
     for index, secret in enumerate(spec.get("imagePullSecrets") or ()):
         if not secret.get("name"):
             yield f'{path}.imagePullSecrets[{index}].name: invalid empty name ""'
     for volume in spec.get("volumes") or ():
         sources = (volume.get("projected") or {}).get("sources") or ()
-        if not all(map(_says_something, sources)):
+        if not all(map(_has_source, sources)):
             yield f'volume "{volume.get("name") or ""}" (Projected) has no sources provided'
     yield from placement_warnings(spec, path)
     containers = list(_containers(spec, path))
     for where, container in containers:
         if resources := container.get("resources"):
-            yield from _fractions(resources, f"{where}.resources")
+            yield from _fractional_bytes(resources, f"{where}.resources")
         if variables := container.get("env"):
-            yield from _hidden(variables, f"{where}.env")
+            yield from _hidden_variables(variables, f"{where}.env")
     yield from _ports(containers)
     if (spec.get("terminationGracePeriodSeconds") or 0) < 0:
-        why = "must be >= 0; negative values are invalid and will be treated as 1"
-        yield f"{path}.terminationGracePeriodSeconds: {why}"
+        text = "must be >= 0; negative values are invalid and will be treated as 1"
+        yield f"{path}.terminationGracePeriodSeconds: {text}"
 
 
-def _says_something(source: Json) -> bool:
-    return any(part is not None for part in source.values())
+def _has_source(source: Json) -> bool:
+    return any(value is not None for value in source.values())
 
 
 def _containers(spec: Json, path: str) -> Iterator[tuple[str, Json]]:
@@ -59,7 +59,7 @@ def _containers(spec: Json, path: str) -> Iterator[tuple[str, Json]]:
             yield f"{path}.{group}[{index}]", container
 
 
-def _repeated(items: list[Json], path: str, field: str) -> Iterator[str]:
+def _duplicates(items: list[Json], path: str, field: str) -> Iterator[str]:
     seen: set[Any] = set()
     for index, item in enumerate(items):
         value = item.get(field) or ""
@@ -68,8 +68,8 @@ def _repeated(items: list[Json], path: str, field: str) -> Iterator[str]:
         seen.add(value)
 
 
-def _hidden(variables: list[Json], path: str) -> Iterator[str]:
-    """Variables that have the name of an earlier one."""
+def _hidden_variables(variables: list[Json], path: str) -> Iterator[str]:
+    """Warnings about variables with the name of an earlier one."""
     seen: set[str] = set()
     for index, variable in enumerate(variables):
         name = variable.get("name") or ""
@@ -78,16 +78,16 @@ def _hidden(variables: list[Json], path: str) -> Iterator[str]:
         seen.add(name)
 
 
-def _fractions(resources: Json, path: str) -> Iterator[str]:
+def _fractional_bytes(resources: Json, path: str) -> Iterator[str]:
     for name in ("memory", "ephemeral-storage"):
-        for word in ("limits", "requests"):
-            amount = (resources.get(word) or {}).get(name)
-            if amount is not None and number(amount).denominator != 1:
-                yield f'{path}.{word}[{name}]: fractional byte value "{amount}" is invalid, must be an integer'
+        for kind in ("limits", "requests"):
+            quantity = (resources.get(kind) or {}).get(name)
+            if quantity is not None and number(quantity).denominator != 1:
+                yield f'{path}.{kind}[{name}]: fractional byte value "{quantity}" is invalid, must be an integer'
 
 
 def _ports(containers: list[tuple[str, Json]]) -> Iterator[str]:
-    """Ports of the whole pod that are the same, then names of ports that others have, too."""
+    """Warnings about duplicate ports of the whole pod, then about duplicate port names."""
     listed = [
         (f"{where}.ports[{index}]", port)
         for where, container in containers
@@ -95,13 +95,13 @@ def _ports(containers: list[tuple[str, Json]]) -> Iterator[str]:
     ]
     if len(listed) < 2:
         return
-    known: dict[tuple[Any, Any], list[tuple[str, Json]]] = defaultdict(list)
+    by_port_number: dict[tuple[Any, Any], list[tuple[str, Json]]] = defaultdict(list)
     for where, port in listed:
-        same = known[port.get("containerPort"), port.get("protocol")]
-        for there, other in same:
-            if word := _clash(port, other):
-                yield f"{where}: {word} port definition with {there}"
-        same.append((where, port))
+        first_ports = by_port_number[port.get("containerPort"), port.get("protocol")]
+        for first_path, first_port in first_ports:
+            if conflict := _port_conflict(port, first_port):
+                yield f"{where}: {conflict} port definition with {first_path}"
+        first_ports.append((where, port))
     names: dict[str, str] = {}
     for where, port in listed:
         if not (name := port.get("name")):
@@ -111,10 +111,12 @@ def _ports(containers: list[tuple[str, Json]]) -> Iterator[str]:
             yield f"{where}: duplicate port name {shown(name)} with {first}, {use}"
 
 
-def _clash(port: Json, other: Json) -> str:
-    (at, ip), (there, others) = ((one.get("hostPort") or 0, one.get("hostIP") or "") for one in (port, other))
-    if at == there and ip == others:
+def _port_conflict(port: Json, other: Json) -> str:
+    (host_port, host_ip), (other_host_port, other_host_ip) = (
+        (item.get("hostPort") or 0, item.get("hostIP") or "") for item in (port, other)
+    )
+    if host_port == other_host_port and host_ip == other_host_ip:
         return "duplicate"
-    if not at or not there:
+    if not host_port or not other_host_port:
         return "overlapping"
-    return "dangerously ambiguous" if at == there and bool(ip) != bool(others) else ""
+    return "dangerously ambiguous" if host_port == other_host_port and bool(host_ip) != bool(other_host_ip) else ""

@@ -1,4 +1,4 @@
-"""Pods: filled in as the real server does, bound once, deleted with grace once they are on a node."""
+"""Pods: defaulting, status, update rules, grace period and columns, as in kube-apiserver."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from trainyard.server.strategies.templates import containers_of, default_pod_spe
 ENDED = ("Succeeded", "Failed")
 LOST = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 PRIORITIES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
-_MAY_CHANGE = ("activeDeadlineSeconds", "tolerations", "schedulingGates")
+_MUTABLE = ("activeDeadlineSeconds", "tolerations", "schedulingGates")
 
 
 def prepare(new: Json, old: Json | None, site: Site) -> None:
@@ -38,165 +38,181 @@ def prepare(new: Json, old: Json | None, site: Site) -> None:
             spec["terminationGracePeriodSeconds"] = 1
         site.warnings.extend(pod_warnings(spec, "spec"))
         spec["priority"] = PRIORITIES.get(text(spec.get("priorityClassName")), spec["priority"])
-        new["status"] = {"phase": "Pending", "qosClass": _quality(spec), **_gated(spec, site)}
+        new["status"] = {"phase": "Pending", "qosClass": _quality(spec), **_scheduling_gated_status(spec, site)}
 
 
-def _tolerations(given: list[Json]) -> list[Json]:
-    """Every pod bears a node that is lost for five minutes, unless it says something else about that."""
-    made = list(given)
+def _tolerations(tolerations: list[Json]) -> list[Json]:
+    """Adds kube-apiserver's default tolerations (DefaultTolerationSeconds): a pod tolerates a node that is not ready or
+    unreachable for 300 s, unless it has a toleration for that taint."""
+    with_defaults = list(tolerations)
     for key in LOST:
-        if not any(one.get("key") in (key, None, "") and one.get("effect") in ("NoExecute", None, "") for one in given):
-            made.append({"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300})
-    return made
+        if not any(
+            toleration.get("key") in (key, None, "") and toleration.get("effect") in ("NoExecute", None, "")
+            for toleration in tolerations
+        ):
+            with_defaults.append({"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300})
+    return with_defaults
 
 
 def _quality(spec: Json) -> str:
-    """How sure a pod can be of what it asks for."""
-    asked, sure = False, True
+    """The QoS class of a pod."""
+    has_resources, is_guaranteed = False, True
     for container in [*containers_of(spec), *containers_of(spec, "initContainers")]:
         resources = container.get("resources") or {}
         limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
-        most, least = ([number(part.get(name, "0")) for name in ("cpu", "memory")] for part in (limits, requests))
-        asked = asked or any((*most, *least))
-        sure = sure and all(most) and most == least
-    return ("Guaranteed" if sure else "Burstable") if asked else "BestEffort"
+        limit_values, request_values = (
+            [number(quantities.get(name, "0")) for name in ("cpu", "memory")] for quantities in (limits, requests)
+        )
+        has_resources = has_resources or any((*limit_values, *request_values))
+        is_guaranteed = is_guaranteed and all(limit_values) and limit_values == request_values
+    return ("Guaranteed" if is_guaranteed else "Burstable") if has_resources else "BestEffort"
 
 
-def _gated(spec: Json, site: Site) -> Json:
+def _scheduling_gated_status(spec: Json, site: Site) -> Json:
     if not spec.get("schedulingGates"):
         return {}
     message = "Scheduling is blocked due to non-empty scheduling gates"
-    words = {"type": "PodScheduled", "status": "False", "reason": "SchedulingGated", "message": message}
-    return {"conditions": [{**words, "lastProbeTime": None, "lastTransitionTime": site.stamp}]}
+    condition = {"type": "PodScheduled", "status": "False", "reason": "SchedulingGated", "message": message}
+    return {"conditions": [{**condition, "lastProbeTime": None, "lastTransitionTime": site.stamp}]}
 
 
 def prepare_status(new: Json, old: Json, sent: Json) -> None:
-    """What the real server fills into a status. Who owns the pod is no matter of it."""
-    meta, status = new["metadata"], new["status"] = new["metadata"], _told(new.get("status") or {})
-    meta.pop("ownerReferences", None)
+    """Defaults of a pod's status. A status update does not change the ownerReferences."""
+    metadata, status = new["metadata"], new["status"] = new["metadata"], _without_empty_strings(new.get("status") or {})
+    metadata.pop("ownerReferences", None)
     if owners := old["metadata"].get("ownerReferences"):
-        meta["ownerReferences"] = owners
+        metadata["ownerReferences"] = owners
     if not status.get("qosClass"):
         status["qosClass"] = (old.get("status") or {}).get("qosClass") or _quality(new["spec"])
     if status.get("podIP") and not status.get("podIPs"):
         status["podIPs"] = [{"ip": status["podIP"]}]
-    for one in status.get("conditions") or ():
-        one.setdefault("lastProbeTime", None)
-        one.setdefault("lastTransitionTime", None)
-        one.setdefault("type", "")
-        one.setdefault("status", "")
+    for condition in status.get("conditions") or ():
+        condition.setdefault("lastProbeTime", None)
+        condition.setdefault("lastTransitionTime", None)
+        condition.setdefault("type", "")
+        condition.setdefault("status", "")
     for group in ("containerStatuses", "initContainerStatuses"):
-        for one in status.get(group) or ():
-            _default_state(one)
+        for container_status in status.get(group) or ():
+            _default_container_status(container_status)
 
 
-def _told(value: Any) -> Any:
-    """Without texts that are empty, but for those that are always there."""
+def _without_empty_strings(value: Any) -> Any:
+    """The value without fields that are "", except those of `_KEPT_WHEN_EMPTY`."""
     if isinstance(value, list):
-        return [_told(one) for one in value]
+        return [_without_empty_strings(item) for item in value]
     if not isinstance(value, dict):
         return value
-    return {name: _told(part) for name, part in value.items() if part != "" or name in _ALWAYS}
+    return {
+        name: _without_empty_strings(item) for name, item in value.items() if item != "" or name in _KEPT_WHEN_EMPTY
+    }
 
 
-_ALWAYS = ("name", "image", "imageID", "type", "status")
+_KEPT_WHEN_EMPTY = ("name", "image", "imageID", "type", "status")
 
 
-def _default_state(one: Json) -> None:
-    for name, empty in (("name", ""), ("ready", False), ("restartCount", 0), ("image", ""), ("imageID", "")):
-        one.setdefault(name, empty)
+def _default_container_status(container_status: Json) -> None:
+    for name, default in (("name", ""), ("ready", False), ("restartCount", 0), ("image", ""), ("imageID", "")):
+        container_status.setdefault(name, default)
     for name in ("state", "lastState"):
-        state = one.setdefault(name, {})
+        state = container_status.setdefault(name, {})
         if isinstance(running := state.get("running"), dict):
             fill(running, startedAt=None)
-        if isinstance(ended := state.get("terminated"), dict):
-            fill(ended, exitCode=0, startedAt=None, finishedAt=None)
+        if isinstance(terminated := state.get("terminated"), dict):
+            fill(terminated, exitCode=0, startedAt=None, finishedAt=None)
 
 
 def check_status(new: Json, old: Json) -> Iterator[Problem]:
-    for index, one in enumerate(new["status"].get("conditions") or ()):
-        for why in key_texts(one["type"]):
-            yield Problem(f"status.conditions[{index}].Type", f"Invalid value: {shown(one['type'])}: {why}")
+    for index, condition in enumerate(new["status"].get("conditions") or ()):
+        for message in key_texts(condition["type"]):
+            yield Problem(f"status.conditions[{index}].Type", f"Invalid value: {shown(condition['type'])}: {message}")
 
 
 def check(new: Json, old: Json | None) -> list[Problem]:
-    found = pod_spec_problems(new["spec"], "spec")
+    problems = pod_spec_problems(new["spec"], "spec")
     if old is not None:
-        return found + _changed(new["spec"], old["spec"])
+        return problems + _update_problems(new["spec"], old["spec"])
     if new["spec"].get("ephemeralContainers"):
-        found.append(Problem("spec.ephemeralContainers", "Forbidden: cannot be set on create"))
+        problems.append(Problem("spec.ephemeralContainers", "Forbidden: cannot be set on create"))
     if new["spec"].get("schedulingGates") and new["spec"].get("nodeName"):
         text = "Forbidden: cannot be set until all schedulingGates have been cleared"
-        found.append(Problem("spec.nodeName", text))
-    return found
+        problems.append(Problem("spec.nodeName", text))
+    return problems
 
 
-def _changed(new: Json, old: Json) -> list[Problem]:
-    """What of a pod's spec may not become what it has become. A change of the containers' number ends the search."""
+def _update_problems(new: Json, old: Json) -> list[Problem]:
+    """Problems of an update of a pod's spec. A changed number of containers or a wrong deadline is returned alone."""
     for group in ("containers", "initContainers"):
         if len(new.get(group) or ()) != len(old.get(group) or ()):
             return [Problem(f"spec.{group}", "Forbidden: pod updates may not add or remove containers")]
-    before, after = old.get("activeDeadlineSeconds"), new.get("activeDeadlineSeconds")
-    place, found = "spec.activeDeadlineSeconds", []
-    if after is not None and not 0 <= after <= MOST:
-        return [Problem(place, f"Invalid value: {after}: must be between 0 and {MOST}, inclusive")]
-    if before is not None and after is not None and before < after:
-        return [Problem(place, f"Invalid value: {after}: must be less than or equal to previous value")]
-    if before is not None and after is None:
-        found.append(Problem(place, "Invalid value: null: must not update from a positive integer to nil value"))
-    if any(not _borne(one, new.get("tolerations") or []) for one in old.get("tolerations") or ()):
-        found.append(
+    old_deadline, deadline = old.get("activeDeadlineSeconds"), new.get("activeDeadlineSeconds")
+    path, problems = "spec.activeDeadlineSeconds", []
+    if deadline is not None and not 0 <= deadline <= MOST:
+        return [Problem(path, f"Invalid value: {deadline}: must be between 0 and {MOST}, inclusive")]
+    if old_deadline is not None and deadline is not None and old_deadline < deadline:
+        return [Problem(path, f"Invalid value: {deadline}: must be less than or equal to previous value")]
+    if old_deadline is not None and deadline is None:
+        problems.append(Problem(path, "Invalid value: null: must not update from a positive integer to nil value"))
+    if any(
+        not _has_toleration(toleration, new.get("tolerations") or []) for toleration in old.get("tolerations") or ()
+    ):
+        problems.append(
             Problem(
                 "spec.tolerations", "Forbidden: existing toleration can not be modified except its tolerationSeconds"
             )
         )
-    known = {gate.get("name") for gate in old.get("schedulingGates") or ()}
+    old_gates = {gate.get("name") for gate in old.get("schedulingGates") or ()}
     for index, gate in enumerate(new.get("schedulingGates") or ()):
-        if gate.get("name") not in known:
-            where = f"spec.schedulingGates[{index}].name"
-            found.append(Problem(where, "Forbidden: only deletion is allowed, but found new scheduling gate"))
-    if gated := bool(known):
-        found += _moved(new.get("nodeSelector") or {}, old.get("nodeSelector") or {})
-    if _fixed(new, gated) != _fixed(old, gated):
-        words = "`spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,"
-        more = "`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds`"
-        text = f"Forbidden: pod updates may not change fields other than {words}{more}"
-        found.append(Problem("spec", f"{text} (allow it to be set to 1 if it was previously negative)"))
-    return found
+        if gate.get("name") not in old_gates:
+            gate_path = f"spec.schedulingGates[{index}].name"
+            problems.append(Problem(gate_path, "Forbidden: only deletion is allowed, but found new scheduling gate"))
+    if had_gates := bool(old_gates):
+        problems += _node_selector_problems(new.get("nodeSelector") or {}, old.get("nodeSelector") or {})
+    if _fixed(new, had_gates) != _fixed(old, had_gates):
+        fields = "`spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,"
+        more_fields = "`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds`"
+        text = f"Forbidden: pod updates may not change fields other than {fields}{more_fields}"
+        problems.append(Problem("spec", f"{text} (allow it to be set to 1 if it was previously negative)"))
+    return problems
 
 
-def _borne(toleration: Json, now: list[Json]) -> bool:
-    """Whether it is still there, for however long."""
-    bare = {name: part for name, part in toleration.items() if name != "tolerationSeconds"}
-    return any({name: part for name, part in one.items() if name != "tolerationSeconds"} == bare for one in now)
+def _has_toleration(toleration: Json, tolerations: list[Json]) -> bool:
+    """True if the tolerations have this one, whatever its tolerationSeconds."""
+    without_seconds = {name: value for name, value in toleration.items() if name != "tolerationSeconds"}
+    return any(
+        {name: value for name, value in candidate.items() if name != "tolerationSeconds"} == without_seconds
+        for candidate in tolerations
+    )
 
 
-def _moved(now: Json, before: Json) -> list[Problem]:
-    """A pod that waits at a gate may still become choosier."""
-    if before.items() <= now.items():
+def _node_selector_problems(node_selector: Json, old_node_selector: Json) -> list[Problem]:
+    """Problems of a changed nodeSelector: a pod with scheduling gates may only get additional labels."""
+    if old_node_selector.items() <= node_selector.items():
         return []
     text = "only additions to spec.nodeSelector are allowed (no mutations or deletions)"
-    return [Problem("spec.nodeSelector", f"Invalid value: {shown(now)}: {text}")]
+    return [Problem("spec.nodeSelector", f"Invalid value: {shown(node_selector)}: {text}")]
 
 
-def _fixed(spec: Json, gated: bool) -> Json:
-    """The part of a pod's spec that stays as it was made."""
-    free = (*_MAY_CHANGE, "nodeSelector") if gated else _MAY_CHANGE
-    fixed = {name: part for name, part in spec.items() if name not in free and part not in ([], "")}
+def _fixed(spec: Json, had_gates: bool) -> Json:
+    """The immutable part of a pod's spec. `had_gates`: the stored pod has scheduling gates."""
+    mutable = (*_MUTABLE, "nodeSelector") if had_gates else _MUTABLE
+    fixed = {name: value for name, value in spec.items() if name not in mutable and value not in ([], "")}
     for group in ("containers", "initContainers"):
         if spec.get(group):
-            fixed[group] = [{name: part for name, part in one.items() if name != "image"} for one in spec[group]]
+            fixed[group] = [
+                {name: value for name, value in container.items() if name != "image"} for container in spec[group]
+            ]
     return fixed
 
 
 def admitted(pod: Json) -> list[tuple[str, str]]:
-    """What the server gives a new pod after its defaults, as fields of server-side apply: whoever made it has not."""
+    """The fields that admission sets, as field paths (fieldsV1): the client that creates the pod does not own them."""
     names = ("priority", "preemptionPolicy", "serviceAccount", "serviceAccountName", "tolerations")
     return [("f:spec", f"f:{name}") for name in names]
 
 
 def grace(pod: Json, asked: int | None) -> int:
-    """A pod that no node has, or that has ended, goes at once."""
+    """The grace period of a DELETE in seconds: 0 for a pod that is not bound or has ended, else `asked` or the pod's
+    terminationGracePeriodSeconds."""
     spec, status = pod.get("spec") or {}, pod.get("status") or {}
     if not spec.get("nodeName") or status.get("phase") in ENDED:
         return 0

@@ -1,4 +1,4 @@
-"""rbac.authorization.k8s.io: roles and bindings. What they mean is in rbac.py and access.py; here they are objects."""
+"""rbac.authorization.k8s.io: strategies of roles and bindings. The authorizer is in server/rbac.py and access.py."""
 
 from __future__ import annotations
 
@@ -28,17 +28,19 @@ _ROLE_KINDS = {"Role": "roles", "ClusterRole": "clusterroles"}
 
 
 def prepare_role(new: Json, old: Json | None, site: Site) -> None:
-    """No rules are told as null."""
+    """Empty rules are stored as null."""
     new["rules"] = new.get("rules") or None
     for rule in new["rules"] or ():
         fill(rule, verbs=[])
 
 
 def check_role(new: Json, old: Json | None) -> list[Problem]:
-    found = [one for index, rule in enumerate(new["rules"] or ()) for one in _rule_problems(new, rule, index)]
+    problems = [
+        problem for index, rule in enumerate(new["rules"] or ()) for problem in _rule_problems(new, rule, index)
+    ]
     if (aggregation := new.get("aggregationRule")) is not None and new["kind"] == "ClusterRole":
-        found += _aggregation_problems(aggregation.get("clusterRoleSelectors") or [])
-    return found
+        problems += _aggregation_problems(aggregation.get("clusterRoleSelectors") or [])
+    return problems
 
 
 def _rule_problems(new: Json, rule: Json, index: int) -> Iterator[Problem]:
@@ -66,18 +68,18 @@ def _aggregation_problems(selectors: list[Json]) -> Iterator[Problem]:
         text = "at least one clusterRoleSelector required if aggregationRule is non-nil"
         yield Problem(path, f"Required value: {text}")
     for index, selector in enumerate(selectors):
-        found = list(selector_problems(selector, f"{path}[{index}]"))
-        yield from found
-        if found:
+        problems = list(selector_problems(selector, f"{path}[{index}]"))
+        yield from problems
+        if problems:
             yield Problem(f"{path}[{index}]", "Invalid value: null: invalid label selector.")
 
 
 def admit_role(new: Json, old: Json | None, site: Site) -> None:
     if old is not None and same(new.get("rules"), old.get("rules")):
         return
-    meta, plural = new["metadata"], _ROLE_KINDS[new["kind"]]
-    asked = Asked("escalate", GROUP, plural, "", meta.get("namespace", ""), meta.get("name", ""))
-    access.must_not_escalate(site.log, site.user, new.get("rules") or [], new, asked)
+    metadata, plural = new["metadata"], _ROLE_KINDS[new["kind"]]
+    attributes = Asked("escalate", GROUP, plural, "", metadata.get("namespace", ""), metadata.get("name", ""))
+    access.must_not_escalate(site.log, site.user, new.get("rules") or [], new, attributes)
 
 
 def prepare_binding(new: Json, old: Json | None, site: Site) -> None:
@@ -94,42 +96,42 @@ def prepare_binding(new: Json, old: Json | None, site: Site) -> None:
 
 
 def admit_binding(new: Json, old: Json | None, site: Site) -> None:
-    unchanged = ("roleRef", "subjects")
-    if old is not None and all(same(new.get(name), old.get(name)) for name in unchanged):
+    fields = ("roleRef", "subjects")
+    if old is not None and all(same(new.get(name), old.get(name)) for name in fields):
         return
     role = new["roleRef"]
     plural = _ROLE_KINDS.get(role["kind"], "")
-    asked = Asked("bind", GROUP, plural, "", new["metadata"].get("namespace", ""), role["name"])
-    wanted = access.role_rules(site.log, new)
-    if wanted is None and not access.may(site.log, site.user, asked):
+    attributes = Asked("bind", GROUP, plural, "", new["metadata"].get("namespace", ""), role["name"])
+    role_rules = access.role_rules(site.log, new)
+    if role_rules is None and not access.may(site.log, site.user, attributes):
         raise errors.not_found(plural, GROUP, role["name"])
-    access.must_not_escalate(site.log, site.user, wanted or [], new, asked)
+    access.must_not_escalate(site.log, site.user, role_rules or [], new, attributes)
 
 
 def check_binding(new: Json, old: Json | None) -> list[Problem]:
-    found: list[Problem] = []
+    problems: list[Problem] = []
     role = new["roleRef"]
     namespaced = new["kind"] == "RoleBinding"
     kinds = ("Role", "ClusterRole") if namespaced else ("ClusterRole",)
-    found += one_of(role["apiGroup"], (GROUP,), "roleRef.apiGroup")
-    found += one_of(role["kind"], kinds, "roleRef.kind")
-    found += _role_name_problems(role["name"])
+    problems += one_of(role["apiGroup"], (GROUP,), "roleRef.apiGroup")
+    problems += one_of(role["kind"], kinds, "roleRef.kind")
+    problems += _role_name_problems(role["name"])
     if old is not None and not same(role, old["roleRef"]):
-        found.append(Problem("roleRef", f"Invalid value: {shown(role)}: cannot change roleRef"))
+        problems.append(Problem("roleRef", f"Invalid value: {shown(role)}: cannot change roleRef"))
     for index, subject in enumerate(new.get("subjects") or ()):
-        found += _subject_problems(subject, f"subjects[{index}]", namespaced)
-    return found
+        problems += _subject_problems(subject, f"subjects[{index}]", namespaced)
+    return problems
 
 
 def _role_name_problems(name: str) -> Iterator[Problem]:
     if not name:
         yield Problem("roleRef.name", "Required value")
-    for why in path_texts(name):
-        yield Problem("roleRef.name", f"Invalid value: {shown(name)}: {why}")
+    for message in path_texts(name):
+        yield Problem("roleRef.name", f"Invalid value: {shown(name)}: {message}")
 
 
 def _subject_problems(subject: Json, path: str, namespaced: bool) -> Iterator[Problem]:
-    """The account of a RoleBinding that names no namespace is one of the binding's."""
+    """Problems of a subject. In a RoleBinding, a ServiceAccount without namespace is one of the binding's namespace."""
     kind, name = subject["kind"], subject["name"]
     yield from one_of(kind, ("Group", "ServiceAccount", "User"), f"{path}.kind")
     if not name:
@@ -146,15 +148,18 @@ def _subject_problems(subject: Json, path: str, namespaced: bool) -> Iterator[Pr
 
 def _subjects(kind: str) -> Column:
     def cell(binding: Json, now: float) -> str:
-        chosen = [one for one in binding.get("subjects") or () if one.get("kind") == kind]
-        spaced = kind == "ServiceAccount"
-        return ", ".join(f"{text(one.get('namespace'))}/{one['name']}" if spaced else one["name"] for one in chosen)
+        subjects = [subject for subject in binding.get("subjects") or () if subject.get("kind") == kind]
+        namespaced = kind == "ServiceAccount"
+        return ", ".join(
+            f"{text(subject.get('namespace'))}/{subject['name']}" if namespaced else subject["name"]
+            for subject in subjects
+        )
 
     return Column(f"{kind}s", cell, priority=1)
 
 
 def _resource(kind: str) -> Resource:
-    """One of the four: a role or a binding, of a namespace or of the cluster."""
+    """The resource of one of the four kinds: a role or a binding, namespaced or cluster-scoped."""
     shared: Json = {
         "group": GROUP,
         "kind": kind,
@@ -177,7 +182,7 @@ def _resource(kind: str) -> Resource:
             NAME,
             Column("Role", lambda obj, now: f"{obj['roleRef']['kind']}/{obj['roleRef']['name']}"),
             AGE,
-            *(_subjects(one) for one in ("User", "Group", "ServiceAccount")),
+            *(_subjects(subject_kind) for subject_kind in ("User", "Group", "ServiceAccount")),
         ),
     )
 

@@ -1,4 +1,5 @@
-"""Questions in the form of objects: who am I, may I do that. A create is answered and nothing is stored."""
+"""authentication.k8s.io and authorization.k8s.io: reviews. A create returns the review with its status; nothing is
+stored."""
 
 from __future__ import annotations
 
@@ -15,72 +16,79 @@ _ATTRIBUTES = obj(
     namespace=STRING, verb=STRING, group=STRING, version=STRING, resource=STRING, subresource=STRING, name=STRING
 )
 _PATH = obj(path=STRING, verb=STRING)
-_ASKED = obj(resourceAttributes=_ATTRIBUTES, nonResourceAttributes=_PATH, user=STRING, groups=STRINGS)
-_ACCESS = Schema.ours(obj(("spec",), spec=needed(_ASKED)))
+_REVIEW_SPEC = obj(resourceAttributes=_ATTRIBUTES, nonResourceAttributes=_PATH, user=STRING, groups=STRINGS)
+_ACCESS = Schema.ours(obj(("spec",), spec=needed(_REVIEW_SPEC)))
 _RULES = Schema.ours(obj(("spec",), spec=needed(obj(namespace=STRING))))
 AUTHENTICATION, AUTHORIZATION = "authentication.k8s.io", "authorization.k8s.io"
 
 
 def who(review: Json, site: Site) -> Json:
-    return {**review, "status": {"userInfo": _told(site.user)}}
+    return {**review, "status": {"userInfo": _user_info(site.user)}}
 
 
-def _told(user: User) -> Json:
-    told: Json = {"username": user.name, "groups": list(user.groups)}
+def _user_info(user: User) -> Json:
+    user_info: Json = {"username": user.name, "groups": list(user.groups)}
     if user.uid:
-        told["uid"] = user.uid
+        user_info["uid"] = user.uid
     if user.extra:
-        told["extra"] = {name: list(values) for name, values in user.extra.items()}
-    return told
+        user_info["extra"] = {name: list(values) for name, values in user.extra.items()}
+    return user_info
 
 
 def may(review: Json, site: Site) -> Json:
     spec = review["spec"]
-    thing, path = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
-    if (thing is None) is (path is None):
+    resource, non_resource = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
+    if (resource is None) is (non_resource is None):
         text = "Invalid value: exactly one of nonResourceAttributes or resourceAttributes must be specified"
         problem = Problem("spec.resourceAttributes", text)
         raise errors.invalid(review["kind"], AUTHORIZATION, "", [problem])
-    return {**review, "status": {"allowed": access.may(site.log, site.user, _asked(thing, path))}}
+    return {
+        **review,
+        "status": {"allowed": access.may(site.log, site.user, _request_attributes(resource, non_resource))},
+    }
 
 
 def may_they(review: Json, site: Site) -> Json:
-    """The same about somebody else."""
+    """Completes a SubjectAccessReview: whether the user or group of its spec may do it."""
     spec = review["spec"]
-    thing, path = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
+    resource, non_resource = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
     groups = tuple(spec.get("groups") or ())
     if not spec.get("user") and not groups:
         text = "Invalid value: at least one of user or group must be specified"
         raise errors.invalid(review["kind"], AUTHORIZATION, "", [Problem("spec.user", text)])
-    if (thing is None) is (path is None):
+    if (resource is None) is (non_resource is None):
         text = "Invalid value: exactly one of nonResourceAttributes or resourceAttributes must be specified"
         raise errors.invalid(review["kind"], AUTHORIZATION, "", [Problem("spec.resourceAttributes", text)])
     user = User(spec.get("user") or "", groups=groups)
-    return {**review, "status": {"allowed": access.may(site.log, user, _asked(thing, path))}}
+    return {**review, "status": {"allowed": access.may(site.log, user, _request_attributes(resource, non_resource))}}
 
 
 def whose(review: Json, site: Site) -> Json:
-    """Whose token that is. The administrator's is a secret of this machine and is nobody's here."""
+    """Completes a TokenReview. The administrator's token is a secret of this machine: a review does not authenticate
+    it."""
     user = site.whose(review["spec"].get("token") or "")
     if user is None:
         return {**review, "status": {"user": {}, "error": "the token is nobody's here, or has expired"}}
-    return {**review, "status": {"authenticated": True, "user": _told(user)}}
+    return {**review, "status": {"authenticated": True, "user": _user_info(user)}}
 
 
-def _asked(thing: Json | None, path: Json | None) -> Asked:
-    if thing is not None:
-        words = ("verb", "group", "resource", "subresource", "namespace", "name")
-        return Asked(*(thing.get(word) or "" for word in words))
-    path = path or {}
-    return Asked(path.get("verb") or "", path=path.get("path") or "/")
+def _request_attributes(resource: Json | None, non_resource: Json | None) -> Asked:
+    if resource is not None:
+        fields = ("verb", "group", "resource", "subresource", "namespace", "name")
+        return Asked(*(resource.get(field) or "" for field in fields))
+    non_resource = non_resource or {}
+    return Asked(non_resource.get("verb") or "", path=non_resource.get("path") or "/")
 
 
 def rules(review: Json, site: Site) -> Json:
-    """Everything this user may do in a namespace, for `kubectl auth can-i --list`."""
-    found = access.rules_of(site.log, site.user, review["spec"].get("namespace") or "default")
-    things = [rule for rule in found if rule.get("resources")]
-    paths = [rule for rule in found if rule.get("nonResourceURLs")]
-    return {**review, "status": {"resourceRules": things, "nonResourceRules": paths, "incomplete": False}}
+    """Completes a SelfSubjectRulesReview: the user's rules in a namespace, for `kubectl auth can-i --list`."""
+    user_rules = access.rules_of(site.log, site.user, review["spec"].get("namespace") or "default")
+    resource_rules = [rule for rule in user_rules if rule.get("resources")]
+    non_resource_rules = [rule for rule in user_rules if rule.get("nonResourceURLs")]
+    return {
+        **review,
+        "status": {"resourceRules": resource_rules, "nonResourceRules": non_resource_rules, "incomplete": False},
+    }
 
 
 def _resource(group: str, kind: str, schema: Schema) -> Resource:

@@ -1,4 +1,4 @@
-"""Secrets: what the real server refuses of their types, and what it warns of."""
+"""Secrets: validation of their types, and kube-apiserver's warnings."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NEEDED = {
     "kubernetes.io/ssh-auth": ("ssh-privatekey",),
 }
 _CERTIFICATE, _KEY = "CERTIFICATE", "PRIVATE KEY"
-_NOT_EMPTY = ("ssh-privatekey",)
+_REQUIRED_NON_EMPTY = ("ssh-privatekey",)
 ACCOUNT_TOKEN, ACCOUNT_NAME = "kubernetes.io/service-account-token", "kubernetes.io/service-account.name"  # names
 _BEGIN, _END = (re.compile(rb"-----%b ([^\n]*?)-----[ \t]*\r?" % word) for word in (b"BEGIN", b"END"))
 _HEADERS = re.compile(rb"(?:[^\n]*:[^\n]*\n)*")
@@ -30,7 +30,7 @@ def secret_problems(new: Json, old: Json | None) -> Iterator[Problem]:
     if old is not None and old.get("type") != kind:
         yield Problem("type", f"Invalid value: {shown(kind)}: field is immutable")
     for key in NEEDED.get(kind, ()):
-        if key not in data or (key in _NOT_EMPTY and not data[key]):
+        if key not in data or (key in _REQUIRED_NON_EMPTY and not data[key]):
             yield Problem(f"data[{key}]", "Required value")
         elif key.startswith(".docker") and not _is_json(data[key]):
             yield Problem(f"data[{key}]", 'Invalid value: "<secret contents redacted>": must be JSON')
@@ -41,37 +41,37 @@ def secret_problems(new: Json, old: Json | None) -> Iterator[Problem]:
         yield Problem(f"metadata.annotations[{ACCOUNT_NAME}]", "Required value")
 
 
-def _is_json(coded: str) -> bool:
+def _is_json(encoded: str) -> bool:
     try:
-        return isinstance(decode(base64.b64decode(coded)), dict | None)
+        return isinstance(decode(base64.b64decode(encoded)), dict | None)
     except (ValueError, binascii.Error):
         return False
 
 
 def secret_warnings(new: Json) -> Iterator[str]:
-    """A certificate or a key that is none. What is inside of its text is not looked at."""
+    """A warning about a TLS secret without a PEM certificate or key. The content of the PEM blocks is not parsed."""
     if new["type"] != TLS or new.get("data") is None:
         return
     try:
-        certificates, keys = (_blocks(base64.b64decode(new["data"].get(key) or "")) for key in NEEDED[TLS])
+        certificates, keys = (_block_types(base64.b64decode(new["data"].get(key) or "")) for key in NEEDED[TLS])
     except (ValueError, binascii.Error):
-        return  # it will be refused
-    why = ""
+        return  # the validation refuses it
+    text = ""
     if _CERTIFICATE not in certificates:
-        why = _no_certificate(certificates)
+        text = _no_certificate(certificates)
     elif not any(block.endswith(_KEY) for block in keys):
-        why = _no_key(keys)
-    if why:
-        yield f"tls: {why}"
+        text = _no_key(keys)
+    if text:
+        yield f"tls: {text}"
 
 
 def _no_certificate(blocks: list[str]) -> str:
     if not blocks:
         return "failed to find any PEM data in certificate input"
     if len(blocks) == 1 and blocks[0].endswith(_KEY):
-        found = "but did find a private key; PEM inputs may have been switched"
-        return f"failed to find certificate PEM data in certificate input, {found}"
-    return f'failed to find "{_CERTIFICATE}" PEM block in certificate input after {_skipped(blocks)}'
+        text = "but did find a private key; PEM inputs may have been switched"
+        return f"failed to find certificate PEM data in certificate input, {text}"
+    return f'failed to find "{_CERTIFICATE}" PEM block in certificate input after {_skipped_text(blocks)}'
 
 
 def _no_key(blocks: list[str]) -> str:
@@ -79,35 +79,35 @@ def _no_key(blocks: list[str]) -> str:
         return "failed to find any PEM data in key input"
     if blocks == [_CERTIFICATE]:
         return "found a certificate rather than a key in the PEM for the private key"
-    return f'failed to find PEM block with type ending in "{_KEY}" in key input after {_skipped(blocks)}'
+    return f'failed to find PEM block with type ending in "{_KEY}" in key input after {_skipped_text(blocks)}'
 
 
-def _skipped(blocks: list[str]) -> str:
+def _skipped_text(blocks: list[str]) -> str:
     return f"skipping PEM blocks of the following types: [{' '.join(blocks)}]"
 
 
-def _blocks(text: bytes) -> list[str]:
-    """What the PEM blocks of a text are called. The text is read once, however many blocks begin and never end."""
+def _block_types(text: bytes) -> list[str]:
+    """The types of the PEM blocks in a text. The run time is linear, even for many blocks without an end."""
     lines = text.split(b"\n")
     ends: dict[bytes, list[int]] = {}
     for number, line in enumerate(lines):
         if end := _END.fullmatch(line):
             ends.setdefault(end[1], []).append(number)
-    names, after = [], 0
+    types, next_line = [], 0
     for number, line in enumerate(lines):
-        if number < after or not (begin := _BEGIN.fullmatch(line)):
+        if number < next_line or not (begin := _BEGIN.fullmatch(line)):
             continue
-        numbers = ends.get(begin[1], [])
-        at = bisect_right(numbers, number)
-        if at == len(numbers):
+        end_lines = ends.get(begin[1], [])
+        position = bisect_right(end_lines, number)
+        if position == len(end_lines):
             continue
-        after = numbers[at] + 1
-        if _is_coded(b"\n".join([*lines[number + 1 : numbers[at]], b""])):
-            names.append(begin[1].decode("utf-8", "replace"))
-    return names
+        next_line = end_lines[position] + 1
+        if _is_base64(b"\n".join([*lines[number + 1 : end_lines[position]], b""])):
+            types.append(begin[1].decode("utf-8", "replace"))
+    return types
 
 
-def _is_coded(body: bytes) -> bool:
+def _is_base64(body: bytes) -> bool:
     try:
         base64.b64decode(b"".join(_HEADERS.sub(b"", body, count=1).split()), validate=True)
     except (ValueError, binascii.Error):

@@ -1,4 +1,4 @@
-"""Services: an address each, unless they are headless. What they may say is judged in service_rules.py."""
+"""Services: defaulting and allocation of cluster IPs. The validation is in service_rules.py and service_places.py."""
 
 from __future__ import annotations
 
@@ -30,43 +30,43 @@ from trainyard.server.tables import AGE, NAME
 
 STICKY_SECONDS = 10800
 _SPEC = obj(selector=PAIRS, type=STRING, clusterIP=STRING, ports=many(FREE))
-_UNSAID = ("clusterIP", "externalName", "loadBalancerIP", "externalTrafficPolicy", "healthCheckNodePort")
-_PLACES = ("clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy")
+_OMITTED_WHEN_EMPTY = ("clusterIP", "externalName", "loadBalancerIP", "externalTrafficPolicy", "healthCheckNodePort")
+_ADDRESS_FIELDS = ("clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy")
 
 
 def prepare(new: Json, old: Json | None, site: Site) -> None:
     fill(new, spec={})
-    spec, before = new["spec"], (old or {}).get("spec") or {}
-    _drop_unsaid(spec)
+    spec, old_spec = new["spec"], (old or {}).get("spec") or {}
+    _drop_empty(spec)
     fill_empty(spec, type="ClusterIP", sessionAffinity="None")
     _fill_ports(spec)
     _fill_policies(spec)
     if old is None:
         new["status"] = {"loadBalancer": {}}
-    elif spec["type"] == NAME_OF_ANOTHER and before["type"] != NAME_OF_ANOTHER:
-        _leave(spec, before, *_PLACES)
-    elif before["type"] != NAME_OF_ANOTHER:
-        _stay(spec, before)
-    _leave_behind(spec, before)
-    if before.get("type") == "LoadBalancer" != spec["type"]:
+    elif spec["type"] == NAME_OF_ANOTHER and old_spec["type"] != NAME_OF_ANOTHER:
+        _drop_unchanged(spec, old_spec, *_ADDRESS_FIELDS)
+    elif old_spec["type"] != NAME_OF_ANOTHER:
+        _patch_allocated_values(spec, old_spec)
+    _drop_type_dependent_fields(spec, old_spec)
+    if old_spec.get("type") == "LoadBalancer" != spec["type"]:
         new["status"] = {**(new.get("status") or {}), "loadBalancer": {}}
     if spec["type"] == NAME_OF_ANOTHER and spec.get("internalTrafficPolicy") in ("Cluster", "Local"):
         del spec["internalTrafficPolicy"]
-    _place(new, before, site)
+    _allocate(new, old_spec, site)
     site.warnings.extend(service_warnings(new))
 
 
-def _drop_unsaid(spec: Json) -> None:
-    """What is "" or 0 is not there."""
-    for word in _UNSAID:
-        if not spec.get(word):
-            spec.pop(word, None)
+def _drop_empty(spec: Json) -> None:
+    """Removes fields that are "", 0 or false."""
+    for field in _OMITTED_WHEN_EMPTY:
+        if not spec.get(field):
+            spec.pop(field, None)
     if not spec.get("publishNotReadyAddresses"):
         spec.pop("publishNotReadyAddresses", None)
     for port in spec.get("ports") or ():
-        for word in ("name", "nodePort"):
-            if not port.get(word):
-                port.pop(word, None)
+        for field in ("name", "nodePort"):
+            if not port.get(field):
+                port.pop(field, None)
 
 
 def _fill_ports(spec: Json) -> None:
@@ -90,60 +90,60 @@ def _fill_policies(spec: Json) -> None:
         fill(spec, allocateLoadBalancerNodePorts=True)
 
 
-def _stay(spec: Json, before: Json) -> None:
-    """What an update leaves out stays."""
-    fill(spec, clusterIP=before.get("clusterIP"))
-    if spec["clusterIP"] == before.get("clusterIP"):
-        fill_empty(spec, clusterIPs=before.get("clusterIPs"))
-    fill_empty(spec, ipFamilies=before.get("ipFamilies"))
-    if spec.get("ipFamilyPolicy") == "SingleStack" and spec["ipFamilies"] == before.get("ipFamilies"):
+def _patch_allocated_values(spec: Json, old_spec: Json) -> None:
+    """Copies allocated values of the stored Service that the update omits."""
+    fill(spec, clusterIP=old_spec.get("clusterIP"))
+    if spec["clusterIP"] == old_spec.get("clusterIP"):
+        fill_empty(spec, clusterIPs=old_spec.get("clusterIPs"))
+    fill_empty(spec, ipFamilies=old_spec.get("ipFamilies"))
+    if spec.get("ipFamilyPolicy") == "SingleStack" and spec["ipFamilies"] == old_spec.get("ipFamilies"):
         spec["ipFamilies"] = spec["ipFamilies"][:1]
-    fill(spec, ipFamilyPolicy=before.get("ipFamilyPolicy"))
-    if spec["type"] in EXTERNAL and before["type"] in EXTERNAL:
-        given = _given(before)
+    fill(spec, ipFamilyPolicy=old_spec.get("ipFamilyPolicy"))
+    if spec["type"] in EXTERNAL and old_spec["type"] in EXTERNAL:
+        node_ports = _node_ports(old_spec)
         for port in spec.get("ports") or ():
-            if number := given.get((port["protocol"], port["port"])):
+            if number := node_ports.get((port["protocol"], port["port"])):
                 fill(port, nodePort=number)
 
 
-def _given(spec: Json) -> dict[tuple[str, int], int | None]:
-    """The ports of nodes, by what leads to them."""
+def _node_ports(spec: Json) -> dict[tuple[str, int], int | None]:
+    """(protocol, port) -> node port."""
     return {(port["protocol"], port["port"]): port.get("nodePort") for port in spec.get("ports") or ()}
 
 
-def _leave(spec: Json, before: Json, *words: str) -> None:
-    """What was of another type goes with it, unless somebody has changed it."""
-    for word in words:
-        if word in spec and spec[word] == before.get(word):
-            del spec[word]
+def _drop_unchanged(spec: Json, old_spec: Json, *fields: str) -> None:
+    """Removes fields whose value is that of the stored spec."""
+    for field in fields:
+        if field in spec and spec[field] == old_spec.get(field):
+            del spec[field]
 
 
-def _leave_behind(spec: Json, before: Json) -> None:
-    kind, was = spec["type"], before.get("type")
-    if was in EXTERNAL and kind not in EXTERNAL:
-        given = _given(before)
+def _drop_type_dependent_fields(spec: Json, old_spec: Json) -> None:
+    service_type, old_type = spec["type"], old_spec.get("type")
+    if old_type in EXTERNAL and service_type not in EXTERNAL:
+        node_ports = _node_ports(old_spec)
         for port in spec.get("ports") or ():
-            if port.get("nodePort") == given.get((port["protocol"], port["port"])):
+            if port.get("nodePort") == node_ports.get((port["protocol"], port["port"])):
                 port.pop("nodePort", None)
-    if was == "LoadBalancer" and kind != "LoadBalancer":
-        _leave(spec, before, "allocateLoadBalancerNodePorts", "loadBalancerClass", "healthCheckNodePort")
-    if before and kind not in EXTERNAL and not (kind == "ClusterIP" and spec.get("externalIPs")):
-        _leave(spec, before, "externalTrafficPolicy")
+    if old_type == "LoadBalancer" and service_type != "LoadBalancer":
+        _drop_unchanged(spec, old_spec, "allocateLoadBalancerNodePorts", "loadBalancerClass", "healthCheckNodePort")
+    if old_spec and service_type not in EXTERNAL and not (service_type == "ClusterIP" and spec.get("externalIPs")):
+        _drop_unchanged(spec, old_spec, "externalTrafficPolicy")
 
 
-def _place(new: Json, before: Json, site: Site) -> None:
-    """An address, and of which families. Raises Refused 422: what is wrong with these is told before all else."""
+def _allocate(new: Json, old_spec: Json, site: Site) -> None:
+    """Sets cluster IP and IP families. Raises Refused 422 for their problems, before all other validation."""
     spec = new["spec"]
     if spec.get("clusterIP"):
         fill_empty(spec, clusterIPs=[spec["clusterIP"]])
-    _refuse(new, list(place_problems(spec, before)))
+    _reject(new, list(place_problems(spec, old_spec)))
     if spec["type"] == NAME_OF_ANOTHER:
         return
     families = spec.get("ipFamilies") or []
-    if anywhere(spec) and not before.get("clusterIP"):
+    if anywhere(spec) and not old_spec.get("clusterIP"):
         fill(spec, ipFamilyPolicy="RequireDualStack")
         if spec["ipFamilyPolicy"] != "SingleStack":
-            families = [*families, *[one for one in FAMILIES if one not in families]]
+            families = [*families, *[family for family in FAMILIES if family not in families]]
     fill(spec, ipFamilyPolicy="SingleStack")
     spec["ipFamilies"] = families or ["IPv4"]
     address = spec.get("clusterIP")
@@ -151,16 +151,16 @@ def _place(new: Json, before: Json, site: Site) -> None:
         address = spec["clusterIP"] = site.addresses.next()
         spec["clusterIPs"] = [address]
         if not address:
-            _refuse(new, [none_free()])
-    elif address != "None" and not before.get("clusterIP"):
-        if (bad := foreign(address)) is not None:
-            _refuse(new, [bad])
+            _reject(new, [none_free()])
+    elif address != "None" and not old_spec.get("clusterIP"):
+        if (problem := foreign(address)) is not None:
+            _reject(new, [problem])
         if site.addresses.taken(address):
-            why = "failed to allocate: provided IP is already allocated"
-            _refuse(new, [Problem("spec.clusterIPs", f"Invalid value: {shown([address])}: {why}")])
+            text = "failed to allocate: provided IP is already allocated"
+            _reject(new, [Problem("spec.clusterIPs", f"Invalid value: {shown([address])}: {text}")])
 
 
-def _refuse(new: Json, problems: list[Problem]) -> None:
+def _reject(new: Json, problems: list[Problem]) -> None:
     if problems:
         raise errors.invalid("Service", "", new["metadata"].get("name") or "", problems)
 

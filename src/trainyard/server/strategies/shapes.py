@@ -1,4 +1,5 @@
-"""Words to write the schemas of built-in resources with. They keep what they do not know: newer fields pass through."""
+"""Helpers for the schemas and defaults of built-in resources. The schemas preserve unknown fields, so newer fields
+are stored."""
 
 from __future__ import annotations
 
@@ -18,17 +19,17 @@ PAIRS: Json = {"type": "object", "additionalProperties": {"type": "string"}, "nu
 
 
 def obj(required: tuple[str, ...] = (), **fields: Json) -> Json:
-    """An object with these fields and any others."""
+    """The schema of an object with these fields; unknown fields are preserved."""
     return {**FREE, "properties": fields, **({"required": list(required)} if required else {})}
 
 
 def needed(schema: Json) -> Json:
-    """The same, but null is no value for it."""
+    """The schema without `nullable`: null is invalid."""
     return {name: part for name, part in schema.items() if name != "nullable"}
 
 
 def many(items: Json, key: str = "", least: int = 0) -> Json:
-    """A list; with a key, its items differ in that field."""
+    """The schema of a list with at least `least` items. With `key`, it is a map list with that key field."""
     schema: Json = {"type": "array", "items": needed(items), "nullable": not least}
     if key:
         schema.update({"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": [key]})
@@ -42,20 +43,20 @@ def one_of(*values: str) -> Json:
 
 
 def whole(spec: Json, required: bool = True, **fields: Json) -> Schema:
-    """The schema of a resource with that spec."""
+    """The schema of a resource with this spec; `required`: the spec must be set."""
     names = ("spec",) if required else ()
     return Schema.ours(obj(names, spec=needed(spec) if required else spec, status=FREE, **fields))
 
 
 def fill(target: Json, **defaults: Any) -> None:
-    """Sets what is missing or null."""
+    """Sets the fields that are missing or null."""
     for name, value in defaults.items():
         if target.get(name) is None:
             target[name] = value
 
 
 def fill_empty(target: Json, **defaults: Any) -> None:
-    """Sets what is missing, null, "" or 0: what a field of the real server without a pointer cannot be told from."""
+    """Sets the fields that are missing, null, "" or 0, as kube-apiserver does for Go fields without a pointer."""
     for name, value in defaults.items():
         if not target.get(name):
             target[name] = value

@@ -1,4 +1,4 @@
-"""EndpointSlices: where the pods behind a Service are."""
+"""EndpointSlices: defaulting, generation, validation."""
 
 from __future__ import annotations
 
@@ -23,92 +23,95 @@ _DEPRECATED = "spec.addressType: FQDN endpoints are deprecated"
 
 
 def prepare(new: Json, old: Json | None, site: Site) -> None:
-    for word in ("endpoints", "ports"):
-        new[word] = new.get(word) or None  # the one way to write that there are none
+    for field in ("endpoints", "ports"):
+        new[field] = new.get(field) or None  # an empty list is stored as null
     for endpoint in new["endpoints"] or ():
         fill(endpoint, conditions={})
     for port in new["ports"] or ():
         fill(port, name="", protocol="TCP")
-    before = 0 if old is None else old["metadata"].get("generation") or 0
-    new["metadata"]["generation"] = before + (old is None or not same(_counted(new), _counted(old)))
+    old_generation = 0 if old is None else old["metadata"].get("generation") or 0
+    new["metadata"]["generation"] = old_generation + (
+        old is None or not same(_generation_fields(new), _generation_fields(old))
+    )
     for endpoint in new["endpoints"] or ():
         endpoint.pop("deprecatedTopology", None)
     if old is None and new.get("addressType") == "FQDN":
         site.warnings.append(_DEPRECATED)
 
 
-def _counted(one: Json) -> Json:
-    """What the generation counts the versions of."""
-    told = {word: one.get(word) or None for word in ("addressType", "endpoints", "ports")}
-    return {**told, "labels": one["metadata"].get("labels") or None}
+def _generation_fields(endpoint_slice: Json) -> Json:
+    """The fields whose change increments metadata.generation."""
+    values = {field: endpoint_slice.get(field) or None for field in ("addressType", "endpoints", "ports")}
+    return {**values, "labels": endpoint_slice["metadata"].get("labels") or None}
 
 
 def slice_problems(new: Json, old: Json | None) -> Iterator[Problem]:
-    kind = new.get("addressType") or ""
-    if not kind:
+    address_type = new.get("addressType") or ""
+    if not address_type:
         yield Problem("addressType", "Required value")
     else:
-        yield from one_of(kind, ADDRESS_TYPES, "addressType")
-    if old is not None and old.get("addressType") != kind:
-        yield Problem("addressType", f"Invalid value: {shown(kind)}: field is immutable")
+        yield from one_of(address_type, ADDRESS_TYPES, "addressType")
+    if old is not None and old.get("addressType") != address_type:
+        yield Problem("addressType", f"Invalid value: {shown(address_type)}: field is immutable")
     endpoints = new.get("endpoints") or ()
-    seen = [one.get("addresses") for one in (old or {}).get("endpoints") or ()]  # these have been judged
+    # Addresses that the stored slice already has were validated when they were written.
+    old_addresses = [endpoint.get("addresses") for endpoint in (old or {}).get("endpoints") or ()]
     if len(endpoints) > MOST_ENDPOINTS:
         yield too_many(endpoints, MOST_ENDPOINTS, "endpoints")
     else:
         for index, endpoint in enumerate(endpoints):
-            yield from _endpoint(endpoint, kind, f"endpoints[{index}]", seen)
+            yield from _endpoint(endpoint, address_type, f"endpoints[{index}]", old_addresses)
     yield from _ports(new.get("ports") or ())
 
 
-def _endpoint(endpoint: Json, kind: str, here: str, seen: list[Any]) -> Iterator[Problem]:
+def _endpoint(endpoint: Json, address_type: str, here: str, old_addresses: list[Any]) -> Iterator[Problem]:
     addresses, where = endpoint.get("addresses") or (), f"{here}.addresses"
     if not addresses:
         yield Problem(where, "Required value")
     elif len(addresses) > MOST_ADDRESSES:
         yield too_many(addresses, MOST_ADDRESSES, where)
-    for index, address in enumerate(addresses if addresses not in seen else ()):
-        if kind == "FQDN":
-            yield from _full_name(address, f"{where}[{index}]")
-        elif kind in ADDRESS_TYPES:
-            yield from _address(address, kind, where, index)
-    for word, rule in (("nodeName", "subdomain"), ("hostname", "label")):
-        name = endpoint.get(word)
-        if name is not None and (bad := name_problem(name, rule, f"{here}.{word}")):
-            yield bad
+    for index, address in enumerate(addresses if addresses not in old_addresses else ()):
+        if address_type == "FQDN":
+            yield from _fqdn_problems(address, f"{where}[{index}]")
+        elif address_type in ADDRESS_TYPES:
+            yield from _address(address, address_type, where, index)
+    for field, rule in (("nodeName", "subdomain"), ("hostname", "label")):
+        name = endpoint.get(field)
+        if name is not None and (problem := name_problem(name, rule, f"{here}.{field}")):
+            yield problem
     if hints := endpoint.get("hints"):
         yield from _hints(hints, f"{here}.hints")
 
 
-def _address(address: str, kind: str, where: str, index: int) -> Iterator[Problem]:
-    wrong = list(settled(address, f"{where}[{index}]", canonical=kind == "IPv6"))
-    yield from wrong
-    if wrong:
+def _address(address: str, address_type: str, where: str, index: int) -> Iterator[Problem]:
+    problems = list(settled(address, f"{where}[{index}]", canonical=address_type == "IPv6"))
+    yield from problems
+    if problems:
         return
-    found = known(address)
-    if found is not None and f"IPv{found.version}" != kind:
-        yield Problem(where, f"Invalid value: {shown(address)}: must be an {kind} address")
+    parsed = known(address)
+    if parsed is not None and f"IPv{parsed.version}" != address_type:
+        yield Problem(where, f"Invalid value: {shown(address)}: must be an {address_type} address")
     yield from reachable(address, f"{where}[{index}]")
 
 
-def _full_name(name: str, path: str) -> Iterator[Problem]:
-    """What is wrong with the name of a host, to the last of its domains."""
+def _fqdn_problems(name: str, path: str) -> Iterator[Problem]:
+    """Problems of a fully qualified domain name; a trailing dot is allowed."""
     if not name:
         yield Problem(path, "Required value")
-    elif bad := name_problem(name.removesuffix("."), "subdomain", path):
-        yield bad
+    elif problem := name_problem(name.removesuffix("."), "subdomain", path):
+        yield problem
     elif "." not in name.removesuffix("."):
         text = "should be a domain with at least two segments separated by dots"
         yield Problem(path, f"Invalid value: {shown(name)}: {text}")
     else:
         parts = (name_problem(part, "label", path) for part in name.removesuffix(".").split("."))
-        yield from [bad for bad in parts if bad][:1]
+        yield from [problem for problem in parts if problem][:1]
 
 
 def _hints(hints: Json, here: str) -> Iterator[Problem]:
-    """For which zones and nodes an endpoint is."""
-    for word in ("forZones", "forNodes"):
-        items, where = hints.get(word) or (), f"{here}.{word}"
+    """Problems of the topology hints of an endpoint."""
+    for field in ("forZones", "forNodes"):
+        items, where = hints.get(field) or (), f"{here}.{field}"
         names: set[str] = set()
         if len(items) > MOST_HINTS:
             yield too_many(items, MOST_HINTS, where)
@@ -118,10 +121,10 @@ def _hints(hints: Json, here: str) -> Iterator[Problem]:
             if name in names:
                 yield Problem(path, f"Duplicate value: {shown(name)}")
             names.add(name)
-            if word == "forZones":
+            if field == "forZones":
                 yield from label_problems({"key": name}, path)
-            elif bad := name_problem(name, "subdomain", path):
-                yield bad
+            elif problem := name_problem(name, "subdomain", path):
+                yield problem
 
 
 def _ports(ports: Sequence[Json]) -> Iterator[Problem]:
@@ -130,12 +133,12 @@ def _ports(ports: Sequence[Json]) -> Iterator[Problem]:
         here, name = f"ports[{index}]", port.get("name") or ""
         if name in names:
             yield Problem(f"{here}.name", f"Duplicate value: {shown(name)}")
-        if name and (bad := name_problem(name, "label", f"{here}.name")):
-            yield bad
+        if name and (problem := name_problem(name, "label", f"{here}.name")):
+            yield problem
         names.add(name)
         yield from one_of(port.get("protocol"), PROTOCOLS, f"{here}.protocol")
-        if (asked := port.get("appProtocol")) is not None:
-            yield from keyed(asked, f"{here}.appProtocol")
+        if (protocol := port.get("appProtocol")) is not None:
+            yield from keyed(protocol, f"{here}.appProtocol")
 
 
 RESOURCES = (

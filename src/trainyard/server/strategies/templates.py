@@ -1,4 +1,4 @@
-"""What is filled into pod specs, wherever they stand: in a pod, in the template of a Job or a StatefulSet."""
+"""Defaulting of pod specs, in pods and in the pod templates of workloads."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from trainyard.server.strategies.shapes import fill, fill_empty
 
 
 def default_pod_spec(spec: Json, at_home: bool = True) -> None:
-    """What the real server fills into every pod spec. `at_home`: it is a pod's, no template's; then ports of
-    the node's network are those of the node, and limits are asked for."""
+    """Sets kube-apiserver's defaults of a pod spec. `at_home`: the spec is a pod's, not a template's; then host ports
+    default to container ports (with hostNetwork), and requests to limits."""
     fill(spec, securityContext={}, terminationGracePeriodSeconds=30)
     fill_empty(spec, restartPolicy="Always", dnsPolicy="ClusterFirst", schedulerName="default-scheduler")
-    _drop(spec, _SPEC)
+    _drop_zero_values(spec, _ZERO_SPEC)
     if account := spec.get("serviceAccountName"):
         fill(spec, serviceAccount=account)
     for toleration in spec.get("tolerations") or ():
-        _drop(toleration, _TOLERATION)
+        _drop_zero_values(toleration, _ZERO_TOLERATION)
     for volume in spec.get("volumes") or ():
         _default_volume(volume)
     for group in ("initContainers", "containers"):
@@ -30,31 +30,31 @@ def default_pod_spec(spec: Json, at_home: bool = True) -> None:
                 fill_empty(port, hostPort=port.get("containerPort"))
 
 
-# What is as good as not there, and not stored.
-_SPEC = {
+# Zero values of Go fields with omitempty, which are not stored.
+_ZERO_SPEC = {
     **dict.fromkeys(("hostNetwork", "hostPID", "hostIPC"), False),
     **dict.fromkeys(("hostname", "subdomain", "nodeName", "priorityClassName"), ""),
 }
-_CONTAINER = {"stdin": False, "stdinOnce": False, "tty": False, "workingDir": ""}
-_TOLERATION = {"key": "", "operator": "", "value": "", "effect": ""}
-_VARIABLE = {"value": ""}
-_PORT = {"name": "", "hostIP": "", "hostPort": 0}
-_MOUNT = {"readOnly": False, "subPath": "", "subPathExpr": ""}
-_SOURCE = {"readOnly": False, "medium": ""}
-_PROBE = {"initialDelaySeconds": 0}
+_ZERO_CONTAINER = {"stdin": False, "stdinOnce": False, "tty": False, "workingDir": ""}
+_ZERO_TOLERATION = {"key": "", "operator": "", "value": "", "effect": ""}
+_ZERO_VARIABLE = {"value": ""}
+_ZERO_PORT = {"name": "", "hostIP": "", "hostPort": 0}
+_ZERO_MOUNT = {"readOnly": False, "subPath": "", "subPathExpr": ""}
+_ZERO_SOURCE = {"readOnly": False, "medium": ""}
+_ZERO_PROBE = {"initialDelaySeconds": 0}
 
 
-def _drop(one: Json, nothing: Json) -> None:
-    for name, value in nothing.items():
-        if name in one and one[name] == value:
-            del one[name]
+def _drop_zero_values(obj: Json, zero_values: Json) -> None:
+    for name, value in zero_values.items():
+        if name in obj and obj[name] == value:
+            del obj[name]
 
 
 def _default_volume(volume: Json) -> None:
-    """A volume that names no source is an empty folder; files of all others may be read by everybody."""
+    """Sets the defaults of a volume: emptyDir if it has no source, mode 0644 for files of keys and fields."""
     for source in volume.values():
         if isinstance(source, dict):
-            _drop(source, _SOURCE)
+            _drop_zero_values(source, _ZERO_SOURCE)
     if not any(name != "name" for name in volume):
         volume["emptyDir"] = {}
     for kind in ("secret", "configMap", "downwardAPI", "projected"):
@@ -62,29 +62,29 @@ def _default_volume(volume: Json) -> None:
             fill(volume[kind], defaultMode=420)
     if isinstance(volume.get("hostPath"), dict):
         fill(volume["hostPath"], type="")
-    parts = [volume]
+    sources = [volume]
     if isinstance(projected := volume.get("projected"), dict):
         fill(projected, sources=None)
-        parts += projected["sources"] or []
-    for part in parts:
-        if isinstance(token := part.get("serviceAccountToken"), dict):
+        sources += projected["sources"] or []
+    for source in sources:
+        if isinstance(token := source.get("serviceAccountToken"), dict):
             fill(token, expirationSeconds=3600)
-        for item in (part.get("downwardAPI") or {}).get("items") or ():
+        for item in (source.get("downwardAPI") or {}).get("items") or ():
             _default_reference(item)
 
 
-def _default_reference(one: Json) -> None:
-    """What a variable or a file is told of the pod."""
-    if isinstance(field := one.get("fieldRef"), dict):
+def _default_reference(source: Json) -> None:
+    """Sets the defaults of a downward API reference of a variable or a file."""
+    if isinstance(field := source.get("fieldRef"), dict):
         fill_empty(field, apiVersion="v1")
-    if isinstance(amount := one.get("resourceFieldRef"), dict):
-        fill(amount, divisor="0")
+    if isinstance(resource := source.get("resourceFieldRef"), dict):
+        fill(resource, divisor="0")
 
 
 def _default_probes(container: Json) -> None:
     for name in ("livenessProbe", "readinessProbe", "startupProbe"):
         if isinstance(probe := container.get(name), dict):
-            _drop(probe, _PROBE)
+            _drop_zero_values(probe, _ZERO_PROBE)
             fill_empty(probe, timeoutSeconds=1, periodSeconds=10, successThreshold=1, failureThreshold=3)
             _default_http(probe)
     lifecycle = container.get("lifecycle")
@@ -96,12 +96,12 @@ def _default_probes(container: Json) -> None:
 
 def _default_http(action: Any) -> None:
     if isinstance(action, dict) and isinstance(request := action.get("httpGet"), dict):
-        _drop(request, {"host": ""})
+        _drop_zero_values(request, {"host": ""})
         fill_empty(request, path="/", scheme="HTTP")
 
 
 def _default_requests(resources: Json) -> None:
-    """Who limits a resource and does not say how much he asks for asks for all of it."""
+    """A missing request defaults to the limit of the resource."""
     if limits := resources.get("limits"):
         resources["requests"] = {**limits, **(resources.get("requests") or {})}
 
@@ -115,27 +115,28 @@ def _default_container(container: Json) -> None:
         terminationMessagePolicy="File",
         imagePullPolicy=pull_policy(container.get("image") or ""),
     )
-    _drop(container, _CONTAINER)
+    _drop_zero_values(container, _ZERO_CONTAINER)
     for port in container.get("ports") or ():
-        _drop(port, _PORT)
+        _drop_zero_values(port, _ZERO_PORT)
         fill_empty(port, protocol="TCP")
     for mount in container.get("volumeMounts") or ():
-        _drop(mount, _MOUNT)
+        _drop_zero_values(mount, _ZERO_MOUNT)
     for variable in container.get("env") or ():
-        _drop(variable, _VARIABLE)
+        _drop_zero_values(variable, _ZERO_VARIABLE)
         if isinstance(source := variable.get("valueFrom"), dict):
             _default_reference(source)
 
 
 def pull_policy(image: str) -> str:
-    """Always for the tag `latest`, said or meant; a digest or another tag may be kept, and so may what is no image."""
-    found = _IMAGE.fullmatch(image)
-    if found is None or found["digest"]:
+    """The default imagePullPolicy: Always for the tag `latest` and without tag and digest; IfNotPresent for another
+    tag, a digest, or an invalid image name."""
+    match = _IMAGE.fullmatch(image)
+    if match is None or match["digest"]:
         return "IfNotPresent"
-    return "Always" if found["tag"] in (None, "latest") else "IfNotPresent"
+    return "Always" if match["tag"] in (None, "latest") else "IfNotPresent"
 
 
-# The names of images as registries know them. 64 hexadecimal digits alone are an id, which has no tag.
+# The grammar of image references (distribution/reference). 64 hexadecimal digits alone are an image id without tag.
 _HOST = r"[A-Za-z0-9]([-A-Za-z0-9]*[A-Za-z0-9])?"
 _PART = r"[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*"
 _IMAGE = re.compile(
@@ -146,5 +147,7 @@ _IMAGE = re.compile(
 
 
 def containers_of(spec: Any, group: str = "containers") -> list[Json]:
-    found = spec.get(group) if isinstance(spec, dict) else None
-    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+    containers = spec.get(group) if isinstance(spec, dict) else None
+    return (
+        [container for container in containers if isinstance(container, dict)] if isinstance(containers, list) else []
+    )

@@ -1,9 +1,9 @@
-"""The decision: given a job and the children we see, what is true and what should be written.
+"""The decision: from a job and its observed children to the new status and the writes of one reconcile.
 
-Rules for this room:
-- Pure. `now` is an argument. No asyncio, logging, time, random, os, files or network; `make lint` proves it.
-- Frozen values in, frozen values out. A user's mistake is a value, never an exception.
-- Nothing here names a framework or a kind of job; kinds are values (`kinds/`), and so are carriers.
+Rules for this package:
+- Pure functions. `now` is an argument. No asyncio, logging, time, random, os, files or network; `make lint` checks it.
+- Arguments and results are frozen values. An error in a user's spec is a value (`Problem`), never an exception.
+- No code here depends on a framework or a kind of job: kinds (`kinds/`) are values, and so are carriers.
 """
 
 from trainyard.core.carriers import JOB_CARRIER, POD_CARRIER, RETRYING_JOB_CARRIER, SET_CARRIER

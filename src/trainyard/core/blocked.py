@@ -1,6 +1,6 @@
-"""What keeps a job from going on: refused writes, missing pods, pods that do not end.
+"""What blocks a job: refused writes, missing pods, pods that do not end.
 
-An invalid child ends the job; everything else is reported in the conditions Blocked and NameConflict and retried.
+An invalid child fails the job; all else is retried, and the conditions Blocked and NameConflict report it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ PODLESS_SECONDS = 30.0
 
 
 class Blocks(NamedTuple):
-    """`outcome`: the end of the job, if the API server refuses a child for good."""
+    """`outcome`: that of a job with an invalid child, else None. `conditions`: Blocked and NameConflict."""
 
     outcome: Outcome | None
     conditions: list[Condition]
@@ -28,7 +28,7 @@ class Blocks(NamedTuple):
 
 
 class _Wait(NamedTuple):
-    """A text for condition Blocked, or when it will be due; "" and None when nothing is waited for."""
+    """A message for condition Blocked, or the time when it will be due; "" and None when nothing blocks the job."""
 
     message: str = ""
     due: float | None = None
@@ -43,8 +43,11 @@ def find_blocks(
     alone: tuple[Replica, ...],
     now: float,
 ) -> Blocks:
-    """`job` has its next status. While it is suspended no child is created, so refused creates are not reported. In a
-    role that follows edits, an invalid child does not end a job that has run."""
+    """The blocks of a job, which has its next status.
+
+    While it is suspended no child is created, so refused creates are not reported. An invalid child does not fail a job
+    that has run, if edits take effect on the child's role (Kind.on_template_change).
+    """
     creates = changes.missing_creates(job, owned) if outcome.phase != "Suspended" else []
     needed = {create.ref: create for create in creates}
     refused_creates = {ref: refusal for ref, refusal in observed.refused.items() if refusal.verb == "create"}
@@ -53,7 +56,7 @@ def find_blocks(
         slot = needed[ref].slot
         if refusal.invalid and not (job.status.ran and slot and job.kind.on_template_change(slot.role)):
             return Blocks(invalid_child(refusal, f"{ref.kind} {ref.name}", job.status.ran), [], ())
-    clashes = {ref: refusal for ref, refusal in refused.items() if refusal.code == 409}
+    conflicts = {ref: refusal for ref, refusal in refused.items() if refusal.code == 409}
     blocks = {ref: refusal for ref, refusal in refused.items() if refusal.code != 409}
     wakeups: list[float] = []
     if len(refused_creates) < len(observed.refused):
@@ -64,25 +67,25 @@ def find_blocks(
     podless = _podless(job, replicas, owned, now)
     overdue = _overdue(job, owned, creates, now)
     wakeups += [wait.due for wait in (podless, overdue) if wait.due is not None]
-    message = "; ".join(filter(None, (_refusals(blocks), podless.message, overdue.message)))
+    message = "; ".join(filter(None, (_refusals_text(blocks), podless.message, overdue.message)))
     reasons = {refusal.policy or refusal.reason or "Refused" for refusal in blocks.values()}
-    waits = "NoPod" if podless.message else "PodTerminating" if overdue.message else "Unblocked"
+    wait_reason = "NoPod" if podless.message else "PodTerminating" if overdue.message else "Unblocked"
     conditions = [
-        Condition("NameConflict", bool(clashes), "NameTaken" if clashes else "NameFree", _refusals(clashes)),
-        Condition("Blocked", bool(message), min(reasons) if reasons else waits, message),
+        Condition("NameConflict", bool(conflicts), "NameTaken" if conflicts else "NameFree", _refusals_text(conflicts)),
+        Condition("Blocked", bool(message), min(reasons) if reasons else wait_reason, message),
     ]
     return Blocks(None, conditions, tuple(wakeups))
 
 
-def _refusals(refused: dict[Ref, Refusal]) -> str:
+def _refusals_text(refused: dict[Ref, Refusal]) -> str:
     return "; ".join(f"{ref.kind} {ref.name}: {refusal.message}" for ref, refusal in sorted(refused.items())[:3])
 
 
 def _podless(job: Job, replicas: list[Replica], owned: OwnedObjects, now: float) -> _Wait:
-    """Waits for the first pod of a child whose controller has created none for PODLESS_SECONDS; its events say why.
+    """The wait for the first pod of a child whose controller has created none for PODLESS_SECONDS; its events say why.
 
-    The time counts from the newest pod, so that a job whose thousand pods come one after another is not reported, and
-    never from before the job was resumed.
+    The time counts from the creation of the newest pod, so that a job whose thousand pods are created one after another
+    is not reported, and never from before the job was resumed.
     """
     podless = [(replica, replica.child) for replica in replicas if replica.message == NO_POD and replica.child]
     if not podless or job.status.start_time is None:
@@ -96,7 +99,7 @@ def _podless(job: Job, replicas: list[Replica], owned: OwnedObjects, now: float)
 
 
 def _overdue(job: Job, owned: OwnedObjects, creates: list[Create], now: float) -> _Wait:
-    """Waits of a new attempt for an older pod that is in Terminating long past its grace period."""
+    """The wait of a new attempt for an older pod that is in Terminating PODLESS_SECONDS past its grace period."""
     older = {child.uid for child in changes.older_pods(job, owned)} if creates else set()
     pods = [*owned.pods_without_owner, *(pod for pods in owned.pods_by_owner.values() for pod in pods)] if older else []
     late = [pod for pod in pods if pod.delete_deadline and {pod.uid, pod.owner} & older]

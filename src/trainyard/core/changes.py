@@ -15,34 +15,34 @@ W = TypeVar("W", Create, Patch, Delete)
 
 
 def missing_creates(job: Job, owned: OwnedObjects) -> list[Create]:
-    """Creates for the slots and extras that have no object, in creation order.
+    """Creates for the slots and auxiliary objects that do not exist, in creation order.
 
-    With an invalid spec late extras are not created: the replicas can do without them.
+    With an invalid spec no auxiliary object with `create_after_replicas` is created: the replicas do not need it.
     """
     early: list[Create] = []
     late: list[Create] = []
-    for ref, extra in job.auxiliary_objects.items():
-        known = not (extra.create_after_replicas and job.parsed.problems)
-        if known and ref not in owned.by_ref:
-            (late if extra.create_after_replicas else early).append(
-                Create(extra.gvk, extra.name, None, 0, _lacking(extra.depends_on, owned))
+    for ref, auxiliary in job.auxiliary_objects.items():
+        creatable = not (auxiliary.create_after_replicas and job.parsed.problems)
+        if creatable and ref not in owned.by_ref:
+            (late if auxiliary.create_after_replicas else early).append(
+                Create(auxiliary.gvk, auxiliary.name, None, 0, _missing(auxiliary.depends_on, owned))
             )
     slots = []
     for slot in job.slots():
         role, name = job.role(slot.role), job.kind.child_name(job, slot)
         gvk = job.carrier(slot.role).gvk
         if role and role.template is not None and Ref(gvk.kind, name) not in owned.by_ref:
-            needs = _lacking(job.kind.dependencies(job, slot), owned)
-            slots.append(Create(gvk, name, slot, job.status.role(slot.role).attempt, needs))
-    return _in_order(early + slots) + late
+            missing = _missing(job.kind.dependencies(job, slot), owned)
+            slots.append(Create(gvk, name, slot, job.status.role(slot.role).attempt, missing))
+    return _in_dependency_order(early + slots) + late
 
 
-def _lacking(needs: tuple[Ref, ...], owned: OwnedObjects) -> tuple[Ref, ...]:
-    return tuple(ref for ref in needs if ref not in owned.by_ref)
+def _missing(dependencies: tuple[Ref, ...], owned: OwnedObjects) -> tuple[Ref, ...]:
+    return tuple(ref for ref in dependencies if ref not in owned.by_ref)
 
 
-def _in_order(creates: list[Create]) -> list[Create]:
-    """Sort the creates so that each comes after those it needs."""
+def _in_dependency_order(creates: list[Create]) -> list[Create]:
+    """The creates, sorted so that each comes after those in its `depends_on`."""
     ordered: list[Create] = []
     rest = creates
     while rest:
@@ -54,27 +54,28 @@ def _in_order(creates: list[Create]) -> list[Create]:
 
 
 def startable(job: Job, owned: OwnedObjects, creates: list[Create], observed: Observed) -> list[Create]:
-    """The creates that may be sent now: none that needs a refused object, none while an older pod of its slot may run.
+    """The creates that may be sent now: none that depends on a refused object, none while an older pod of its slot may
+    run.
 
-    Two pods of one slot would write the same checkpoint. In a gang, an older pod of any slot holds back every slot
-    (S33). A pod on a lost node is deleted only with --node-lost-timeout.
+    Two pods of one slot would write the same checkpoint. In a gang, an older pod of any slot delays the creates of all
+    slots (S33). A pod on a lost node is deleted only with --node-lost-timeout.
     """
     older, held = older_pods(job, owned), {ref for ref, refusal in observed.refused.items() if refusal.verb == "create"}
     if not (older or held):
         return creates
     slots = {Slot(child.role, child.index) for child in older}
-    chosen = []
+    allowed = []
     for create in creates:
-        stands_beside = create.slot is not None and bool(older) and (job.restarts_gang() or create.slot in slots)
-        if stands_beside or held.intersection(create.depends_on):
+        has_older_pod = create.slot is not None and bool(older) and (job.restarts_gang() or create.slot in slots)
+        if has_older_pod or held.intersection(create.depends_on):
             held.add(create.ref)
         else:
-            chosen.append(create)
-    return chosen
+            allowed.append(create)
+    return allowed
 
 
 def older_pods(job: Job, owned: OwnedObjects) -> list[Child]:
-    """What may still run: unfinished pods whose Job is gone and, in a gang, the children of older attempts."""
+    """Pods that may still run: unfinished pods whose Job is gone and, in a gang, the children of older attempts."""
     older = [pod for pod in owned.pods_without_owner if pod.index >= 0 and pod.phase not in ("Succeeded", "Failed")]
     if job.restarts_gang():
         children = slot_children(job, owned)
@@ -88,63 +89,68 @@ def stale_deletes(job: Job, owned: OwnedObjects) -> list[Delete]:
     slots = set(job.slots())
     for child in slot_children(job, owned):
         slot = Slot(child.role, child.index)
-        extra = slot not in slots
+        removed = slot not in slots
         stale = child.attempt < job.status.role(child.role).attempt
-        if child.deleting or not (extra or stale):
+        if child.deleting or not (removed or stale):
             continue
-        if not extra and job.carrier(slot.role).observe(job, slot, owned).state == "Succeeded":
+        if not removed and job.carrier(slot.role).observe(job, slot, owned).state == "Succeeded":
             continue
-        reason = "the spec does not have it any more" if extra else "a new attempt takes its place"
+        reason = "the spec does not have it any more" if removed else "a new attempt takes its place"
         deletes.append(delete_child(job, child, reason)._replace(foreground=True))
     return deletes
 
 
 def slot_restarts(job: Job, replicas: Iterable[Replica]) -> list[Delete]:
-    """Deletes for slots that restart alone. The status, which is written first, counts their failures."""
+    """Deletes for slots that restart alone. The status patch, which is sent first, counts their failures."""
     children = (replica.child for replica in replicas)
-    return [delete_child(job, one, "another takes its place") for one in children if one and not one.deleting]
+    return [delete_child(job, child, "another takes its place") for child in children if child and not child.deleting]
 
 
 def auxiliary_changes(job: Job, owned: OwnedObjects, observed: Observed) -> tuple[list[Delete], list[Patch]]:
-    """Deletes for extras that the spec no longer has, patches for extras rendered from an older spec.
+    """Deletes for auxiliary objects that the spec no longer has, patches for those rendered from an older spec.
 
     Nothing is deleted while part of the spec is ignored: the spec then does not describe the running job. With an
-    invalid spec nothing is patched, unless no role of the kind follows edits. An extra that needs other children is
-    patched once each of these exists or was refused.
+    invalid spec nothing is patched, unless edits take effect on no role of the job (Kind.on_template_change). An object
+    with `depends_on` is patched once each of these children exists or was refused.
     """
-    known = not job.parsed.problems
-    followed = known and all(role.template is not None for role in job.roles)
-    shaped = any(job.kind.on_template_change(role.name) for role in job.roles)
-    extras = job.auxiliary_objects
+    valid = not job.parsed.problems
+    followed = valid and all(role.template is not None for role in job.roles)
+    follows_edits = any(job.kind.on_template_change(role.name) for role in job.roles)
+    auxiliary_objects = job.auxiliary_objects
     deletes, patches = [], []
-    carried = {job.carrier(role.name).gvk.kind for role in job.roles}
+    carrier_kinds = {job.carrier(role.name).gvk.kind for role in job.roles}
     for ref, child in owned.by_ref.items():
-        extra = extras.get(ref)
-        if child.deleting or child.index >= 0 or child.kind in carried:
+        auxiliary = auxiliary_objects.get(ref)
+        if child.deleting or child.index >= 0 or child.kind in carrier_kinds:
             continue
-        if extra is None:
+        if auxiliary is None:
             if followed:
                 deletes.append(delete_child(job, child, "the spec does not have it any more"))
-        elif any(one not in owned.by_ref and one not in observed.refused for one in extra.depends_on):
+        elif any(
+            dependency not in owned.by_ref and dependency not in observed.refused for dependency in auxiliary.depends_on
+        ):
             continue
-        elif not same_digest(child.digest, extra.digest) and (known or not shaped):
-            patches.append(update_patch(extra, child.uid))
+        elif not same_digest(child.digest, auxiliary.digest) and (valid or not follows_edits):
+            patches.append(update_patch(auxiliary, child.uid))
     return deletes, patches
 
 
 def slot_children(job: Job, owned: OwnedObjects) -> list[Child]:
-    return [one for one in owned.by_ref.values() if one.index >= 0 and one.kind == job.carrier(one.role).gvk.kind]
+    """The children that run slots."""
+    return [
+        child for child in owned.by_ref.values() if child.index >= 0 and child.kind == job.carrier(child.role).gvk.kind
+    ]
 
 
 def is_removed(job: Job, child: Child) -> bool:
-    """True when the remembered roles have no such slot."""
+    """True when the roles in the status do not have the slot of the child."""
     return bool(job.status.roles) and child.index >= job.status.role(child.role).replicas
 
 
 def suspended_deletes(job: Job, owned: OwnedObjects, reason: str) -> list[Delete]:
-    """Deletes for the extras that run pods, while the job is suspended."""
-    found = (owned.by_ref.get(ref) for ref, extra in job.auxiliary_objects.items() if extra.runs_pods)
-    return [delete_child(job, child, reason) for child in found if child and not child.deleting]
+    """Deletes for the auxiliary objects that run pods, while the job is suspended."""
+    children = (owned.by_ref.get(ref) for ref, auxiliary in job.auxiliary_objects.items() if auxiliary.runs_pods)
+    return [delete_child(job, child, reason) for child in children if child and not child.deleting]
 
 
 def delete_child(job: Job, child: Child, reason: str) -> Delete:
@@ -152,13 +158,14 @@ def delete_child(job: Job, child: Child, reason: str) -> Delete:
 
 
 def due_writes(writes: list[W], observed: Observed, now: float) -> tuple[list[W], float | None]:
-    """The writes that are due now, and when the next of the refused ones is due."""
+    """The writes that are due now, and when the next one that waits for its back-off is due."""
     if not observed.refused:
         return writes, None
-    times = [write_due_at(observed.refused.get(one.ref), verb(one), now) for one in writes]
-    due = [one for one, at in zip(writes, times, strict=True) if at <= now]
+    times = [write_due_at(observed.refused.get(write.ref), verb(write), now) for write in writes]
+    due = [write for write, at in zip(writes, times, strict=True) if at <= now]
     return due, min((at for at in times if at > now), default=None)
 
 
 def verb(write: Create | Patch | Delete) -> str:
+    """create, patch or delete, as in Refusal.verb."""
     return type(write).__name__.lower()

@@ -1,9 +1,9 @@
-"""Observed children, from the wire into flat records.
+"""Decodes observed children, from JSON into flat `Child` records.
 
 Rules for this file:
-- Decoding is partial: only the fields named here are read, so unknown and huge ones cost nothing.
-- Every field may be missing: one odd object must not fail a whole list.
-- Nothing is ever written back from a record.
+- Decoding is partial: only the fields named here are read, so unknown and large fields cost nothing.
+- Every field may be missing: one malformed object must not fail a whole list.
+- A record is never written back to the API server.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from trainyard.objects import parse_time
 from trainyard.objects.labels import ATTEMPT, DIGEST, INDEX, OWNER, ROLE
 
 DISRUPTIONS = frozenset({"Evicted", "Preempted", "Preempting", "Shutdown", "NodeShutdown", "NodeLost"})
-"""Pod reasons that mean: the machine's affairs, not the program's (docs/rules.md S27)."""
+"""Pod reasons of a disruption, which is no failure of the program (docs/rules.md S27)."""
 
 
-_LONGEST = 512  # characters of what somebody else has said
+_MAX_MESSAGE = 512  # characters of a message in the pod's, Job's or Deployment's status
 
 
 class Container(NamedTuple):
-    """What one container of a pod does. `state` is waiting, running or terminated. `code` is that of its end; while it
-    waits or runs, that of its end before, which the node has answered by starting it again."""
+    """The status of one container of a pod. `state` is waiting, running or terminated. `code` is the exit code of its
+    termination; while it waits or runs, that of its last termination, after which the kubelet restarted it."""
 
     name: str
     state: str
@@ -114,9 +114,9 @@ _decoder = msgspec.json.Decoder(_Object)
 
 
 def child_of(obj: bytes | dict[str, Any], kind: str = "") -> Child:
-    """The record of one object, given as JSON or decoded. `kind` is for list items, which do not name theirs.
+    """The record of one object, from JSON or decoded JSON. `kind` is for list items, which have no field `kind`.
 
-    Raises ValueError when it is not an object of the shape that the API server promises.
+    Raises ValueError when a field has a type that the API does not allow.
     """
     try:
         wire = msgspec.convert(obj, _Object, strict=False) if isinstance(obj, dict) else _decoder.decode(obj)
@@ -125,7 +125,7 @@ def child_of(obj: bytes | dict[str, Any], kind: str = "") -> Child:
     meta = wire.metadata or _Meta()
     status = wire.status or _Status()
     kind = kind or wire.kind
-    owner = next((one for one in meta.ownerReferences or () if one.controller), None)
+    owner = next((reference for reference in meta.ownerReferences or () if reference.controller), None)
     labels = meta.labels or {}
     fields: dict[str, Any] = {}
     if kind == "Pod":
@@ -151,8 +151,8 @@ def child_of(obj: bytes | dict[str, Any], kind: str = "") -> Child:
         job=labels.get(OWNER, ""),
         owner=owner.uid if owner else "",
         role=labels.get(ROLE, ""),
-        index=_number(labels.get(INDEX), -1),
-        attempt=_number(labels.get(ATTEMPT), 0),
+        index=_parse_number(labels.get(INDEX), -1),
+        attempt=_parse_number(labels.get(ATTEMPT), 0),
         digest=labels.get(DIGEST, ""),
         deleting=meta.deletionTimestamp is not None,
         delete_deadline=parse_time(meta.deletionTimestamp) or 0.0,
@@ -164,23 +164,23 @@ def child_of(obj: bytes | dict[str, Any], kind: str = "") -> Child:
 
 def containers(pod: Child) -> list[Container]:
     """The containers of a pod record, init containers first."""
-    found = []
+    records = []
     for line in filter(None, pod.containers.split("\n")):
         name, state, code, reason, restarts, init = line.split("|")
-        found.append(Container(name, state, int(code), reason, int(restarts), init == "i"))
-    return found
+        records.append(Container(name, state, int(code), reason, int(restarts), init == "i"))
+    return records
 
 
-def encode_containers(*given: Container) -> str:
-    """The text that `containers` reads back."""
+def encode_containers(*records: Container) -> str:
+    """The text of `Child.containers`, which `containers` decodes."""
     clean = _without_separators
     return "\n".join(
-        f"{clean(c.name)}|{c.state}|{c.code}|{clean(c.reason)}|{c.restarts}|{'i' if c.init else ''}" for c in given
+        f"{clean(c.name)}|{c.state}|{c.code}|{clean(c.reason)}|{c.restarts}|{'i' if c.init else ''}" for c in records
     )
 
 
 def _without_separators(text: str) -> str:
-    """A text that anybody may have written, without what separates the fields of a line."""
+    """The text with spaces for the characters that separate fields and lines: a name or reason may have any text."""
     return text.translate(_SEPARATORS) if "|" in text or "\n" in text else text
 
 
@@ -188,53 +188,58 @@ _SEPARATORS = str.maketrans("|\n", "  ")
 
 
 def _pod_fields(status: _Status) -> dict[str, Any]:
-    conditions = {one.type: one for one in status.conditions or ()}
+    conditions = {condition.type: condition for condition in status.conditions or ()}
     disruption = conditions.get("DisruptionTarget")
     scheduled = conditions.get("PodScheduled")
-    waiting = scheduled if scheduled and scheduled.status == "False" else None
-    lines: list[Container] = []
+    unscheduled = scheduled if scheduled and scheduled.status == "False" else None
+    records: list[Container] = []
     ended = 0.0
-    message = status.message or (waiting.message if waiting else "") or ""
+    message = status.message or (unscheduled.message if unscheduled else "") or ""
     for init, statuses in ((True, status.initContainerStatuses), (False, status.containerStatuses)):
-        for one in statuses or ():
-            lines.append(_container(one, init))
-            state = one.state
+        for container_status in statuses or ():
+            records.append(_container(container_status, init))
+            state = container_status.state
             if state and state.terminated:
                 ended = max(ended, parse_time(state.terminated.finishedAt) or 0.0)
-                message = message or _last_line(state.terminated)
+                message = message or _failure_line(state.terminated)
             if state and state.waiting and state.waiting.message:
                 message = message or state.waiting.message
     disrupted = disruption is not None and disruption.status == "True"
-    by = disruption.reason if disruption and disrupted else ""
-    reason = status.reason or by or (waiting.reason if waiting else "") or ""
+    disruption_reason = disruption.reason if disruption and disrupted else ""
+    reason = status.reason or disruption_reason or (unscheduled.reason if unscheduled else "") or ""
     return {
         "phase": status.phase,
         "reason": reason,
-        "message": message[:_LONGEST],
+        "message": message[:_MAX_MESSAGE],
         "ended": ended,
         "disrupted": disrupted or reason in DISRUPTIONS,
-        "containers": encode_containers(*lines),
+        "containers": encode_containers(*records),
     }
 
 
-_RAISED = re.compile(r"(\[[^\]]*\]:)?\s*[A-Za-z_][\w.]*(Error|Exception|Failed|Closed|Interrupt)\b")
+_EXCEPTION = re.compile(r"(\[[^\]]*\]:)?\s*[A-Za-z_][\w.]*(Error|Exception|Failed|Closed|Interrupt)\b")
 
 
-def _last_line(end: _Terminated) -> str:
-    """What a container that failed has left to say: the last exception in its termination message, else the last line
-    that is one. What a launcher says about its child comes after the child's own words, and says less."""
-    lines = [line.strip() for line in end.message.splitlines() if re.search(r"\w", line)] if end.exitCode else []
-    raised = [line for line in lines if _RAISED.match(line) and "ChildFailedError" not in line]
-    return (raised or lines or [""])[-1][:_LONGEST]
+def _failure_line(terminated: _Terminated) -> str:
+    """The line of a failed container's termination message that tells the cause: the last exception, else the last line
+    with a letter or digit. A launcher's ChildFailedError is skipped: it follows the exception of the child process and
+    tells less."""
+    lines = (
+        [line.strip() for line in terminated.message.splitlines() if re.search(r"\w", line)]
+        if terminated.exitCode
+        else []
+    )
+    exceptions = [line for line in lines if _EXCEPTION.match(line) and "ChildFailedError" not in line]
+    return (exceptions or lines or [""])[-1][:_MAX_MESSAGE]
 
 
 def _container(status: _ContainerStatus, init: bool) -> Container:
     state = status.state or _State()
     if state.terminated is not None:
-        end = state.terminated
-        return Container(status.name, "terminated", end.exitCode, end.reason, status.restartCount, init)
-    before = status.lastState.terminated if status.lastState else None
-    code = before.exitCode if before else 0
+        terminated = state.terminated
+        return Container(status.name, "terminated", terminated.exitCode, terminated.reason, status.restartCount, init)
+    last = status.lastState.terminated if status.lastState else None
+    code = last.exitCode if last else 0
     if state.running is not None:
         return Container(status.name, "running", code, "", status.restartCount, init)
     reason = state.waiting.reason if state.waiting else ""
@@ -243,14 +248,14 @@ def _container(status: _ContainerStatus, init: bool) -> Container:
 
 def _job_fields(status: _Status) -> dict[str, Any]:
     failed = {"failed_pods": status.failed} if 0 < (status.failed or 0) < 2**31 else {}
-    for one in status.conditions or ():
-        if one.type in ("Complete", "Failed") and one.status == "True":
+    for condition in status.conditions or ():
+        if condition.type in ("Complete", "Failed") and condition.status == "True":
             return {
                 **failed,
-                "phase": one.type,
-                "reason": one.reason or "",
-                "message": (one.message or "")[:_LONGEST],
-                "ended": parse_time(status.completionTime) or parse_time(one.lastTransitionTime) or 0.0,
+                "phase": condition.type,
+                "reason": condition.reason or "",
+                "message": (condition.message or "")[:_MAX_MESSAGE],
+                "ended": parse_time(status.completionTime) or parse_time(condition.lastTransitionTime) or 0.0,
             }
     if status.succeeded:
         return {**failed, "phase": "Complete", "ended": parse_time(status.completionTime) or 0.0}
@@ -258,12 +263,12 @@ def _job_fields(status: _Status) -> dict[str, Any]:
 
 
 def _deployment_fields(status: _Status) -> dict[str, Any]:
-    """Why it cannot make a pod, or gets none to run for long; nothing while all is well."""
-    for one in status.conditions or ():
-        if (one.type, one.status) in (("ReplicaFailure", "True"), ("Progressing", "False")):
-            return {"reason": one.reason or one.type, "message": (one.message or "")[:_LONGEST]}
+    """Reason and message of the condition ReplicaFailure or a failed Progressing; empty if neither is present."""
+    for condition in status.conditions or ():
+        if (condition.type, condition.status) in (("ReplicaFailure", "True"), ("Progressing", "False")):
+            return {"reason": condition.reason or condition.type, "message": (condition.message or "")[:_MAX_MESSAGE]}
     return {}
 
 
-def _number(text: str | None, default: int) -> int:
+def _parse_number(text: str | None, default: int) -> int:
     return int(text) if text is not None and text.isdecimal() and len(text) < 10 else default

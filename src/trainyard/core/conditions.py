@@ -23,11 +23,11 @@ STUCK = frozenset(
         "CrashLoopBackOff",
     }
 )
-"""Pod and container reasons that seldom pass by themselves; conditions report them."""
+"""Pod and container reasons that seldom end without a change by a person; conditions report them."""
 
 
 class Condition(NamedTuple):
-    """A condition as it is in this reconcile. One that does not hold and never did is not written at all."""
+    """A condition as evaluated in this reconcile. One that does not hold and never did is not written."""
 
     type: str
     holds: bool
@@ -36,24 +36,24 @@ class Condition(NamedTuple):
 
 
 class Written(NamedTuple):
-    """The conditions of the status, and the updates that an event reports: what became True or changed its reason."""
+    """The conditions of the status, and the updates that events report: what became True or changed its reason."""
 
     conditions: tuple[Json, ...]
     updates: tuple[ConditionUpdate, ...]
 
 
 def write_conditions(job: Job, replicas: list[Replica], conditions: list[Condition], now: float) -> Written:
-    """The conditions of the job's stored status, updated in the given order, in the words of its kind."""
+    """The conditions of the job's stored status, updated in the order of `conditions`, with its kind's messages."""
     written: list[Json] = list(job.status.conditions)
     updates: list[ConditionUpdate] = []
     messages = job.kind.messages
-    for kind, holds, reason, message in conditions:
-        old = condition(written, kind)
+    for condition_type, holds, reason, message in conditions:
+        old = condition(written, condition_type)
         if old is None and not holds:
             continue
-        update = ConditionUpdate(kind, reason, message)
+        update = ConditionUpdate(condition_type, reason, message)
         update = messages.condition_message(job, update, replicas) if holds else update
-        for name in filter(None, (kind, messages.condition_aliases.get(kind))):
+        for name in filter(None, (condition_type, messages.condition_aliases.get(condition_type))):
             written = _write(job, written, name, holds, update, now)
         if holds and (old is None or old.get("status") != "True" or old.get("reason") != update.reason):
             updates.append(update)
@@ -92,9 +92,9 @@ def phase_conditions(
     message = f"not known here, and not looked at: {unknown}" if unknown else ""
     conditions.append(Condition("UnknownFields", bool(unknown), "UnknownFields", message))
     if outcome.finished:
-        conditions += [Condition(kind, False, outcome.reason, "") for kind in ("Restarting", "Blocked", "NameConflict")]
-        end = "Succeeded" if outcome.phase == "Succeeded" else "Failed"
-        conditions.append(Condition(end, True, outcome.reason, outcome.message))
+        conditions += [Condition(name, False, outcome.reason, "") for name in ("Restarting", "Blocked", "NameConflict")]
+        name = "Succeeded" if outcome.phase == "Succeeded" else "Failed"
+        conditions.append(Condition(name, True, outcome.reason, outcome.message))
     return conditions
 
 
@@ -105,7 +105,7 @@ def _stuck(replicas: list[Replica]) -> list[str]:
 
 
 def _degraded(job: Job, replicas: list[Replica], owned: OwnedObjects, outcome: Outcome) -> Condition:
-    """Degraded: a replica that does not fail the job has given up, or a Deployment of the job is not available."""
+    """Condition Degraded: a replica that is not supervised has failed, or a Deployment of the job is not available."""
     supervised = job.kind.supervised_slots_of(job)
     failed = [replica for replica in replicas if replica.state == "Failed" and replica.slot not in supervised]
     texts = [f"{replica.name} has given up: {replica.message}" for replica in failed]
@@ -116,7 +116,7 @@ def _degraded(job: Job, replicas: list[Replica], owned: OwnedObjects, outcome: O
 
 
 def _unavailable_deployment(job: Job, owned: OwnedObjects) -> list[str]:
-    """Why a Deployment of the job is not available; at most one text."""
+    """The reason why a Deployment of the job is not available, at most one."""
     if DEPLOYMENT not in job.kind.child_resources:
         return []
     deployments = {ref.name: child for ref, child in owned.by_ref.items() if ref.kind == DEPLOYMENT.kind}

@@ -4,11 +4,11 @@
 
 Each step is a pure function of values and returns a value with its wake-ups: no clock, no I/O, no logging; the same
 input gives the same answer. The rules, in the order in which they act:
-1. A job that another controller manages (managedBy), or that is being deleted, is left alone.
+1. For a job that another controller manages (managedBy), or that is being deleted, nothing is written.
 2. A finished job stays finished; only cleanPodPolicy, --node-lost-timeout and the TTL still act.
 3. A job whose spec is invalid at its start ends before any child is created.
 4. The status patch that counts failed attempts and starts a new attempt is sent before any delete. If the operator
-   crashes in between, the next reconcile finds children of an older attempt and deletes them.
+   crashes in between, the next reconcile observes children of an older attempt and deletes them.
 5. A name is free when no child has it. A child in Terminating still has its name.
 """
 
@@ -28,12 +28,12 @@ from trainyard.objects.values import replace
 
 
 def plan(kind: Kind, wire: Json, observed: Observed, now: float) -> Plan:
-    """What should be written for this job next. `now` is seconds since 1970."""
+    """The writes of this reconcile of the job. `now` is seconds since 1970."""
     return decide(parse_job(kind, wire, observed.config, observed.runtime_ids_in_use), observed, now)
 
 
 def decide(job: Job, observed: Observed, now: float) -> Plan:
-    """The same for a job that is parsed already."""
+    """As plan, for a parsed job."""
     if not managed_by.is_managed_here(job) or job.wire.get("metadata", {}).get("deletionTimestamp"):
         return Plan(job.status.wire)
     owned = OwnedObjects.of(job.uid, observed.children)
@@ -85,7 +85,7 @@ def _plan(
     held: Iterable[Condition] = (),
     wakeups: tuple[float, ...] = (),
 ) -> Plan:
-    """The plan of a job that has not been finished before. `job` has the stored status, `after` the next one."""
+    """The plan of a job whose stored status is not finished. `job` has the stored status, `after` the next one."""
     listed = [*held, *conditions.phase_conditions(job, after.status, replicas, owned, outcome)]
     written = conditions.write_conditions(job, replicas, listed, now)
     next_status = replace(after.status, conditions=written.conditions)
@@ -138,12 +138,12 @@ def _events(
     messages = job.kind.messages
     condition_event = messages.condition_event or (lambda job, update: status.default_condition_event(update))
     events = [event for update in updates if (event := condition_event(job, update))]
-    facts: tuple[Replica | Create | Delete, ...] = (*failed, *sent)
-    return (*events, *(event for fact in facts for event in messages.write_events(job, fact)))
+    subjects: tuple[Replica | Create | Delete, ...] = (*failed, *sent)
+    return (*events, *(event for subject in subjects for event in messages.write_events(job, subject)))
 
 
 def _spec_patch(job: Job) -> Json | None:
-    """The merge patch that stores what the schema cannot default; sent once, before the first status (S29)."""
+    """The merge patch with the defaults that a schema cannot set; sent once, before the first status (S29)."""
     if job.status.wire.get("conditions"):
         return None
     spec = job.wire.get("spec")

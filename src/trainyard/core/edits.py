@@ -1,4 +1,4 @@
-"""Edits of the spec of a job that runs: which take effect, and on what (docs/rules.md S11)."""
+"""Edits of the spec of a running job: which of them take effect, and their effect on the roles (docs/rules.md S11)."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ def follow_edits(job: Job) -> dict[str, RoleStatus]:
         restarts = change == "again" and old is not None and not same
         attempt = old.attempt + restarts if old else 0
         failures = old.failures if old else 0
-        digest = old.digest if old and same else role.digest  # keep the stored form (same_digest)
+        digest = old.digest if old and same else role.digest  # an equal digest is kept in its stored form (same_digest)
         roles[role.name] = RoleStatus(attempt, failures, role.replicas, role.port, digest)
     return roles
 
 
 def removed_roles(job: Job) -> dict[str, RoleStatus]:
-    """Roles that the spec no longer has. Their attempts are kept: otherwise a child that is still there would be taken
-    for one of a new role of the same name."""
+    """Roles that the spec no longer has. Their attempts are kept: otherwise a child that still exists would count as a
+    child of a new role of the same name."""
     removed = {
         name: role
         for name, role in job.status.roles.items()

@@ -10,7 +10,7 @@ from trainyard.objects.values import replace
 
 
 class CountedFailures(NamedTuple):
-    """The status with every visible failure counted, and the replicas that have a newly counted one, once for each."""
+    """The status with every visible failure counted, and the replicas of the newly counted failures, one for each."""
 
     status: JobStatus
     replicas: tuple[Replica, ...]
@@ -19,7 +19,7 @@ class CountedFailures(NamedTuple):
 def count_failures(job: Job, replicas: list[Replica], status: JobStatus) -> CountedFailures:
     """Count the failed attempts by uid. All failures of one attempt of a gang count once (S4).
 
-    The uids of objects that are still visible are kept, and the last KEPT_UIDS of others: a stale cache may still show
+    The uids of objects that still exist are kept, and the last KEPT_UIDS of deleted ones: a stale cache may still have
     an object that was deleted.
     """
     counted, roles = list(status.counted_failures), dict(status.roles)

@@ -1,7 +1,7 @@
-"""Input and output of `decide`: the observed state (`Child`, `Seen`) and the writes (`Plan`).
+"""Input and output of `decide`: the observed state (`Child`, `Observed`) and the writes (`Plan`).
 
 Rules for this file:
-- Everything is frozen. Wire objects inside (templates, specs, statuses) are dicts that nobody edits in place.
+- Everything is frozen. Wire objects inside (templates, specs, statuses) are dicts that are never changed in place.
 - Times are seconds since 1970 in UTC. Names are the API's.
 """
 
@@ -18,7 +18,7 @@ from trainyard.objects import GVK, Json
 
 @dataclass(frozen=True, slots=True, order=True)
 class Slot:
-    """One replica by role and index, or a whole role (index 0) that one object runs. One child fills it."""
+    """One replica by role and index, or a whole role (index 0) if one object runs it. It has one child."""
 
     role: str
     index: int
@@ -35,7 +35,8 @@ class Child(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """One observed child as cached. Flat on purpose: about 0.3 KiB each, not tracked by Python's garbage collector.
 
     `job` is the OWNER label (the job's uid). `owner` is the uid in the controller ownerReference: the job's, or for a
-    pod that of its batch Job, StatefulSet or ReplicaSet. A comment with kinds says which kinds set the fields below it.
+    pod that of its batch Job, StatefulSet or ReplicaSet. A comment with kinds says which kinds set
+    the fields below it.
     """
 
     kind: str
@@ -51,23 +52,23 @@ class Child(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     deleting: bool = False
     delete_deadline: float = 0.0  # metadata.deletionTimestamp: when the grace period ends
     created: float = 0.0
-    # batch Job, Pod; of a Deployment its trouble: reason and message
+    # batch Job, Pod; Deployment: reason and message of the condition that shows a failure
     phase: str = ""  # Pod: status.phase. Job: "", "Complete", "Failed"
     reason: str = ""
     message: str = ""
     started: float = 0.0
     ended: float = 0.0  # when the last container ended, or the pod's or Job's last transition
     # Pod
-    restarts_containers: bool = False  # its node starts a failed container again, so such an exit is no end
-    always_restarts: bool = False  # and one that ended well, too
-    disrupted: bool = False  # condition DisruptionTarget, or a reason that names one
-    containers: str = ""  # one line a container, see children.py: "name|state|code|reason|restarts|init"
+    restarts_containers: bool = False  # restartPolicy: the kubelet restarts a container that failed
+    always_restarts: bool = False  # restartPolicy: and a container that exited with 0
+    disrupted: bool = False  # condition DisruptionTarget, or a reason of children.DISRUPTIONS
+    containers: str = ""  # one line per container, see children.py: "name|state|code|reason|restarts|init"
     # batch Job
     failed_pods: int = 0  # status.failed, which includes deleted pods
     # StatefulSet
-    replicas: int = 0  # of its spec
-    # extras that follow the spec
-    digest: str = ""  # of what it was rendered from
+    replicas: int = 0  # spec.replicas
+    # auxiliary objects with a digest
+    digest: str = ""  # of the values that it was rendered from
 
     @property
     def ref(self) -> Ref:
@@ -77,8 +78,8 @@ class Child(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 class Refusal(msgspec.Struct, frozen=True):
     """A refused write: the name is taken, a quota is exceeded, the object is invalid, RBAC forbids it.
 
-    Kept by the shell in memory; losing it costs one more request. `tries` counts refusals in a row, for the back-off.
-    `verb` is what was refused: create, patch or delete.
+    The operator keeps it in memory; losing it costs one more request. `tries` counts consecutive refusals, for the
+    back-off. `verb` is that of the refused write: create, patch or delete. `at`: seconds since 1970.
     """
 
     code: int
@@ -91,39 +92,41 @@ class Refusal(msgspec.Struct, frozen=True):
 
     @property
     def invalid(self) -> bool:
-        """The object is invalid (422) or cannot be decoded (400): a retry gets the same answer."""
+        """The object is invalid (422) or cannot be decoded (400): a retry is refused, too."""
         return not self.policy and (self.code == 422 or (self.code == 400 and self.reason == "BadRequest"))
 
 
 class Config(msgspec.Struct, frozen=True):
-    """The administrator's configuration and the files we ship, read by `app`."""
+    """The administrator's configuration and the files of the distribution, read by `app`."""
 
     accelerators: Mapping[str, Json] = msgspec.field(default_factory=dict)
-    files: Mapping[str, str] = msgspec.field(default_factory=dict)  # shipped program texts, by file name
+    files: Mapping[str, str] = msgspec.field(
+        default_factory=dict
+    )  # texts of the programs that run in pods, by file name
     cluster_domain: str = "cluster.local"
     node_lost: float | None = None  # seconds a pod may stay in Terminating past its grace period; None: no limit
 
 
 class Observed(msgspec.Struct, frozen=True):
-    """What the shell knows about one job when it calls `decide`."""
+    """The observed state around one job, as passed to `decide`."""
 
     children: tuple[Child, ...] = ()
-    runtime_ids_in_use: frozenset[str] = frozenset()  # RuntimeIds of the other jobs of the namespace
+    runtime_ids_in_use: frozenset[str] = frozenset()  # RuntimeIds of the other jobs in the namespace
     refused: Mapping[Ref, Refusal] = msgspec.field(default_factory=dict)
     config: Config = msgspec.field(default_factory=Config)
 
 
 class Delete(NamedTuple):
-    """Delete this child, and only this one: the uid is a precondition.
+    """The delete of one child, with its uid as precondition.
 
-    With `waits` (propagation Foreground) the object exists, and keeps its name, until its pods are gone.
+    With `foreground` (propagation Foreground) the object exists, and its name is taken, until its pods are gone.
     """
 
     gvk: GVK
     name: str
     uid: str
     reason: str
-    grace: int | None = None  # gracePeriodSeconds; 0: force deletion, as the node is lost
+    grace: int | None = None  # gracePeriodSeconds; 0: force deletion of a pod on a lost node
     foreground: bool = False
 
     @property
@@ -132,9 +135,9 @@ class Delete(NamedTuple):
 
 
 class Patch(NamedTuple):
-    """A merge patch. Its body has metadata.uid, so that another object of the same name is never changed.
+    """A merge patch. Its body has metadata.uid, so that a new object of the same name is never changed.
 
-    `subresource` "" is the object itself.
+    `subresource` "": the object itself.
     """
 
     gvk: GVK
@@ -148,11 +151,11 @@ class Patch(NamedTuple):
 
 
 class Create(NamedTuple):
-    """A child to create. `render` builds the object only when it is sent, so that a plan stays cheap."""
+    """A child to create. render_object builds the object when it is sent, so that a plan is cheap."""
 
     gvk: GVK
     name: str
-    slot: Slot | None  # None: an extra (Service, ConfigMap, TensorBoard), found by its name
+    slot: Slot | None  # None: an auxiliary object (Service, ConfigMap, TensorBoard), by its name
     attempt: int = 0
     depends_on: tuple[Ref, ...] = ()  # missing children of this job that must be created first
 
@@ -167,15 +170,15 @@ class Event(NamedTuple):
     type: str
     reason: str
     message: str
-    about: Ref | None = None  # not recorded when a write of this child was refused
+    about: Ref | None = None  # the event is not recorded if a write of this child is refused
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """What should be written, in the order in which it is written.
+    """The writes of one reconcile, in the order in which they are sent.
 
-    A `spec_patch` is sent alone; if it changes the spec, the pass ends, and the next pass decides again. Otherwise the
-    status patch is first, before any other write: its resourceVersion stops a pass that decided on a stale job. Then
-    deletes, patches, creates, events.
+    A `spec_patch` is sent alone; if it changes the spec, the reconcile ends, and the next one decides again. Otherwise
+    the status patch is first, before any other write: its resourceVersion stops a reconcile that decided on a stale
+    job. Then deletes, patches, creates, events.
     """
 
     status: Json
@@ -185,12 +188,12 @@ class Plan(msgspec.Struct, frozen=True):
     patches: tuple[Patch, ...] = ()
     creates: tuple[Create, ...] = ()
     events: tuple[Event, ...] = ()
-    requeue_at: float | None = None  # time of the next pass, even without a watch event
-    urgent: bool = False  # the status changes in more than counts: do not delay its patch
+    requeue_at: float | None = None  # time of the next reconcile, even without a watch event
+    urgent: bool = False  # more than counts changes in the status: its patch is not delayed
 
     @property
     def writes_objects(self) -> bool:
-        """True when something besides status and events is to be written."""
+        """True when there are writes besides status and events."""
         return bool(self.deletes or self.patches or self.creates)
 
     @property

@@ -1,4 +1,4 @@
-"""Names that can be computed again: nothing is ever parsed back out of a name, nothing is random."""
+"""Deterministic names and digests. Nothing is random, and no name is ever parsed."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ def is_dns_label(name: str) -> bool:
 
 
 def runtime_id(uid: str, in_use: Collection[str]) -> str:
-    """Four characters derived from the uid: the first candidate (uid, 0), (uid, 1) ... that nobody else uses.
+    """Four characters derived from the uid: the first candidate (uid, 0), (uid, 1) ... that is not in use.
 
-    The same uid and the same neighbours give the same id, so it can be worked out again after any crash.
+    The same arguments give the same id, so that it can be computed again after a crash.
     """
     number = 0
     while True:
-        found = _candidate(uid, number)
-        # With every id taken the names would clash whatever we choose; the API server then says so (S8).
-        if found not in in_use or number > len(in_use):
-            return found
+        candidate = _candidate(uid, number)
+        # If all ids are in use, any id leads to a name conflict, which the API server answers with 409 (S8).
+        if candidate not in in_use or number > len(in_use):
+            return candidate
         number += 1
 
 
@@ -43,18 +43,18 @@ def _candidate(uid: str, number: int) -> str:
 
 
 def digest(*parts: object) -> str:
-    """A letter and ten hexadecimal characters that stand for JSON values; equal values give equal text.
+    """A letter and ten hexadecimal digits: the digest of JSON values. Equal values have equal digests.
 
-    The letter is for readers of YAML: without it one of two hundred is a number, such as 18549e9054.
+    The letter makes it a string in YAML: without it one digest in two hundred is a number, such as 18549e9054.
     """
     text = json.dumps(parts, sort_keys=True, separators=(",", ":"))
     return _LETTER + hashlib.sha256(text.encode()).hexdigest()[:10]
 
 
 def same_digest(stored: str, today: str) -> bool:
-    """True when both stand for the same values: earlier versions stored a digest without the letter."""
+    """True when both are digests of the same values: earlier versions stored a digest without the letter."""
     return stored == today or (f"{_LETTER}{stored}" == today and _WITHOUT_LETTER.fullmatch(stored) is not None)
 
 
-_LETTER = "h"  # no hexadecimal digit, so that the two spellings cannot be mixed up
+_LETTER = "h"  # not a hexadecimal digit, so that the two forms are distinct
 _WITHOUT_LETTER = re.compile(r"[0-9a-f]{10}")

@@ -1,4 +1,4 @@
-"""The first step of the decision: the observed state of every slot."""
+"""The first step of `decide`: the observed state of every slot."""
 
 from __future__ import annotations
 
@@ -10,22 +10,25 @@ from trainyard.core.policies.restart import FIRST_BACKOFF
 
 
 class Observation(NamedTuple):
-    """One replica for each slot of the job, and when to look again at terminations that are still ignored."""
+    """One replica for each slot of the job, and the times until which terminations are ignored."""
 
     replicas: list[Replica]
     wakeups: tuple[float, ...]
 
 
 def observe(job: Job, owned: OwnedObjects, now: float) -> Observation:
-    """Ask each role's carrier. A termination is ignored before its `not_before`, because the watch event of its pod may
-    still arrive; not if the status has counted it, nor if that time is further away than FIRST_BACKOFF: then the clock
-    that wrote it was wrong."""
+    """Observe each slot with the carrier of its role.
+
+    A termination is ignored before its `not_before`, because the watch event of its pod may still arrive. It is not
+    ignored if the status has counted it, nor if `not_before` is more than FIRST_BACKOFF in the future: then it was
+    written with a wrong clock.
+    """
     replicas, wakeups = [], []
     for slot in job.slots():
         replica = job.carrier(slot.role).observe(job, slot, owned)
-        ended = replica.termination
-        if ended and now < ended.not_before <= now + FIRST_BACKOFF and not is_counted(job, replica):
-            wakeups.append(ended.not_before)
+        termination = replica.termination
+        if termination and now < termination.not_before <= now + FIRST_BACKOFF and not is_counted(job, replica):
+            wakeups.append(termination.not_before)
             replica = replica._replace(termination=None, failed_attempts=(), state="Starting")
         replicas.append(replica)
     return Observation(replicas, tuple(wakeups))

@@ -1,4 +1,4 @@
-"""The phase of a job that has not ended, from what its replicas do. The first rule that fits wins."""
+"""The phase of a job, from the states of its replicas. The first rule that applies decides."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from trainyard.core.policies import backoff_limit, deadline, failure_policy, suc
 
 
 def compute_phase(job: Job, replicas: list[Replica], now: float) -> Outcome:
-    """The job's status has counted all failures, and says already whether the job is suspended."""
+    """The phase of a job whose status has counted all failures and has been suspended or resumed as the spec says."""
     outcome = (
         success_policy.outcome(job, replicas)
         or failure_policy.outcome(job, replicas)

@@ -16,98 +16,106 @@ _JOB = Schema({"type": "object", "required": ["spec"], "properties": {"spec": {"
 
 
 def parse_job(kind: Kind, wire: Json, config: Config, in_use: Collection[str] = ()) -> Job:
-    """The job behind a wire object. Never raises: what is wrong with the spec is in `wanted.problems`."""
+    """The parsed job of a stored object. Never raises: the errors of the spec are in `parsed.problems`.
+
+    `in_use`: the RuntimeIds of the other jobs in the namespace.
+    """
     spec = wire.get("spec")
-    wanted = kind.read(spec if isinstance(spec, dict) else {}, name_of(wire))
+    parsed = kind.read(spec if isinstance(spec, dict) else {}, name_of(wire))
     if not isinstance(spec, dict):
-        wanted = replace(wanted, problems=_no_spec(spec))
-    return parse_job_with(kind, wire, wanted, config, in_use)
+        parsed = replace(parsed, problems=_no_spec(spec))
+    return parse_job_with(kind, wire, parsed, config, in_use)
 
 
 def _no_spec(spec: object) -> tuple[Problem, ...]:
-    """What an API server says of a job whose spec is no object; null counts as left out."""
+    """The problems that an API server reports for a spec that is not an object; null counts as missing."""
     return tuple(_JOB.validate({} if spec is None else {"spec": spec}))
 
 
-def parse_job_with(kind: Kind, wire: Json, wanted: ParsedSpec, config: Config, in_use: Collection[str] = ()) -> Job:
-    """The same with the spec understood already, for those who look at one spec many times."""
-    memory = parse_status(kind, wire)
-    if not memory.conditions:
-        memory = replace(memory, outcome=kind.legacy_outcome(memory.wire))
-    found = ""
+def parse_job_with(kind: Kind, wire: Json, parsed: ParsedSpec, config: Config, in_use: Collection[str] = ()) -> Job:
+    """As parse_job, with the spec already parsed: for callers that parse many objects with the same spec."""
+    status = parse_status(kind, wire)
+    if not status.conditions:
+        status = replace(status, outcome=kind.legacy_outcome(status.wire))
+    runtime_id = ""
     if kind.has_runtime_id:
-        # Write-once: what status remembers wins over an edit, and over nothing when the spec has lost it (S29).
-        found = runtime_id_of(wire) or names.runtime_id(uid_of(wire), in_use)
-        wanted = replace(wanted, spec={**wanted.spec, "RuntimeId": _text(wire, "spec", "RuntimeId") or found})
+        # Never changed: the RuntimeId in the status takes precedence over an edited or removed one in the spec (S29).
+        runtime_id = runtime_id_of(wire) or names.runtime_id(uid_of(wire), in_use)
+        parsed = replace(parsed, spec={**parsed.spec, "RuntimeId": _text(wire, "spec", "RuntimeId") or runtime_id})
     return Job(
         kind=kind,
         wire=wire,
         key=key_of(wire),
         uid=uid_of(wire),
-        runtime_id=found,
-        parsed=wanted,
-        status=memory,
-        roles=effective_roles(kind, wanted, memory),
+        runtime_id=runtime_id,
+        parsed=parsed,
+        status=status,
+        roles=effective_roles(kind, parsed, status),
         config=config,
     )
 
 
 def runtime_id_of(wire: Json) -> str:
-    """The id that names the job's children, "" when there is none yet. A spec may lose it, status does not (S29)."""
+    """The RuntimeId in the names of the job's children, "" before it is set. A client may remove it from the spec, not
+    from the status (S29)."""
     return _text(wire, "status", "runtimeId") or _text(wire, "spec", "RuntimeId")
 
 
 def _text(wire: Json, part: str, name: str) -> str:
-    within = wire.get(part)
-    found = within.get(name) if isinstance(within, dict) else None
-    return found if isinstance(found, str) else ""
+    fields = wire.get(part)
+    value = fields.get(name) if isinstance(fields, dict) else None
+    return value if isinstance(value, str) else ""
 
 
-def ignores_edits(wanted: ParsedSpec, memory: JobStatus) -> bool:
-    """True while edits of what shapes the job are ignored: it has started, and neither is nor gets suspended (S11)."""
-    return memory.started and not (memory.suspended or wanted.policy.suspend) and not memory.outcome
+def ignores_edits(parsed: ParsedSpec, status: JobStatus) -> bool:
+    """True while edits of the roles are ignored: the job has started, and is neither suspended nor to be (S11)."""
+    return status.started and not (status.suspended or parsed.policy.suspend) and not status.outcome
 
 
-def ignored_edits(kind: Kind, wanted: ParsedSpec, memory: JobStatus) -> list[str]:
-    """What differs from what the job was started with and is not followed, as short texts; empty when nothing does."""
-    if wanted.problems:
-        return [str(wanted.problems[0])]
-    now = {role.name: role for role in wanted.roles if not kind.on_template_change(role.name)}
-    texts = [f"{name} was taken out" for name in memory.roles if name not in now and not kind.on_template_change(name)]
-    named = wanted.spec.get("RuntimeId", memory.runtime_id)
-    if named != memory.runtime_id:
-        texts.append(f"RuntimeId is {named} now, and {memory.runtime_id} names the children")
-    for name, role in now.items():
-        then = memory.roles.get(name)
-        if then is None:
+def ignored_edits(kind: Kind, parsed: ParsedSpec, status: JobStatus) -> list[str]:
+    """A text for each difference between the spec and the roles that the job was started with, except for the roles on
+    which edits take effect (Kind.on_template_change)."""
+    if parsed.problems:
+        return [str(parsed.problems[0])]
+    fixed = {role.name: role for role in parsed.roles if not kind.on_template_change(role.name)}
+    texts = [
+        f"{name} was taken out" for name in status.roles if name not in fixed and not kind.on_template_change(name)
+    ]
+    runtime_id = parsed.spec.get("RuntimeId", status.runtime_id)
+    if runtime_id != status.runtime_id:
+        texts.append(f"RuntimeId is {runtime_id} now, and {status.runtime_id} names the children")
+    for name, role in fixed.items():
+        started = status.roles.get(name)
+        if started is None:
             texts.append(f"{name} was added")
-        elif then.replicas != role.replicas:
-            texts.append(f"{name} has {then.replicas} replicas, the spec now says {role.replicas}")
-        elif not names.same_digest(then.digest, role.digest):
+        elif started.replicas != role.replicas:
+            texts.append(f"{name} has {started.replicas} replicas, the spec now says {role.replicas}")
+        elif not names.same_digest(started.digest, role.digest):
             texts.append(f"{name} was edited")
     return texts
 
 
-def effective_roles(kind: Kind, wanted: ParsedSpec, memory: JobStatus) -> tuple[Role, ...]:
-    """The spec's roles before the start, while suspended and after the end; in between, those that the job was started
-    with. Roles that follow edits are the spec's while the spec is valid.
+def effective_roles(kind: Kind, parsed: ParsedSpec, status: JobStatus) -> tuple[Role, ...]:
+    """The roles of the spec before the start, while suspended and after the end; while the job runs, those that it was
+    started with. A role on which edits take effect (Kind.on_template_change) is that of the spec, if the spec is valid.
 
-    In the order of the spec: an API server gives the keys of a status back in an order of its own.
+    In the order of the spec, because an API server may return the keys of a status in another order.
     """
-    if not ignores_edits(wanted, memory):
-        return wanted.roles
-    follows = {role.name: role for role in wanted.roles if kind.on_template_change(role.name) and not wanted.problems}
-    known = {role.name: role for role in wanted.roles}
-    roles = dict.fromkeys(known)
-    for name, then in memory.roles.items():
+    if not ignores_edits(parsed, status):
+        return parsed.roles
+    followed = {role.name: role for role in parsed.roles if kind.on_template_change(role.name) and not parsed.problems}
+    spec_roles = {role.name: role for role in parsed.roles}
+    roles = dict.fromkeys(spec_roles)
+    for name, started in status.roles.items():
         if not kind.on_template_change(name):
-            roles[name] = _as_started(name, then, known.get(name))
-        elif wanted.problems:  # what such a role is made from is the whole spec: nothing is made from a wrong one
-            roles[name] = _as_started(name, then, None)
-    return tuple(role for name, found in roles.items() if (role := follows.get(name) or found))
+            roles[name] = _as_started(name, started, spec_roles.get(name))
+        elif parsed.problems:  # such a role follows the spec, and no child is created from an invalid spec
+            roles[name] = _as_started(name, started, None)
+    return tuple(role for name, fixed in roles.items() if (role := followed.get(name) or fixed))
 
 
-def _as_started(name: str, then: RoleStatus, role: Role | None) -> Role:
-    if role is None or not names.same_digest(then.digest, role.digest):
-        return Role(name, then.replicas, then.port, None, then.digest)
-    return replace(role, replicas=then.replicas, port=then.port)
+def _as_started(name: str, started: RoleStatus, role: Role | None) -> Role:
+    """The role that the job was started with; without template if the spec's role is another one."""
+    if role is None or not names.same_digest(started.digest, role.digest):
+        return Role(name, started.replicas, started.port, None, started.digest)
+    return replace(role, replicas=started.replicas, port=started.port)

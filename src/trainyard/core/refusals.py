@@ -1,8 +1,9 @@
-"""Who refused a write: the API server's validation, for an invalid object, or a cluster policy, which may change.
+"""What refused a write: the API server's validation of an invalid object, or a cluster policy, which may change; and
+when the write is retried.
 
-The Status of the API server's validation names fields in its causes; that of a policy does not. But admission can also
-mutate the object, so that validation refuses a field that nobody sent: a LimitRange adds a limit to a request, a
-webhook adds a container. So each field in the causes is looked up in the body that was sent.
+A Status from validation has fields in its `details.causes`; a Status from a policy has none. But admission can also
+mutate the object, so that validation refuses a field that the operator did not send: a LimitRange adds a limit to a
+request, a webhook adds a container. So each field in the causes is looked up in the body that was sent.
 """
 
 from __future__ import annotations
@@ -22,15 +23,15 @@ WORDS = (
     (" usage per ", "LimitRange"),
     ("limit to request ratio per ", "LimitRange"),
 )
-"""What the messages of policies hold, and the reason that is given for it."""
+"""Text in the message of a policy's refusal, and the policy that `policy_of` returns for it."""
 
-_LIMITED = re.compile(r"must be less than or equal to (?P<name>\S+) limit")
-_PART = re.compile(r"\[(?P<key>[^\]]*)\]|(?P<name>[^.\[]+)")
+_EXCEEDED_LIMIT = re.compile(r"must be less than or equal to (?P<name>\S+) limit")
+_PATH_STEP = re.compile(r"\[(?P<key>[^\]]*)\]|(?P<name>[^.\[]+)")
 
 
 def policy_of(code: int, message: str, causes: object, sent: Json | None) -> str:
-    """The policy by which a write was refused, "" where none did. `causes` are the Status' `details.causes`, `sent` is
-    the body of the write."""
+    """The policy that refused a write, "" if none did. `causes` are the Status' `details.causes`, `sent` is the body of
+    the write."""
     if code not in (400, 403, 422):
         return ""
     for words, reason in WORDS:
@@ -38,39 +39,40 @@ def policy_of(code: int, message: str, causes: object, sent: Json | None) -> str
             return reason
     if code != 422:
         return ""
-    listed = [one for one in causes if isinstance(one, dict)] if isinstance(causes, list) else []
-    foreign = [reason for one in listed if (reason := _foreign(one, sent or {}))]
-    return foreign[0] if foreign and len(foreign) == len(listed) else ""
+    cause_list = [cause for cause in causes if isinstance(cause, dict)] if isinstance(causes, list) else []
+    policies = [policy for cause in cause_list if (policy := _policy_of_cause(cause, sent or {}))]
+    return policies[0] if policies and len(policies) == len(cause_list) else ""
 
 
-def _foreign(cause: Json, sent: Json) -> str:
-    """The policy that added the field of this cause, "" when the field was sent."""
+def _policy_of_cause(cause: Json, sent: Json) -> str:
+    """The policy that added the field of this cause, "" if the field was sent."""
     path, text = str(cause.get("field") or ""), str(cause.get("message") or "")
     if not path:
         return "AdmissionPolicy"
-    steps = list(_steps(path))
-    limited = _LIMITED.search(text)
+    steps = list(_path_steps(path))
+    limited = _EXCEEDED_LIMIT.search(text)
     if limited and steps[-1:] == ["requests"]:
-        limits = _at(sent, [*steps[:-1], "limits"])
-        given = limits.get(limited["name"]) if isinstance(limits, dict) else None
-        return "LimitRange" if given is None else ""
+        limits = _value_at(sent, [*steps[:-1], "limits"])
+        sent_limit = limits.get(limited["name"]) if isinstance(limits, dict) else None
+        return "LimitRange" if sent_limit is None else ""
     if cause.get("reason") == "FieldValueRequired":
         steps = steps[:-1]
-    return "AdmissionWebhook" if _inside_a_list(steps) and _at(sent, steps) is None else ""
+    return "AdmissionWebhook" if _has_index(steps) and _value_at(sent, steps) is None else ""
 
 
-def _steps(path: str) -> Iterator[str | int]:
-    for part in _PART.finditer(path):
+def _path_steps(path: str) -> Iterator[str | int]:
+    """The keys and indices of a field path such as spec.containers[0].image."""
+    for part in _PATH_STEP.finditer(path):
         key = part["key"]
         yield part["name"] if key is None else int(key) if key.isdecimal() else key
 
 
-def _inside_a_list(steps: list[str | int]) -> bool:
+def _has_index(steps: list[str | int]) -> bool:
     return any(isinstance(step, int) for step in steps)
 
 
-def _at(value: object, steps: list[str | int]) -> object:
-    """What stands at a path, None for nothing. A list is only entered by an index that it has."""
+def _value_at(value: object, steps: list[str | int]) -> object:
+    """The value at a path, None if there is none."""
     for step in steps:
         if isinstance(value, dict):
             value = value.get(str(step))
@@ -81,11 +83,12 @@ def _at(value: object, steps: list[str | int]) -> object:
     return value
 
 
-FIRST_PAUSE, LONGEST_PAUSE = 10.0, 300.0  # seconds between a refused write and the next try; doubling
+FIRST_PAUSE, LONGEST_PAUSE = 10.0, 300.0  # seconds from a refused write to its retry, doubling
 
 
 def write_due_at(refusal: Refusal | None, verb: str, now: float) -> float:
-    """When a write that may have been refused is due. A refusal in the future is of a clock that was wrong."""
+    """When a write is due: now, or after the back-off of its refusal. A refusal in the future was recorded with a wrong
+    clock and is ignored."""
     if refusal is None or refusal.verb != verb or refusal.at > now:
         return now
     return refusal.at + min(FIRST_PAUSE * 2 ** float(max(0, min(refusal.tries, 10) - 1)), LONGEST_PAUSE)

@@ -1,4 +1,4 @@
-"""From a `Create` to the whole object, as it is sent."""
+"""Renders the object of a `Create` or a patch, as it is sent to the API server."""
 
 from __future__ import annotations
 
@@ -13,16 +13,17 @@ _POLICY = "terminationMessagePolicy"
 
 
 def render_object(kind: Kind, wire: Json, create: Create, config: Config) -> Json:
-    """The object to send. Raises ValueError when the plan that asked for it was made from another spec."""
+    """The object to send. Raises ValueError when `create` is from the plan of another spec."""
     return render_child(parse_job(kind, wire, config), create)
 
 
 def render_child(job: Job, create: Create) -> Json:
+    """As render_object, for a parsed job."""
     if create.slot is None:
-        extra = job.auxiliary_objects.get(create.ref)
-        if extra is None:
+        auxiliary = job.auxiliary_objects.get(create.ref)
+        if auxiliary is None:
             raise ValueError(f"{job.key}: no {create.gvk.kind} {create.name} is part of this job")
-        return _with_metadata(job, create, extra.body(), {DIGEST: extra.digest} if extra.digest else {})
+        return _with_metadata(job, create, auxiliary.body(), {DIGEST: auxiliary.digest} if auxiliary.digest else {})
     slot = create.slot
     labels = {
         **job.kind.child_labels(job, slot),
@@ -34,21 +35,21 @@ def render_child(job: Job, create: Create) -> Json:
 
 
 def _with_metadata(job: Job, create: Create, body: Json, labels: dict[str, str]) -> Json:
-    """Name, namespace, owner and labels: what makes an object a child. Ours win over the user's labels."""
+    """Set name, namespace, owner reference and labels of a child. The operator's labels override the user's."""
     meta = body.get("metadata", {})
-    every = {**labels, OWNER: job.uid}
+    own_labels = {**labels, OWNER: job.uid}
     body["metadata"] = {
         **meta,
         "name": create.name,
         "namespace": job.key.namespace,
-        "labels": {**meta.get("labels", {}), **every},
+        "labels": {**meta.get("labels", {}), **own_labels},
         "ownerReferences": [owner_reference(job.kind.gvk.api_version, job.kind.gvk.kind, job.key.name, job.uid)],
     }
     template = body if create.gvk == POD else body.get("spec", {}).get("template")
     if isinstance(template, dict):
-        inner = template.get("metadata") or {}
-        inner = {key: value for key, value in inner.items() if value is not None}
-        template["metadata"] = {**inner, "labels": {**(inner.get("labels") or {}), **every}}
+        pod_meta = template.get("metadata") or {}
+        pod_meta = {key: value for key, value in pod_meta.items() if value is not None}
+        template["metadata"] = {**pod_meta, "labels": {**(pod_meta.get("labels") or {}), **own_labels}}
         _set_working_directory(job, template["metadata"])
         if create.slot is not None:
             _set_termination_message_policy(job, create.slot, template)
@@ -58,48 +59,50 @@ def _with_metadata(job: Job, create: Create, body: Json, labels: dict[str, str])
 
 
 def _set_working_directory(job: Job, meta: Json) -> None:
-    """The job's annotation goes to the pods; a pod template that has its own keeps it."""
+    """Copy the job's annotation WORKING_DIRECTORY to the pods, unless the pod template has its own."""
     annotations = job.wire["metadata"].get("annotations")
-    folder = annotations.get(WORKING_DIRECTORY) if isinstance(annotations, dict) else None
-    own = meta.get("annotations") or {}
-    if isinstance(folder, str) and folder and WORKING_DIRECTORY not in own:
-        meta["annotations"] = {**own, WORKING_DIRECTORY: folder}
+    directory = annotations.get(WORKING_DIRECTORY) if isinstance(annotations, dict) else None
+    pod_annotations = meta.get("annotations") or {}
+    if isinstance(directory, str) and directory and WORKING_DIRECTORY not in pod_annotations:
+        meta["annotations"] = {**pod_annotations, WORKING_DIRECTORY: directory}
 
 
 def _set_termination_message_policy(job: Job, slot: Slot, template: Json) -> None:
-    """Default the deciding container's terminationMessagePolicy, so that its last log lines are in the pod's status."""
+    """Default the main container's terminationMessagePolicy, so that its last log lines are in the pod's status."""
     role = job.role(slot.role)
     name = (role.container if role else "") or job.kind.container
     spec = template.get("spec") or {}
-    listed = spec.get("containers") or []
-    spoken = [
-        {**one, _POLICY: one.get(_POLICY) or "FallbackToLogsOnError"} if _is_container(one, name) else one
-        for one in listed
+    containers = spec.get("containers") or []
+    defaulted = [
+        {**container, _POLICY: container.get(_POLICY) or "FallbackToLogsOnError"}
+        if _is_container(container, name)
+        else container
+        for container in containers
     ]
-    template["spec"] = {**spec, "containers": spoken}
+    template["spec"] = {**spec, "containers": defaulted}
 
 
 def _is_container(container: object, name: str) -> bool:
     return isinstance(container, dict) and container.get("name") == name
 
 
-def update_patch(extra: AuxiliaryObject, uid: str) -> Patch:
-    """What brings an object that was made from an older spec to this one: everything but its name and owner."""
-    body = extra.body()
-    labels = {**body.get("metadata", {}).get("labels", {}), DIGEST: extra.digest}
-    rest = {key: value for key, value in body.items() if key not in ("apiVersion", "kind", "metadata")}
-    return Patch(extra.gvk, extra.name, "", {"metadata": {"uid": uid, "labels": labels}, **rest})
+def update_patch(auxiliary: AuxiliaryObject, uid: str) -> Patch:
+    """The patch that updates an object rendered from an older spec: all but its name and owner reference."""
+    body = auxiliary.body()
+    labels = {**body.get("metadata", {}).get("labels", {}), DIGEST: auxiliary.digest}
+    fields = {key: value for key, value in body.items() if key not in ("apiVersion", "kind", "metadata")}
+    return Patch(auxiliary.gvk, auxiliary.name, "", {"metadata": {"uid": uid, "labels": labels}, **fields})
 
 
 def _set_hostname(job: Job, slot: Slot, template: Json) -> None:
-    """Host name, subdomain and search list, so that the names in TF_CONFIG and the like resolve (S17)."""
+    """Set hostname, subdomain and DNS search list, so that the host names in TF_CONFIG and the like resolve (S17)."""
     subdomain = job.kind.subdomain(job)
     domain = f"{subdomain}.{job.key.namespace}.svc.{job.config.cluster_domain}"
     spec = {**(template.get("spec") or {}), "hostname": job.kind.child_name(job, slot), "subdomain": subdomain}
     dns = spec.get("dnsConfig") or {}
     searches = dns.get("searches") or [] if isinstance(dns, dict) else None
-    if isinstance(searches, list):  # what is malformed is passed on: the API server says so
-        spec["dnsConfig"] = {**dns, "searches": [domain, *(one for one in searches if one != domain)]}
+    if isinstance(searches, list):  # a malformed dnsConfig is sent as it is, and the API server refuses it
+        spec["dnsConfig"] = {**dns, "searches": [domain, *(search for search in searches if search != domain)]}
     template["spec"] = spec
     meta = template["metadata"]
     meta["annotations"] = {**(meta.get("annotations") or {}), HOSTS: hosts(job)}
@@ -107,9 +110,9 @@ def _set_hostname(job: Job, slot: Slot, template: Json) -> None:
 
 def hosts(job: Job) -> str:
     """The host names of all slots, O(roles) long: "ps-76no-[0-1],worker-76no-[0-0]"."""
-    spans = []
+    ranges = []
     for role in job.roles:
         if role.replicas:
             first = job.kind.child_name(job, Slot(role.name, 0)).removesuffix("0")
-            spans.append(f"{first}[0-{role.replicas - 1}]")
-    return ",".join(spans)
+            ranges.append(f"{first}[0-{role.replicas - 1}]")
+    return ",".join(ranges)

@@ -1,12 +1,12 @@
-"""`status.restarts`: how often something of a job was started again after a failure.
+"""`status.restarts`: the number of restarts of a job after failures.
 
-A restart is a container that its node has started again in place, or a new attempt after a failed one. A failed attempt
-that is still the last one of its slot was not restarted. All ends of one attempt of a gang are one failure, and what
-follows is one restart. What a drain or a suspension has taken away did not fail, so its replacement is no restart.
-`backoffLimit` counts failures, which `status.roles` remembers.
+A restart is that of a container in place by the kubelet, or a new attempt after a failed one. A failed attempt that is
+the last one of its slot was not restarted. All failures of one attempt of a gang count as one failure, and the next
+attempt as one restart. A pod that a drain or a suspension deleted did not fail, so its replacement is no restart.
+`backoffLimit` counts failures, which are in `status.roles`.
 
-The number never falls, although the restarts in place of a deleted pod are no longer seen, and although a new leader's
-cache may have the newest status but still hold a failed pod that was deleted.
+The number never falls, although the restarts in place of a deleted pod are no longer observed, and although a new
+leader's cache may have the newest status together with a failed pod that is already deleted.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from trainyard.core.policies.backoff_limit import restarts_in_place
 
 
 def count(job: Job, replicas: list[Replica], owned: OwnedObjects) -> int:
-    """The restarts of the job, whose memory has counted every failure that these replicas show."""
+    """The restarts of the job, whose status has counted every failure of these replicas."""
     failures = sum(role.failures for role in job.status.roles.values())
-    now = failures - len(set(_not_restarted(job, replicas, owned))) + restarts_in_place(replicas)
+    restarts = failures - len(set(_not_restarted(job, replicas, owned))) + restarts_in_place(replicas)
     before = job.status.wire.get("restarts")
-    return max(now, before if isinstance(before, int) else 0, 0)
+    return max(restarts, before if isinstance(before, int) else 0, 0)
 
 
 def _not_restarted(job: Job, replicas: list[Replica], owned: OwnedObjects) -> Iterable[str]:
-    """The failed attempts after which nothing was started in their slot."""
+    """The keys of failed attempts that are the last ones of their slots."""
     for replica in replicas:
         if replica.child is None or not replica.failed_attempts:
             continue

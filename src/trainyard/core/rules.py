@@ -1,6 +1,6 @@
-"""A cross-field rule is one value: where it holds, the rule for the cluster (CEL), the same rule in Python, one text.
+"""Cross-field validation rules. A `Rule` has a path, the rule in CEL for the CRD, the same rule in Python, and a text.
 
-A test runs both on the same values and shows that they agree.
+tests/kinds/test_rules_agree.py runs both on the same values and checks that they agree.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from trainyard.objects import Json, Problem
 from trainyard.objects.values import replace
 
 Check = Callable[[Any, Any], bool]
-"""(value, old value or None) -> holds? `old` is given only to transition rules."""
+"""(value, old value or None) -> True when the rule holds. Only transition rules use the old value."""
 
 
 class Rule(msgspec.Struct, frozen=True):
-    """One rule. `path` names fields from the object's root; `[]` stands for every item of a list, `{}` for every value
-    of a map: `spec.replicaSpecs[].tfPort`.
+    """One rule. `path` is from the object's root; `[]` stands for every item of a list, `{}` for every value of a map:
+    `spec.replicaSpecs[].tfPort`.
 
-    `text` is what the cluster says. `detail(value)`, where given, says it more exactly with the value at hand (the old
-    operators' texts carry values); the embedded server, lint and the operator use it. `transition` rules compare with
-    the stored object and are skipped on create. `at` names the field below the value that the problem is about.
-    `early` rules are asked of every value before the next rule is asked of any.
+    `default_message` is the message of the CRD's rule. `detail(value)` is a message that contains the value, as the old
+    operators' messages do; the embedded server, lint and the operator use it. `transition` rules compare with the
+    stored object and are skipped on create. `at` is the field below the value that the problem is reported for. An
+    `early` rule is checked on all values before the next rule is checked on any.
     """
 
     path: str
@@ -42,29 +42,29 @@ class Rule(msgspec.Struct, frozen=True):
 
 
 def violations(rules: tuple[Rule, ...], new: Json, old: Json | None) -> list[Problem]:
-    """Every rule that does not hold. Rules of one path that stand together are asked value by value, as the old
-    operators did. Wrongly typed values are skipped: the schema has already spoken about them."""
+    """A problem for every rule that does not hold. Consecutive rules of one path are checked value by value, as the old
+    operators did. Values of a wrong type are skipped: validation by the schema has already reported them."""
     problems = []
-    due = [rule for rule in rules if old is not None or not rule.transition]
-    for (place, _), group in groupby(due, lambda rule: (rule.path, rule.early)):
-        together = list(group)
-        for path, value, before in _values(place.split(".") if place else [], "", new, old):
-            for rule in together:
+    applicable = [rule for rule in rules if old is not None or not rule.transition]
+    for (rule_path, _), group in groupby(applicable, lambda rule: (rule.path, rule.early)):
+        rules_of_path = list(group)
+        for path, value, before in _values(rule_path.split(".") if rule_path else [], "", new, old):
+            for rule in rules_of_path:
                 if not _holds(rule, value, before):
                     problems.append(Problem(".".join(filter(None, (path, rule.at))), rule.message(value)))
     return problems
 
 
 def with_aliases(rules: tuple[Rule, ...], spellings: Mapping[str, str]) -> tuple[Rule, ...]:
-    """The rules once more for every other accepted spelling of a field of the spec."""
-    more = []
-    for other, name in spellings.items():
+    """The rules, and copies of them for the aliases of fields of the spec. `spellings`: {alias: name}."""
+    copies = []
+    for alias, name in spellings.items():
         for rule in rules:
             parts = rule.path.split(".")
             if parts[:1] == ["spec"] and len(parts) > 1 and parts[1].removesuffix("[]") == name:
-                parts[1] = parts[1].replace(name, other)
-                more.append(replace(rule, path=".".join(parts)))
-    return (*rules, *more)
+                parts[1] = parts[1].replace(name, alias)
+                copies.append(replace(rule, path=".".join(parts)))
+    return (*rules, *copies)
 
 
 def _holds(rule: Rule, value: Any, before: Any) -> bool:
@@ -82,14 +82,14 @@ def _values(parts: list[str], path: str, new: Any, old: Any) -> Iterator[tuple[s
     if not isinstance(new, dict) or new.get(name) is None:
         return
     path = f"{path}.{name}" if path else name
-    below = new[name]
+    field_value = new[name]
     before = old.get(name) if isinstance(old, dict) else None
     if not parts[0].endswith(("[]", "{}")):
-        yield from _values(parts[1:], path, below, before)
-    elif isinstance(below, dict) and parts[0].endswith("{}"):
-        for key, item in below.items():
+        yield from _values(parts[1:], path, field_value, before)
+    elif isinstance(field_value, dict) and parts[0].endswith("{}"):
+        for key, item in field_value.items():
             yield from _values(parts[1:], f"{path}.{key}", item, None)
-    elif isinstance(below, list) and parts[0].endswith("[]"):
-        for index, item in enumerate(below):
-            if item is not None:  # an API server asks no rule of null
+    elif isinstance(field_value, list) and parts[0].endswith("[]"):
+        for index, item in enumerate(field_value):
+            if item is not None:  # an API server checks no rule on null
                 yield from _values(parts[1:], f"{path}[{index}]", item, None)

@@ -1,8 +1,9 @@
-"""Status: what we remember, and how it is written.
+"""The status of a job: how it is parsed and rendered.
 
 Rules for this file:
-- Status is written by us only, and still read with suspicion: what is missing or malformed counts as never written.
-- It is O(roles), never O(replicas). The same facts give the same status, byte for byte, or the operator wakes itself.
+- Only the operator writes the status; still, a missing or malformed field counts as never written.
+- Its size is O(roles), never O(replicas). The same input renders the same bytes: otherwise the watch event of each
+  status patch would cause another patch.
 """
 
 from __future__ import annotations
@@ -16,20 +17,20 @@ from trainyard.objects import Json, condition, format_time, is_true, parse_time
 from trainyard.objects.values import replace
 
 KEPT_UIDS = 20
-"""How many counted uids of deleted objects are kept: with a stale cache a failure must not count twice."""
+"""How many uids of deleted objects stay in `status.counted`: a stale cache must not count a failure twice."""
 
 MOST_REPLICAS = 10000
-"""What a role may have; the schemas say the same, so a status that says more is forged."""
+"""The most replicas of a role. The schemas have the same maximum, so the operator never wrote a status with more."""
 
 OUTCOMES = ("Succeeded", "Failed")
 
 LATEST = 2.0e11
-"""Seconds of a time in the year 8307: later ones count as never written."""
+"""A time in the year 8307, in seconds since 1970: later times count as never written."""
 
 WARNING_CONDITIONS = frozenset(
     {"Failed", "Restarting", "Degraded", "NameConflict", "Blocked", "SpecChangeIgnored", "UnknownFields"}
 )
-"""Conditions that deserve a Warning event when they become True."""
+"""Conditions whose event is of type Warning when they become True."""
 
 
 def parse_status(kind: Kind, wire: Json) -> JobStatus:
@@ -37,24 +38,26 @@ def parse_status(kind: Kind, wire: Json) -> JobStatus:
     status = wire.get("status")
     if not isinstance(status, dict):
         status = {}
-    listed = status.get("conditions")
+    stored_conditions = status.get("conditions")
     conditions = (
-        [item for item in listed if isinstance(item, dict) and item.get("type")] if isinstance(listed, list) else []
+        [item for item in stored_conditions if isinstance(item, dict) and item.get("type")]
+        if isinstance(stored_conditions, list)
+        else []
     )
     aliases = kind.messages.condition_aliases
     outcome = next(
-        (end for end in OUTCOMES if any(is_true(conditions, name) for name in (end, aliases.get(end, end)))), ""
+        (name for name in OUTCOMES if any(is_true(conditions, alias) for alias in (name, aliases.get(name, name)))), ""
     )
     counted = status.get("counted")
-    stored = status.get("roles")
-    roles = {name: _parse_role(role) for name, role in stored.items()} if isinstance(stored, dict) else {}
+    stored_roles = status.get("roles")
+    roles = {name: _parse_role(role) for name, role in stored_roles.items()} if isinstance(stored_roles, dict) else {}
     return JobStatus(
         wire=status,
         conditions=tuple(conditions),
         outcome=outcome,
         started=bool(roles),
         suspended=is_true(conditions, "Suspended"),
-        ran=status.get("hasRun") is True or _ran(condition(conditions, "Running")),
+        ran=status.get("hasRun") is True or _has_run(condition(conditions, "Running")),
         cause=_text(status.get("cause")) or str((condition(conditions, outcome) or {}).get("reason") or ""),
         start_time=_time(status.get("startTime")),
         completion_time=_time(status.get("completionTime")),
@@ -65,8 +68,8 @@ def parse_status(kind: Kind, wire: Json) -> JobStatus:
     )
 
 
-def _ran(running: Json | None) -> bool:
-    """For a status of version 0.1.0, which has no `hasRun`: the reason of a False Running tells."""
+def _has_run(running: Json | None) -> bool:
+    """Whether a replica has run, by the reason of condition Running: a status of version 0.1.0 has no `hasRun`."""
     return running is not None and running.get("reason") not in ("JobCreated", "JobSuspended")
 
 
@@ -83,9 +86,9 @@ def _parse_role(stored: object) -> RoleStatus:
 
 
 def _time(value: object) -> float | None:
-    """A time that we can have written, and that any policy added to it leaves inside the calendar."""
-    found = parse_time(value)
-    return found if found is not None and 0 <= found < LATEST else None
+    """Seconds since 1970, None for a malformed or too late time: a time plus any deadline or TTL must have a date."""
+    seconds = parse_time(value)
+    return seconds if seconds is not None and 0 <= seconds < LATEST else None
 
 
 def _text(value: object) -> str:
@@ -96,9 +99,9 @@ def _count(value: object) -> int:
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**31 else 0
 
 
-def default_condition_event(said: ConditionUpdate) -> Event:
-    """What is told when a condition becomes True."""
-    return Event("Warning" if said.type in WARNING_CONDITIONS else "Normal", said.reason, said.message)
+def default_condition_event(update: ConditionUpdate) -> Event:
+    """The event for a condition that became True."""
+    return Event("Warning" if update.type in WARNING_CONDITIONS else "Normal", update.reason, update.message)
 
 
 def render_status(
@@ -110,8 +113,8 @@ def render_status(
     replicas: Sequence[Replica],
 ) -> Json:
     """The whole status as it is stored. `status` is the job's next one, `counts` is {role: {replica state: count}}."""
-    own = job.kind.render_status(replace(job, status=_with_failed_pods(status, replicas)), outcome, counts)
-    rendered: Json = {**own, **_ready(job, counts), "conditions": list(status.conditions)}
+    kind_fields = job.kind.render_status(replace(job, status=_with_failed_pods(status, replicas)), outcome, counts)
+    rendered: Json = {**kind_fields, **_ready_field(job, counts), "conditions": list(status.conditions)}
     meta = job.wire.get("metadata", {})
     if isinstance(meta.get("generation"), int):
         rendered["observedGeneration"] = meta["generation"]
@@ -138,14 +141,14 @@ def render_status(
 def replica_counts(
     job: Job, replicas: Sequence[Replica], outcome: Outcome, deleted: frozenset[str]
 ) -> dict[str, dict[str, int]]:
-    """Count the replicas of each role by state. The final counts are never updated: a replica whose object is deleted
-    now (its uid is in `deleted`) counts as Unknown."""
+    """Count the replicas of each role by state: {role: {replica state: count}}. The counts of a finished job are final:
+    a replica whose object is deleted now (its uid is in `deleted`) counts as Unknown."""
     counts: dict[str, dict[str, int]] = {role.name: {} for role in job.roles}
     for replica in replicas:
         states, state = counts[replica.slot.role], replica.state
-        ended = replica.termination
-        if outcome.finished and ended is not None and not ended.disrupted and state != "Succeeded":
-            state = "Failed"  # it is not retried any more
+        termination = replica.termination
+        if outcome.finished and termination is not None and not termination.disrupted and state != "Succeeded":
+            state = "Failed"  # there is no further retry
         elif state in ("Starting", "Running") and replica.child and replica.child.uid in deleted:
             state = "Unknown"
         states[state] = states.get(state, 0) + (replica.running if state == "Running" else 1)
@@ -153,8 +156,9 @@ def replica_counts(
 
 
 def _with_failed_pods(status: JobStatus, replicas: Sequence[Replica]) -> JobStatus:
-    """For the report only: status.failed of a Job that retries by itself includes pods that were deleted before the
-    operator saw them fail. It is not stored: a pod whose watch event comes after its Job's would be counted twice."""
+    """The status for Kind.render_status only: status.failed of a Job that retries by itself includes pods that were
+    deleted before the operator observed their failure. It is not stored in `status.roles`: a pod whose watch event
+    comes after that of its Job would be counted twice."""
     roles = dict(status.roles)
     for replica in replicas:
         role = roles.get(replica.slot.role)
@@ -163,9 +167,9 @@ def _with_failed_pods(status: JobStatus, replicas: Sequence[Replica]) -> JobStat
     return replace(status, roles=roles)
 
 
-def _ready(job: Job, counts: Mapping[str, Mapping[str, int]]) -> Json:
-    """How many replicas run, of how many: for people who list jobs. It changes only when the counts beside it do, so it
-    costs no write; but where one object carries a whole role, it is the count itself."""
+def _ready_field(job: Job, counts: Mapping[str, Mapping[str, int]]) -> Json:
+    """`status.ready`, for `kubectl get`: running replicas/all replicas. It changes only together with the counts of the
+    kind, so it causes no write of its own, unless one object runs a whole role."""
     running = sum(states.get("Running", 0) for states in counts.values())
     return {"ready": f"{running}/{sum(role.replicas for role in job.roles)}"}
 
@@ -181,13 +185,13 @@ def _render_role(role: RoleStatus) -> Json:
 
 
 def is_urgent(old: Json, new: Json) -> bool:
-    """True when more changed than counts: a phase, a state, a condition, an attempt."""
+    """True when more than counts changed: a phase, a state, a condition, an attempt."""
     return _without_counts(old) != _without_counts(new)
 
 
 def _without_counts(status: Json) -> object:
-    listed = status.get("conditions")
-    conditions = listed if isinstance(listed, list) else []
+    stored_conditions = status.get("conditions")
+    conditions = stored_conditions if isinstance(stored_conditions, list) else []
     summary = [(c.get("type"), c.get("status"), c.get("reason")) for c in conditions if isinstance(c, dict)]
     rest = {
         key: value for key, value in status.items() if key not in ("conditions", "restarts", "ready", "replicaStatuses")

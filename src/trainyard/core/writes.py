@@ -1,4 +1,4 @@
-"""The writes to the children that the job's phase asks for, and which of them are due."""
+"""The writes to the children in the phase of the job, and which of them are due."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def plan_writes(
     alone: tuple[Replica, ...],
     now: float,
 ) -> Writes:
-    """All writes, refused ones included. `alone`: replicas that restart without a new attempt."""
+    """All writes, refused ones included. `alone`: replicas that restart without a new attempt of their role."""
     lost, lost_due = node_lost.force_deletes(job, owned, now)
     creates: list[Create] = []
     if outcome.finished:

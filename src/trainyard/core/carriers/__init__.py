@@ -1,9 +1,10 @@
-"""What fills a slot. Each carrier is one value of six functions; this folder alone knows what they are made of.
+"""The carriers: the types of object that run slots. Only this package depends on the type of the object.
 
-jobs.py   a batch/v1 Job for each slot: one object is one attempt; or one that tries again by itself
-pods.py   a Pod for each slot
-sets.py   a StatefulSet for a whole role
-ends.py   how one pod ended, and what it does: read by all three
+jobs.py          a batch/v1 Job for each slot: JOB_CARRIER, where one Job is one attempt, and RETRYING_JOB_CARRIER,
+                 where the Job's controller retries
+pods.py          a Pod for each slot
+sets.py          a StatefulSet for a whole role
+terminations.py  the state of one pod and how it ended; used by all three
 """
 
 from trainyard.core.carriers.jobs import JOB_CARRIER, RETRYING_JOB_CARRIER

@@ -1,11 +1,13 @@
 """A batch/v1 Job for each slot.
 
-How JOB_CARRIER uses it (docs/rules.md S13, S14, S31):
-- A slot that is judged gets `restartPolicy: Never` and `backoffLimit: 0`: one Job object is one attempt, and we judge
-  its ended pod. So a failed attempt is counted by the uid of the Job object, whatever shows the failure.
-- Any other slot keeps the user's restartPolicy and a limit without end: its node restarts it, or its Job does.
+JOB_CARRIER (docs/rules.md S13, S14, S31):
+- The Job of a supervised slot (Kind.supervised_slots) has `restartPolicy: Never` and `backoffLimit: 0`: one Job is one
+  attempt, and the operator evaluates its ended pod. A failed attempt is counted by the uid of the Job, whether the pod
+  or the Job's status shows the failure.
+- Any other slot keeps the user's restartPolicy and has the `backoffLimit` ENDLESS: the kubelet restarts its
+  container, or the Job's controller creates another pod.
 
-RETRYING_JOB_CARRIER leaves all retries to the Job's own controller: the slot ends when the Job does.
+RETRYING_JOB_CARRIER leaves all retries to the Job's controller: the slot ends when the Job ends.
 """
 
 from __future__ import annotations
@@ -27,67 +29,75 @@ from trainyard.objects.resources import JOB
 from trainyard.objects.values import replace
 
 ENDLESS = 2147483647
+"""The `backoffLimit` of a Job that is retried without limit: the largest int32."""
+
 NO_POD_GRACE = 5.0
-"""Seconds after which a failed Job without any pod is believed: its pod may be a watch event away."""
+"""Seconds after which a failed Job without a pod counts as failed: the watch event of its pod may arrive later."""
 
 
-def observe_job(job: Job, slot: Slot, family: OwnedObjects) -> Replica:
-    """The slot behind one batch Job, from the Job and its newest pod."""
-    child, pods, pod = _objects_of(job, slot, family)
+def observe_job(job: Job, slot: Slot, owned: OwnedObjects) -> Replica:
+    """The observed state of the slot that one batch Job runs, from the Job and its newest pod."""
+    child, pods, pod = _objects_of(job, slot, owned)
     if child is None:
         return Replica(slot, None, "Unknown")
-    found = _observed(job, slot, child, pods, pod)
-    return found._replace(
-        pods_ended=_ended(job, slot, child, pod), last_crash=last_crash(pod) if found.restarts else ""
+    replica = _observed(job, slot, child, pods, pod)
+    return replica._replace(
+        pods_ended=_pods_ended(job, slot, child, pod), last_crash=last_crash(pod) if replica.restarts else ""
     )
 
 
-def _objects_of(job: Job, slot: Slot, family: OwnedObjects) -> tuple[Child | None, tuple[Child, ...], Child | None]:
-    child = family.by_ref.get(Ref("Job", job.kind.child_name(job, slot)))
-    pods = family.pods_by_owner.get(child.uid, ()) if child else ()
+def _objects_of(job: Job, slot: Slot, owned: OwnedObjects) -> tuple[Child | None, tuple[Child, ...], Child | None]:
+    child = owned.by_ref.get(Ref("Job", job.kind.child_name(job, slot)))
+    pods = owned.pods_by_owner.get(child.uid, ()) if child else ()
     return child, pods, newest_pod(pods)
 
 
-def _ended(job: Job, slot: Slot, child: Child, pod: Child | None) -> bool:
-    """The pod of a judged Job is its only one (backoffLimit 0); elsewhere a failed pod is followed by another."""
-    last = ("Succeeded", "Failed") if slot in job.kind.supervised_slots_of(job) else ("Succeeded",)
-    return bool(child.phase) or (pod is not None and pod.phase in last)
+def _pods_ended(job: Job, slot: Slot, child: Child, pod: Child | None) -> bool:
+    """True when no pod of the Job runs or will run. A supervised slot's Job has one pod (backoffLimit 0); any other Job
+    replaces a failed pod."""
+    final_phases = ("Succeeded", "Failed") if slot in job.kind.supervised_slots_of(job) else ("Succeeded",)
+    return bool(child.phase) or (pod is not None and pod.phase in final_phases)
 
 
 def _observed(job: Job, slot: Slot, child: Child, pods: tuple[Child, ...], pod: Child | None) -> Replica:
-    again, judged = restarts(pods), slot in job.kind.supervised_slots_of(job)
-    failed = tuple(sorted(one.uid for one in pods if one.phase == "Failed" and not _disrupted(one)))
+    restart_count, supervised = restarts(pods), slot in job.kind.supervised_slots_of(job)
+    failed = tuple(
+        sorted(candidate.uid for candidate in pods if candidate.phase == "Failed" and not _disrupted(candidate))
+    )
     stale = child.attempt < job.status.role(slot.role).attempt
     replaced = Replica(slot, child, "Unknown", message="is being replaced")
-    if stale:  # it decides nothing any more, and still counts
-        replaced = replaced._replace(failed_attempts=_stale_failures(job, slot, child, pod) if judged else failed)
+    if stale:  # an older attempt: its state has no effect, but its failures are counted
+        replaced = replaced._replace(failed_attempts=_stale_failures(job, slot, child, pod) if supervised else failed)
     if stale and job.restarts_gang():
         return replaced
-    if child.phase == "Complete" or (pod and not child.deleting and succeeded(job, slot, pod, judged)):
-        return Replica(slot, child, "Succeeded", None, () if judged else failed, again)
+    if child.phase == "Complete" or (pod and not child.deleting and succeeded(job, slot, pod, supervised)):
+        return Replica(slot, child, "Succeeded", None, () if supervised else failed, restart_count)
     if child.deleting or stale:
         return replaced
-    if judged:
-        return _observe_supervised(job, Replica(slot, child, "", None, (), again), child, pod)
+    if supervised:
+        return _observe_supervised(job, Replica(slot, child, "", None, (), restart_count), child, pod)
     if child.phase == "Failed":
-        return Replica(slot, child, "Failed", None, failed, again, child.message or child.reason)
-    state, why = run_state(job, slot, pod)
-    return Replica(slot, child, state, None, failed, again, why)
+        return Replica(slot, child, "Failed", None, failed, restart_count, child.message or child.reason)
+    state, message = run_state(job, slot, pod)
+    return Replica(slot, child, state, None, failed, restart_count, message)
 
 
 def _stale_failures(job: Job, slot: Slot, child: Child, pod: Child | None) -> tuple[str, ...]:
-    end = _termination(job, slot, child, pod) if pod else None
-    return (end.uid,) if end and not end.disrupted else ()
+    termination = _termination(job, slot, child, pod) if pod else None
+    return (termination.uid,) if termination and not termination.disrupted else ()
 
 
 def _observe_supervised(job: Job, replica: Replica, child: Child, pod: Child | None) -> Replica:
-    end = _termination(job, replica.slot, child, pod) if pod else _termination_without_pod(child)
-    state, why = run_state(job, replica.slot, pod)
-    if end is None:
-        return replica._replace(state=state, message=why)
-    failed = () if end.disrupted else (end.uid,)
+    termination = _termination(job, replica.slot, child, pod) if pod else _termination_without_pod(child)
+    state, message = run_state(job, replica.slot, pod)
+    if termination is None:
+        return replica._replace(state=state, message=message)
+    failed = () if termination.disrupted else (termination.uid,)
     return replica._replace(
-        state="Failed" if end.fails_job else "Starting", termination=end, failed_attempts=failed, message=end.reason
+        state="Failed" if termination.fails_job else "Starting",
+        termination=termination,
+        failed_attempts=failed,
+        message=termination.reason,
     )
 
 
@@ -103,17 +113,19 @@ def _termination(job: Job, slot: Slot, child: Child, pod: Child) -> Termination 
 
 
 def _disrupted(pod: Child) -> bool:
-    """The operator starts no delete of a single Job pod, so a pod in Terminating was disrupted."""
+    """The operator never deletes a single pod of a batch Job, so a pod in Terminating was disrupted (S27)."""
     return pod.disrupted or pod.deleting
 
 
-def observe_retrying_job(job: Job, slot: Slot, family: OwnedObjects) -> Replica:
-    """The slot behind one batch Job that tries again by itself: only the Job's own end is one."""
-    child, pods, pod = _objects_of(job, slot, family)
+def observe_retrying_job(job: Job, slot: Slot, owned: OwnedObjects) -> Replica:
+    """The observed state of the slot that a retrying batch Job runs: the slot ends only when the Job does."""
+    child, pods, pod = _objects_of(job, slot, owned)
     if child is None:
         return Replica(slot, None, "Unknown")
-    failed = tuple(sorted(one.uid for one in pods if one.phase == "Failed" and not _disrupted(one)))
-    found = Replica(
+    failed = tuple(
+        sorted(candidate.uid for candidate in pods if candidate.phase == "Failed" and not _disrupted(candidate))
+    )
+    replica = Replica(
         slot,
         child,
         "Unknown",
@@ -123,40 +135,43 @@ def observe_retrying_job(job: Job, slot: Slot, family: OwnedObjects) -> Replica:
         pods_ended=bool(child.phase),
         failed_pods=child.failed_pods,
     )
-    done = any(one.phase == "Succeeded" for one in pods) and not child.deleting  # the Job will say so, too
+    # A succeeded pod completes the Job, whose status may lag.
+    done = any(candidate.phase == "Succeeded" for candidate in pods) and not child.deleting
     if child.phase == "Complete" or done:
-        return found._replace(state="Succeeded", pods_ended=True)
+        return replica._replace(state="Succeeded", pods_ended=True)
     if child.deleting or child.attempt < job.status.role(slot.role).attempt:
-        return found._replace(message="is being replaced")
+        return replica._replace(message="is being replaced")
     if child.phase == "Failed":
-        return found._replace(
+        return replica._replace(
             state="Failed", termination=_job_termination(job, slot, child, pod), message=child.message or child.reason
         )
-    state, why = run_state(job, slot, pod)
-    return found._replace(state=state, message=why, last_crash=last_crash(pod))
+    state, message = run_state(job, slot, pod)
+    return replica._replace(state=state, message=message, last_crash=last_crash(pod))
 
 
 def _job_termination(job: Job, slot: Slot, child: Child, pod: Child | None) -> Termination:
-    """The end of a failed Job: its reason is the Job's, container and exit code are those of the last pod. Of a pod
-    that has not ended, the exit code is that of the container's last termination."""
-    seen = termination_of(job, slot, pod, child.uid) if pod else None
-    code, container = (seen.code, seen.container) if seen else (-1, "")
-    more = seen.message if seen else ""
-    current = main_container(job, slot, pod) if pod and not seen else None
-    if current and current.code:
-        code, container = current.code, current.name
-    elif current and current.state == "running":
-        more = f"container {current.name} was still running"
+    """The termination of a failed Job: the reason is the Job's; container and exit code are those of the newest pod, or
+    of the container's last termination if that pod has not ended."""
+    pod_termination = termination_of(job, slot, pod, child.uid) if pod else None
+    code, name = (pod_termination.code, pod_termination.container) if pod_termination else (-1, "")
+    detail = pod_termination.message if pod_termination else ""
+    container = main_container(job, slot, pod) if pod and not pod_termination else None
+    if container and container.code:
+        code, name = container.code, container.name
+    elif container and container.state == "running":
+        detail = f"container {container.name} was still running"
     elif pod is None:
-        more = _without_pods(job, slot, child)
+        detail = _deleted_pods_message(job, slot, child)
     reason = child.reason or "Failed"
-    said = "; ".join(dict.fromkeys(text for text in (child.message, more) if text))
-    end = Termination(child.uid, child.ended, child.created, code, reason, container, False, True, 0.0, reason, said)
-    return replace(end, pod_is_gone=pod is None)
+    message = "; ".join(dict.fromkeys(text for text in (child.message, detail) if text))
+    termination = Termination(
+        child.uid, child.ended, child.created, code, reason, name, False, True, 0.0, reason, message
+    )
+    return replace(termination, pod_is_gone=pod is None)
 
 
-def _without_pods(job: Job, slot: Slot, child: Child) -> str:
-    """What is known when Kubernetes has removed the pods of a Job, as it does with those that still run."""
+def _deleted_pods_message(job: Job, slot: Slot, child: Child) -> str:
+    """The message for a failed Job without pods: the Job controller deletes pods that still run."""
     role, count = job.role(slot.role), child.failed_pods
     container = (role.container if role else "") or job.kind.container
     failed = f"{count} {'pod' if count == 1 else 'pods'} of it failed, and " if count else ""
@@ -164,19 +179,21 @@ def _without_pods(job: Job, slot: Slot, child: Child) -> str:
 
 
 def render_job(job: Job, slot: Slot, attempt: int) -> Json:
-    """The batch Job of one slot, but for name, owner and common labels."""
+    """The batch Job of one slot, without its name, owner reference and common labels."""
     template = _pod_template(job, slot)
-    judged = slot in job.kind.supervised_slots_of(job)
+    supervised = slot in job.kind.supervised_slots_of(job)
     policy = template.get("spec", {}).get("restartPolicy")
-    restart = "Never" if judged or policy == "Never" else "OnFailure"
-    return _job(job, slot, template, restart, {"backoffLimit": 0 if judged else ENDLESS})
+    restart = "Never" if supervised or policy == "Never" else "OnFailure"
+    return _batch_job(job, slot, template, restart, {"backoffLimit": 0 if supervised else ENDLESS})
 
 
 def render_retrying_job(job: Job, slot: Slot, attempt: int) -> Json:
-    """The same with the user's own limits, for the Job's controller to keep."""
+    """The batch Job with the user's limits (Kind.job_limits), which the Job's controller enforces."""
     template = _pod_template(job, slot)
     policy = template.get("spec", {}).get("restartPolicy") or "Never"
-    return _job(job, slot, template, "Never" if policy == "Never" else "OnFailure", job.kind.job_limits(job, slot))
+    return _batch_job(
+        job, slot, template, "Never" if policy == "Never" else "OnFailure", job.kind.job_limits(job, slot)
+    )
 
 
 def _pod_template(job: Job, slot: Slot) -> Json:
@@ -186,7 +203,7 @@ def _pod_template(job: Job, slot: Slot) -> Json:
     return job.kind.mutate_pod_template(role.template, job, slot)
 
 
-def _job(job: Job, slot: Slot, template: Json, restart: str, limits: Json) -> Json:
+def _batch_job(job: Job, slot: Slot, template: Json, restart: str, limits: Json) -> Json:
     return {
         "apiVersion": JOB.api_version,
         "kind": JOB.kind,
@@ -201,7 +218,7 @@ def _job(job: Job, slot: Slot, template: Json, restart: str, limits: Json) -> Js
 
 
 def stop_job(replica: Replica, reason: str) -> Delete | None:
-    """Batch Jobs are never patched: what has not ended is deleted with its pods (S5, S12)."""
+    """The delete of the Job with its pods. Batch Jobs are never patched (S5, S12)."""
     child = replica.child
     if child is None or child.deleting:
         return None

@@ -1,8 +1,8 @@
 """A Pod for each slot: one Pod object is one attempt.
 
 Rules:
-- Its uid is what is counted, so a Pod that ended is deleted only after a status that counts it.
-- A Pod that is going still holds its name; the next one is made when it has gone.
+- A failed attempt is counted by the Pod's uid, so an ended Pod is deleted only after the status that counts it.
+- A Pod in Terminating still has its name; the next Pod is created when it is gone.
 """
 
 from __future__ import annotations
@@ -21,29 +21,39 @@ from trainyard.objects import Json
 from trainyard.objects.resources import POD
 
 
-def observe_pod(job: Job, slot: Slot, family: OwnedObjects) -> Replica:
-    """The slot behind one Pod."""
-    pod = family.by_ref.get(Ref("Pod", job.kind.child_name(job, slot)))
+def observe_pod(job: Job, slot: Slot, owned: OwnedObjects) -> Replica:
+    """The observed state of the slot that one Pod runs."""
+    pod = owned.by_ref.get(Ref("Pod", job.kind.child_name(job, slot)))
     if pod is None:
         return Replica(slot, None, "Unknown")
-    ended, again = pod.phase in ("Succeeded", "Failed"), restarts((pod,))
-    found = Replica(
-        slot, pod, "Unknown", None, (), again, pods_ended=ended, last_crash=last_crash(pod) if again else ""
+    ended, restart_count = pod.phase in ("Succeeded", "Failed"), restarts((pod,))
+    replica = Replica(
+        slot,
+        pod,
+        "Unknown",
+        None,
+        (),
+        restart_count,
+        pods_ended=ended,
+        last_crash=last_crash(pod) if restart_count else "",
     )
     stale = pod.attempt < job.status.role(slot.role).attempt
-    if pod.deleting:  # a program that answers to SIGTERM with 0 has not done its work
-        return found._replace(message="is being replaced")
+    if pod.deleting:  # a program that exits with 0 on SIGTERM has not finished its work
+        return replica._replace(message="is being replaced")
     if not (stale and job.restarts_gang()) and succeeded(job, slot, pod, slot in job.kind.supervised_slots_of(job)):
-        return found._replace(state="Succeeded")
-    end = _termination(job, slot, pod)
-    failed = () if end is None or end.disrupted else (end.uid,)
-    if stale:  # it decides nothing any more, and still counts
-        return found._replace(failed_attempts=failed, message="is being replaced")
-    if end is None:
-        state, why = run_state(job, slot, pod)
-        return found._replace(state=state, message=why)
-    return found._replace(
-        state="Failed" if end.fails_job else "Starting", termination=end, failed_attempts=failed, message=end.reason
+        return replica._replace(state="Succeeded")
+    termination = _termination(job, slot, pod)
+    failed = () if termination is None or termination.disrupted else (termination.uid,)
+    if stale:  # an older attempt: its state has no effect, but its failures are counted
+        return replica._replace(failed_attempts=failed, message="is being replaced")
+    if termination is None:
+        state, message = run_state(job, slot, pod)
+        return replica._replace(state=state, message=message)
+    return replica._replace(
+        state="Failed" if termination.fails_job else "Starting",
+        termination=termination,
+        failed_attempts=failed,
+        message=termination.reason,
     )
 
 
@@ -54,7 +64,7 @@ def _termination(job: Job, slot: Slot, pod: Child) -> Termination | None:
 
 
 def render_pod(job: Job, slot: Slot, attempt: int) -> Json:
-    """The Pod of one slot, but for name, owner and common labels."""
+    """The Pod of one slot, without its name, owner reference and common labels."""
     role = job.role(slot.role)
     if role is None or role.template is None:
         raise ValueError(f"{job.key}: nothing to make {slot.role} {slot.index} from")

@@ -1,4 +1,4 @@
-"""A StatefulSet for a whole role: its pods are started again for ever, so it never ends and never fails a job."""
+"""A StatefulSet for a whole role: its pods always restart, so it never ends and never fails a job."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from trainyard.objects.labels import OWNER
 from trainyard.objects.resources import STATEFUL_SET
 
 
-def observe_set(job: Job, slot: Slot, family: OwnedObjects) -> Replica:
-    """The slot behind one StatefulSet: it runs when one of its pods does."""
-    child = family.by_ref.get(Ref(STATEFUL_SET.kind, job.kind.child_name(job, slot)))
+def observe_set(job: Job, slot: Slot, owned: OwnedObjects) -> Replica:
+    """The observed state of the slot that one StatefulSet runs: Running when one of its pods runs."""
+    child = owned.by_ref.get(Ref(STATEFUL_SET.kind, job.kind.child_name(job, slot)))
     if child is None:
         return Replica(slot, None, "Unknown")
-    pods = tuple(sorted(family.pods_by_owner.get(child.uid, ()), key=lambda one: one.name))
-    found = Replica(slot, child, "Unknown", None, (), restarts(pods), pods_ended=child.replicas == 0)
+    pods = tuple(sorted(owned.pods_by_owner.get(child.uid, ()), key=lambda pod: pod.name))
+    replica = Replica(slot, child, "Unknown", None, (), restarts(pods), pods_ended=child.replicas == 0)
     if child.deleting or child.attempt < job.status.role(slot.role).attempt:
-        return found._replace(message="is being replaced")
-    lives = [run_state(job, slot, pod) for pod in pods]
-    running = sum(state == "Running" for state, _ in lives)
-    waits = next((why for state, why in lives if state != "Running"), "" if lives else NO_POD)
-    crashed = next((text for pod in pods if (text := last_crash(pod))), "")
-    return found._replace(
-        state="Running" if running else "Starting", message=waits, last_crash=crashed, running=running
+        return replica._replace(message="is being replaced")
+    states = [run_state(job, slot, pod) for pod in pods]
+    running = sum(state == "Running" for state, _ in states)
+    message = next((text for state, text in states if state != "Running"), "" if states else NO_POD)
+    crash = next((text for pod in pods if (text := last_crash(pod))), "")
+    return replica._replace(
+        state="Running" if running else "Starting", message=message, last_crash=crash, running=running
     )
 
 
 def render_set(job: Job, slot: Slot, attempt: int) -> Json:
-    """The StatefulSet of one role, but for name, owner and common labels. Its pods do not wait for one another."""
+    """The StatefulSet of one role, without its name, owner reference and common labels. Its pods start in parallel."""
     role = job.role(slot.role)
     if role is None or role.template is None:
         raise ValueError(f"{job.key}: nothing to make {slot.role} from")
@@ -50,22 +50,22 @@ def render_set(job: Job, slot: Slot, attempt: int) -> Json:
 
 
 def stop_set(replica: Replica, reason: str) -> Patch | None:
-    return None if replica.child is None or replica.child.deleting else _size(replica, 0)
+    return None if replica.child is None or replica.child.deleting else _scale_patch(replica, 0)
 
 
 def resume_set(job: Job, replica: Replica) -> Patch | None:
-    """Brings a set to the size that the spec says now, also one that somebody else has changed."""
+    """The patch to the replicas of the role, even if another client has scaled the StatefulSet."""
     role, child = job.role(replica.slot.role), replica.child
-    # The attempt may have become a new one in this very pass; the set of the old one is deleted, not resized.
-    fresh = child is not None and replica.state != "Unknown" and child.attempt >= job.status.role(child.role).attempt
-    return _size(replica, role.replicas) if role and role.template is not None and fresh else None
+    # A StatefulSet of an older attempt is deleted, not scaled; the new attempt may have started in this reconcile.
+    current = child is not None and replica.state != "Unknown" and child.attempt >= job.status.role(child.role).attempt
+    return _scale_patch(replica, role.replicas) if role and role.template is not None and current else None
 
 
-def _size(replica: Replica, size: int) -> Patch | None:
+def _scale_patch(replica: Replica, replicas: int) -> Patch | None:
     child = replica.child
-    if child is None or child.replicas == size:
+    if child is None or child.replicas == replicas:
         return None
-    return Patch(STATEFUL_SET, child.name, "", {"metadata": {"uid": child.uid}, "spec": {"replicas": size}})
+    return Patch(STATEFUL_SET, child.name, "", {"metadata": {"uid": child.uid}, "spec": {"replicas": replicas}})
 
 
 SET_CARRIER = Carrier(

@@ -1,4 +1,4 @@
-"""How a pod ended, and what it does while it has not. Read by every carrier, because every carrier ends in pods."""
+"""The state of one pod and how it ended. Every carrier uses it, because every carrier runs pods."""
 
 from __future__ import annotations
 
@@ -8,59 +8,67 @@ from trainyard.core.model import Child, Slot
 
 
 def termination_of(job: Job, slot: Slot, pod: Child, uid: str) -> Termination | None:
-    """How the pod of a judged slot ended without success, None while it has not. `uid` is what is counted."""
-    ours = main_container(job, slot, pod)
-    if ours and ours.state == "terminated" and ours.code and (pod.phase == "Failed" or not pod.restarts_containers):
-        culprit: Container | None = ours
+    """How the pod of a supervised slot ended without success, else None. `uid`: under which the failure is counted."""
+    container = main_container(job, slot, pod)
+    if (
+        container
+        and container.state == "terminated"
+        and container.code
+        and (pod.phase == "Failed" or not pod.restarts_containers)
+    ):
+        failed: Container | None = container
     elif pod.phase == "Failed":
-        bad = [one for one in containers(pod) if one.state == "terminated" and one.code]
-        culprit = bad[0] if bad else None
+        failures = [status for status in containers(pod) if status.state == "terminated" and status.code]
+        failed = failures[0] if failures else None
     else:
         return None
-    at = pod.ended or pod.started or pod.created
-    if culprit is None:
-        permanent = job.kind.exit_fails_job(job, -1, pod.reason)
-        return Termination(uid, at, pod.started, -1, pod.reason or "Failed", "", False, permanent, message=pod.message)
-    # The container of the kind alone decides (S13): where another one has brought the pod down, no code is known.
-    code, why = (culprit.code, culprit.reason) if culprit is ours else (-1, "")
-    permanent = job.kind.exit_fails_job(job, code, why)
-    reason = culprit.reason or "Error"
-    return Termination(uid, at, pod.started, culprit.code, reason, culprit.name, False, permanent, message=pod.message)
+    ended = pod.ended or pod.started or pod.created
+    if failed is None:
+        fails_job = job.kind.exit_fails_job(job, -1, pod.reason)
+        return Termination(
+            uid, ended, pod.started, -1, pod.reason or "Failed", "", False, fails_job, message=pod.message
+        )
+    # Only the main container's exit code can fail the job (S13); if another container failed, the code is unknown.
+    code, exit_reason = (failed.code, failed.reason) if failed is container else (-1, "")
+    fails_job = job.kind.exit_fails_job(job, code, exit_reason)
+    reason = failed.reason or "Error"
+    return Termination(uid, ended, pod.started, failed.code, reason, failed.name, False, fails_job, message=pod.message)
 
 
 def disruption_of(pod: Child, uid: str) -> Termination:
-    """The machine's affairs (S27): replaced, never counted."""
+    """The termination of a disrupted pod: it is replaced, and no failure is counted (S27)."""
     return Termination(uid, pod.ended, pod.started or pod.created, -1, pod.reason or "Deleted", "", True, False)
 
 
 def main_container(job: Job, slot: Slot, pod: Child) -> Container | None:
-    """The container whose exit code decides for the replica. A pod of an older template may lack the one that the spec
+    """The container whose exit code is the replica's. A pod of an older template may lack the container that the spec
     names now: then it is the kind's default container, or the pod's only one.
     """
     role = job.role(slot.role)
-    present = {one.name: one for one in containers(pod) if not one.init}
-    named = present.get(role.container if role else "") or present.get(job.kind.container)
-    return named or (next(iter(present.values())) if len(present) == 1 else None)
+    by_name = {container.name: container for container in containers(pod) if not container.init}
+    named = by_name.get(role.container if role else "") or by_name.get(job.kind.container)
+    return named or (next(iter(by_name.values())) if len(by_name) == 1 else None)
 
 
-def succeeded(job: Job, slot: Slot, pod: Child, judged: bool) -> bool:
+def succeeded(job: Job, slot: Slot, pod: Child, supervised: bool) -> bool:
+    """True when the pod succeeded, or its main container exited with 0 and is not restarted."""
     if pod.phase == "Succeeded":
         return True
-    ours = main_container(job, slot, pod)
-    done = ours is not None and ours.state == "terminated" and ours.code == 0
-    # The speaking container alone decides; elsewhere a failed pod is made again by its Job.
-    return done and (not pod.always_restarts if judged else pod.phase != "Failed")
+    container = main_container(job, slot, pod)
+    done = container is not None and container.state == "terminated" and container.code == 0
+    # In a supervised slot the main container alone decides; elsewhere the Job replaces a failed pod.
+    return done and (not pod.always_restarts if supervised else pod.phase != "Failed")
 
 
 def run_state(job: Job, slot: Slot, pod: Child | None) -> tuple[str, str]:
-    """Starting or Running, and why it does not run."""
+    """Starting with the reason why the pod does not run, or Running with ""."""
     if pod is None:
         return "Starting", NO_POD
-    ours = main_container(job, slot, pod)
-    if ours and ours.state == "running" and not pod.deleting:
+    container = main_container(job, slot, pod)
+    if container and container.state == "running" and not pod.deleting:
         return "Running", ""
-    waits = [one.reason for one in containers(pod) if one.state == "waiting" and one.reason]
-    return "Starting", pod.reason or (waits[0] if waits else pod.phase)
+    reasons = [status.reason for status in containers(pod) if status.state == "waiting" and status.reason]
+    return "Starting", pod.reason or (reasons[0] if reasons else pod.phase)
 
 
 def newest_pod(pods: tuple[Child, ...]) -> Child | None:
@@ -69,11 +77,11 @@ def newest_pod(pods: tuple[Child, ...]) -> Child | None:
 
 
 def restarts(pods: tuple[Child, ...]) -> int:
-    """In place, by the nodes; a pod that goes takes its own along (S28)."""
-    return sum(container.restarts for one in pods if not one.deleting for container in containers(one))
+    """The container restarts by the kubelet, of the pods that are not in Terminating (S28)."""
+    return sum(container.restarts for pod in pods if not pod.deleting for container in containers(pod))
 
 
 def last_crash(pod: Child | None) -> str:
-    """What the last restart in place was for."""
-    again = (one for one in (containers(pod) if pod else ()) if one.restarts and one.code)
-    return next((f"container {one.name} exited with code {one.code}" for one in again), "")
+    """Why a container was last restarted in place, "" when none was."""
+    restarted = (container for container in (containers(pod) if pod else ()) if container.restarts and container.code)
+    return next((f"container {container.name} exited with code {container.code}" for container in restarted), "")

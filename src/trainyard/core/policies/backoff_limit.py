@@ -22,7 +22,7 @@ def outcome(job: Job, replicas: list[Replica]) -> Outcome | None:
 
 def exceeded(job: Job, in_place: int) -> str:
     """Why backoffLimit ends the job, "" when it does not. Without a limit of its own, the kind's default counts the
-    supervised roles alone. `in_place`: restarts of containers by their nodes."""
+    supervised roles alone. `in_place`: container restarts by the kubelet."""
     failures = {name: role.failures for name, role in job.status.roles.items()}
     limit = job.policy.backoff_limit
     if limit is not None:
@@ -37,12 +37,12 @@ def exceeded(job: Job, in_place: int) -> str:
 
 
 def restarts_in_place(replicas: list[Replica]) -> int:
-    """Restarts of containers by the nodes, of the pods that exist: a deleted pod's are no longer seen (S28)."""
+    """Container restarts by the kubelet, of existing pods: those of a deleted pod are no longer observed (S28)."""
     return sum(replica.restarts for replica in replicas)
 
 
 def _failure(replica: Replica) -> str:
-    """What failed of one replica, as far as it can still be observed; "" for nothing."""
+    """A text about the failure of one replica, as far as it can still be observed; "" if there is none."""
     if replica.termination and not replica.termination.disrupted:
         return termination_text(replica, replica.termination)
     if replica.restarts:

@@ -1,4 +1,4 @@
-"""`cleanPodPolicy`: what is stopped or deleted of a job that has ended or is suspended (docs/rules.md S3, S4, S5)."""
+"""`cleanPodPolicy`: which children of a finished or suspended job are stopped or deleted (docs/rules.md S3, S4, S5)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from trainyard.core.job import Job, OwnedObjects
 from trainyard.core.model import Delete, Patch, Slot
 
 STOP_CAUSES = frozenset({"BackoffLimitExceeded", "DeadlineExceeded", "InvalidChild"})
-"""Causes of a failure after which what still runs is stopped under every cleanPodPolicy."""
+"""Causes of a failure after which running children are stopped under every cleanPodPolicy."""
 
 
 def effective_policy(job: Job, cause: str) -> str:
@@ -20,12 +20,14 @@ def clean_pods(
 ) -> tuple[list[Delete], list[Patch]]:
     """Deletes and patches that stop or remove children under the policy `clean`.
 
-    `resumes`: the slots may be filled again, so deletes use propagation Foreground. Children of slots that the spec had
-    removed before are stopped under every policy.
+    `resumes`: the job may resume, so deletes use propagation Foreground: the names stay taken until the pods are gone.
+    Children of slots that the status does not have any more are stopped under every policy.
     """
     if clean == "All":
-        every = sorted(owned.by_ref.values(), key=lambda child: child.index < 0)  # slots first, then auxiliary objects
-        return [delete_child(job, child, reason) for child in every if not child.deleting], []
+        children = sorted(
+            owned.by_ref.values(), key=lambda child: child.index < 0
+        )  # slots first, then auxiliary objects
+        return [delete_child(job, child, reason) for child in children if not child.deleting], []
     deletes, patches = [], []
     for child in slot_children(job, owned):
         if clean != "Running" and not is_removed(job, child):

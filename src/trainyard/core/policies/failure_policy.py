@@ -9,20 +9,20 @@ from trainyard.core.model import Refusal
 def outcome(job: Job, replicas: list[Replica]) -> Outcome | None:
     """Failed once a supervised replica has ended in a way that is not retried, else None."""
     for replica in replicas:
-        ended = replica.termination
-        if ended and ended.fails_job and replica.slot in job.kind.supervised_slots_of(job):
-            return Outcome("Failed", ended.job_reason, failure_text(replica, ended))
+        termination = replica.termination
+        if termination and termination.fails_job and replica.slot in job.kind.supervised_slots_of(job):
+            return Outcome("Failed", termination.job_reason, failure_text(replica, termination))
     return None
 
 
 def invalid_child(refusal: Refusal, name: str, ran: bool) -> Outcome:
-    """The API server refuses a child, and always will. A job that has run fails; any other is invalid (S15)."""
+    """The outcome when the API server refuses a child as invalid: Failed for a job that has run, else Invalid (S15)."""
     text = f"the API server refused {name}: {refusal.message}"
     return Outcome("Failed" if ran else "Invalid", "InvalidChild", text)
 
 
 def failure_text(replica: Replica, termination: Termination) -> str:
-    """Reason, container, exit code, and what a person can do."""
+    """Replica, container, exit code and reason of a termination that fails the job, and how to fix it."""
     if termination.reason == "OOMKilled":
         hint = "it ran out of memory: raise its memory limit or lower what it uses"
     elif termination.job_reason == "DeadlineExceeded":
@@ -35,6 +35,7 @@ def failure_text(replica: Replica, termination: Termination) -> str:
 
 
 def termination_text(replica: Replica, termination: Termination) -> str:
+    """Replica, container, exit code, reason and message of a termination."""
     detail = f": {termination.message}" if termination.message else ""
     if termination.code < 0:
         return f"{replica.name} ended: {termination.reason}{detail}"

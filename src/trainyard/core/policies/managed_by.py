@@ -6,9 +6,9 @@ from trainyard.core.job import Job
 
 OURS = "trainyard.dev/operator"
 OTHERS = frozenset({"kueue.x-k8s.io/multikueue"})
-"""Other controllers that a job may be handed over to, as far as they are known."""
+"""The known values of `managedBy` for other controllers; an unknown value gets a warning."""
 
 
 def is_managed_here(job: Job) -> bool:
-    """With any other `managedBy` the operator sends no request for the job."""
+    """True for `managedBy` unset or OURS; with any other value the operator sends no request for the job."""
     return job.policy.managed_by in ("", OURS)

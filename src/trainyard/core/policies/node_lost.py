@@ -9,7 +9,8 @@ from trainyard.objects.resources import POD
 
 def force_deletes(job: Job, owned: OwnedObjects, now: float) -> tuple[list[Delete], float | None]:
     """Force deletes for pods that are in Terminating longer than the timeout past their grace period, and when the next
-    pod is due. Without a timeout there are none: two pods might then run as one replica for a while."""
+    pod is due. Without a timeout there are none, because the pod may still run on the lost node beside its
+    replacement."""
     timeout = job.config.node_lost
     if timeout is None:
         return [], None

@@ -26,7 +26,7 @@ class Restarts(NamedTuple):
 def plan_restarts(
     job: Job, replicas: list[Replica], owned: OwnedObjects, status: JobStatus, outcome: Outcome, now: float
 ) -> Restarts:
-    """Retry what ended and is due; a suspended job restarts nothing. `status` is the job's, with failures counted."""
+    """Restart the replicas whose retry is due; none of a suspended job. `status`: the job's, with failures counted."""
     roles = dict(status.roles)
     messages: list[str] = []
     alone: list[Replica] = []
@@ -34,14 +34,14 @@ def plan_restarts(
     suspended = outcome.phase == "Suspended"
     failed = any(replica.termination and not replica.termination.disrupted for replica in replicas)
     for replica in replicas:
-        ended, role = replica.termination, roles.get(replica.slot.role)
-        if ended is None or role is None or (replica.child and replica.child.attempt < role.attempt):
+        termination, role = replica.termination, roles.get(replica.slot.role)
+        if termination is None or role is None or (replica.child and replica.child.attempt < role.attempt):
             continue
-        cause = "disrupted" if ended.disrupted else "retryable"
-        messages.append(f"{termination_text(replica, ended)}; {cause}, tried again")
-        if suspended or (job.restarts_gang() and failed and ended.disrupted):
+        cause = "disrupted" if termination.disrupted else "retryable"
+        messages.append(f"{termination_text(replica, termination)}; {cause}, tried again")
+        if suspended or (job.restarts_gang() and failed and termination.disrupted):
             continue  # in a gang that has a failure, only the failure's back-off counts
-        if (due := _due(job, ended, role, status, now)) > now:
+        if (due := _due(job, termination, role, status, now)) > now:
             wakeups.append(due)
         elif job.kind.restart_scope == "slot":
             alone.append(replica)
@@ -59,7 +59,7 @@ def backoff(failures: int) -> float:
 
 
 def retry_at(job: Job, termination: Termination, failures: int, retries: int, now: float) -> float:
-    """When a slot that ended is retried. `retries`: how many its role has had already.
+    """When a slot is retried after `termination`. `retries`: the number of earlier retries of its role.
 
     A failure backs off from its end. A disruption is no failure: the first is replaced at once; later ones back off
     from the start of the attempt, so that a pod that ran long is replaced at once and repeated evictions cannot spin.
@@ -72,7 +72,7 @@ def retry_at(job: Job, termination: Termination, failures: int, retries: int, no
         due = ended + backoff(failures)
     else:
         due = started + backoff(retries) if retries else now
-    # A time that lies in the future was written by a clock that is wrong; it must not stop the job for ever.
+    # A time in the future was written with a wrong clock; the job must not wait for it.
     return due if max(ended, started) <= now + FIRST_BACKOFF else now
 
 
@@ -89,8 +89,8 @@ def _next_attempts(
 
 
 def _lost_member(job: Job, replicas: list[Replica], owned: OwnedObjects, status: JobStatus) -> str:
-    """The replica of a gang whose Job somebody else has deleted, "" when there is none. Its pod without owner shows
-    that; if the pod is gone before the next reconcile, too, only that Job is created again (S19)."""
+    """The replica of a gang whose Job another client has deleted, "" when there is none. Its pod without owner shows
+    that; if the pod, too, is gone before the next reconcile, only that Job is created again (S19)."""
     if not job.restarts_gang():
         return ""
     empty = {replica.slot for replica in replicas if replica.child is None}

@@ -1,4 +1,4 @@
-"""When a job has succeeded: every replica that the kind names for it has."""
+"""When a job has succeeded: once all replicas of `Kind.success_slots` have succeeded."""
 
 from __future__ import annotations
 

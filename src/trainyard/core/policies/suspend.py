@@ -1,4 +1,4 @@
-"""`suspend`: the status of a job that starts, is suspended or resumes, as its spec says."""
+"""`suspend`: the status of a job that starts, is suspended or resumes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from trainyard.objects.values import replace
 
 
 def next_status(job: Job, now: float) -> JobStatus:
-    """The job's status, started, resumed or suspended.
+    """The job's status after its start, suspension or resumption according to the spec.
 
     A resumed job starts a new attempt of each role; a suspended one with an invalid spec stays suspended. The spec
     edits that take effect on a running job are recorded in the roles.

@@ -1,9 +1,9 @@
-"""The command line: a person's words in, a person's words out.
+"""The command line interface.
 
-Rules for this room:
-- One file per command. `commands.py` knows the commands by name and loads one only when it is called: `--help`, `plan`
-  and `lint` load neither a server nor an HTTP library.
-- What a person asked for goes to stdout, everything else to stderr. A problem names the place and the fix.
+Rules for this package:
+- One module per command. `commands.py` has the table of commands and imports a command's module only when the command
+  is invoked: `--help`, `plan` and `lint` import neither a server nor an HTTP library.
+- The requested output goes to stdout, all other text to stderr. An error message names the place and the fix.
 """
 
 from trainyard.cli.commands import main

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-SUCCEEDED = 0  # it is done; every job succeeded
-FAILED = 1  # a job failed; or there is no such job, or the cluster said no
-BAD = 2  # a manifest or the command line is wrong; nothing was started and nothing was sent
-CANNOT = 3  # it cannot run here: an image, disk space, the package index; or there is no cluster that answers
-TIMEOUT = 124  # the time of --timeout is over
-INTERRUPTED = 130  # Ctrl-C
-READER_GONE = 141  # whoever read our output went away
+SUCCEEDED = 0  # the command is done; every job succeeded
+FAILED = 1  # a job failed, the job does not exist, or the API server refused the request
+BAD = 2  # a manifest or the command line is invalid; no process was started and no request was sent
+CANNOT = 3  # not possible on this machine (image, disk space, package index), or no cluster answers
+TIMEOUT = 124  # --timeout has expired
+INTERRUPTED = 130  # SIGINT (Ctrl-C)
+READER_GONE = 141  # the reader of stdout or stderr has closed its end of the pipe (EPIPE)

@@ -1,4 +1,4 @@
-"""`trainyard`: the commands by name. Loading one is left to the moment it is called."""
+"""`trainyard`: the table of commands. A command's module is imported when the command is invoked."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class Entry(NamedTuple):
-    """A command: its file in this room, and one line for the list of commands."""
+    """A command: its module in this package, and its line in the list of commands."""
 
     module: str
     words: str
@@ -55,7 +55,7 @@ COMMANDS = {
 
 
 class Commands(click.Group):
-    """A group whose commands are imported when they are called, not when they are listed."""
+    """A click group that imports a command's module when the command is invoked, not when it is listed."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -71,19 +71,19 @@ class Commands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """An unknown command is answered with the one that was probably meant."""
+        """Fails for an unknown command with a message that suggests the most similar command name."""
         if args and not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
             ctx.fail(f"there is no command {args[0]!r}{defaults.near(args[0], list(COMMANDS))}")
         return super().resolve_command(ctx, args)
 
     def main(self, *args: Any, **extra: Any) -> Any:
-        """A reader who went away, or a disk that is full, is one line and an exit code, whatever the command."""
+        """For every command: EPIPE or a full disk on stdout ends with at most one line on stderr and an exit code."""
         try:
             with printable_streams():
                 try:
                     result = super().main(*args, **extra)
                 finally:
-                    reader_gone = "PacifyFlush" in type(sys.stdout).__name__  # what click makes of a broken pipe
+                    reader_gone = "PacifyFlush" in type(sys.stdout).__name__  # click's wrapper after EPIPE
                     if sys.stdout is not None:
                         sys.stdout.flush()
         except OSError as error:
@@ -97,14 +97,15 @@ class Commands(click.Group):
         return result
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Ctrl-C before (or after) a command deals with it itself: the exit code that shells expect, and no words."""
+        """Ctrl-C before or after a command's own signal handling exits with 130, as shells expect, without a
+        message."""
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
             sys.exit(130)
         except click.ClickException as error:
-            named = defaults.naming_variable(error) if isinstance(error, click.BadParameter) else error
-            raise _wrapped(named) from None
+            click_error = defaults.naming_variable(error) if isinstance(error, click.BadParameter) else error
+            raise _wrapped(click_error) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -112,14 +113,15 @@ class Commands(click.Group):
 
 
 def _wrapped(error: click.ClickException) -> click.ClickException:
-    """The same, in lines that fit the terminal."""
+    """The same error, with its message wrapped at the terminal's width."""
     text = prose(f"Error: {error.format_message()}", terminal_width()).removeprefix("Error: ")
     error.format_message = lambda: text  # type: ignore[method-assign]
     return error
 
 
 def _stop_writing(error: OSError) -> int:
-    """Nothing more is written to stdout, or the interpreter complains once more when it flushes."""
+    """Redirects stdout to /dev/null, or the interpreter prints a second error when it flushes. Returns the exit
+    code."""
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     if isinstance(error, BrokenPipeError):

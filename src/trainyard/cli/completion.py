@@ -1,4 +1,4 @@
-"""Shell completion: the script that a shell sources, and the names of jobs."""
+"""Shell completion: the script that a shell sources, and the completion of job names."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-SECONDS = 1.5  # a shell that completes waits no longer for a cluster
+SECONDS = 1.5  # timeout of the requests to the cluster while a shell completes
 _PROGRAM, _VARIABLE = "trainyard", "_TRAINYARD_COMPLETE"
 
 
@@ -28,25 +28,25 @@ def completion(shell: str) -> None:
     shell_class = get_completion_class(shell)
     if shell_class is None:
         raise click.UsageError(f"click knows no completion for {shell}")
-    # Not source(): that starts bash to look at its version, which must be at least 4.4 as the documents say.
-    complete = shell_class(main, {}, _PROGRAM, _VARIABLE)
-    click.echo(complete.source_template % complete.source_vars())
+    # Not source(): that starts bash to check its version, which must be at least 4.4 as the documents say.
+    completer = shell_class(main, {}, _PROGRAM, _VARIABLE)
+    click.echo(completer.source_template % completer.source_vars())
 
 
 def job_names(context: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
-    """The jobs of the cluster that the words so far mean, as `NAME` (or `kind/name` where a kind is being written)."""
+    """The jobs of the cluster that the options so far select, as `NAME` (`kind/name` if `incomplete` has a slash)."""
     from click.shell_completion import CompletionItem
 
     try:
-        jobs = asyncio.run(_jobs(context.params))
+        jobs = asyncio.run(_list_jobs(context.params))
     except Exception:
         return []
-    kinds_named = "/" in incomplete
-    names = {f"{kind}/{name}" if kinds_named else name: f"{kind}, {state}" for kind, name, state in jobs}
+    with_kind = "/" in incomplete
+    names = {f"{kind}/{name}" if with_kind else name: f"{kind}, {state}" for kind, name, state in jobs}
     return [CompletionItem(name, help=text) for name, text in names.items() if name.startswith(incomplete)]
 
 
-async def _jobs(options: dict[str, Any]) -> list[tuple[str, str, str]]:
+async def _list_jobs(options: dict[str, Any]) -> list[tuple[str, str, str]]:
     """(kind in lower case, name, state) of every job in the namespace."""
     from trainyard.app.kubeconfig import find_cluster
     from trainyard.cli.jobs import listed
@@ -55,5 +55,5 @@ async def _jobs(options: dict[str, Any]) -> list[tuple[str, str, str]]:
 
     access = find_cluster(options.get("kubeconfig") or "", options.get("context") or "")
     async with asyncio.timeout(SECONDS), access.api() as api:
-        jobs = await listed(Here(api, options.get("namespace") or access.namespace, access))
-    return [(job.kind.singular, job.name, word(job.job)) for job in jobs]
+        infos = await listed(Here(api, options.get("namespace") or access.namespace, access))
+    return [(info.kind.singular, info.name, word(info.job)) for info in infos]

@@ -6,10 +6,10 @@
       images: [~/images.yaml]
     logs: {tail: 100}
 
-A command-line option wins over the variable TRAINYARD_<COMMAND>_<OPTION>, that over the file, that over the built-in
-default. The file is $TRAINYARD_CONFIG, else trainyard/config.yaml in $XDG_CONFIG_HOME or ~/.config. A command or an
-option that does not exist, or a value that the option does not take, is an error with file, line and fix: a default
-that is silently ignored would be worse than none.
+Precedence: command-line option, then the variable TRAINYARD_<COMMAND>_<OPTION>, then the file, then the built-in
+default. The file is $TRAINYARD_CONFIG, else trainyard/config.yaml in $XDG_CONFIG_HOME or ~/.config. An unknown command
+or option, or a value that is invalid for the option, is an error with file, line and fix: a default that is silently
+ignored would be worse than none.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from trainyard.cli.codes import BAD
 
 VARIABLE = "TRAINYARD_CONFIG"
 PREFIX = "TRAINYARD"  # of the variables that click reads: TRAINYARD_RUN_NETWORK
-_OTHER_VARIABLES = frozenset({"TRAINYARD_HISTORY_JOBS", "TRAINYARD_HISTORY_SIZE"})  # read by what records the history
+_OTHER_VARIABLES = frozenset({"TRAINYARD_HISTORY_JOBS", "TRAINYARD_HISTORY_SIZE"})  # read by app/retention.py
 _PATHS = frozenset({"images", "cache", "kubeconfig", "config", "python", "logs_dir"})
 
 
@@ -37,9 +37,9 @@ class DefaultsError(click.ClickException):
 
 
 def config_file() -> Path:
-    """Where the config file is, or would be. Raises DefaultsError when there is no home folder."""
-    if named := os.environ.get(VARIABLE):
-        return Path(named)
+    """The path of the config file, which may not exist. Raises DefaultsError when there is no home folder."""
+    if override := os.environ.get(VARIABLE):
+        return Path(override)
     try:
         folder = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
     except RuntimeError:
@@ -50,10 +50,10 @@ def config_file() -> Path:
 def default_map(group: click.Group, context: click.Context, invoked: str) -> dict[str, dict[str, Any]]:
     """click's default_map for the command `invoked`: {command: {parameter: value}}. Raises DefaultsError.
 
-    Only the section of the invoked command is checked option by option: to import the other commands takes a while.
+    Only the section of the invoked command is checked option by option: importing all other commands would be slow.
     """
     path = config_file()
-    sections = _read(path, required=VARIABLE in os.environ)
+    sections = _read_config_file(path, required=VARIABLE in os.environ)
     commands = group.list_commands(context)
     for name in sections:
         if name not in commands:
@@ -64,26 +64,32 @@ def default_map(group: click.Group, context: click.Context, invoked: str) -> dic
         return {}
     if not isinstance(section, dict):
         raise DefaultsError(f"{path}: {invoked}: must be a mapping of options to values")
-    options = {_written(param): param for param in command.params if isinstance(param, click.Option)}
+    options = {_longest_spelling(param): param for param in command.params if isinstance(param, click.Option)}
     values: dict[str, Any] = {}
     for name, value in section.items():
         option = options.get(str(name))
         if option is None:
-            meant = near(str(name), list(options))
-            raise DefaultsError(f"{path}: {invoked}.{name}: `trainyard {invoked}` has no option --{name}{meant}")
-        values[str(option.name)] = _converted(path, invoked, str(name), option, value, context)
+            suggestion = near(str(name), list(options))
+            raise DefaultsError(f"{path}: {invoked}.{name}: `trainyard {invoked}` has no option --{name}{suggestion}")
+        values[str(option.name)] = _checked_value(path, invoked, str(name), option, value, context)
     return {invoked: values}
 
 
-def _written(param: click.Option) -> str:
-    """The option as the file has it: its longest spelling, without the dashes."""
+def _longest_spelling(param: click.Option) -> str:
+    """The option's key in the config file: its longest spelling, without the dashes."""
     return max((text.lstrip("-") for text in param.opts), key=len)
 
 
-def _converted(path: Path, command: str, name: str, option: click.Option, value: Any, context: click.Context) -> Any:
+def _checked_value(
+    path: Path, command: str, name: str, option: click.Option, value: Any, context: click.Context
+) -> Any:
     if option.name in _PATHS:
         folder = path.parent
-        value = [_path(folder, item) for item in value] if isinstance(value, list) else _path(folder, value)
+        value = (
+            [_from_config_folder(folder, item) for item in value]
+            if isinstance(value, list)
+            else _from_config_folder(folder, value)
+        )
     if option.multiple and not isinstance(value, list):
         value = [value]
     try:
@@ -94,8 +100,8 @@ def _converted(path: Path, command: str, name: str, option: click.Option, value:
     return value
 
 
-def _path(folder: Path, value: Any) -> Any:
-    """A path in the file is relative to the file's folder, not to wherever the command is typed."""
+def _from_config_folder(folder: Path, value: Any) -> Any:
+    """Resolves a path from the config file against the file's folder, not against the working directory."""
     return str(folder / os.path.expanduser(value)) if isinstance(value, str) else value
 
 
@@ -115,12 +121,12 @@ def unknown_variables(group: click.Group, context: click.Context, invoked: str) 
 
 
 def near(name: str, names: list[str]) -> str:
-    """The words " (did you mean NAME?)" for the nearest of the names, "" when none is near."""
+    """The text " (did you mean NAME?)" with the most similar of the names, "" when none is similar."""
     match = get_close_matches(name, names, 1)
     return f" (did you mean {match[0]}?)" if match else ""
 
 
-def _read(path: Path, required: bool) -> dict[str, Any]:
+def _read_config_file(path: Path, required: bool) -> dict[str, Any]:
     from trainyard.objects.strict import ManifestError, load
 
     try:
@@ -143,7 +149,7 @@ def _read(path: Path, required: bool) -> dict[str, Any]:
 
 
 def naming_variable(error: click.BadParameter) -> click.BadParameter:
-    """The same error; where the value came from an environment variable, its message says from which."""
+    """The same error; if the value came from an environment variable, the message names the variable."""
     param, context = error.param, error.ctx
     if param is None or not param.name or context is None or not context.auto_envvar_prefix:
         return error

@@ -1,4 +1,4 @@
-"""`trainyard delete JOB...`: the job goes, and everything of it."""
+"""`trainyard delete JOB...`: delete jobs and their dependents."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from trainyard.cli.codes import TIMEOUT
 from trainyard.cli.completion import job_names
 from trainyard.cli.speaking import Here, Said, out, speak
 
-LOOK = 0.2  # seconds between two looks at what is on its way
+LOOK = 0.2  # seconds between two requests for the remaining pods
 
 
 @click.command()
@@ -34,16 +34,16 @@ async def _delete(here: Here, jobs: tuple[str, ...], wait: bool, timeout: float 
     from trainyard.client import NotFound
     from trainyard.objects import uid_of
 
-    found = [await find(here, job) for job in dict.fromkeys(jobs)]  # all names are looked at before one is deleted
-    for one in found:
+    infos = [await find(here, job) for job in dict.fromkeys(jobs)]  # all names are resolved before the first DELETE
+    for info in infos:
         with contextlib.suppress(NotFound):
-            await here.api.delete(one.gvk, one.namespace, one.name, uid_of(one.job))
-        out(f"{one.word} deleted")
+            await here.api.delete(info.gvk, info.namespace, info.name, uid_of(info.job))
+        out(f"{info.word} deleted")
     if wait:
         try:
             async with asyncio.timeout(timeout):
-                for one in found:
-                    while await pods_of(here, one.job):  # noqa: ASYNC110  (what is waited for happens elsewhere)
+                for info in infos:
+                    while await pods_of(here, info.job):  # noqa: ASYNC110  (the pods end in the cluster)
                         await asyncio.sleep(LOOK)
         except TimeoutError:
             raise Said("the time of --timeout is over, and pods of it are still there", TIMEOUT) from None

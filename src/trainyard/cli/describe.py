@@ -1,4 +1,4 @@
-"""`trainyard describe JOB`: what it is, what it does, what belongs to it, what was said about it."""
+"""`trainyard describe JOB`: a job's fields, roles, replicas, conditions, children and events."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from trainyard.objects import Json, name_of, parse_time, uid_of
 if TYPE_CHECKING:
     from trainyard.cli.jobs import Family, Found
 
-EVENTS = 20  # the newest
+EVENTS = 20  # the number of events shown, the newest
 
 
 @click.command()
@@ -38,8 +38,8 @@ def describe(job: str, output: str | None, **words: Any) -> None:
 async def _describe(here: Here, job: str, width: int) -> None:
     from trainyard.cli.jobs import family, find
 
-    found = await find(here, job)
-    out("\n".join(described(found, await family(here, found), time.time(), width, colour_on(1))))
+    info = await find(here, job)
+    out("\n".join(described(info, await family(here, info), time.time(), width, colour_on(1))))
 
 
 def _from_history(job: str, namespace: str, width: int) -> bool:
@@ -53,7 +53,7 @@ def _from_history(job: str, namespace: str, width: int) -> bool:
 
 
 def described(found: Found, family: Family, now: float, width: int = UNKNOWN_WIDTH, colour: bool = False) -> list[str]:
-    """The whole page. Pure."""
+    """All lines of the command's output. Pure."""
     lines = fields([(f"{name}:", value) for name, value in _head(found, now)], width, colour)
     for title, rows in (
         ("Roles", _roles(found)),
@@ -67,13 +67,13 @@ def described(found: Found, family: Family, now: float, width: int = UNKNOWN_WID
     return lines
 
 
-def _head(found: Found, now: float) -> list[tuple[str, str]]:
+def _head(info: Found, now: float) -> list[tuple[str, str]]:
     from trainyard.cli.view import word
     from trainyard.core import Config, parse_job
 
-    job, read_job = found.job, parse_job(found.kind, found.job, Config())
+    job, parsed_job = info.job, parse_job(info.kind, info.job, Config())
     status = job.get("status") or {}
-    policy = read_job.policy
+    policy = parsed_job.policy
     policies = {
         "suspend": policy.suspend or None,
         "cleanPodPolicy": policy.clean or None,
@@ -82,65 +82,67 @@ def _head(found: Found, now: float) -> list[tuple[str, str]]:
         "backoffLimit": policy.backoff_limit,
         "managedBy": policy.managed_by or None,
     }
-    said = ", ".join(f"{name}={_json(value)}" for name, value in policies.items() if value is not None)
+    policies_text = ", ".join(f"{name}={_value_text(value)}" for name, value in policies.items() if value is not None)
     labels = job["metadata"].get("labels") or {}
     return [
-        ("Name", found.name),
-        ("Namespace", found.namespace),
-        ("Kind", f"{found.kind.gvk.kind} ({found.gvk.api_version})"),
+        ("Name", info.name),
+        ("Namespace", info.namespace),
+        ("Kind", f"{info.kind.gvk.kind} ({info.gvk.api_version})"),
         ("Labels", ", ".join(f"{key}={value}" for key, value in labels.items())),
         ("State", word(job)),
         ("Reason", " ".join(str(status.get("reason") or "").split())),
-        ("Created", _time(job["metadata"].get("creationTimestamp"), now)),
-        ("Deleted", _time(job["metadata"].get("deletionTimestamp"), now)),
-        ("Started", _time(status.get("startTime"), now)),
-        ("Ended", _time(status.get("completionTime"), now)),
+        ("Created", _time_text(job["metadata"].get("creationTimestamp"), now)),
+        ("Deleted", _time_text(job["metadata"].get("deletionTimestamp"), now)),
+        ("Started", _time_text(status.get("startTime"), now)),
+        ("Ended", _time_text(status.get("completionTime"), now)),
         ("Restarts", str(status.get("restarts") or "")),
-        ("RuntimeId", read_job.runtime_id),
-        ("Policies", said),
+        ("RuntimeId", parsed_job.runtime_id),
+        ("Policies", policies_text),
     ]
 
 
-def _json(value: Any) -> str:
+def _value_text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _time(stamp: object, now: float) -> str:
+def _time_text(stamp: object, now: float) -> str:
     from trainyard.cli.view import age
 
     moment = parse_time(stamp)
     return "" if moment is None else f"{stamp} ({age(now - moment)} ago)"
 
 
-def _roles(found: Found) -> list[list[str]]:
+def _roles(info: Found) -> list[list[str]]:
     from trainyard.core import Config, parse_job
 
     rows = [["ROLE", "REPLICAS", "CONTAINER", "IMAGE", "COMMAND"]]
-    for role in parse_job(found.kind, found.job, Config()).parsed.roles:
+    for role in parse_job(info.kind, info.job, Config()).parsed.roles:
         spec = (role.template or {}).get("spec") or {}
-        for at, one in enumerate(spec.get("containers") or [{}]):
-            first = [role.name, str(role.replicas)] if at == 0 else ["", ""]
-            words = [*(one.get("command") or []), *(one.get("args") or [])]
-            rows.append([*first, str(one.get("name") or ""), str(one.get("image") or ""), _short(words)])
+        for index, container in enumerate(spec.get("containers") or [{}]):
+            role_cells = [role.name, str(role.replicas)] if index == 0 else ["", ""]
+            command = [*(container.get("command") or []), *(container.get("args") or [])]
+            rows.append(
+                [*role_cells, str(container.get("name") or ""), str(container.get("image") or ""), _shorten(command)]
+            )
     return rows
 
 
-def _short(words: list[Any], longest: int = 60) -> str:
+def _shorten(words: list[Any], longest: int = 60) -> str:
     text = " ".join(" ".join(map(str, words)).split())
     return text if len(text) <= longest else f"{text[: longest - 3]}..."
 
 
-def _replicas(found: Found, family: Family, now: float) -> list[list[str]]:
+def _replicas(info: Found, family: Family, now: float) -> list[list[str]]:
     from trainyard.cli.view import Board, clock
 
-    board = Board({uid_of(found.job): found.job})
+    board = Board({uid_of(info.job): info.job})
     for pod in family.pods:
         board.see_pod(pod, now)
     names = {uid_of(pod): name_of(pod) for pod in family.pods}
     rows = [["REPLICA", "STATE", "RESTARTS", "EXIT", "TIME", "POD"]]
-    for one in board.slots(uid_of(found.job)):
-        took = "" if one.started is None else clock((one.ended or now) - one.started)
-        rows.append([one.name, one.state, str(one.restarts), one.exit, took, names.get(one.uid, "")])
+    for slot in board.slots(uid_of(info.job)):
+        duration = "" if slot.started is None else clock((slot.ended or now) - slot.started)
+        rows.append([slot.name, slot.state, str(slot.restarts), slot.exit, duration, names.get(slot.uid, "")])
     return rows
 
 
@@ -148,10 +150,10 @@ def _conditions(job: Json, now: float) -> list[list[str]]:
     from trainyard.cli.view import since
 
     rows = [["TYPE", "STATUS", "REASON", "SINCE", "MESSAGE"]]
-    for one in (job.get("status") or {}).get("conditions") or []:
-        message = " ".join(str(one.get("message") or "").split())
-        rows.append([*(str(one.get(key) or "") for key in ("type", "status", "reason")), "", message])
-        rows[-1][3] = since(one.get("lastTransitionTime"), now)
+    for condition in (job.get("status") or {}).get("conditions") or []:
+        message = " ".join(str(condition.get("message") or "").split())
+        rows.append([*(str(condition.get(key) or "") for key in ("type", "status", "reason")), "", message])
+        rows[-1][3] = since(condition.get("lastTransitionTime"), now)
     return rows
 
 
@@ -159,24 +161,24 @@ def _children(family: Family, now: float) -> list[list[str]]:
     from trainyard.cli.view import since
 
     rows = [["KIND", "NAME", "STATE", "AGE"]]
-    for child in sorted(family.children, key=lambda one: (one["kind"], name_of(one))):
+    for child in sorted(family.children, key=lambda child: (child["kind"], name_of(child))):
         age = since(child["metadata"].get("creationTimestamp"), now)
         rows.append([child["kind"], name_of(child), child_state(child), age])
     return rows
 
 
 def child_state(child: Json) -> str:
-    """A word about a child that keeps pods; "" for one that has no state."""
+    """The state of a child that owns pods, in one word or as ready replicas; "" for a child without a state."""
     spec, status = child.get("spec") or {}, child.get("status") or {}
     if child["metadata"].get("deletionTimestamp"):
         return "Terminating"
-    for one in status.get("conditions") or []:
+    for condition in status.get("conditions") or []:
         if (
             child["kind"] == "Job"
-            and one.get("type") in ("Complete", "Failed", "Suspended")
-            and one["status"] == "True"
+            and condition.get("type") in ("Complete", "Failed", "Suspended")
+            and condition["status"] == "True"
         ):
-            return str(one["type"])
+            return str(condition["type"])
     if child["kind"] == "Job":
         return f"{status.get('active') or 0} active"
     if "replicas" in spec:
@@ -189,6 +191,6 @@ def _events(family: Family, now: float, width: int) -> list[str]:
 
     if not family.events:
         return []
-    left = len(family.events) - EVENTS
-    earlier = [f"  ({left} earlier ones: trainyard events)"] if left > 0 else []
+    earlier_count = len(family.events) - EVENTS
+    earlier = [f"  ({earlier_count} earlier ones: trainyard events)"] if earlier_count > 0 else []
     return [*earlier, *(f"  {line}" for line in fitted(rows(family.events[-EVENTS:], now), width))]

@@ -1,4 +1,4 @@
-"""`trainyard doctor`: what this machine can run, and what to install for the rest. Looks, tries, changes nothing."""
+"""`trainyard doctor`: what this machine can run, and what to install for the rest. It changes nothing."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from trainyard.objects.values import replace
 
 OK, LIMITED, BROKEN = "ok", "limited", "broken"
 NETWORKS = ("namespace", "shared")
-_STARTING = 30.0  # seconds in which a cluster of one node is up, or never
-_INDEX = 20.0  # seconds for the package index
+_START_TIMEOUT = 30.0  # seconds until a cluster of one node must be ready
+_INDEX_TIMEOUT = 20.0  # seconds until the package index must answer
 _PACKAGE = "msgspec"
-_LEAST_FREE = 2 * 10**9  # bytes: an environment with TensorFlow
+_MIN_FREE_BYTES = 2 * 10**9  # the size of an environment with TensorFlow
 
 
 class Check(msgspec.Struct, frozen=True):
-    """One thing that was looked at. `state`: ok; limited: something will not work; broken: nothing will."""
+    """The result of one check. `state`: ok; limited: some jobs cannot run; broken: no job can run."""
 
     name: str
     state: str
@@ -49,7 +49,7 @@ def doctor(cache: str, output: str | None) -> None:
     """
     from trainyard.cli.printing import as_json, as_yaml
 
-    logging.basicConfig(level=os.environ.get("TRAINYARD_LOG", "ERROR").upper())  # what is so stands in the table
+    logging.basicConfig(level=os.environ.get("TRAINYARD_LOG", "ERROR").upper())  # the table has the findings
     try:
         checks = asyncio.run(_checks(Path(cache).absolute() if cache else None))
     except KeyboardInterrupt:
@@ -64,13 +64,13 @@ def doctor(cache: str, output: str | None) -> None:
 
 def rendered(checks: list[Check], width: int) -> list[str]:
     """A line for each check and its fix below it, wrapped at `width` columns."""
-    name = max(len(check.name) for check in checks) + 2
-    state = max(len(check.state) for check in checks) + 2
+    name_width = max(len(check.name) for check in checks) + 2
+    state_width = max(len(check.state) for check in checks) + 2
     lines: list[str] = []
     for check in checks:
-        lines += wrapped(check.text, width, f"{check.name:{name}}{check.state:{state}}")
+        lines += wrapped(check.text, width, f"{check.name:{name_width}}{check.state:{state_width}}")
         if check.fix:
-            indent = " " * (name + state)
+            indent = " " * (name_width + state_width)
             lines += wrapped(check.fix, width, f"{indent}do: ", f"{indent}    ")
     return lines
 
@@ -82,7 +82,7 @@ async def _checks(cache: Path | None) -> list[Check]:
     networks = [await _network(name) for name in NETWORKS]
     if any(check.state == OK for check in networks):  # one network is enough
         networks = [check if check.state == OK else replace(check, state=LIMITED) for check in networks]
-    rest = [
+    other_checks = [
         _python(),
         *await _images(cache),
         _memory(),
@@ -92,11 +92,11 @@ async def _checks(cache: Path | None) -> list[Check]:
         _cluster(),
         _kubectl(),
     ]
-    return [*networks, *rest]
+    return [*networks, *other_checks]
 
 
 async def _network(name: str) -> Check:
-    """A cluster of one node is really started with that network: it runs a program to be sure."""
+    """Starts a cluster of one node with that network; its start runs a program in the network."""
     from trainyard.app.local import LocalCluster, LocalClusterOptions
     from trainyard.node import NodeError
 
@@ -105,21 +105,21 @@ async def _network(name: str) -> Check:
             LocalClusterOptions(network=name, operator=False, parent=Path(state), say=lambda _: None)
         )
         try:
-            async with asyncio.timeout(_STARTING):
+            async with asyncio.timeout(_START_TIMEOUT):
                 await cluster.start()
         except (NodeError, OSError, TimeoutError) as error:
-            reason = str(error).partition("; try --network")[0] or f"not up after {_STARTING:.0f} s"
-            return Check(f"network {name}", BROKEN, reason, _FIXES[name])
+            reason = str(error).partition("; try --network")[0] or f"not up after {_START_TIMEOUT:.0f} s"
+            return Check(f"network {name}", BROKEN, reason, _NETWORK_FIXES[name])
         finally:
             await cluster.stop(kill=True)
-    return Check(f"network {name}", OK, _MEANINGS[name])
+    return Check(f"network {name}", OK, _NETWORK_TEXTS[name])
 
 
-_MEANINGS = {
+_NETWORK_TEXTS = {
     "namespace": "every pod has an address and ports of its own; Services and names resolve",
     "shared": "pods share this machine's network; names in arguments and variables are rewritten to loopback",
 }
-_FIXES = {
+_NETWORK_FIXES = {
     "namespace": "allow unprivileged user namespaces (sysctl kernel.unprivileged_userns_clone=1; on Ubuntu "
     "kernel.apparmor_restrict_unprivileged_userns=0), or go on with --network shared, which `auto` chooses",
     "shared": "see that this user may start processes and listen on 127.0.0.1",
@@ -136,7 +136,7 @@ def _python() -> Check:
 
 
 async def _images(cache: Path) -> list[Check]:
-    """Each image that the catalogues know: ready, to be installed at its first use, or what it lacks."""
+    """The number of ready images of the catalogues; a check for each image that is not installed or lacks something."""
     from trainyard.app.catalogues import catalogues
     from trainyard.node.images import Images
     from trainyard.node.images.inventory import entry_states
@@ -167,7 +167,7 @@ async def _images(cache: Path) -> list[Check]:
 
 
 def _rules() -> Check:
-    """The engine of CEL is an extra: without it the API server here does not check x-kubernetes-validations."""
+    """The CEL engine is an extra: without it the embedded API server does not check x-kubernetes-validations."""
     if importlib.util.find_spec("cel_expr_python") is not None:
         return Check("CEL rules", OK, "checked, those of other people's definitions too")
     text = "rules of other people's definitions are not checked; those of Trainyard's own kinds are"
@@ -180,25 +180,27 @@ def _memory() -> Check:
     mechanism = memory_limits()
     if mechanism == "none":
         return Check("memory limits", LIMITED, "not enforced: there is no /proc", "run on Linux")
-    how = "the processes are looked at five times a second" if mechanism == "sampling" else mechanism
-    return Check("memory limits", OK, f"enforced ({how})")
+    mechanism_text = "the processes are looked at five times a second" if mechanism == "sampling" else mechanism
+    return Check("memory limits", OK, f"enforced ({mechanism_text})")
 
 
 def _cache(cache: Path) -> Check:
-    place = cache
-    while not place.exists():
-        place = place.parent
-    free = shutil.disk_usage(place).free
+    existing_folder = cache
+    while not existing_folder.exists():
+        existing_folder = existing_folder.parent
+    free = shutil.disk_usage(existing_folder).free
     text = f"{cache}: {free / 1e9:.1f} GB free"
-    if not os.access(place, os.W_OK):
-        return Check("cache", LIMITED, f"{text}, and it cannot be written", f"chown {place}, or use --cache DIR")
-    if free < _LEAST_FREE:
+    if not os.access(existing_folder, os.W_OK):
+        return Check(
+            "cache", LIMITED, f"{text}, and it cannot be written", f"chown {existing_folder}, or use --cache DIR"
+        )
+    if free < _MIN_FREE_BYTES:
         return Check("cache", LIMITED, text, "free some space, or use --cache DIR: TensorFlow alone takes 1.7 GB")
     return Check("cache", OK, text)
 
 
 async def _index() -> Check:
-    """The package index answers for a small package, asked by the program that builds environments."""
+    """Looks a small package up in the package index, with the program that builds environments (uv or pip)."""
     from trainyard.node.images.interpreters import uv
 
     if program := uv():
@@ -208,12 +210,12 @@ async def _index() -> Check:
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(*argv, stdin=pipe, stdout=pipe, stderr=pipe)
     try:
-        async with asyncio.timeout(_INDEX):
+        async with asyncio.timeout(_INDEX_TIMEOUT):
             errors = (await process.communicate(_PACKAGE.encode()))[1].decode(errors="replace")
     except TimeoutError:
         process.kill()
         await process.wait()
-        errors = f"no answer within {_INDEX:.0f} s"
+        errors = f"no answer within {_INDEX_TIMEOUT:.0f} s"
     if process.returncode == 0:
         return Check("package index", OK, "it answers: environments of images can be installed")
     if "No module named pip" in errors:

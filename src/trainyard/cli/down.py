@@ -1,4 +1,5 @@
-"""`trainyard down`: stop the background cluster. What it has stays, unless it is to be deleted; then it is said."""
+"""`trainyard down`: stop the background cluster. Its state stays on disk; --delete removes it and lists what is
+gone."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from trainyard.cli.standing import jobs_of, words_of
 if TYPE_CHECKING:
     from pathlib import Path
 
-ASKING = 5.0  # seconds for a cluster that is about to go to say what it has
+ASKING = 5.0  # timeout in seconds for the list of the cluster's jobs before it is stopped
 MEGABYTE = 1_000_000
 
 
@@ -38,17 +39,17 @@ def down(name: str, grace: float, delete: bool) -> None:
     """
     try:
         cluster = Background(name)
-        which = "The cluster" if name == "default" else f"The cluster {name}"
+        cluster_text = "The cluster" if name == "default" else f"The cluster {name}"
         if not cluster.folder.is_dir() and name != "default":
             click.echo(f"There is no cluster {name}{clause_of_clusters(name)}.")
             return
-        held = _held(cluster)
-        was = cluster.stop(grace, note)
-        click.echo(f"{which} is down." if was else f"{which} is not up.")
+        job_texts = _job_texts(cluster)
+        was_up = cluster.stop(grace, note)
+        click.echo(f"{cluster_text} is down." if was_up else f"{cluster_text} is not up.")
         if delete:
-            _delete(cluster, which)
-        elif was and held:
-            note(f"It keeps its jobs: {', '.join(held)}. Go on: {cluster.word('up')}")
+            _delete(cluster, cluster_text)
+        elif was_up and job_texts:
+            note(f"It keeps its jobs: {', '.join(job_texts)}. Go on: {cluster.word('up')}")
     except BackgroundError as error:
         note(str(error))
         sys.exit(error.code)
@@ -57,56 +58,56 @@ def down(name: str, grace: float, delete: bool) -> None:
         sys.exit(INTERRUPTED)
 
 
-def _held(cluster: Background) -> list[str]:
-    """The jobs that it has."""
+def _job_texts(cluster: Background) -> list[str]:
+    """The jobs of the cluster with their states, as text; [] when the cluster is down or does not answer."""
     if cluster.facts() is None:
         return []
-    found = asyncio.run(jobs_of(cluster, ASKING))
-    return words_of(found) if found else []
+    jobs = asyncio.run(jobs_of(cluster, ASKING))
+    return words_of(jobs) if jobs else []
 
 
-def _delete(cluster: Background, which: str) -> None:
+def _delete(cluster: Background, cluster_text: str) -> None:
     from trainyard.app import merging
     from trainyard.app.kubeconfig import KubeconfigError
 
-    going = _going(cluster)
+    deleted_items = _items_to_delete(cluster)
     for path in cluster.merged_kubeconfigs():
         try:
             if merging.remove(path, cluster.context):
-                going.append(f"the context {cluster.context} in {path}")
+                deleted_items.append(f"the context {cluster.context} in {path}")
         except KubeconfigError as error:
             note(f"{error}; take the context {cluster.context} out yourself")
     if not cluster.delete(note):
-        click.echo(f"{which} has nothing to delete.")
+        click.echo(f"{cluster_text} has nothing to delete.")
         return
-    click.echo(f"{which} is deleted.")
-    for line in going:
-        note(f"Gone: {line}")
+    click.echo(f"{cluster_text} is deleted.")
+    for item in deleted_items:
+        note(f"Gone: {item}")
 
 
-def _going(cluster: Background) -> list[str]:
-    """What goes with it, each a line."""
+def _items_to_delete(cluster: Background) -> list[str]:
+    """One line for each part of the cluster's state that --delete removes."""
     from trainyard.app.state import jobs_in
     from trainyard.server import DiskError
 
     if not cluster.folder.is_dir():
         return []
-    going = []
+    items = []
     if cluster.state.is_dir():
         try:
             if jobs := jobs_in(cluster.state):
                 count = f"{len(jobs)} job{'s' if len(jobs) > 1 else ''}"
-                going.append(f"{count}: {', '.join(jobs[:6])}{', ...' if len(jobs) > 6 else ''}")
+                items.append(f"{count}: {', '.join(jobs[:6])}{', ...' if len(jobs) > 6 else ''}")
         except (DiskError, OSError) as error:
-            going.append(f"a state that cannot be read ({str(error).partition(';')[0]})")
+            items.append(f"a state that cannot be read ({str(error).partition(';')[0]})")
     node = cluster.state / "node"
-    for path, what in ((node / "pods", "logs and files of pods"), (node / "claims", "volumes of claims")):
-        if size := _size(path):
-            going.append(f"{what}, {size / MEGABYTE:.1f} MB")
+    for path, content in ((node / "pods", "logs and files of pods"), (node / "claims", "volumes of claims")):
+        if size := _folder_size(path):
+            items.append(f"{content}, {size / MEGABYTE:.1f} MB")
     for path in sorted((cluster.folder / "aside").glob("*")):
-        going.append(f"what was put aside in {path.name}, {_size(path) / MEGABYTE:.1f} MB")
-    return [*going, str(cluster.folder)]
+        items.append(f"what was put aside in {path.name}, {_folder_size(path) / MEGABYTE:.1f} MB")
+    return [*items, str(cluster.folder)]
 
 
-def _size(folder: Path) -> int:
+def _folder_size(folder: Path) -> int:
     return sum(path.lstat().st_size for path in folder.rglob("*") if path.is_file() and not path.is_symlink())

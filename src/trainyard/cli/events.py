@@ -1,4 +1,4 @@
-"""`trainyard events [JOB]`: what was said about a job, its children and its pods; oldest first."""
+"""`trainyard events [JOB]`: the events of a job, its children and its pods; oldest first."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ async def _events(here: Here, job: str, form: str) -> None:
     from trainyard.objects.resources import EVENT
 
     if job:
-        found = (await family(here, await find(here, job))).events
+        events = (await family(here, await find(here, job))).events
     else:
-        listed = (await here.api.list(EVENT, here.namespace)).get("items") or []
-        found = sorted(({"apiVersion": "v1", "kind": "Event", **one} for one in listed), key=moment)
-    _print(found, form, "There are no events." if job else f"There are no events in namespace {here.namespace}.")
+        items = (await here.api.list(EVENT, here.namespace)).get("items") or []
+        events = sorted(({"apiVersion": "v1", "kind": "Event", **item} for item in items), key=moment)
+    _print(events, form, "There are no events." if job else f"There are no events in namespace {here.namespace}.")
 
 
 def _from_history(job: str, namespace: str, form: str) -> bool:
@@ -54,15 +54,15 @@ def _from_history(job: str, namespace: str, form: str) -> bool:
     return record is not None
 
 
-def _print(found: list[Json], form: str, none: str) -> None:
+def _print(events: list[Json], form: str, empty_text: str) -> None:
     if form in ("json", "yaml"):
-        out(document(found, form, False))
+        out(document(events, form, False))
     elif form == "name":
-        out("".join(f"event/{name_of(one)}\n" for one in found))
-    elif found:
-        print_table(rows(found, time.time(), form == "wide"), form == "wide")
+        out("".join(f"event/{name_of(event)}\n" for event in events))
+    elif events:
+        print_table(rows(events, time.time(), form == "wide"), form == "wide")
     else:
-        note(none)
+        note(empty_text)
 
 
 def rows(found: list[Json], now: float, wide: bool = False) -> list[list[str]]:
@@ -71,12 +71,12 @@ def rows(found: list[Json], now: float, wide: bool = False) -> list[list[str]]:
 
     table = [["AGE", "TYPE", "REASON", "OBJECT", *(["SOURCE"] if wide else []), "MESSAGE"]]
     for event in found:
-        about = event.get("involvedObject") or {}
+        involved_object = event.get("involvedObject") or {}
         count = (event.get("series") or {}).get("count") or event.get("count") or 1
         age = since(moment(event), now) + (f" (x{count})" if count > 1 else "")
-        what = f"{about.get('kind', '')}/{about.get('name', '')}"
+        object_text = f"{involved_object.get('kind', '')}/{involved_object.get('name', '')}"
         message = " ".join(str(event.get("message") or "").split())
         source = (event.get("source") or {}).get("component") or event.get("reportingComponent") or ""
-        said = [age, str(event.get("type") or ""), str(event.get("reason") or ""), what]
-        table.append([*said, *([str(source)] if wide else []), message])
+        cells = [age, str(event.get("type") or ""), str(event.get("reason") or ""), object_text]
+        table.append([*cells, *([str(source)] if wide else []), message])
     return table

@@ -1,6 +1,7 @@
-"""Fetches what `why` is told: pods, children, events, nodes, the last lines of what matters, who is at the rendezvous.
+"""Reads the Facts for `why`: pods, children, events, nodes, the last log lines, the pods behind the rendezvous Service.
 
-Bounded: a few logs, a few lines, a few requests, whatever the size of the job. What may not be seen is left out.
+The number of logs, lines and requests is bounded, whatever the size of the job. Objects that the API server refuses to
+return (403) are left out.
 """
 
 from __future__ import annotations
@@ -27,63 +28,63 @@ from trainyard.objects.resources import NODE, POD, SERVICE
 from trainyard.objects.values import replace
 
 MOST_LOGS = 8  # containers whose last lines are read
-SECONDS = 10.0
-NODES = 4  # nodes that are looked at
+SECONDS = 10.0  # timeout of one log request
+NODES = 4  # nodes that are read
 Logs = Mapping[tuple[str, str], tuple[str, ...]]  # last lines by the pod's uid and the container
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 async def gather(here: Here, found: Found, deleted: Iterable[Json] = ()) -> Facts:
-    """Everything that is to be seen of the job now, and of a job that failed what is kept of the pods that are gone.
+    """The current objects of the job and, for a failed job, the recorded pods and logs of replicas without a pod.
 
-    deleted: pods that the caller has seen, and that the API may not have any more."""
-    within = await family(here, found)
+    deleted: pods from the caller's watch, which may be deleted by now."""
+    related = await family(here, found)
     logs, nodes, endpoint, process_nodes = await asyncio.gather(
-        _logs(here.api, within.pods),
-        _nodes(here.api, within.pods),
-        _endpoint(here, found.job),
-        _process_nodes(here.api, within.pods),
+        _read_logs(here.api, related.pods),
+        _list_nodes_if_unscheduled(here.api, related.pods),
+        _rendezvous_endpoint(here, found.job),
+        _process_nodes(here.api, related.pods),
     )
-    gone, gone_logs = _gone(found, within.pods, deleted)
+    gone, gone_logs = _gone_pods(found, related.pods, deleted)
     return Facts(
         kind=found.kind,
         job=found.job,
         now=time.time(),
-        pods=tuple(within.pods),
-        children=tuple(within.children),
-        events=tuple(within.events),
+        pods=tuple(related.pods),
+        children=tuple(related.children),
+        events=tuple(related.events),
         gone=gone,
         logs={**gone_logs, **logs},
         nodes=nodes,
         endpoint=endpoint,
         process_nodes=frozenset(process_nodes),
-        listeners=_listeners([pod for pod in within.pods if process_nodes.get(_node_of(pod))], logs),
+        listeners=_listeners([pod for pod in related.pods if process_nodes.get(_node_of(pod))], logs),
     )
 
 
-def _gone(found: Found, pods: list[Json], deleted: Iterable[Json]) -> tuple[tuple[Json, ...], Logs]:
-    """The last pods of the replicas that have none any more: of a job that failed, which deletes them."""
-    if ended(found.kind, found.job) != "Failed":
+def _gone_pods(info: Found, pods: list[Json], deleted: Iterable[Json]) -> tuple[tuple[Json, ...], Logs]:
+    """The last pods, and their logs, of the replicas that have no pod now. Only for a failed job: it deletes pods."""
+    if ended(info.kind, info.job) != "Failed":
         return (), {}
-    record = record_of(uid_of(found.job))
-    there = {replica(pod).name for pod in pods}
-    gone = {replica(pod).name: pod for pod in (gone_pods(record, found.kind, found.job, pods) if record else ())}
-    gone |= {replica(pod).name: pod for pod in deleted if replica(pod).name not in there}
+    record = record_of(uid_of(info.job))
+    present = {replica(pod).name for pod in pods}
+    gone = {replica(pod).name: pod for pod in (gone_pods(record, info.kind, info.job, pods) if record else ())}
+    gone |= {replica(pod).name: pod for pod in deleted if replica(pod).name not in present}
     return tuple(gone.values()), kept_logs(record, gone.values())
 
 
 async def _process_nodes(api: Api, pods: Iterable[Json]) -> dict[str, bool]:
-    """Of the nodes that these pods are on, those of Trainyard: and whether each is this machine."""
+    """The Trainyard nodes among the nodes of these pods: node name -> whether the node is this machine."""
     names = sorted({_node_of(pod) for pod in pods} - {""})[:NODES]
-    found: dict[str, bool] = {}
+    process_nodes: dict[str, bool] = {}
     for name in names:
         try:
-            info = (await api.get(NODE, "", name)).get("status", {}).get("nodeInfo") or {}
+            node_info = (await api.get(NODE, "", name)).get("status", {}).get("nodeInfo") or {}
         except ApiError:
             continue
-        if str(info.get("containerRuntimeVersion")).startswith("processes://"):
-            found[name] = bool(info.get("bootID")) and info["bootID"] == _boot_id()
-    return found
+        if str(node_info.get("containerRuntimeVersion")).startswith("processes://"):
+            process_nodes[name] = bool(node_info.get("bootID")) and node_info["bootID"] == _boot_id()
+    return process_nodes
 
 
 def _boot_id() -> str:
@@ -98,52 +99,58 @@ def _node_of(pod: Json) -> str:
 
 
 def _listeners(local: list[Json], logs: Logs) -> dict[int, str]:
-    """Who has the ports that programs of this machine found taken."""
+    """The listeners on the ports for which pods on this machine logged that the port is in use: port -> program."""
     ports: set[int] = set()
     for pod in local:
-        for one in containers(pod):
-            lines = logs.get(key(pod, one.name), ())
+        for container in containers(pod):
+            lines = logs.get(key(pod, container.name), ())
             if port_is_taken(lines):
-                ports.update((*ports_named(lines), *declared_ports(pod, one.name)))
+                ports.update((*ports_named(lines), *declared_ports(pod, container.name)))
     if not ports:
         return {}
     hosts = {str((pod.get("spec") or {}).get("hostname") or name_of(pod)): name_of(pod) for pod in local}
     return listeners(ports, hosts)
 
 
-async def _logs(api: Api, pods: Iterable[Json]) -> Logs:
-    """Of the containers that failed first, then of those that run."""
-    wanted: list[tuple[int, Json, Container, bool]] = []
+async def _read_logs(api: Api, pods: Iterable[Json]) -> Logs:
+    """The last lines of at most MOST_LOGS containers: failed ones first, then running ones."""
+    candidates: list[tuple[int, Json, Container, bool]] = []
     for pod in pods:
-        for one in containers(pod):
-            wait = one.state("waiting") or {}
-            end = one.state("terminated") or (one.before if wait else None)
-            if end is not None and end.get("exitCode"):
-                wanted.append((0, pod, one, bool(wait) and wait.get("reason") != "CrashLoopBackOff"))
-            elif one.state("running") is not None and not one.init:
-                wanted.append((1, pod, one, False))
-    wanted.sort(key=lambda one: one[0])
-    read = await asyncio.gather(*(_tail(api, pod, one.name, previous) for _, pod, one, previous in wanted[:MOST_LOGS]))
-    return {key(pod, one.name): lines for (_, pod, one, _), lines in zip(wanted, read, strict=False) if lines}
+        for container in containers(pod):
+            waiting = container.state("waiting") or {}
+            terminated = container.state("terminated") or (container.before if waiting else None)
+            if terminated is not None and terminated.get("exitCode"):
+                candidates.append((0, pod, container, bool(waiting) and waiting.get("reason") != "CrashLoopBackOff"))
+            elif container.state("running") is not None and not container.init:
+                candidates.append((1, pod, container, False))
+    candidates.sort(key=lambda candidate: candidate[0])
+    tails = await asyncio.gather(
+        *(_read_tail(api, pod, container.name, previous) for _, pod, container, previous in candidates[:MOST_LOGS])
+    )
+    return {
+        key(pod, container.name): lines
+        for (_, pod, container, _), lines in zip(candidates, tails, strict=False)
+        if lines
+    }
 
 
-async def _tail(api: Api, pod: Json, container: str, previous: bool) -> tuple[str, ...]:
-    found = b""
+async def _read_tail(api: Api, pod: Json, container: str, previous: bool) -> tuple[str, ...]:
+    tail = b""
     try:
         async with asyncio.timeout(SECONDS):
             async for chunk in api.logs(
                 namespace_of(pod), name_of(pod), container, previous=previous, tail_lines=LINES
             ):
-                found = (found + chunk)[-65536:]
+                tail = (tail + chunk)[-65536:]
     except (ApiError, TimeoutError):
         return ()
-    return printable_lines(found)
+    return printable_lines(tail)
 
 
-async def _nodes(api: Api, pods: Iterable[Json]) -> tuple[Json, ...] | None:
-    """Only where a pod has found none."""
+async def _list_nodes_if_unscheduled(api: Api, pods: Iterable[Json]) -> tuple[Json, ...] | None:
+    """All nodes, if a pod has PodScheduled=False; None if no pod has, or if the list is refused."""
     conditions = [condition((pod.get("status") or {}).get("conditions"), "PodScheduled") for pod in pods]
-    if not any(said is not None and said.get("status") == "False" for said in conditions):
+    if not any(scheduled is not None and scheduled.get("status") == "False" for scheduled in conditions):
         return None
     try:
         return tuple((await api.list(NODE)).get("items") or ())
@@ -151,36 +158,38 @@ async def _nodes(api: Api, pods: Iterable[Json]) -> tuple[Json, ...] | None:
         return None
 
 
-async def _endpoint(here: Here, job: Json) -> Endpoint | None:
-    """Who is at the address that the replicas meet at, where it is a Service of this namespace."""
-    at = address_of(job)
-    if at is None or not at.service:
-        return at
+async def _rendezvous_endpoint(here: Here, job: Json) -> Endpoint | None:
+    """The rendezvous address of the job; for a Service of this namespace, whether it exists and has ready pods."""
+    endpoint = address_of(job)
+    if endpoint is None or not endpoint.service:
+        return endpoint
     try:
-        service = await _service(here.api, namespace_of(job), at.service)
+        service = await _find_service(here.api, namespace_of(job), endpoint.service)
         if service is None:
-            numeric = at.service.replace(".", "").isdecimal()
-            return at if numeric else replace(at, known=True, exists=False)  # an address may be anywhere
+            is_address = endpoint.service.replace(".", "").isdecimal()
+            return (
+                endpoint if is_address else replace(endpoint, known=True, exists=False)
+            )  # an IP address need not be a Service's
         selector = (service.get("spec") or {}).get("selector") or {}
-        at = replace(at, service=name_of(service), known=bool(selector), exists=True)
+        endpoint = replace(endpoint, service=name_of(service), known=bool(selector), exists=True)
         pods = (await here.api.list(POD, namespace_of(job))).get("items") or []
     except ApiError:
-        return at
-    behind = [pod for pod in pods if matches(selector, pod["metadata"].get("labels") or {})]
-    return replace(at, ready=sum(_is_ready(pod) for pod in behind))
+        return endpoint
+    selected = [pod for pod in pods if matches(selector, pod["metadata"].get("labels") or {})]
+    return replace(endpoint, ready=sum(_is_ready(pod) for pod in selected))
 
 
-async def _service(api: Api, namespace: str, named: str) -> Json | None:
-    """By name, or by its cluster address."""
-    if not named.replace(".", "").isdecimal():
+async def _find_service(api: Api, namespace: str, host: str) -> Json | None:
+    """The Service with that name or with that clusterIP; None if there is none."""
+    if not host.replace(".", "").isdecimal():
         try:
-            return await api.get(SERVICE, namespace, named)
+            return await api.get(SERVICE, namespace, host)
         except NotFound:
             return None
-    listed = (await api.list(SERVICE, namespace)).get("items") or []
-    return next((one for one in listed if (one.get("spec") or {}).get("clusterIP") == named), None)
+    services = (await api.list(SERVICE, namespace)).get("items") or []
+    return next((service for service in services if (service.get("spec") or {}).get("clusterIP") == host), None)
 
 
 def _is_ready(pod: Json) -> bool:
-    said = condition((pod.get("status") or {}).get("conditions"), "Ready")
-    return said is not None and said.get("status") == "True"
+    ready = condition((pod.get("status") or {}).get("conditions"), "Ready")
+    return ready is not None and ready.get("status") == "True"

@@ -1,7 +1,7 @@
-"""Watches of several resources at once: each has a store, and one event says that something has changed.
+"""Watches of several resources at once: each has a store, and one asyncio event signals a change in any of them.
 
-A server that comes back is followed on; one that has not answered for `PATIENCE` seconds is given up, because a person
-waits who would never be told.
+After a failure the watches reconnect. When the API server has not answered for `PATIENCE` seconds, `next` raises
+Unavailable, so that an interactive command does not wait for ever.
 """
 
 from __future__ import annotations
@@ -17,59 +17,60 @@ from trainyard.controller_runtime.store import Store
 from trainyard.objects import GVK, Json
 
 PATIENCE = 20.0
-APART = 60.0  # seconds between two failures that have nothing to do with each other
+APART = 60.0  # failures that are more seconds apart than this are not counted as one outage
 Seen = Callable[[Json | None, Json | None], object]
 
 
 class Feeds:
-    """Begin with `watch`, end with `stop`."""
+    """Several reflectors with their stores. Call `watch` for each resource, then `next` repeatedly, finally `stop`."""
 
     def __init__(self, api: Api, patience: float = PATIENCE) -> None:
         self._api = api
         self._patience = patience
-        self._lost: Unavailable | None = None
+        self._unavailable: Unavailable | None = None
         self.tasks = TaskSupervisor("watch")
         self._stores: list[Store[Json]] = []
         self.changed = asyncio.Event()
 
     @property
     def synced(self) -> bool:
-        """True when every watch has told all there is."""
+        """True when the initial list of every watch is in its store."""
         return all(store.synced for store in self._stores)
 
     def watch(self, source: WatchTarget, seen: Seen = lambda before, after: None) -> Store[Json]:
-        """Follow a resource; `seen` hears of each change."""
+        """List and watch a resource; `seen` is called with the object before and after each change."""
         store: Store[Json] = Store(dict_adapter(api_version=source.gvk.api_version, kind=source.gvk.kind))
 
-        def apply(said: StoreEvent[Json]) -> None:
-            for change in store.apply(said):
+        def apply(event: StoreEvent[Json]) -> None:
+            for change in store.apply(event):
                 seen(change.before, change.after)
             self.changed.set()
 
         self._stores.append(store)
-        first = last = float("-inf")
+        first_failure = last_failure = float("-inf")
 
-        def unanswered(error: Unavailable) -> None:
+        def on_unavailable(error: Unavailable) -> None:
             """Counts the time since the first of several failures in a row."""
-            nonlocal first, last
+            nonlocal first_failure, last_failure
             now = asyncio.get_running_loop().time()
-            first, last = (
-                now if now - last > APART or not feed.last_error else first,
+            # last_error is empty when the server has answered since the last failure.
+            first_failure, last_failure = (
+                now if now - last_failure > APART or not reflector.last_error else first_failure,
                 now,
-            )  # no why: answered in between
-            if now - first >= self._patience:
-                self._lost = error
+            )
+            if now - first_failure >= self._patience:
+                self._unavailable = error
                 self.changed.set()
 
-        feed = Reflector(self._api, source, store.adapter, apply, unanswered)
-        self.tasks.start(f"watch {source.name}", feed.run)
+        reflector = Reflector(self._api, source, store.adapter, apply, on_unavailable)
+        self.tasks.start(f"watch {source.name}", reflector.run)
         return store
 
     async def next(self) -> None:
-        """Wait until something has changed since the last time. Raises Unavailable when the server is given up."""
+        """Wait for a change since the last call. Raises Unavailable after PATIENCE seconds without an answer."""
         await self.changed.wait()
-        if self._lost is not None:
-            raise self._lost
+        if self._unavailable is not None:
+            raise self._unavailable
         self.changed.clear()
 
     async def stop(self) -> None:
@@ -77,5 +78,5 @@ class Feeds:
 
 
 def source(gvk: GVK, namespace: str, labels: str = "") -> WatchTarget:
-    """A resource of a namespace ("" for all), which a cluster may not have."""
+    """A watch target for a resource in a namespace ("" for all); the cluster need not serve the resource."""
     return WatchTarget(gvk, namespace=namespace, selection=Selection(labels), optional=True)

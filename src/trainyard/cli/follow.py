@@ -1,10 +1,11 @@
 """The logs of all replicas, merged line by line. Every run of every container is followed from its first byte.
 
-A container's log, as the API has it, is that of its present run; `previous` is the run before. So a follower takes the
-runs one by one, and knows from the pod's status which run is the present one. A program that ends at once is restarted
-at once, and what was read as run 0 may then have been run 1: when the next run is there, the finished one is compared
-with `previous`, and printed if it was not what had been printed. A kubelet may end a stream before the last lines, and
-of a long output it keeps only the end: then what was printed begins, or ends, as the finished run does.
+The pods/log subresource returns the log of a container's current run, or with `previous` that of the run before. A
+follower therefore reads the runs in order, and takes the number of the current run from the pod's status. A container
+that exits at once is restarted at once, so a stream opened for run 0 may have returned the log of run 1. When the next
+run has started, the follower compares the printed log with `previous`, and prints `previous` if they differ. A kubelet
+may end a stream before the last lines, and keeps only the end of a long log: so the printed log matches if it is the
+beginning of the previous log, or if it ends as the previous log does.
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ from trainyard.cli.screen import Cut, Screen
 from trainyard.client import Api, ApiError, NotFound, Unavailable
 from trainyard.objects import Json, name_of, namespace_of, uid_of
 
-AGAIN = 0.2  # seconds before a broken stream is opened once more
+AGAIN = 0.2  # seconds before a broken stream is opened again
 
 
 class Logs:
-    """Tell it of every pod you see; it follows what there is to follow.
+    """The log followers of all containers. Call `see` for every pod of a watch, `gone` for every deleted pod.
 
-    With `tail` the present run of each container is shown from that many lines before its end, and none before it.
-    `only` names one container of each pod.
+    With `tail`, only the current run of each container is printed, from that many lines before its end.
+    `only`: the name of the one container of each pod whose log is printed; "" for all.
     """
 
     def __init__(
@@ -41,43 +42,46 @@ class Logs:
 
     def see(self, pod: Json) -> None:
         status = pod.get("status") or {}
-        inits = [one["name"] for one in status.get("initContainerStatuses") or []]
-        mains = [one["name"] for one in status.get("containerStatuses") or []]
-        over = status.get("phase") in ("Succeeded", "Failed")
-        for one in [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]:
-            key = (uid_of(pod), one["name"])
-            if self._only and one["name"] != self._only:
+        init_names = [container_status["name"] for container_status in status.get("initContainerStatuses") or []]
+        container_names = [container_status["name"] for container_status in status.get("containerStatuses") or []]
+        pod_ended = status.get("phase") in ("Succeeded", "Failed")
+        for container_status in [
+            *(status.get("initContainerStatuses") or []),
+            *(status.get("containerStatuses") or []),
+        ]:
+            key = (uid_of(pod), container_status["name"])
+            if self._only and container_status["name"] != self._only:
                 continue
             if key not in self._followers:
-                if newest_run(one) < 0:
+                if newest_run(container_status) < 0:
                     continue
-                alone = len(mains) == 1 and one["name"] not in inits
-                prefix = self._label(pod) if alone else f"{self._label(pod)}/{one['name']}"
-                where = (namespace_of(pod), name_of(pod), one["name"])
-                self._followers[key] = Follower(self._api, self._screen, where, prefix, self._tail)
-            self._followers[key].see(one, over)
+                single = len(container_names) == 1 and container_status["name"] not in init_names
+                prefix = self._label(pod) if single else f"{self._label(pod)}/{container_status['name']}"
+                container_ref = (namespace_of(pod), name_of(pod), container_status["name"])
+                self._followers[key] = Follower(self._api, self._screen, container_ref, prefix, self._tail)
+            self._followers[key].see(container_status, pod_ended)
 
     def gone(self, pod: Json) -> None:
-        """The pod is not there any more: there is nothing left to wait for."""
+        """The pod is deleted: its containers have no further run."""
         for (uid, _), follower in self._followers.items():
             if uid == uid_of(pod):
                 follower.over()
 
     async def finish(self, ended_only: bool, seconds: float) -> None:
-        """Wait until what has ended is printed to its last line, but not for ever."""
-        tasks = [one.task for one in self._followers.values() if one.ends or not ended_only]
+        """Wait at most `seconds` until the logs are printed to their last line: all, or those of ended pods only."""
+        tasks = [follower.task for follower in self._followers.values() if follower.ends or not ended_only]
         if tasks:
             await asyncio.wait(tasks, timeout=seconds)
 
     async def stop(self) -> None:
-        tasks = [one.task for one in self._followers.values()]
+        tasks = [follower.task for follower in self._followers.values()]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def newest_run(container: Json) -> int:
-    """The newest run that has begun, counted from 0; -1 for none."""
+    """The newest run of a container status that has begun, counted from 0; -1 for none."""
     count = int(container.get("restartCount") or 0)
     state = container.get("state") or {}
     waiting = state.get("waiting")
@@ -85,153 +89,156 @@ def newest_run(container: Json) -> int:
         return count
     if waiting and waiting.get("reason") == "CrashLoopBackOff":
         return count
-    return count - 1  # the count may already be that of the run to come
+    return count - 1  # restartCount may already include the run that is about to start
 
 
 class Follower:
-    """One container of one pod, run by run."""
+    """Prints the log of one container of one pod, run by run."""
 
     def __init__(
-        self, api: Api, screen: Screen, where: tuple[str, str, str], prefix: str, tail: int | None = None
+        self, api: Api, screen: Screen, container_ref: tuple[str, str, str], prefix: str, tail: int | None = None
     ) -> None:
         self._api = api
         self._screen = screen
-        self._tail = tail  # of the first run that is shown; None: all of it
-        self._where = where  # namespace, pod, container
+        self._tail = tail  # lines of the first printed run; None: all lines
+        self._container_ref = container_ref  # namespace, pod, container
         self._prefix = prefix
-        self._run = -1  # the newest run that has begun, counted from 0
-        self._open = True  # another run may come
-        self._news = asyncio.Event()
-        self.ends = False  # no further run will come: what is left is to be printed
+        self._newest_run = -1  # the newest run that has begun, counted from 0
+        self._may_restart = True  # a further run may start
+        self._changed = asyncio.Event()
+        self.ends = False  # no further run will start: only the rest of the log is to be printed
         self.task = asyncio.create_task(self._follow())
 
     def see(self, container: Json, over: bool) -> None:
-        self._run = max(self._run, newest_run(container))
+        self._newest_run = max(self._newest_run, newest_run(container))
         if over:
             self.over()
-        self._news.set()
+        self._changed.set()
 
     def over(self) -> None:
-        self._open, self.ends = False, True
-        self._news.set()
+        self._may_restart, self.ends = False, True
+        self._changed.set()
 
     async def _follow(self) -> None:
         run = 0
         if self._tail is not None:
-            await self._begins(0)
-            run = max(0, self._run)
-        while await self._begins(run):
-            if self._run > run + 1:
-                self._screen.note(f"{self._prefix}: the output of {self._run - 1 - run} earlier runs is gone")
-                run = self._run - 1
-            live = self._run == run
-            printed = await self._print(previous=not live)
+            await self._wait_for_run(0)
+            run = max(0, self._newest_run)
+        while await self._wait_for_run(run):
+            if self._newest_run > run + 1:
+                self._screen.note(f"{self._prefix}: the output of {self._newest_run - 1 - run} earlier runs is gone")
+                run = self._newest_run - 1
+            live = self._newest_run == run
+            printed = await self._print_run(previous=not live)
             if (
                 live
                 and self._tail is None
-                and await self._begins(run + 1)
-                and self._run == run + 1
-                and not await self._completes(printed)
+                and await self._wait_for_run(run + 1)
+                and self._newest_run == run + 1
+                and not await self._print_rest(printed)
             ):
-                # What was printed belonged to the run that has begun meanwhile.
-                await self._print(previous=True)
-                await self._print(previous=False, skip=printed)
+                # The printed log was that of the next run, which had started before the stream was opened.
+                await self._print_run(previous=True)
+                await self._print_run(previous=False, skip=printed)
                 run += 1
             self._tail = None
             run += 1
 
-    async def _begins(self, run: int) -> bool:
-        """Wait until that run has begun. False when it never will."""
-        while self._run < run:
-            if not self._open:
+    async def _wait_for_run(self, run: int) -> bool:
+        """Wait until that run has begun. False when the container has no such run."""
+        while self._newest_run < run:
+            if not self._may_restart:
                 return False
-            self._news.clear()
-            await self._news.wait()
+            self._changed.clear()
+            await self._changed.wait()
         return True
 
-    async def _print(self, previous: bool, skip: Printed | None = None) -> Printed:
-        """One run, to its end. A stream that breaks is opened again and goes on where it broke."""
+    async def _print_run(self, previous: bool, skip: Printed | None = None) -> Printed:
+        """Prints one run to its end, without its first `skip.size` bytes. A broken stream is opened again and continues
+        after the last printed byte. Returns the size and hash of the printed bytes."""
         cut, printed = Cut(), Printed()
-        begin, broken, run = skip.size if skip else 0, False, self._run
+        offset, broken, run = skip.size if skip else 0, False, self._newest_run
         while True:
             try:
                 if broken and self._tail is None:
-                    found = await self._beginning(printed, begin, previous)
-                    if found is None and self._run != run:
-                        break  # that is the next run's; what is left of this one will be in `previous`
-                    if found is None:
+                    start = await self._find_printed(printed, offset, previous)
+                    if start is None and self._newest_run != run:
+                        break  # this log is that of the next run; `previous` has the rest of this run
+                    if start is None:
                         self._screen.note(f"{self._prefix}: some of its output is gone")
-                    begin = -printed.size if found is None else found
-                size, seen = (begin + printed.size, 0) if self._tail is None else (0, 0)
+                    offset = -printed.size if start is None else start
+                skip_size, read_size = (offset + printed.size, 0) if self._tail is None else (0, 0)
                 async with aclosing(self._stream(previous)) as chunks:
                     async for chunk in chunks:
-                        fresh = chunk[max(0, size - seen) :]
-                        seen += len(chunk)
-                        printed.add(fresh)
-                        self._say(cut.feed(fresh))
+                        new_bytes = chunk[max(0, skip_size - read_size) :]
+                        read_size += len(chunk)
+                        printed.add(new_bytes)
+                        self._print_lines(cut.feed(new_bytes))
                         await self._screen.space()
                 break
             except NotFound:
                 break
             except Unavailable:
-                if not self._open:
+                if not self._may_restart:
                     break
                 broken = True
                 if self._tail is not None:
-                    self._tail = 0  # where it broke cannot be found again; what comes from now on can
+                    self._tail = 0  # the last printed byte cannot be found in a tail: continue with new lines
                 await asyncio.sleep(AGAIN)
             except ApiError as error:
-                if error.code != 400:  # 400: it never started, so there is nothing to show
+                if error.code != 400:  # 400: the container has not started and has no log
                     self._screen.note(f"{self._prefix}: its output cannot be shown: {error}")
                 break
-        self._say(cut.end())
+        self._print_lines(cut.end())
         return printed
 
-    async def _beginning(self, printed: Printed, begin: int, previous: bool) -> int | None:
-        """Where in the log, as it is now, that begins which was printed. It began at `begin`; where the kubelet has
-        cut the beginning of a long log off, that is before the log's first byte. None: nothing of it is there."""
+    async def _find_printed(self, printed: Printed, begin: int, previous: bool) -> int | None:
+        """The offset in the current log at which the printed bytes begin. At first this was `begin`; it is negative
+        when the kubelet has dropped the beginning of a long log. None: the log has none of the printed bytes."""
         if not printed.size:
             return begin
-        end, place = printed.end, begin + printed.size
-        window, base, found = b"", 0, 0
+        last_bytes, expected_end = printed.end, begin + printed.size
+        window, window_start, match_end = b"", 0, 0
         async for chunk in self._stream(previous, follow=False):
             window += chunk
-            if place - len(end) >= base and window.startswith(end, place - len(end) - base):
+            if expected_end - len(last_bytes) >= window_start and window.startswith(
+                last_bytes, expected_end - len(last_bytes) - window_start
+            ):
                 return begin
-            if (at := window.rfind(end)) >= 0:
-                found = base + at + len(end)
-            over = max(0, len(window) - len(end) + 1)
-            window, base = window[over:], base + over
-        return found - printed.size if found else None
+            if (position := window.rfind(last_bytes)) >= 0:
+                match_end = window_start + position + len(last_bytes)
+            excess = max(0, len(window) - len(last_bytes) + 1)
+            window, window_start = window[excess:], window_start + excess
+        return match_end - printed.size if match_end else None
 
     def _stream(self, previous: bool, follow: bool = True) -> AsyncGenerator[bytes]:
-        namespace, pod, container = self._where
+        namespace, pod, container = self._container_ref
         follow = follow and not previous
         return self._api.logs(namespace, pod, container, follow=follow, previous=previous, tail_lines=self._tail)
 
-    def _say(self, lines: list[bytes]) -> None:
+    def _print_lines(self, lines: list[bytes]) -> None:
         for line in lines:
             self._screen.log(self._prefix, line)
 
-    async def _completes(self, printed: Printed) -> bool:
-        """Prints what the finished run put out after this. False when this was the output of another run."""
-        cut, found, begins = Cut(), Printed(), not printed.size
+    async def _print_rest(self, printed: Printed) -> bool:
+        """Prints the rest of the previous run's log after `printed`. False when `printed` is the log of another run."""
+        cut, finished, is_prefix = Cut(), Printed(), not printed.size
         with contextlib.suppress(ApiError):
             async for chunk in self._stream(previous=True):
-                left = max(0, printed.size - found.size)
-                found.add(chunk[:left])
-                begins = begins or found == printed
-                if begins:
-                    self._say(cut.feed(chunk[left:]))
+                remaining = max(0, printed.size - finished.size)
+                finished.add(chunk[:remaining])
+                is_prefix = is_prefix or finished == printed
+                if is_prefix:
+                    self._print_lines(cut.feed(chunk[remaining:]))
                     await self._screen.space()
-                found.add(chunk[left:])
-            self._say(cut.end())
-            return begins or found.ends_as(printed)
-        return True  # we cannot tell
+                finished.add(chunk[remaining:])
+            self._print_lines(cut.end())
+            return is_prefix or finished.ends_as(printed)
+        return True  # the previous log cannot be read: assume that it was printed
 
 
 class Printed:
-    """How much was put out, and what it was."""
+    """The size, the hash and the last bytes of a printed log."""
 
     END = 4096  # bytes
 
@@ -246,7 +253,7 @@ class Printed:
         self.end = (self.end + chunk[-self.END :])[-self.END :]
 
     def ends_as(self, longer: Printed) -> bool:
-        """It is something, and `longer` ends with it, as far as both ends are known."""
+        """True if this log is not empty and `longer` ends with this log's last bytes (at most END of them)."""
         return bool(self.end) and longer.end.endswith(self.end)
 
     def __eq__(self, other: object) -> bool:

@@ -1,4 +1,4 @@
-"""`trainyard get [KIND] [NAME]`: jobs and how they stand, one line each."""
+"""`trainyard get [KIND] [NAME]`: jobs and their states, one line each."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from trainyard.cli.jobs import Found
 
 
-BREATH = 0.2  # seconds in which changes are gathered
+BREATH = 0.2  # seconds in which changes are collected before rows are printed
 
 
 @click.command(name="get")
@@ -37,8 +37,8 @@ def get(which: tuple[str, ...], everywhere: bool, output: str | None, watch: boo
     speak(words, lambda here: work(here, which, everywhere, output or ""))
 
 
-async def _watch(here: Here, which: tuple[str, ...], everywhere: bool, form: str) -> None:
-    """The table, and after it every row that has changed (its age alone is no change)."""
+async def _watch(here: Here, arguments: tuple[str, ...], everywhere: bool, form: str) -> None:
+    """Prints the table, and then every row that changes in another column than AGE."""
     from trainyard.cli.feeds import Feeds, source
     from trainyard.cli.jobs import Found, find
     from trainyard.objects.labels import OWNER
@@ -46,26 +46,26 @@ async def _watch(here: Here, which: tuple[str, ...], everywhere: bool, form: str
 
     if form not in ("", "wide"):
         raise Said(f"-w and -o {form} do not go together; leave one of them out", 2)
-    kinds, name = _meant(which)
-    one = await find(here, name) if name else None
+    kinds, name = _parse_arguments(arguments)
+    named_info = await find(here, name) if name else None
     namespace = "" if everywhere else here.namespace
-    feeds, shown = Feeds(here.api), Shown()
-    jobs = [(kind, feeds.watch(source(kind.gvk, namespace))) for kind in ([one.kind] if one else kinds)]
+    feeds, shown_rows = Feeds(here.api), Shown()
+    jobs = [(kind, feeds.watch(source(kind.gvk, namespace))) for kind in ([named_info.kind] if named_info else kinds)]
     pods = feeds.watch(source(POD, namespace, OWNER))
     try:
         while True:
             await feeds.next()
             if feeds.synced:
-                found = [Found(kind, job) for kind, store in jobs for job in store]
-                found = [each for each in found if one is None or each.word == one.word]
-                shown.print(_rows(found, list(pods), everywhere, form == "wide"))
+                infos = [Found(kind, job) for kind, store in jobs for job in store]
+                infos = [info for info in infos if named_info is None or info.word == named_info.word]
+                shown_rows.print(_rows(infos, list(pods), everywhere, form == "wide"))
                 await asyncio.sleep(BREATH)
     finally:
         await feeds.stop()
 
 
 class Shown:
-    """The rows that stand on the screen."""
+    """The rows that were printed last, by namespace, kind and name; prints rows that differ from them."""
 
     def __init__(self) -> None:
         self._rows: dict[tuple[str, ...], list[str]] = {}
@@ -74,91 +74,91 @@ class Shown:
 
     def print(self, table: list[list[str]]) -> None:
         age = table[0].index("AGE")
-        head = age - 3  # what names a job: namespace, kind and name
-        now = {tuple(row[:head]): [*row[:age], *row[age + 1 :]] for row in table}
-        fresh = [row for row in table if self._rows.get(tuple(row[:head])) != now[tuple(row[:head])]]
-        gone = [name for name in self._rows if name not in now]
-        fresh += [[*name, "Deleted", *[""] * (len(table[0]) - head - 1)] for name in gone]
-        self._rows = now
+        key_size = age - 3  # the columns that identify a job: namespace, kind and name
+        rows = {tuple(row[:key_size]): [*row[:age], *row[age + 1 :]] for row in table}
+        new_rows = [row for row in table if self._rows.get(tuple(row[:key_size])) != rows[tuple(row[:key_size])]]
+        gone = [name for name in self._rows if name not in rows]
+        new_rows += [[*name, "Deleted", *[""] * (len(table[0]) - key_size - 1)] for name in gone]
+        self._rows = rows
         longest = [max(map(len, column)) for column in zip(*table, strict=True)]
         self._states = state_columns(table[0]) if colour_on(1) else []
         self._widths = list(map(max, longest, self._widths or longest))
-        for row in fresh:
-            out(table_line(row, self._widths, {at: state_colour(row[at]) for at in self._states}))
+        for row in new_rows:
+            out(table_line(row, self._widths, {column: state_colour(row[column]) for column in self._states}))
 
 
-async def _get(here: Here, which: tuple[str, ...], everywhere: bool, form: str) -> None:
+async def _get(here: Here, arguments: tuple[str, ...], everywhere: bool, form: str) -> None:
     from trainyard.cli.jobs import find, listed
 
-    kinds, name = _meant(which)
+    kinds, name = _parse_arguments(arguments)
     if name:
         if everywhere:
             raise Said("a name and -A do not go together; write -n NAMESPACE", 2)
-        found: list[Found] = [await find(here, name)]
+        infos: list[Found] = [await find(here, name)]
     else:
-        found = await listed(Here(here.api, "" if everywhere else here.namespace, here.access), kinds)
+        infos = await listed(Here(here.api, "" if everywhere else here.namespace, here.access), kinds)
     if form in ("json", "yaml"):
-        out(document([one.job for one in found], form, bool(name)))
+        out(document([info.job for info in infos], form, bool(name)))
     elif form == "name":
-        out("".join(f"{one.kind.singular}.{one.gvk.group}/{one.name}\n" for one in found))
-    elif not found:
+        out("".join(f"{info.kind.singular}.{info.gvk.group}/{info.name}\n" for info in infos))
+    elif not infos:
         note("There are no jobs." if everywhere else f"There are no jobs in namespace {here.namespace}.")
     else:
-        pods = await _pods(here, found)
-        print_table(_rows(found, pods, everywhere, form == "wide"), form == "wide")
+        pods = await _list_pods(here, infos)
+        print_table(_rows(infos, pods, everywhere, form == "wide"), form == "wide")
 
 
-def _meant(which: tuple[str, ...]) -> tuple[Any, str]:
-    """The kinds, and the job (`NAME` or `KIND/NAME`) if one is named. One word that is no kind is a name."""
+def _parse_arguments(arguments: tuple[str, ...]) -> tuple[Any, str]:
+    """The kinds, and the job (`NAME` or `KIND/NAME`) or "". A single argument that is not a kind is a job's name."""
     from trainyard import kinds
     from trainyard.cli.jobs import kind_named, known
 
-    if len(which) > 2:
+    if len(arguments) > 2:
         raise Said("write `get`, `get KIND`, `get NAME`, `get KIND NAME` or `get KIND/NAME`", 2)
-    if len(which) == 2:
-        return (), f"{which[0]}/{which[1]}"
-    if not which or which[0] in ("all", "jobs"):
+    if len(arguments) == 2:
+        return (), f"{arguments[0]}/{arguments[1]}"
+    if not arguments or arguments[0] in ("all", "jobs"):
         return kinds.ALL, ""
-    if "/" not in which[0] and (named := kind_named(which[0])):
-        return tuple(named), ""
-    if which[0] in ("pods", "pod", "services", "events", "nodes"):
+    if "/" not in arguments[0] and (named_kinds := kind_named(arguments[0])):
+        return tuple(named_kinds), ""
+    if arguments[0] in ("pods", "pod", "services", "events", "nodes"):
         raise Said(
-            f"{which[0]}: this shows jobs ({known()}); for all else there is kubectl, and `trainyard describe`", 2
+            f"{arguments[0]}: this shows jobs ({known()}); for all else there is kubectl, and `trainyard describe`", 2
         )
-    return (), which[0]
+    return (), arguments[0]
 
 
-async def _pods(here: Here, found: list[Found]) -> list[Json]:
+async def _list_pods(here: Here, infos: list[Found]) -> list[Json]:
     """The pods of all these jobs, in one request for each namespace."""
     from trainyard.client import ApiError
     from trainyard.objects.labels import OWNER
     from trainyard.objects.resources import POD
 
-    async def within(namespace: str) -> list[Json]:
+    async def list_pods(namespace: str) -> list[Json]:
         try:
             return list((await here.api.list(POD, namespace, OWNER)).get("items") or [])
-        except ApiError:  # the jobs are what was asked for
+        except ApiError:  # `get` shows jobs; without pods the table has no running replicas
             return []
 
-    pages = await asyncio.gather(*(within(one) for one in {one.namespace for one in found}))
+    pages = await asyncio.gather(*(list_pods(namespace) for namespace in {info.namespace for info in infos}))
     return [pod for page in pages for pod in page]
 
 
-def _rows(found: list[Found], pods: list[Json], everywhere: bool, wide: bool) -> list[list[str]]:
+def _rows(infos: list[Found], pods: list[Json], everywhere: bool, wide: bool) -> list[list[str]]:
     from trainyard.cli.view import Board, since, tally, why, word
     from trainyard.core import Config, parse_job
     from trainyard.objects import name_of, namespace_of, uid_of
 
     now = time.time()
-    board = Board({uid_of(one.job): one.job for one in found})
+    board = Board({uid_of(info.job): info.job for info in infos})
     for pod in pods:
         board.see_pod(pod, now)
     head = ["KIND", "NAME", "STATE", "RUNNING", "RESTARTS", "AGE"]
     rows = [[*(["NAMESPACE"] if everywhere else []), *head, *(["REPLICAS", "WHY"] if wide else [])]]
-    for one in found:
-        job = one.job
+    for info in infos:
+        job = info.job
         slots = board.slots(uid_of(job))
-        roles = parse_job(one.kind, job, Config()).roles
+        roles = parse_job(info.kind, job, Config()).roles
         names = {role.name.lower() for role in roles}
         running = sum(slot.state == "Running" and slot.role in names for slot in slots)
         restarts = (job.get("status") or {}).get("restarts") or 0

@@ -1,4 +1,4 @@
-"""`trainyard history [JOB]`: the jobs that ran on this machine, and what is kept of each. Needs no cluster."""
+"""`trainyard history [JOB]`: the jobs that ran on this machine, from the history folder. Needs no cluster."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _NARROW = 12  # characters that a job's name keeps
 
 
 def job_names(context: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
-    """For the completion of a shell: the names in the history."""
+    """Shell completion: the names of the jobs in the history."""
     from click.shell_completion import CompletionItem
 
     try:
@@ -65,8 +65,8 @@ def _history(job: str, namespace: str, limit: int | None, form: str, delete: boo
     elif job:
         _show(_records_of(job, namespace))
     else:
-        every = [record for record in read_records(history_folder()) if namespace in ("", record.namespace)]
-        _print(every[:limit], form, False)
+        records = [record for record in read_records(history_folder()) if namespace in ("", record.namespace)]
+        _print(records[:limit], form, False)
 
 
 def _records_of(job: str, namespace: str) -> list[Record]:
@@ -74,15 +74,15 @@ def _records_of(job: str, namespace: str) -> list[Record]:
     matches = find_records(history_folder(), job, namespace)
     if not matches:
         names = list(dict.fromkeys(record.name for record in read_records(history_folder())))
-        there = f"the newest are: {', '.join(names[:5])}" if names else "it is empty"
-        raise Said(f"no job {job} is in the history of this machine; {there}")
+        hint = f"the newest are: {', '.join(names[:5])}" if names else "it is empty"
+        raise Said(f"no job {job} is in the history of this machine; {hint}")
     return matches
 
 
 def _print(jobs: Sequence[Record], form: str, single: bool) -> None:
     if form in ("json", "yaml"):
-        listed = [summary(record) for record in jobs]
-        out((as_json if form == "json" else as_yaml)(listed[0] if single else listed))
+        summaries = [summary(record) for record in jobs]
+        out((as_json if form == "json" else as_yaml)(summaries[0] if single else summaries))
     elif form == "name":
         out("".join(f"{record.id}\n" for record in jobs))
     elif not jobs:
@@ -92,18 +92,18 @@ def _print(jobs: Sequence[Record], form: str, single: bool) -> None:
 
 
 def table(jobs: Sequence[Record], now: float, wide: bool = False) -> list[list[str]]:
-    """A row per job. WHERE is `run`, or the name of the background cluster."""
+    """A row per job, after the header. WHERE is `run`, or the name of the background cluster."""
     rows = [["ID", "JOB", "KIND", "AGE", "TOOK", "RESULT", "RESTARTS", "WHERE", *(["FOLDER", "WHY"] if wide else [])]]
     for record in jobs:
         name = record.name if record.namespace == "default" else f"{record.namespace}/{record.name}"
-        row = [record.id, name, record.kind or "?", age(now - record.started), _took(record, now)]
+        row = [record.id, name, record.kind or "?", age(now - record.started), _duration(record, now)]
         row += [record.result or "running", str(record.data.get("restarts") or 0), record.text("where")]
         more = [with_tilde(record.folder), " ".join(record.text("message").split())]
         rows.append([*row, *(more if wide else [])])
     return rows
 
 
-def _took(record: Record, now: float) -> str:
+def _duration(record: Record, now: float) -> str:
     start = parse_time(record.data.get("started")) or record.started
     return clock((record.ended or now) - start)
 
@@ -129,63 +129,65 @@ def _delete(matches: list[Record]) -> None:
 def _show(matches: list[Record]) -> None:
     out("\n".join(page(matches[0], time.time(), terminal_width() if sys.stdout.isatty() else sys.maxsize)))
     if len(matches) > 1:
-        others = ", ".join(f"{match.id} ({age(time.time() - match.started)} ago)" for match in matches[1:4])
-        note(f"{len(matches) - 1} more of that name: {others}{', ...' if len(matches) > 4 else ''}")
+        earlier_ids = ", ".join(f"{match.id} ({age(time.time() - match.started)} ago)" for match in matches[1:4])
+        note(f"{len(matches) - 1} more of that name: {earlier_ids}{', ...' if len(matches) > 4 else ''}")
 
 
 def page(record: Record, now: float, width: int) -> list[str]:
-    """All that is kept of a job, in lines of that width."""
-    return [part for line in described(record, now) for part in _fitted(line, width)]
+    """The record of a job as lines of at most `width` columns."""
+    return [part for line in described(record, now) for part in _wrap_line(line, width)]
 
 
-def _fitted(line: str, width: int) -> list[str]:
-    """A value keeps its place behind its label; a row of a table has a hanging indent."""
-    label = re.match(r"\S+: +", line)
-    if label is None or len(line) <= width:
+def _wrap_line(line: str, width: int) -> list[str]:
+    """Wraps a line: the rest of a value is aligned below its first word, the rest of a table row is indented."""
+    label_match = re.match(r"\S+: +", line)
+    if label_match is None or len(line) <= width:
         return [prose(line, width, " " * 11)]
-    return list(wrapped(line[label.end() :], width, label[0], " " * label.end()))
+    return list(wrapped(line[label_match.end() :], width, label_match[0], " " * label_match.end()))
 
 
 def described(record: Record, now: float) -> list[str]:
-    """All that is kept of a job, as lines."""
-    head = [
+    """The record of a job as lines of any width: fields, pods, log files, events."""
+    fields = [
         ("Name", f"{record.namespace}/{record.name}"),
         ("Id", record.id),
         ("Kind", f"{record.kind} ({record.text('apiVersion')})"),
         ("Result", record.result or "running"),
         ("Why", " ".join(record.text("message").split())),
-        ("Started", _moment(record.text("started") or record.text("created"), now)),
-        ("Ended", _moment(record.text("ended"), now)),
-        ("Took", _took(record, now)),
+        ("Started", _time_and_age(record.text("started") or record.text("created"), now)),
+        ("Ended", _time_and_age(record.text("ended"), now)),
+        ("Took", _duration(record, now)),
         ("Restarts", str(record.data.get("restarts") or 0)),
-        ("Deleted", _moment(record.text("deleted"), now)),
+        ("Deleted", _time_and_age(record.text("deleted"), now)),
         ("Where", "trainyard run" if record.text("where") == "run" else f"the cluster {record.text('where')}"),
         ("Folder", with_tilde(record.folder)),
         ("Logs", with_tilde(record.logs) if record.logs.parent != record.folder else ""),
     ]
-    lines = aligned([[f"{name}:", value] for name, value in head if value])
-    if len(rows := _pods(record)) > 1:
+    lines = aligned([[f"{name}:", value] for name, value in fields if value])
+    if len(rows := _pod_rows(record)) > 1:
         lines += ["Pods:", *(f"  {line}" for line in aligned(rows))]
     for replica, left_out in (record.data.get("leftOut") or {}).items():
         lines.append(f"  {replica}: {left_out['pods']} pods between the first and the last ones are left out")
     files = record.log_files()
-    lines += ["Logs:", *(f"  {_size(path):>8}  {path.relative_to(record.logs)}" for path in files)] if files else []
-    return [*lines, *_events(record, now)]
+    lines += (
+        ["Logs:", *(f"  {_file_size(path):>8}  {path.relative_to(record.logs)}" for path in files)] if files else []
+    )
+    return [*lines, *_event_lines(record, now)]
 
 
-def _pods(record: Record) -> list[list[str]]:
-    """How each pod ended, container by container."""
+def _pod_rows(record: Record) -> list[list[str]]:
+    """A row per pod, after the header: its state, and the exit codes of its containers."""
     rows = [["REPLICA", "ATTEMPT", "STATE", "RESTARTS", "EXIT", "TIME"]]
     for pod in record.pods:
         start, end = parse_time(pod.get("started")), parse_time(pod.get("ended"))
         took = "" if start is None or end is None else clock(end - start)
-        ends = [_exit(container) for container in pod.get("containers") or []]
+        exit_texts = [_exit_text(container) for container in pod.get("containers") or []]
         row = [str(pod.get("replica")), str(pod.get("attempt")), str(pod.get("reason") or pod.get("phase"))]
-        rows.append([*row, str(pod.get("restarts") or 0), ", ".join(filter(None, ends)), took])
+        rows.append([*row, str(pod.get("restarts") or 0), ", ".join(filter(None, exit_texts)), took])
     return rows
 
 
-def _exit(container: Json) -> str:
+def _exit_text(container: Json) -> str:
     runs = container.get("runs") or []
     if not runs or (container.get("init") and not runs[-1].get("exitCode")):
         return ""
@@ -193,7 +195,7 @@ def _exit(container: Json) -> str:
     return f"{code} ({reason})" if reason not in ("", "Error", "Completed") else str(code)
 
 
-def _size(path: os.PathLike[str]) -> str:
+def _file_size(path: os.PathLike[str]) -> str:
     try:
         stat = os.stat(path)
     except OSError:
@@ -206,22 +208,22 @@ def _size(path: os.PathLike[str]) -> str:
     return f"{size:.1f} GiB"
 
 
-def _events(record: Record, now: float) -> list[str]:
+def _event_lines(record: Record, now: float) -> list[str]:
     events = sorted(record.events(), key=lambda event: str(event.get("time")))
     if not events:
         return ["Events: none"]
     rows = [["AGE", "TYPE", "REASON", "OBJECT", "MESSAGE"]]
     for event in events[-_SHOWN_EVENTS:]:
-        moment = parse_time(event.get("time"))
+        timestamp = parse_time(event.get("time"))
         count = int(event.get("count") or 1)
-        when = f"{age(now - moment) if moment is not None else ''}{f' (x{count})' if count > 1 else ''}"
+        age_text = f"{age(now - timestamp) if timestamp is not None else ''}{f' (x{count})' if count > 1 else ''}"
         text = " ".join(str(event.get("message")).split())
-        rows.append([when, str(event.get("type")), str(event.get("reason")), str(event.get("object")), text])
+        rows.append([age_text, str(event.get("type")), str(event.get("reason")), str(event.get("object")), text])
     earlier = len(events) - _SHOWN_EVENTS
     more = [f"  ({earlier} earlier ones: {with_tilde(record.folder / 'events.yaml')})"] if earlier > 0 else []
     return ["Events:", *more, *(f"  {line}" for line in aligned(rows))]
 
 
-def _moment(stamp: str, now: float) -> str:
-    moment = parse_time(stamp)
-    return "" if moment is None else f"{stamp} ({age(now - moment)} ago)"
+def _time_and_age(time_text: str, now: float) -> str:
+    timestamp = parse_time(time_text)
+    return "" if timestamp is None else f"{time_text} ({age(now - timestamp)} ago)"

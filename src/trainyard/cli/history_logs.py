@@ -1,4 +1,4 @@
-"""The output of a job that is gone: its log files in the history, shown as `trainyard logs` shows live ones."""
+"""The logs of a deleted job: its log files in the history, printed as `trainyard logs` prints those of the cluster."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 
 class LogFile(msgspec.Struct, frozen=True):
-    """One run of one container."""
+    """The log file of one run of one container."""
 
     path: Path
     replica: str
     attempt: int
-    pod: str  # the beginning of its uid
+    pod: str  # the first characters of the pod's uid
     container: str
     run: int
 
@@ -43,8 +43,8 @@ class LogFile(msgspec.Struct, frozen=True):
 
 
 def log_files(record: Record) -> list[LogFile]:
-    """All log files: by replica, the pods of each from the oldest to the newest."""
-    born = {str(pod.get("uid"))[:8]: at for at, pod in enumerate(record.pods)}
+    """All log files of a record: by replica, then by attempt, then the pods from the oldest to the newest."""
+    pod_order = {str(pod.get("uid"))[:8]: index for index, pod in enumerate(record.pods)}
     files = []
     for path in record.log_files():
         replica, pod, container, run = path.parts[-4:]
@@ -52,15 +52,16 @@ def log_files(record: Record) -> list[LogFile]:
         number = run.removesuffix(".log")
         if attempt.isdecimal() and number.isdecimal():
             files.append(LogFile(path, replica, int(attempt), uid, container, int(number)))
-    replicas = {file.replica: at for at, file in reversed([*enumerate(files)])}
+    replicas = {file.replica: index for index, file in reversed([*enumerate(files)])}
     return sorted(
-        files, key=lambda file: (replicas[file.replica], file.attempt, born.get(file.pod, len(born)), file.pod)
+        files,
+        key=lambda file: (replicas[file.replica], file.attempt, pod_order.get(file.pod, len(pod_order)), file.pod),
     )
 
 
 def chosen(files: Sequence[LogFile], wanted: Wanted, attempt: int | None) -> list[LogFile]:
-    """Those that the options of `trainyard logs` name: the newest run of each container of the newest pod of each
-    replica, the run before it (-p), or all runs of an attempt."""
+    """The files that the options of `trainyard logs` select: the newest run of each container of the newest pod of
+    each replica, the run before it (-p), or all runs of an attempt."""
     files = [
         file
         for file in files
@@ -73,19 +74,19 @@ def chosen(files: Sequence[LogFile], wanted: Wanted, attempt: int | None) -> lis
         return files
     newest_runs = []
     for replica in dict.fromkeys(file.replica for file in files):
-        of_replica = [file for file in files if file.replica == replica]
-        newest = of_replica[-1].pod
-        for container in dict.fromkeys(file.container for file in of_replica if file.pod == newest):
-            runs = [file for file in of_replica if file.container == container]
-            at = -2 if wanted.previous else -1
-            newest_runs += runs[at : at + 1 or None] if len(runs) >= -at else []
+        replica_files = [file for file in files if file.replica == replica]
+        newest = replica_files[-1].pod
+        for container in dict.fromkeys(file.container for file in replica_files if file.pod == newest):
+            runs = [file for file in replica_files if file.container == container]
+            position = -2 if wanted.previous else -1
+            newest_runs += runs[position : position + 1 or None] if len(runs) >= -position else []
     return newest_runs
 
 
 def show_history(job: str, namespace: str, wanted: Wanted, attempt: int | None) -> bool:
-    """Print the output of the job of that name that was there last, or of the job of that id.
+    """Print the logs of the job with that name that was seen last, or of the job with that history id.
 
-    False when there is none. Raises Said."""
+    False when there is none. Raises Said for an unknown role or attempt."""
     record = last_record(job, namespace)
     if record is None:
         return False
@@ -94,19 +95,19 @@ def show_history(job: str, namespace: str, wanted: Wanted, attempt: int | None) 
         raise Said(f"{record.name} has no role {wanted.role} in the history; it has: {', '.join(roles) or 'none'}")
     attempts = sorted({file.attempt for file in files})
     if attempt is not None and attempt not in attempts:
-        there = ", ".join(map(str, attempts)) or "none"
-        raise Said(f"{record.name} has no output of attempt {attempt} in the history; it has: {there}")
+        attempts_text = ", ".join(map(str, attempts)) or "none"
+        raise Said(f"{record.name} has no output of attempt {attempt} in the history; it has: {attempts_text}")
     shown = chosen(files, wanted, attempt)
     if not shown:
         note(f"{record.name} has {'no run before the last one' if wanted.previous else 'no output'} in the history")
     elif attempt is None and not wanted.previous and (more := len(files) - len(shown)):
         note(f"The last run of each replica; {more} more: trainyard history {record.id}")
-    asyncio.run(_print(shown, _several_containers(files), wanted))
+    asyncio.run(_print(shown, _multi_container_replicas(files), wanted))
     return True
 
 
-def _several_containers(files: Sequence[LogFile]) -> set[str]:
-    """The replicas whose lines need the name of the container."""
+def _multi_container_replicas(files: Sequence[LogFile]) -> set[str]:
+    """The replicas with several containers: their lines are prefixed with the container's name."""
     names: dict[str, set[str]] = {}
     for file in files:
         names.setdefault(file.replica, set()).add(file.container)
@@ -114,62 +115,63 @@ def _several_containers(files: Sequence[LogFile]) -> set[str]:
 
 
 def last_record(job: str, namespace: str) -> Record | None:
-    """The job of that name that was there last, or the job of that id; says on stderr which. None when there is none.
-
-    Raises BackgroundError when there is no home folder."""
+    """The record of the job with that name that was seen last, or of the job with that history id. None when there is
+    none. Prints a note about the record to stderr. Raises BackgroundError when there is no home folder."""
     matches = find_records(history_folder(), job, namespace)
     if not matches:
         return None
     record = max(matches, key=lambda match: match.last_seen)
-    note(_where_from(record, len(matches) - 1))
+    note(_source_text(record, len(matches) - 1))
     return record
 
 
-def _where_from(record: Record, older: int) -> str:
-    when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(record.started))
+def _source_text(record: Record, older: int) -> str:
+    start_text = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(record.started))
     ended = "the job was interrupted" if record.result == INTERRUPTED else "the job is gone"
     state = ended if record.result else "the job goes on"
-    which = f"its id is {record.id}, {older} more of that name: see `trainyard history {record.name}`, and write the id"
-    more = f"; {which}" if older else ""
-    return f"From the history of {when} ({age(time.time() - record.started)} ago); {state}{more}."
+    id_text = (
+        f"its id is {record.id}, {older} more of that name: see `trainyard history {record.name}`, and write the id"
+    )
+    more = f"; {id_text}" if older else ""
+    return f"From the history of {start_text} ({age(time.time() - record.started)} ago); {state}{more}."
 
 
-async def _print(files: Sequence[LogFile], several: set[str], wanted: Wanted) -> None:
+async def _print(files: Sequence[LogFile], multi_container_replicas: set[str], wanted: Wanted) -> None:
     from trainyard.cli.screen import Places, Screen, wants_colour
 
-    gone = asyncio.Event()
-    screen = Screen(Places(1, 1, 2), wants_colour(os.isatty(1), dict(os.environ)), False, gone.set)
+    reader_gone = asyncio.Event()
+    screen = Screen(Places(1, 1, 2), wants_colour(os.isatty(1), dict(os.environ)), False, reader_gone.set)
     try:
         for file in files:
-            prefix = f"{file.replica}/{file.container}" if file.replica in several else file.replica
-            await _print_file(file, "" if wanted.plain else prefix, wanted.tail, screen, gone)
-            if gone.is_set():
+            prefix = f"{file.replica}/{file.container}" if file.replica in multi_container_replicas else file.replica
+            await _print_file(file, "" if wanted.plain else prefix, wanted.tail, screen, reader_gone)
+            if reader_gone.is_set():
                 break
     finally:
         await screen.close()
-    if gone.is_set():
+    if reader_gone.is_set():
         raise Said("", READER_GONE if screen.output_error is None else CANNOT)
 
 
-async def _print_file(file: LogFile, prefix: str, tail: int | None, screen: Screen, gone: asyncio.Event) -> None:
+async def _print_file(file: LogFile, prefix: str, tail: int | None, screen: Screen, reader_gone: asyncio.Event) -> None:
     from trainyard.cli.screen import Cut
     from trainyard.node.pod_logs import open_log
 
-    cut = Cut()
-    last: deque[bytes] = deque(maxlen=tail)
+    splitter = Cut()
+    last_lines: deque[bytes] = deque(maxlen=tail)
     try:
         with os.fdopen(open_log(file.path), "rb", buffering=0) as log:
             for piece in pieces(log):
-                if gone.is_set():
+                if reader_gone.is_set():
                     break
-                lines = cut.feed(piece)
+                lines = splitter.feed(piece)
                 if tail is None:
                     for line in lines:
                         screen.log(prefix, line)
                     await screen.space()
                 else:
-                    last.extend(lines)
+                    last_lines.extend(lines)
     except OSError as error:
         screen.note(f"{file.path}: {(error.strerror or str(error)).lower()}")
-    for line in [*last, *cut.end()][-tail if tail else 0 :] if tail != 0 else []:
+    for line in [*last_lines, *splitter.end()][-tail if tail else 0 :] if tail != 0 else []:
         screen.log(prefix, line)

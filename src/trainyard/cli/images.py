@@ -1,7 +1,7 @@
-"""`trainyard images`: what stands behind the images on this machine, and what the environments built for them take.
+"""`trainyard images`: what each image is on this machine, and the disk usage of the environments built for images.
 
-Exit codes: 0 done, 1 what was tried does not work, 2 a catalogue or the command line is wrong, 3 an image cannot be had
-here, 130 interrupted.
+Exit codes: 0 done, 1 the tried image does not work, 2 a catalogue or the command line is invalid, 3 an image is not
+available on this machine, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ OUTPUT = click.option("-o", "--output", type=click.Choice(FORMS), help="For more
 @options.catalogues
 @OUTPUT
 @click.pass_context
-def images(ctx: click.Context, /, output: str | None, **words: Any) -> None:
+def images(ctx: click.Context, /, output: str | None, **params: Any) -> None:
     """List the images that this machine knows, where each comes from and whether it is ready.
 
     Examples: trainyard images; trainyard images try pytorch/pytorch; trainyard images prune
     """
-    ctx.obj = words
+    ctx.obj = params
     if ctx.invoked_subcommand is None:
-        _run(lambda: _list(words, output or ""))
+        _run(lambda: _list(params, output or ""))
 
 
 @images.command()
@@ -52,86 +52,86 @@ def images(ctx: click.Context, /, output: str | None, **words: Any) -> None:
 @options.catalogues
 @OUTPUT
 @click.pass_obj
-def explain(above: dict[str, Any], /, image: str, output: str | None, **words: Any) -> None:
+def explain(group_params: dict[str, Any], /, image: str, output: str | None, **params: Any) -> None:
     """Say which entry IMAGE is, which of its ways is taken and why, and what its programs get.
 
     Nothing is installed. Example: trainyard images explain tensorflow/tensorflow
     """
     from trainyard.cli.images_explain import explained
 
-    async def work() -> int:
-        async with _opened(above, words) as found:
-            return await explained(found, image, output or "")
+    async def explain_image() -> int:
+        async with _opened(group_params, params) as opened:
+            return await explained(opened, image, output or "")
 
-    _run(work)
+    _run(explain_image)
 
 
 @images.command(name="try")
 @click.argument("image")
 @options.catalogues
 @click.pass_obj
-def try_(above: dict[str, Any], /, image: str, **words: Any) -> None:
+def try_(group_params: dict[str, Any], /, image: str, **params: Any) -> None:
     """Make IMAGE ready, run its interpreter, import what it must have, and say what is wrong.
 
     What is missing is installed, as for a pod. Example: trainyard images try my/image --images images.yaml
     """
     from trainyard.cli.images_explain import tried
 
-    async def work() -> int:
-        async with _opened(above, words) as found:
-            return await tried(found, image)
+    async def try_image() -> int:
+        async with _opened(group_params, params) as opened:
+            return await tried(opened, image)
 
-    _run(work)
+    _run(try_image)
 
 
 @images.command()
 @options.catalogues
 @OUTPUT
 @click.pass_obj
-def size(above: dict[str, Any], /, output: str | None, **words: Any) -> None:
+def size(group_params: dict[str, Any], /, output: str | None, **params: Any) -> None:
     """Show the environments that were built, what they take on disk, and which entry names them.
 
     Example: trainyard images size
     """
-    _run(lambda: _size(_merged(above, words), output or ""))
+    _run(lambda: _size(_merged(group_params, params), output or ""))
 
 
 @images.command()
 @click.option("--older-than", type=click.FloatRange(min=0), metavar="DAYS", help="Also what was not used for so long.")
 @options.catalogues
 @click.pass_obj
-def prune(above: dict[str, Any], /, older_than: float | None, **words: Any) -> None:
+def prune(group_params: dict[str, Any], /, older_than: float | None, **params: Any) -> None:
     """Remove the environments that no entry names, and what interrupted installations have left.
 
     What a pod uses stays, and so does what the catalogue names that it was built for. Example: trainyard images prune
     """
-    _run(lambda: _prune(_merged(above, words), older_than))
+    _run(lambda: _prune(_merged(group_params, params), older_than))
 
 
 @images.command()
 @click.option("--cache", metavar="DIR", help="Which cache.")
 @click.option("--yes", is_flag=True, help="Do it.")
 @click.pass_obj
-def clean(above: dict[str, Any], /, yes: bool, cache: str | None) -> None:
+def clean(group_params: dict[str, Any], /, yes: bool, cache: str | None) -> None:
     """Empty the cache: remove every environment that is not in use. They are built again when they are needed.
 
     Example: trainyard images clean --yes
     """
-    _run(lambda: _clean(_cache({"cache": cache or above["cache"]}), yes))
+    _run(lambda: _clean(_cache({"cache": cache or group_params["cache"]}), yes))
 
 
-# --- Doing it -------------------------------------------------------------------------------------------------------
+# --- Running a command ----------------------------------------------------------------------------------------------
 
 
 def _run(work: Callable[[], Awaitable[int]]) -> None:
-    """Do it, turn what went wrong into words and a code, and exit."""
+    """Runs the coroutine and exits with its code. An exception becomes a message on stderr and an exit code."""
     from trainyard.node.images import ImageProblem
 
-    async def whole() -> int:
+    async def run_work() -> int:
         return await work()
 
     try:
-        code = asyncio.run(whole())
+        code = asyncio.run(run_work())
         sys.stdout.flush()
     except ManifestError as error:
         for problem in error.problems:
@@ -141,7 +141,7 @@ def _run(work: Callable[[], Awaitable[int]]) -> None:
         click.echo(terminal_prose(problem.message), err=True)
         code = CANNOT
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or the interpreter complains once more when it flushes
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or the interpreter prints a second error when it flushes
         code = READER_GONE
     except OSError as error:
         click.echo(error_text(error), err=True)
@@ -151,37 +151,43 @@ def _run(work: Callable[[], Awaitable[int]]) -> None:
     sys.exit(code)
 
 
-def _merged(above: dict[str, Any], words: dict[str, Any]) -> dict[str, Any]:
-    """What was said before and after the name of the command."""
+def _merged(group_params: dict[str, Any], params: dict[str, Any]) -> dict[str, Any]:
+    """The catalogue options before (`images`) and after the name of the subcommand."""
     return {
-        "images": (*above["images"], *words["images"]),
-        "python": words["python"] or above["python"],
-        "cache": words["cache"] or above["cache"],
+        "images": (*group_params["images"], *params["images"]),
+        "python": params["python"] or group_params["python"],
+        "cache": params["cache"] or group_params["cache"],
     }
 
 
-def _cache(words: dict[str, Any]) -> Path:
-    return options.path(words["cache"]) or cache_folder()
+def _cache(params: dict[str, Any]) -> Path:
+    return options.path(params["cache"]) or cache_folder()
 
 
 @contextlib.asynccontextmanager
-async def _opened(above: dict[str, Any], words: dict[str, Any]) -> AsyncIterator[Images]:
-    """The images as `run` has them. Installations show how far they are on stderr."""
+async def _opened(group_params: dict[str, Any], params: dict[str, Any]) -> AsyncIterator[Images]:
+    """The images, configured as `run` does it. Installations show their progress on stderr."""
     from trainyard.node.images import Images
 
-    merged = _merged(above, words)
-    python = options.interpreter(merged["python"])
-    line = _ProgressLine()
-    files = catalogues(tuple(map(Path, merged["images"])))
-    opened = Images(files, _cache(merged), line.say, python=python, progress=line.report if line.live else None)
+    merged_params = _merged(group_params, params)
+    python = options.interpreter(merged_params["python"])
+    progress_line = _ProgressLine()
+    files = catalogues(tuple(map(Path, merged_params["images"])))
+    opened_images = Images(
+        files,
+        _cache(merged_params),
+        progress_line.say,
+        python=python,
+        progress=progress_line.report if progress_line.live else None,
+    )
     try:
-        yield opened
+        yield opened_images
     finally:
-        await opened.close()
+        await opened_images.close()
 
 
 class _ProgressLine:
-    """Lines on stderr, and below them, on a terminal, one that is written over."""
+    """Prints lines to stderr and, on a terminal, a progress line below them that is overwritten."""
 
     def __init__(self) -> None:
         self.live = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
@@ -203,36 +209,36 @@ class _ProgressLine:
             self._shown = False
 
 
-async def _list(words: dict[str, Any], form: str) -> int:
+async def _list(params: dict[str, Any], form: str) -> int:
     from trainyard.cli.images_explain import listed
     from trainyard.node.images.inventory import entry_states
 
-    async with _opened(words, words | {"images": ()}) as found:
-        click.echo(listed(await entry_states(found), form))
+    async with _opened(params, params | {"images": ()}) as opened:
+        click.echo(listed(await entry_states(opened), form))
     return SUCCEEDED
 
 
 # --- The cache ------------------------------------------------------------------------------------------------------
 
 
-async def _size(words: dict[str, Any], form: str) -> int:
+async def _size(params: dict[str, Any], form: str) -> int:
     from trainyard.cli.view import age
     from trainyard.node.images import store
     from trainyard.node.images.inventory import named_by
     from trainyard.node.images.progress import amount
 
-    cache, rows = _cache(words), []
-    async with _opened(words, words | {"images": ()}) as found:
+    cache, rows = _cache(params), []
+    async with _opened(params, params | {"images": ()}) as opened:
         for environment in store.environments(cache):
-            rows.append((environment, store.usage(environment.folder), named_by(environment, found)))
+            rows.append((environment, store.usage(environment.folder), named_by(environment, opened)))
     if form in ("json", "yaml"):
         values = [
             {
-                "name": environment.folder.name, "folder": str(environment.folder), "bytes": taken.on_disk,
-                "bytesFreedByRemoval": taken.own, "secondsSinceLastUse": round(time.time() - environment.used),
+                "name": environment.folder.name, "folder": str(environment.folder), "bytes": usage.on_disk,
+                "bytesFreedByRemoval": usage.own, "secondsSinceLastUse": round(time.time() - environment.used),
                 "inUse": environment.held, "entry": name,
             }
-            for environment, taken, name in rows
+            for environment, usage, name in rows
         ]  # fmt: skip
         click.echo(as_json(values) if form == "json" else as_yaml(values))
         return SUCCEEDED
@@ -240,35 +246,35 @@ async def _size(words: dict[str, Any], form: str) -> int:
         click.echo("".join(f"{environment.folder.name}\n" for environment, _, _ in rows), nl=False)
         return SUCCEEDED
     table = [["ENVIRONMENT", "SIZE", "USED", "STATE", "ENTRY"]]
-    for environment, taken, name in rows:
-        last = age(time.time() - environment.used)
+    for environment, usage, name in rows:
+        last_use = age(time.time() - environment.used)
         state = "in use" if environment.held else "idle"
-        called = environment.folder.name if form == "wide" else environment.name
-        table.append([called, amount(taken.on_disk), f"{last} ago", state, name or "none: prune removes it"])
+        shown_name = environment.folder.name if form == "wide" else environment.name
+        table.append([shown_name, amount(usage.on_disk), f"{last_use} ago", state, name or "none: prune removes it"])
     if rows:
         click.echo("\n".join(terminal_table(table, wide=form == "wide")))
-    total, own = sum(taken.on_disk for _, taken, _ in rows), sum(taken.own for _, taken, _ in rows)
-    shared = f"; {amount(total - own)} of it are shared with uv's cache" if total > own else ""
+    total, own_total = sum(usage.on_disk for _, usage, _ in rows), sum(usage.own for _, usage, _ in rows)
+    shared = f"; {amount(total - own_total)} of it are shared with uv's cache" if total > own_total else ""
     click.echo(terminal_prose(f"{_counted(len(rows))}, {amount(total)} in {cache}{shared}"))
     return SUCCEEDED
 
 
-async def _prune(words: dict[str, Any], older_than: float | None) -> int:
+async def _prune(params: dict[str, Any], older_than: float | None) -> int:
     from trainyard.node.images import store
     from trainyard.node.images.inventory import named_by
 
-    cache = _cache(words)
+    cache = _cache(params)
     removal = _Removal(cache)
-    async with _opened(words, words | {"images": ()}) as found:
+    async with _opened(params, params | {"images": ()}) as opened:
         for environment in store.environments(cache):
             days = (time.time() - environment.used) / _DAY
-            if not named_by(environment, found):
-                removal.of(environment, "no entry names it")
+            if not named_by(environment, opened):
+                removal.remove(environment, "no entry names it")
             elif older_than is not None and days >= older_than:
-                removal.of(environment, f"not used for {days:.0f} days")
+                removal.remove(environment, f"not used for {days:.0f} days")
             else:
                 removal.kept += 1
-    return removal.end()
+    return removal.finish()
 
 
 async def _clean(cache: Path, yes: bool) -> int:
@@ -278,13 +284,13 @@ async def _clean(cache: Path, yes: bool) -> int:
     environments = store.environments(cache)
     if not yes:
         total = sum(store.usage(environment.folder).own for environment in environments)
-        what = f"would remove {_counted(len(environments))} from {cache} and free {amount(total)}"
-        click.echo(terminal_prose(f"{what}; they are built again when they are needed. To do it: --yes"), err=True)
+        summary = f"would remove {_counted(len(environments))} from {cache} and free {amount(total)}"
+        click.echo(terminal_prose(f"{summary}; they are built again when they are needed. To do it: --yes"), err=True)
         return BAD if environments else SUCCEEDED
     removal = _Removal(cache)
     for environment in environments:
-        removal.of(environment, "")
-    return removal.end()
+        removal.remove(environment, "")
+    return removal.finish()
 
 
 def _counted(number: int) -> str:
@@ -292,7 +298,7 @@ def _counted(number: int) -> str:
 
 
 class _Removal:
-    """Removes environments, and says what and how much."""
+    """Removes environments, prints each with its size, and sums the sizes."""
 
     def __init__(self, cache: Path) -> None:
         self._cache = cache
@@ -300,7 +306,7 @@ class _Removal:
         self._failed = False
         self.kept = 0
 
-    def of(self, environment: Environment, why: str) -> None:
+    def remove(self, environment: Environment, reason: str) -> None:
         from trainyard.node.images import store
         from trainyard.node.images.progress import amount
 
@@ -315,10 +321,12 @@ class _Removal:
             click.echo(terminal_prose(f"kept {environment.name}: it is in use"))
             return
         self._freed += freed
-        click.echo(terminal_prose(f"removed {environment.folder.name}, {amount(freed)}{f': {why}' if why else ''}"))
+        click.echo(
+            terminal_prose(f"removed {environment.folder.name}, {amount(freed)}{f': {reason}' if reason else ''}")
+        )
 
-    def end(self) -> int:
-        """After the environments, what interrupted installations have left; and the sum."""
+    def finish(self) -> int:
+        """Removes the leftovers of interrupted installations and prints the sum. Returns the exit code."""
         from trainyard.node.images import store
         from trainyard.node.images.progress import amount
 

@@ -1,4 +1,4 @@
-"""What `trainyard images` prints about entries: the list, one image in full, and one image tried."""
+"""What `trainyard images` prints about catalogue entries: the list, `explain` and `try`."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ from trainyard.node.images.inventory import EntryState
 from trainyard.node.images.progress import amount
 from trainyard.node.images.ways import Candidate
 
-_TRYING = 120.0  # seconds: to import a large framework for the first time takes a while
+_PROGRAM_TIMEOUT = 120.0  # timeout in seconds; the first import of a large framework is slow
 
 
 def listed(states: list[EntryState], form: str) -> str:
-    """The entries, in the order in which they are looked at."""
+    """The entries, in the order in which an image's name is matched with them."""
     if form in ("json", "yaml"):
-        values = [_value(state) for state in states]
+        values = [_entry_value(state) for state in states]
         return as_json(values) if form == "json" else as_yaml(values)
     if form == "name":
         return "\n".join(state.entry.match[0] for state in states)
     wide = form == "wide"
     rows = [["IMAGE", "IS", "STATE", "FROM"]]
     for state in states:
-        more = f" +{len(state.entry.match) - 1}" if len(state.entry.match) > 1 else ""
-        patterns = ", ".join(state.entry.match) if wide else f"{state.entry.match[0]}{more}"
+        more_count = f" +{len(state.entry.match) - 1}" if len(state.entry.match) > 1 else ""
+        patterns = ", ".join(state.entry.match) if wide else f"{state.entry.match[0]}{more_count}"
         source = "shipped" if state.is_shipped else state.entry.source if wide else os.path.basename(state.entry.source)
-        rows.append([patterns, _what(state), _state(state), source])
+        rows.append([patterns, _resolved_name(state), _state_text(state), source])
     lines = terminal_table(rows, wide)
     for state in states:
         if state.missing:
@@ -45,7 +45,7 @@ def listed(states: list[EntryState], form: str) -> str:
     return "\n".join(lines)
 
 
-def _what(state: EntryState) -> str:
+def _resolved_name(state: EntryState) -> str:
     if state.taken is None:
         return state.candidates[0].name
     taken = state.taken
@@ -54,20 +54,20 @@ def _what(state: EntryState) -> str:
     return taken.name
 
 
-def _state(state: EntryState) -> str:
+def _state_text(state: EntryState) -> str:
     if state.state != "install" or state.taken is None:
         return state.state
     download = state.taken.way.download
     return f"would install {download}" if download else "would install"
 
 
-def _value(state: EntryState) -> dict[str, Any]:
+def _entry_value(state: EntryState) -> dict[str, Any]:
     return {
         "images": list(state.entry.match),
         "catalogue": state.entry.source,
         "shipped": state.is_shipped,
         "state": state.state,
-        "is": _what(state),
+        "is": _resolved_name(state),
         "download": state.taken.way.download if state.taken and state.state == "install" else "",
         "problems": state.missing,
     }
@@ -77,27 +77,29 @@ def _value(state: EntryState) -> dict[str, Any]:
 
 
 async def explained(images: Images, image: str, form: str) -> int:
-    """All that is known about an image, and 0; 3 when no way can be had."""
+    """Prints an image's entry, its ways and the result. Returns exit code 0, or 3 when no way is available."""
     entry = images.find(image)
     candidates = await images.candidates(image, os.getcwd())
     taken = next((candidate for candidate in candidates if candidate.state != "missing"), None)
-    facts = _facts(image, entry, candidates, taken)
+    facts = _image_facts(image, entry, candidates, taken)
     if form == "json":
         click.echo(as_json(facts))
     elif form == "yaml":
         click.echo(as_yaml(facts))
     else:
-        click.echo("\n".join(_page(facts)))
+        click.echo("\n".join(_fact_lines(facts)))
     return SUCCEEDED if taken else CANNOT
 
 
-def _facts(image: str, entry: Image | None, candidates: list[Candidate], taken: Candidate | None) -> dict[str, Any]:
+def _image_facts(
+    image: str, entry: Image | None, candidates: list[Candidate], taken: Candidate | None
+) -> dict[str, Any]:
     source = "none" if entry is None else entry.source
     facts: dict[str, Any] = {
         "image": image,
         "entry": ", ".join(entry.match) if entry else "none: an image without an entry runs its pod's command",
         "catalogue": "shipped with trainyard" if source == str(SHIPPED) else source,
-        "ways": [_way(candidate, taken) for candidate in candidates],
+        "ways": [_way_value(candidate, taken) for candidate in candidates],
     }
     if taken is not None and taken.python is not None:
         environment = taken.environment if taken.environment and (taken.environment / "bin").is_dir() else None
@@ -122,7 +124,7 @@ def _facts(image: str, entry: Image | None, candidates: list[Candidate], taken: 
     return facts
 
 
-def _way(candidate: Candidate, taken: Candidate | None) -> dict[str, str]:
+def _way_value(candidate: Candidate, taken: Candidate | None) -> dict[str, str]:
     if candidate is taken:
         download = f", {candidate.way.download} to download" if candidate.way.download else ""
         state = "taken: it is ready" if candidate.state == "ready" else f"taken: it would be installed{download}"
@@ -141,13 +143,13 @@ _TITLES = {
 }  # fmt: skip
 
 
-def _page(facts: dict[str, Any]) -> list[str]:
+def _fact_lines(facts: dict[str, Any]) -> list[str]:
     lines = []
     for key, title in _TITLES.items():
         wrapped = [
             line for text in _texts(key, facts.get(key)) for line in prose(text, terminal_width() - 13).split("\n")
         ]
-        lines += [f"{title if at == 0 else '':13}{line}" for at, line in enumerate(wrapped)]
+        lines += [f"{title if index == 0 else '':13}{line}" for index, line in enumerate(wrapped)]
     return lines
 
 
@@ -155,12 +157,12 @@ def _texts(key: str, value: Any) -> list[str]:
     if not value:
         return []
     if key == "ways":
-        return [f"({at}) {way['name']}: {way['state']}" for at, way in enumerate(value, 1)]
+        return [f"({number}) {way['name']}: {way['state']}" for number, way in enumerate(value, 1)]
     if key in ("entrypoint", "arguments"):
         return [shlex.join(value)]
     if isinstance(value, dict):
-        joint = "=" if key == "variables" else " is "
-        return [f"{name}{joint}{text}" for name, text in value.items()]
+        separator = "=" if key == "variables" else " is "
+        return [f"{name}{separator}{text}" for name, text in value.items()]
     return list(value) if isinstance(value, list) else [str(value)]
 
 
@@ -168,16 +170,17 @@ def _texts(key: str, value: Any) -> list[str]:
 
 
 async def tried(images: Images, image: str) -> int:
-    """Makes an image ready and runs what it must have. 0 when all of it works, 1 when not."""
+    """Prepares an image, runs its interpreter, imports its modules and checks its programs. Returns exit code 0 when
+    all checks pass, else 1."""
     prepared = await images.prepare(image, need_command=False, folder=os.getcwd())
     candidates = await images.candidates(image, os.getcwd())
     taken = next(candidate for candidate in candidates if candidate.state != "missing")
     env = {**images.base, **prepared.env}
     env["PATH"] = os.pathsep.join([*prepared.path, images.base["PATH"]])
-    results = [await _ran("python --version", ["python", "--version"], env)]
-    for module in _modules(taken):
-        results.append(await _ran(f"import {module}", ["python", "-c", f"import {module}"], env))
-    results += _programs(prepared, env)
+    results = [await _run_program("python --version", ["python", "--version"], env)]
+    for module in _required_modules(taken):
+        results.append(await _run_program(f"import {module}", ["python", "-c", f"import {module}"], env))
+    results += _check_programs(prepared, env)
     for name, outcome, _ in results:
         click.echo(terminal_prose(f"{name}: {outcome}"))
     if all(works for _, _, works in results):
@@ -187,12 +190,13 @@ async def tried(images: Images, image: str) -> int:
     return FAILED
 
 
-def _modules(taken: Candidate) -> list[str]:
+def _required_modules(taken: Candidate) -> list[str]:
     return list(dict.fromkeys([*(taken.way.current or {}), *([taken.way.check] if taken.way.check else [])]))
 
 
-async def _ran(name: str, argv: list[str], env: dict[str, str]) -> tuple[str, str, bool]:
-    """A program in the variables of the image: its name, what came of it, and whether it worked."""
+async def _run_program(name: str, argv: list[str], env: dict[str, str]) -> tuple[str, str, bool]:
+    """Runs a program with the image's environment variables: the check's name, its outcome as text, True if it
+    passed."""
     started = time.monotonic()
     program = shutil.which(argv[0], path=env["PATH"])
     if program is None:
@@ -205,32 +209,34 @@ async def _ran(name: str, argv: list[str], env: dict[str, str]) -> tuple[str, st
     except OSError as error:
         return name, f"fails: {program} cannot be run ({error.strerror})", False
     try:
-        async with asyncio.timeout(_TRYING):
-            printed, _ = await process.communicate()
+        async with asyncio.timeout(_PROGRAM_TIMEOUT):
+            output, _ = await process.communicate()
     except TimeoutError:
-        return name, f"fails: it has not ended within {_TRYING:.0f} s", False
+        return name, f"fails: it has not ended within {_PROGRAM_TIMEOUT:.0f} s", False
     finally:
         if process.returncode is None:
             process.kill()
             await process.wait()
-    last = (printed.decode(errors="replace").strip().splitlines() or [""])[-1]
+    last_line = (output.decode(errors="replace").strip().splitlines() or [""])[-1]
     if process.returncode != 0:
-        return name, f"fails: {last or f'it ended with code {process.returncode}'}", False
-    return name, last if argv[1:] == ["--version"] else f"works, {time.monotonic() - started:.1f} s", True
+        return name, f"fails: {last_line or f'it ended with code {process.returncode}'}", False
+    return name, last_line if argv[1:] == ["--version"] else f"works, {time.monotonic() - started:.1f} s", True
 
 
-def _programs(prepared: Prepared, env: dict[str, str]) -> list[tuple[str, str, bool]]:
-    """The entrypoint's program is there, and so is a script that follows it."""
-    words = [*prepared.entrypoint, *prepared.args]
-    if not words:
+def _check_programs(prepared: Prepared, env: dict[str, str]) -> list[tuple[str, str, bool]]:
+    """Checks that the entrypoint's program exists, and the script if its first argument is an absolute path."""
+    command = [*prepared.entrypoint, *prepared.args]
+    if not command:
         return [("program", "none: the pod says its command", True)]
-    laid = prepared.files.get(words[0])
-    program = laid or shutil.which(words[0], path=env["PATH"])
+    catalogue_file = prepared.files.get(command[0])
+    program = catalogue_file or shutil.which(command[0], path=env["PATH"])
     if program is None:
-        return [(words[0], "fails: it is not on PATH, or no program; correct the entrypoint", False)]
-    checks = [(words[0], program, True)]
-    script = next((word for word in words[1:2] if word.startswith("/")), "")
+        return [(command[0], "fails: it is not on PATH, or no program; correct the entrypoint", False)]
+    checks = [(command[0], program, True)]
+    script = next((argument for argument in command[1:2] if argument.startswith("/")), "")
     if script:
-        there = Path(prepared.files.get(script, script)).exists()
-        checks.append((script, "is there" if there else "fails: there is no such file; correct the entrypoint", there))
+        exists = Path(prepared.files.get(script, script)).exists()
+        checks.append(
+            (script, "is there" if exists else "fails: there is no such file; correct the entrypoint", exists)
+        )
     return checks

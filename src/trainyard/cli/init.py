@@ -1,6 +1,6 @@
-"""`trainyard init [SCRIPT]`: a manifest for a script, beside it, with a comment for each field.
+"""`trainyard init [SCRIPT]`: write a manifest for a script, beside it, with a comment for each field.
 
-A file that is there is never overwritten.
+An existing file is never overwritten.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class InitCommand(ScriptCommand):
 @click.option("--mount", "mounts", multiple=True, metavar="DIR[:PATH]", help="A folder of this machine for the script.")
 @click.option("-o", "--output", metavar="FILE", help="Where to write it; - is stdout.  [default: SCRIPT's name, .yaml]")
 @click.pass_context
-def init(ctx: click.Context, /, files: tuple[str, ...], output: str | None, **words: Any) -> None:
+def init(ctx: click.Context, /, files: tuple[str, ...], output: str | None, **params: Any) -> None:
     """Write a manifest for SCRIPT, with a comment for each field and what to change for a cluster.
 
     \b
@@ -46,20 +46,22 @@ def init(ctx: click.Context, /, files: tuple[str, ...], output: str | None, **wo
       trainyard run train.yaml
     """
     try:
-        program = words_of(ctx) or _usual(files)
-        made = make(program, words)
-        kind = kinds.kind_of(made.job)
-        if kind and (problems := manifests.admitted(made.document, kind)[1]):
+        program = words_of(ctx) or _default_script(files)
+        manifest = make(program, params)
+        kind = kinds.kind_of(manifest.job)
+        if kind and (problems := manifests.admitted(manifest.document, kind)[1]):
             raise ManifestError(problems)
-        folder = made.program.folder if program.form == "script" else Path()
-        file = Path(output) if output else folder / f"{made.job['metadata']['name']}.yaml"
+        folder = manifest.program.folder if program.form == "script" else Path()
+        file = Path(output) if output else folder / f"{manifest.job['metadata']['name']}.yaml"
         if program.form == "script" and not output:
             file = Path(program.target).with_suffix(".yaml")
-        text = made.at_home_in(Path(os.path.abspath(file)).parent).text(file)
-        if made.note:
-            note(made.note)
-        if word := misplaced(program, made.program):
-            note(f"{word} stands behind {program.target}, so the script gets it; trainyard's own options stand before")
+        text = manifest.at_home_in(Path(os.path.abspath(file)).parent).text(file)
+        if manifest.note:
+            note(manifest.note)
+        if option := misplaced(program, manifest.program):
+            note(
+                f"{option} stands behind {program.target}, so the script gets it; trainyard's own options stand before"
+            )
         if output == "-":
             click.echo(text, nl=False)
             return
@@ -71,8 +73,8 @@ def init(ctx: click.Context, /, files: tuple[str, ...], output: str | None, **wo
     click.echo(f"{file} written; next: trainyard run {file}")
 
 
-def _usual(files: tuple[str, ...]) -> Words:
-    """The script that is meant when none is named. Raises ManifestError."""
+def _default_script(files: tuple[str, ...]) -> Words:
+    """The default script: train.py, main.py, or the only .py file of the folder. Raises ManifestError."""
     if files:
         check_manifests(files)
         raise ManifestError([Problem(files[0], "is a manifest already; name a script, -m MODULE or -- COMMAND")])
@@ -80,5 +82,5 @@ def _usual(files: tuple[str, ...]) -> Words:
     for name in (*USUAL, *(scripts if len(scripts) == 1 else ())):
         if name in scripts:
             return Words("script", name, ())
-    there = f"there are {', '.join(scripts[:6])}" if scripts else "there is no .py file"
-    raise ManifestError([Problem("init", f"which script? In this folder {there}; write trainyard init SCRIPT")])
+    candidates = f"there are {', '.join(scripts[:6])}" if scripts else "there is no .py file"
+    raise ManifestError([Problem("init", f"which script? In this folder {candidates}; write trainyard init SCRIPT")])

@@ -1,4 +1,4 @@
-"""`trainyard manifests`: what a cluster needs to run the operator, printed for `kubectl apply -f -`. Offline."""
+"""`trainyard manifests`: print the objects that a cluster needs for the operator, for `kubectl apply -f -`. Offline."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ class KindsType(click.ParamType[tuple[Kind, ...]]):
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> tuple[Kind, ...]:
         if isinstance(value, tuple):
             return value
-        words = [word.strip().lower() for word in str(value).split(",") if word.strip()]
-        known = {kind.gvk.kind.lower(): kind for kind in kinds.EACH}
-        if words == ["all"]:
+        names = [name.strip().lower() for name in str(value).split(",") if name.strip()]
+        kinds_by_name = {kind.gvk.kind.lower(): kind for kind in kinds.EACH}
+        if names == ["all"]:
             return kinds.EACH
-        for word in words:
-            if word not in known:
-                listed = ", ".join(kind.gvk.kind for kind in kinds.EACH)
-                self.fail(f"{word!r} is not a kind of job; write some of {listed}, or all", param, ctx)
-        if not words:
+        for name in names:
+            if name not in kinds_by_name:
+                known_names = ", ".join(kind.gvk.kind for kind in kinds.EACH)
+                self.fail(f"{name!r} is not a kind of job; write some of {known_names}, or all", param, ctx)
+        if not names:
             self.fail("names no kind; leave the option out for those that need nothing sensitive", param, ctx)
-        return tuple(kind for name, kind in known.items() if name in words)
+        return tuple(kind for name, kind in kinds_by_name.items() if name in names)
 
 
-def _is_name(ctx: click.Context, param: click.Parameter, value: str) -> str:
+def _check_namespace(ctx: click.Context, param: click.Parameter, value: str) -> str:
     if not is_dns_label(value):
         text = f"{value!r} is not a legal namespace: write lower case letters, digits and '-', at most 63"
         raise click.BadParameter(text, ctx, param)
@@ -42,7 +42,7 @@ def _is_name(ctx: click.Context, param: click.Parameter, value: str) -> str:
 
 def written(objects: list[Json]) -> str:
     """Objects as YAML, one document each."""
-    return "".join(f"---\n{as_yaml(one).rstrip()}\n" for one in objects)
+    return "".join(f"---\n{as_yaml(obj).rstrip()}\n" for obj in objects)
 
 
 @click.command()
@@ -51,7 +51,7 @@ def written(objects: list[Json]) -> str:
     "-n",
     default="trainyard",
     show_default=True,
-    callback=_is_name,
+    callback=_check_namespace,
     help="Where the operator lives.",
 )
 @click.option(

@@ -1,4 +1,5 @@
-"""Ctrl-C once: end in good order. Twice: at once. SIGTERM and SIGHUP mean the same; so does a reader who went away."""
+"""The first SIGINT, SIGTERM or SIGHUP requests a graceful end, the second an immediate one. A closed reader of the
+output (EPIPE) counts as a first signal."""
 
 from __future__ import annotations
 
@@ -12,15 +13,16 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Interrupts:
-    """`once` and `twice` are events. Made inside the event loop; `close` gives the signals back."""
+    """Signal handlers that set the events `once` and `twice`. Create it in the event loop; `close` removes the
+    handlers."""
 
     def __init__(self) -> None:
         self.once = asyncio.Event()
         self.twice = asyncio.Event()
         self.reader_gone = False
         self._loop = asyncio.get_running_loop()
-        for one in SIGNALS:
-            self._loop.add_signal_handler(one, self.hit)
+        for signum in SIGNALS:
+            self._loop.add_signal_handler(signum, self.hit)
 
     def hit(self) -> None:
         (self.twice if self.once.is_set() else self.once).set()
@@ -30,25 +32,26 @@ class Interrupts:
         self.once.set()
 
     def close(self) -> None:
-        for one in SIGNALS:
-            self._loop.remove_signal_handler(one)
+        for signum in SIGNALS:
+            self._loop.remove_signal_handler(signum)
 
     async def unless(self, event: asyncio.Event, work: Coroutine[Any, Any, Any]) -> bool:
-        """Do the work to its end: True. Give it up when the event comes: False. The work's exceptions are raised."""
+        """Runs `work` until it is done (True) or until `event` is set, then cancels it (False). Raises the exceptions
+        of `work`."""
         task = asyncio.ensure_future(work)
-        waiting = asyncio.ensure_future(event.wait())
+        waiter = asyncio.ensure_future(event.wait())
         try:
-            await asyncio.wait({task, waiting}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({task, waiter}, return_when=asyncio.FIRST_COMPLETED)
             if task.done():
                 task.result()
                 return True
             return False
         finally:
-            for one in (task, waiting):
-                one.cancel()
-                await _ended(one)
+            for future in (task, waiter):
+                future.cancel()
+                await _wait_quietly(future)
 
 
-async def _ended(task: Awaitable[Any]) -> None:
+async def _wait_quietly(task: Awaitable[Any]) -> None:
     with contextlib.suppress(asyncio.CancelledError, Exception):
         await task

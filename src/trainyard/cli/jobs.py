@@ -1,9 +1,9 @@
-"""Jobs by the names that a person uses: `NAME` or `KIND/NAME`. And everything that belongs to one.
+"""Jobs by the names on the command line (`NAME` or `KIND/NAME`), and the objects that belong to a job.
 
 Rules:
-- A name that several kinds have is never guessed: the candidates are listed.
-- A name that nobody has is answered with names that are near.
-- Nothing here knows one kind from another: all is in `kinds.ALL`.
+- If jobs of several kinds have the name, none is chosen: the error lists them.
+- If no job has the name, the error suggests similar names.
+- This module treats no kind specially: the kinds come from `kinds.ALL`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from trainyard.objects.resources import EVENT, POD
 
 
 class Found(msgspec.Struct, frozen=True):
-    """One job, and its kind (one for each group that it is served under)."""
+    """A job and its kind. A kind that is served under two API groups has a Kind for each group."""
 
     kind: Kind
     job: Json
@@ -45,12 +45,12 @@ class Found(msgspec.Struct, frozen=True):
 
     @property
     def word(self) -> str:
-        """As a person may write it: tfjob/a."""
+        """KIND/NAME as on the command line: tfjob/a."""
         return f"{self.kind.singular}/{self.name}"
 
 
 class Family(msgspec.Struct, frozen=True):
-    """What belongs to a job, as the API has it."""
+    """The objects that belong to a job, as the API server returns them."""
 
     pods: list[Json] = msgspec.field(default_factory=list)
     children: list[Json] = msgspec.field(default_factory=list)  # all but pods
@@ -58,25 +58,25 @@ class Family(msgspec.Struct, frozen=True):
 
 
 def kind_named(word: str) -> list[Kind]:
-    """The kinds that are called so: TfJob, tfjob, tfjobs, tfjobs.tensorflow.org, a short name."""
-    bare, _, group = word.lower().partition(".")
+    """The kinds with that name: TfJob, tfjob, tfjobs, tfjobs.tensorflow.org, or a short name."""
+    name, _, group = word.lower().partition(".")
     return [
         kind
         for kind in kinds.ALL
-        if bare in (kind.gvk.kind.lower(), kind.singular, kind.gvk.plural, *kind.short_names)
+        if name in (kind.gvk.kind.lower(), kind.singular, kind.gvk.plural, *kind.short_names)
         and (not group or kind.gvk.group == group)
     ]
 
 
 def split(text: str) -> tuple[tuple[Kind, ...], str]:
-    """`KIND/NAME` or `NAME`: the kinds it may be of, and the name."""
-    word, slash, name = text.partition("/")
-    if not slash:
+    """Splits `KIND/NAME` or `NAME` into the possible kinds and the name. Raises Said for an unknown kind."""
+    kind_name, separator, name = text.partition("/")
+    if not separator:
         return kinds.ALL, text
-    named = kind_named(word)
-    if not named or not name:
-        raise Said(f"{text}: {word!r} is not a kind of job; write one of: {known()}", BAD)
-    return tuple(named), name
+    named_kinds = kind_named(kind_name)
+    if not named_kinds or not name:
+        raise Said(f"{text}: {kind_name!r} is not a kind of job; write one of: {known()}", BAD)
+    return tuple(named_kinds), name
 
 
 def known() -> str:
@@ -84,53 +84,55 @@ def known() -> str:
 
 
 async def find(here: Here, text: str) -> Found:
-    """The job of that name. Raises Said when there is none, or more than one."""
-    which, name = split(text)
-    found = await _named(here, which, name)
-    if len(found) > 1:
-        words = [one.word for one in found]
+    """The job with that name. Raises NoJob when there is none, Said when there are several."""
+    candidate_kinds, name = split(text)
+    infos = await _get_jobs(here, candidate_kinds, name)
+    if len(infos) > 1:
+        words = [info.word for info in infos]
         if len(set(words)) < len(words):  # the same kind in two groups
-            words = [f"{one.gvk.plural}.{one.gvk.group}/{one.name}" for one in found]
-        raise Said(f"{name} is the name of {len(found)} jobs, write which one: {', '.join(words)}", BAD)
-    if not found:
-        raise NoJob(f"{await _nobody(here, which, name)}{_in_history(here, text)}")
-    return found[0]
+            words = [f"{info.gvk.plural}.{info.gvk.group}/{info.name}" for info in infos]
+        raise Said(f"{name} is the name of {len(infos)} jobs, write which one: {', '.join(words)}", BAD)
+    if not infos:
+        raise NoJob(f"{await _no_job_text(here, candidate_kinds, name)}{_history_hint(here, text)}")
+    return infos[0]
 
 
-def _in_history(here: Here, text: str) -> str:
-    """Where a job that the cluster does not have (any more) can be seen."""
+def _history_hint(here: Here, text: str) -> str:
+    """The end of an error message for a job that is not in the cluster but in the history; "" if in neither."""
     from trainyard.app import history
 
     try:
-        found = history.find_records(history.history_folder(), text, here.namespace)
+        records = history.find_records(history.history_folder(), text, here.namespace)
     except BackgroundError:
         return ""
-    return f"; one of that name is in the history: trainyard history {text}" if found else ""
+    return f"; one of that name is in the history: trainyard history {text}" if records else ""
 
 
-async def _named(here: Here, which: Iterable[Kind], name: str) -> list[Found]:
-    which = tuple(which)
-    jobs = await asyncio.gather(*(_get(here, kind.gvk, name) for kind in which))
-    return [Found(kind, job) for kind, job in zip(which, jobs, strict=True) if job is not None]
+async def _get_jobs(here: Here, candidate_kinds: Iterable[Kind], name: str) -> list[Found]:
+    candidate_kinds = tuple(candidate_kinds)
+    jobs = await asyncio.gather(*(_get_or_none(here, kind.gvk, name) for kind in candidate_kinds))
+    return [Found(kind, job) for kind, job in zip(candidate_kinds, jobs, strict=True) if job is not None]
 
 
-async def _get(here: Here, gvk: GVK, name: str) -> Json | None:
+async def _get_or_none(here: Here, gvk: GVK, name: str) -> Json | None:
     try:
-        return _typed(await here.api.get(gvk, here.namespace, name), gvk)
+        return _with_type_meta(await here.api.get(gvk, here.namespace, name), gvk)
     except NotFound:
         return None
 
 
-async def _nobody(here: Here, which: Iterable[Kind], name: str) -> str:
-    """What to say of a name that no job has."""
-    there = await listed(here, which)
-    names = [one.name for one in there]
+async def _no_job_text(here: Here, candidate_kinds: Iterable[Kind], name: str) -> str:
+    """The error message for a name that no job has, with similar names or the job's other namespace."""
+    infos = await listed(here, candidate_kinds)
+    names = [info.name for info in infos]
     near = get_close_matches(name, names, 3, 0.5)
     text = f"there is no job {name} in namespace {here.namespace}"
     if near:
-        return f"{text}; near it are: {', '.join(one.word for one in there if one.name in near)}"
+        return f"{text}; near it are: {', '.join(info.word for info in infos if info.name in near)}"
     try:
-        elsewhere = [one for one in await listed(Here(here.api, "", here.access), which) if one.name == name]
+        elsewhere = [
+            info for info in await listed(Here(here.api, "", here.access), candidate_kinds) if info.name == name
+        ]
     except ApiError:
         elsewhere = []
     if elsewhere:
@@ -139,71 +141,77 @@ async def _nobody(here: Here, which: Iterable[Kind], name: str) -> str:
         )
     if names:
         more = ", ..." if len(names) > 5 else ""
-        return f"{text}; there are: {', '.join(sorted(one.word for one in there)[:5])}{more}"
+        return f"{text}; there are: {', '.join(sorted(info.word for info in infos)[:5])}{more}"
     return f"{text}; there are none at all"
 
 
 async def listed(here: Here, which: Iterable[Kind] = kinds.ALL) -> list[Found]:
-    """All jobs of these kinds, in the namespace (in all of them where it is ""), oldest first."""
+    """All jobs of these kinds in the namespace ("": in all namespaces), sorted by namespace, then oldest first.
+
+    Raises Said when the cluster serves none of the kinds."""
     which = tuple(which)
-    pages = await asyncio.gather(*(_list(here, kind.gvk) for kind in which))
+    pages = await asyncio.gather(*(_list_or_none(here, kind.gvk) for kind in which))
     if which and all(page is None for page in pages):
         names = ", ".join(dict.fromkeys(kind.gvk.kind for kind in which))
         text = f"this cluster does not know {names}: Trainyard is not installed there"
         raise Said(f"{text} (kubeconfig: {here.access.source})", CANNOT)
-    found = [Found(kind, job) for kind, page in zip(which, pages, strict=True) for job in page or ()]
-    return sorted(found, key=lambda one: (one.namespace, str(one.job["metadata"].get("creationTimestamp")), one.name))
+    infos = [Found(kind, job) for kind, page in zip(which, pages, strict=True) for job in page or ()]
+    return sorted(
+        infos, key=lambda info: (info.namespace, str(info.job["metadata"].get("creationTimestamp")), info.name)
+    )
 
 
-async def _list(here: Here, gvk: GVK, labels: str = "") -> list[Json] | None:
-    """None: the resource is not served."""
+async def _list_or_none(here: Here, gvk: GVK, labels: str = "") -> list[Json] | None:
+    """The objects of a resource; None if the cluster does not serve it."""
     try:
         page = await here.api.list(gvk, here.namespace, labels)
     except NotFound:
         return None
-    return [_typed(item, gvk) for item in page.get("items") or []]
+    return [_with_type_meta(item, gvk) for item in page.get("items") or []]
 
 
-def _typed(obj: Json, gvk: GVK) -> Json:
+def _with_type_meta(obj: Json, gvk: GVK) -> Json:
     return {"apiVersion": gvk.api_version, "kind": gvk.kind, **obj}
 
 
 async def pods_of(here: Here, job: Json) -> list[Json]:
-    within = Here(here.api, namespace_of(job), here.access)
-    return await _list(within, POD, f"{OWNER}={uid_of(job)}") or []
+    job_namespace = Here(here.api, namespace_of(job), here.access)
+    return await _list_or_none(job_namespace, POD, f"{OWNER}={uid_of(job)}") or []
 
 
 async def family(here: Here, found: Found) -> Family:
-    """Pods, children and events of a job. What we may not see is left out."""
-    within = Here(here.api, found.namespace, here.access)
-    places = [gvk for gvk in found.kind.child_resources if gvk != POD]
+    """The pods, children and events of a job. Resources that the API server refuses to list (403) are left out."""
+    job_namespace = Here(here.api, found.namespace, here.access)
+    child_gvks = [gvk for gvk in found.kind.child_resources if gvk != POD]
     labels = f"{OWNER}={uid_of(found.job)}"
-    pods, said, *rest = await asyncio.gather(
-        _seen(within, POD, labels), _seen(within, EVENT, ""), *(_seen(within, gvk, labels) for gvk in places)
+    pods, all_events, *child_pages = await asyncio.gather(
+        _list_if_allowed(job_namespace, POD, labels),
+        _list_if_allowed(job_namespace, EVENT, ""),
+        *(_list_if_allowed(job_namespace, gvk, labels) for gvk in child_gvks),
     )
-    children = [child for page in rest for child in page]
-    about = {uid_of(obj) for obj in (found.job, *pods, *children)}
+    children = [child for page in child_pages for child in page]
+    uids = {uid_of(obj) for obj in (found.job, *pods, *children)}
     names = {(obj["kind"], name_of(obj)) for obj in (found.job, *pods, *children)}
-    events = [event for event in said if _is_about(event, about, names)]
+    events = [event for event in all_events if _is_about(event, uids, names)]
     return Family(pods, children, sorted(events, key=moment))
 
 
-async def _seen(here: Here, gvk: GVK, labels: str) -> list[Json]:
+async def _list_if_allowed(here: Here, gvk: GVK, labels: str) -> list[Json]:
     try:
-        return await _list(here, gvk, labels) or []
+        return await _list_or_none(here, gvk, labels) or []
     except Forbidden:
         return []
 
 
 def _is_about(event: Json, uids: set[str], names: set[tuple[str, str]]) -> bool:
-    """By uid; where an event names none, by kind and name."""
-    about = event.get("involvedObject") or {}
-    uid = about.get("uid")
-    return uid in uids if uid else (about.get("kind"), about.get("name")) in names
+    """True if the event's involvedObject has one of the uids or, without a uid, one of the (kind, name) pairs."""
+    involved_object = event.get("involvedObject") or {}
+    uid = involved_object.get("uid")
+    return uid in uids if uid else (involved_object.get("kind"), involved_object.get("name")) in names
 
 
 def moment(event: Json) -> str:
-    """When it was said last. RFC 3339 in UTC sorts as text."""
+    """The time of an event's last occurrence. RFC 3339 times in UTC sort as text."""
     series = event.get("series") or {}
-    found = series.get("lastObservedTime") or event.get("lastTimestamp") or event.get("eventTime")
-    return str(found or event["metadata"].get("creationTimestamp") or "")
+    timestamp = series.get("lastObservedTime") or event.get("lastTimestamp") or event.get("eventTime")
+    return str(timestamp or event["metadata"].get("creationTimestamp") or "")

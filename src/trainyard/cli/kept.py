@@ -1,4 +1,4 @@
-"""What the history keeps of a job, in the shape of the API: for commands about a job, or about pods, that are gone."""
+"""The history's record of a job, as API objects: for commands about a deleted job or deleted pods."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from trainyard.objects.log_files import read_piece, tail_begin
 from trainyard.objects.manifest import ManifestError
 from trainyard.objects.manifest import read as read_manifest
 
-LINES = 40  # a traceback is understood from its first frame of the user's own code
+LINES = 40  # last lines of a log: enough for a traceback with its first frame in the user's code
 NOT_KEPT = "(its log is not kept)"
-LONGEST = 1 << 16  # bytes of these lines
+LONGEST = 1 << 16  # maximal size of these lines in bytes
 
 
 def record_of(uid: str) -> Record | None:
@@ -46,7 +46,7 @@ def record_of(uid: str) -> Record | None:
 
 
 def job_object(record: Record) -> Json | None:
-    """The job as it was last seen; None when it was not, or cannot be read."""
+    """The job as it was last recorded; None when the record has no job or it cannot be read."""
     try:
         documents = read_manifest((record.folder / "job.yaml").read_bytes(), "job.yaml")
     except (OSError, ManifestError):
@@ -55,7 +55,7 @@ def job_object(record: Record) -> Json | None:
 
 
 def last_pods(record: Record, kind: Kind, job: Json) -> list[Json]:
-    """The newest pod of each replica, as it was last seen, in the shape of the API."""
+    """The newest pod of each replica as it was last recorded, as API objects."""
     newest = {str(entry.get("replica")): entry for entry in record.pods}
     templates = {role.name: role.template or {} for role in parse_job(kind, job, Config()).roles}
     return [_pod(entry, record, templates.get(str(entry.get("role")), {})) for entry in newest.values()]
@@ -77,7 +77,8 @@ def _pod(entry: Json, record: Record, template: Json) -> Json:
 
 
 def _status(container: Json) -> Json:
-    """A container's status by its runs: the last one that has ended is its state, or the one before the last."""
+    """A ContainerStatus from the recorded runs: the last recorded run is `state` if it is the container's current run
+    (run == restarts + 1), else `lastState`."""
     restarts, runs = int(container.get("restarts") or 0), container.get("runs") or []
     status: Json = {"name": container.get("name"), "restartCount": restarts, "state": {}}
     if runs:
@@ -89,56 +90,56 @@ def _status(container: Json) -> Json:
 
 
 def kept_logs(record: Record | None, pods: Iterable[Json]) -> dict[tuple[str, str], tuple[str, ...]]:
-    """The last lines of the containers of these pods that have failed, by the pod's uid and the container. A log that
-    is not there any more is not taken for an empty one."""
+    """The last lines of the failed containers of these pods, by the pod's uid and the container's name. For a log file
+    that no longer exists the value is (NOT_KEPT,), not an empty tuple."""
     logs = {}
     for pod in pods:
         for container in containers(pod):
-            end = container.before
-            if end is None or not end.get("exitCode"):
+            terminated = container.before
+            if terminated is None or not terminated.get("exitCode"):
                 continue
             run = container.restarts + (1 if container.state("terminated") else 0)
             folder = record.logs / pod_log_folder(pod) / container.name if record else None
             logs[key(pod, container.name)] = _last_lines(folder / f"{run}.log") if folder else (NOT_KEPT,)
-    return {place: lines for place, lines in logs.items() if lines}
+    return {container_key: lines for container_key, lines in logs.items() if lines}
 
 
 def _last_lines(path: Path) -> tuple[str, ...]:
     try:
         with path.open("rb", buffering=0) as log:
-            text, at = b"", tail_begin(log, LINES)
-            piece, at = read_piece(log, at)
+            text, offset = b"", tail_begin(log, LINES)
+            piece, offset = read_piece(log, offset)
             while piece:
                 text = (text + piece)[-LONGEST:]
-                piece, at = read_piece(log, at)
+                piece, offset = read_piece(log, offset)
     except OSError:
         return (NOT_KEPT,)
     return printable_lines(text)
 
 
 def gone_pods(record: Record, kind: Kind, job: Json, there: Iterable[Json]) -> list[Json]:
-    """The last pods of those replicas that have none in the API any more."""
+    """The last recorded pods of the replicas that have no pod in `there`."""
     names = {replica(pod).name for pod in there}
     return [pod for pod in last_pods(record, kind, job) if replica(pod).name not in names]
 
 
 def events_of(record: Record) -> list[Json]:
-    """The events in the shape of the API, oldest first."""
+    """The recorded events as API objects, oldest first."""
     return [_event(entry, record) for entry in sorted(record.events(), key=lambda entry: str(entry.get("time")))]
 
 
 def _event(entry: Json, record: Record) -> Json:
     kind, _, name = str(entry.get("object")).partition("/")
     meta = {"name": entry.get("uid"), "uid": entry.get("uid"), "namespace": record.namespace}
-    about = {"kind": kind, "name": name, "namespace": record.namespace}
-    words = {word: entry.get(word) for word in ("type", "reason", "message", "count")}
+    involved_object = {"kind": kind, "name": name, "namespace": record.namespace}
+    fields = {field: entry.get(field) for field in ("type", "reason", "message", "count")}
     source = {"component": entry.get("source")}
-    event = {"apiVersion": "v1", "kind": "Event", "metadata": meta, "involvedObject": about, "source": source}
-    return event | words | {"lastTimestamp": entry.get("time")}
+    event = {"apiVersion": "v1", "kind": "Event", "metadata": meta, "involvedObject": involved_object, "source": source}
+    return event | fields | {"lastTimestamp": entry.get("time")}
 
 
 def facts_of(record: Record) -> Facts | None:
-    """What `why` is told of a job that is gone. None when the record has no job that can be read."""
+    """The Facts for `why` about a deleted job. None when the record has no readable job of a known kind."""
     job = job_object(record)
     kind = kind_of(job) if job else None
     if job is None or kind is None:
@@ -157,7 +158,7 @@ def facts_of(record: Record) -> Facts | None:
 
 
 def findings_of(record: Record, facts: Facts) -> list[Finding]:
-    """Why the job ended as it did, also when it was cut short."""
+    """The findings about the job's end, also for a job that was deleted or interrupted."""
     return why(facts) if record.result in ("Succeeded", "Failed", "") else list(_cut_short(record, facts))
 
 
@@ -165,10 +166,10 @@ def _cut_short(record: Record, facts: Facts) -> Iterator[Finding]:
     ended = parse_time(record.data.get("ended"))
     ago = f" {age(facts.now - ended)} ago" if ended is not None else ""
     deleted, message = record.result == "Deleted", record.text("message")
-    what = f"it was deleted{ago}, before its end" if deleted else f"it was cut short{ago}"
-    again = f"`trainyard run {with_tilde(record.folder)}/manifest.yaml` runs it again"
-    goes_on = not deleted and record.text("where") != "run"
-    fix = f"`trainyard up` lets it go on; {again}" if goes_on else again
+    summary = f"it was deleted{ago}, before its end" if deleted else f"it was cut short{ago}"
+    rerun = f"`trainyard run {with_tilde(record.folder)}/manifest.yaml` runs it again"
+    continues = not deleted and record.text("where") != "run"
+    fix = f"`trainyard up` lets it go on; {rerun}" if continues else rerun
     where = f"history {record.id}, result.json: result={record.result}"
-    yield Finding(END, what, where, (message,) if message and not deleted else (), fix)
+    yield Finding(END, summary, where, (message,) if message and not deleted else (), fix)
     yield from failures(facts, told_to_go=False)

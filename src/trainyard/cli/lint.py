@@ -1,4 +1,4 @@
-"""`trainyard lint FILE...`: every problem with its place, what is wrong and what to write. Offline."""
+"""`trainyard lint FILE...`: print every problem of manifests with its place and its fix. Offline."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ def lint(files: tuple[str, ...]) -> None:
     problems: list[Problem] = []
     warnings = notes = 0
     for document, kind in jobs:
-        found = manifests.admitted(document, kind)[1]
-        found += [manifests.placed(document, problem) for problem in local_image.problems(document.obj)]
-        problems += found
-        for warning in () if found else kinds.warnings(kind, document.obj):
+        job_problems = manifests.admitted(document, kind)[1]
+        job_problems += [manifests.placed(document, problem) for problem in local_image.problems(document.obj)]
+        problems += job_problems
+        for warning in () if job_problems else kinds.warnings(kind, document.obj):
             say(f"{document.place(warning.path)}: warning: {warning}")
             warnings += 1
-        for note in () if found else kinds.notes(kind, document.obj):
+        for note in () if job_problems else kinds.notes(kind, document.obj):
             say(f"{document.place(note.path)}: note: {note}")
             notes += 1
     for problem in problems:
         say(str(problem))
     if problems:
         sys.exit(2)
-    noted = f", {_count(notes, 'note')}" if notes else ""
-    click.echo(f"{_count(len(jobs), 'job')}, no problem, {_count(warnings, 'warning')}{noted}")
+    notes_text = f", {_count(notes, 'note')}" if notes else ""
+    click.echo(f"{_count(len(jobs), 'job')}, no problem, {_count(warnings, 'warning')}{notes_text}")
 
 
 def _count(number: int, word: str) -> str:

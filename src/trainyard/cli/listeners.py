@@ -1,4 +1,4 @@
-"""Who listens on a TCP port of this machine, as far as /proc tells this user."""
+"""The processes that listen on TCP ports of this machine, as far as this user can read them in /proc."""
 
 from __future__ import annotations
 
@@ -13,21 +13,22 @@ LONGEST = 60
 
 
 def listeners(ports: Iterable[int], pods: Mapping[str, str], proc: Path = PROC) -> dict[int, str]:
-    """Port -> the program that listens there. `pods` are pods by host name: a process of one of them is named by it."""
+    """Port -> text about the process that listens on it. `pods` maps host names to pod names: the text for a process
+    with such a HOSTNAME variable names the pod."""
     wanted = set(ports)
-    sockets = {inode: port for inode, port in _sockets(proc) if port in wanted}
+    sockets = {inode: port for inode, port in _listening_sockets(proc) if port in wanted}
     holders: dict[int, str] = {}
     for folder in proc.glob("[0-9]*") if sockets else ():
         for inode in _open_sockets(folder):
             if inode in sockets and sockets[inode] not in holders:
-                holders[sockets[inode]] = _name(folder, pods)
+                holders[sockets[inode]] = _process_text(folder, pods)
     for port in sockets.values():
         holders.setdefault(port, "a program of another user")
     return holders
 
 
-def _sockets(proc: Path) -> Iterator[tuple[str, int]]:
-    """Inode and port of each socket that listens."""
+def _listening_sockets(proc: Path) -> Iterator[tuple[str, int]]:
+    """The inode and the port of each TCP socket in the state LISTEN."""
     for table in ("net/tcp", "net/tcp6"):
         with contextlib.suppress(OSError, ValueError, IndexError):
             for line in (proc / table).read_text().splitlines()[1:]:
@@ -48,19 +49,19 @@ def _open_sockets(folder: Path) -> Iterator[str]:
                 yield target[8:-1]
 
 
-def _name(folder: Path, pods: Mapping[str, str]) -> str:
-    """process 4711 (python serve.py), and the pod that it belongs to."""
-    command = _read(folder / "cmdline").replace(b"\0", b" ").strip() or _read(folder / "comm").strip()
-    words = " ".join(command.decode("utf-8", "replace").split())
-    words = words if len(words) <= LONGEST else f"{words[: LONGEST - 1]}…"
-    variables = _read(folder / "environ").split(b"\0")
+def _process_text(folder: Path, pods: Mapping[str, str]) -> str:
+    """The text "process 4711 (python serve.py)", with the pod of the process before it."""
+    command = _read_or_empty(folder / "cmdline").replace(b"\0", b" ").strip() or _read_or_empty(folder / "comm").strip()
+    command_text = " ".join(command.decode("utf-8", "replace").split())
+    command_text = command_text if len(command_text) <= LONGEST else f"{command_text[: LONGEST - 1]}…"
+    variables = _read_or_empty(folder / "environ").split(b"\0")
     hosts = [variable[9:] for variable in variables if variable.startswith(b"HOSTNAME=")]
     host = hosts[0].decode("utf-8", "replace") if hosts else ""
-    inside = f"pod {pods[host]}, " if host in pods else ""
-    return f"{inside}process {folder.name} ({words})"
+    pod_text = f"pod {pods[host]}, " if host in pods else ""
+    return f"{pod_text}process {folder.name} ({command_text})"
 
 
-def _read(path: Path) -> bytes:
+def _read_or_empty(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError:

@@ -1,9 +1,9 @@
-"""`trainyard logs JOB`: the output of all its replicas, merged, or of the one that is named.
+"""`trainyard logs JOB`: the logs of all replicas of a job, merged, or of one replica.
 
 Rules:
-- Every line has its replica before it, but where one replica is named by role and index: that is printed as it came.
-- Without -f: what is there now, replica by replica, each from the newest pod of its slot; -p is the run before that.
-- With -f: until the job has ended, and to the last line of what has ended.
+- Every line is prefixed with its replica, unless --role and --index select one replica: its log is printed unchanged.
+- Without -f: the current logs, replica by replica, of the newest pod of each slot; with -p of the run before.
+- With -f: until the job has ended, and then to the last line of the ended containers.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     from trainyard.cli.jobs import Found
     from trainyard.cli.screen import Screen
 
-LAST_LINES = 10.0  # seconds for the last lines of what has ended
+LAST_LINES = 10.0  # timeout in seconds for the last lines of ended containers
 
 
 class Wanted(msgspec.Struct, frozen=True):
-    """Which output, and how much of it."""
+    """The options of `logs`: which containers' logs are printed, and how much of each."""
 
     follow: bool = False
     role: str = ""
@@ -41,8 +41,8 @@ class Wanted(msgspec.Struct, frozen=True):
     previous: bool = False
     tail: int | None = None
     container: str = ""
-    prefix: bool = False  # also where one replica alone is shown
-    silent: bool = False  # only wait for the end
+    prefix: bool = False  # prefix the lines even if role and index select one replica
+    silent: bool = False  # print no logs, only wait until the jobs have ended
 
     @property
     def plain(self) -> bool:
@@ -66,27 +66,27 @@ class Wanted(msgspec.Struct, frozen=True):
 @click.option("--tail", type=click.IntRange(min=0), metavar="N", help="Only the last N lines of each.")
 @click.option("-c", "--container", default="", metavar="NAME", help="Only this container of each pod.")
 @click.option("--attempt", type=click.IntRange(min=0), metavar="N", help="All runs of this attempt, from the history.")
-def logs(job: str, attempt: int | None, **words: Any) -> None:
+def logs(job: str, attempt: int | None, **params: Any) -> None:
     """Show the output of a job's replicas. Of a job that is gone it is read from the history of this machine.
 
     Examples: trainyard logs -f mnist, trainyard logs mnist --role worker --index 0 -p --tail 20
     """
     names = ("follow", "role", "index", "previous", "tail", "container")
-    wanted = Wanted(**{name: words.pop(name) for name in names})
+    wanted = Wanted(**{name: params.pop(name) for name in names})
 
     def from_history() -> bool:
         from trainyard.cli.history_logs import show_history
 
-        return show_history(job, words["namespace"], wanted, attempt)
+        return show_history(job, params["namespace"], wanted, attempt)
 
-    def from_history_alone() -> None:
+    def from_history_only() -> None:
         if not from_history():
             raise Said(f"no job {job} is in the history of this machine; see: trainyard history")
 
     if attempt is None:
-        speak(words, lambda here: _logs(here, job, wanted), from_history)
+        speak(params, lambda here: _logs(here, job, wanted), from_history)
     else:
-        answer(from_history_alone)
+        answer(from_history_only)
 
 
 async def _logs(here: Here, job: str, wanted: Wanted) -> None:
@@ -95,68 +95,69 @@ async def _logs(here: Here, job: str, wanted: Wanted) -> None:
 
     if wanted.follow and wanted.previous:
         raise Said("-f and -p do not go together: what has ended says nothing more", BAD)
-    found = await find(here, job)
+    info = await find(here, job)
     if wanted.role:
-        _check_role(found, wanted, await pods_of(here, found.job))
-    await show(here, [found], wanted if not ended(found.kind, found.job) else replace(wanted, follow=False))
+        _check_role(info, wanted, await pods_of(here, info.job))
+    await show(here, [info], wanted if not ended(info.kind, info.job) else replace(wanted, follow=False))
 
 
-def _check_role(found: Found, wanted: Wanted, pods: Sequence[Json]) -> None:
+def _check_role(info: Found, wanted: Wanted, pods: Sequence[Json]) -> None:
     from trainyard.cli.view import replica
     from trainyard.core import Config, parse_job
 
-    roles = [role.name.lower() for role in parse_job(found.kind, found.job, Config()).roles]
+    roles = [role.name.lower() for role in parse_job(info.kind, info.job, Config()).roles]
     roles = list(dict.fromkeys([*roles, *(replica(pod).role for pod in pods)]))
     if wanted.role.lower() not in roles:
-        raise Said(f"{found.word} has no role {wanted.role}; it has: {', '.join(roles) or 'none'}", BAD)
+        raise Said(f"{info.word} has no role {wanted.role}; it has: {', '.join(roles) or 'none'}", BAD)
 
 
 async def show(here: Here, found: list[Found], wanted: Wanted) -> list[Json]:
-    """Show the output of these jobs; what each was when it was over."""
+    """Print the logs of these jobs. Returns the jobs in their last observed state. Raises Said when the output cannot
+    be written, NoJob when the one job has no log."""
     from trainyard.cli.screen import Places, Screen, wants_colour
 
-    gone = asyncio.Event()
-    screen = Screen(Places(1, 1, 2), wants_colour(os.isatty(1), dict(os.environ)), False, gone.set)
+    reader_gone = asyncio.Event()
+    screen = Screen(Places(1, 1, 2), wants_colour(os.isatty(1), dict(os.environ)), False, reader_gone.set)
     try:
         work = asyncio.ensure_future(
-            _follow(here, found, wanted, screen) if wanted.follow else _once(here, found, wanted, screen)
+            _follow(here, found, wanted, screen) if wanted.follow else _print_current(here, found, wanted, screen)
         )
-        watch = asyncio.ensure_future(gone.wait())
+        reader_gone_waiter = asyncio.ensure_future(reader_gone.wait())
         try:
-            await asyncio.wait({work, watch}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({work, reader_gone_waiter}, return_when=asyncio.FIRST_COMPLETED)
             if not work.done():
                 raise Said("", READER_GONE if screen.output_error is None else CANNOT)
             return work.result()
         finally:
-            for task in (work, watch):
+            for task in (work, reader_gone_waiter):
                 task.cancel()
-            await asyncio.gather(work, watch, return_exceptions=True)
+            await asyncio.gather(work, reader_gone_waiter, return_exceptions=True)
     finally:
         await screen.close()
 
 
-# --- what is there now
+# --- current logs
 
 
-async def _once(here: Here, found: list[Found], wanted: Wanted, screen: Screen) -> list[Json]:
+async def _print_current(here: Here, infos: list[Found], wanted: Wanted, screen: Screen) -> list[Json]:
     from trainyard.cli.jobs import pods_of
     from trainyard.cli.view import ended, word
 
-    for one in found:
+    for info in infos:
         shown = False
-        pods = [pod for pod in await pods_of(here, one.job) if wanted.takes(pod)]
+        pods = [pod for pod in await pods_of(here, info.job) if wanted.takes(pod)]
         for slot in _slots(pods):
             shown = await _print_slot(here, slot, wanted, screen) or shown
         if not shown:
             run = "no run before the present one" if wanted.previous else "no output yet"
-            text = f"{one.word} has {run}; see: trainyard why {one.word}"
-            if suspended := word(one.job) == "Suspended" and not wanted.previous:
-                screen.note(f"{one.word} is suspended; `trainyard resume {one.word}` lets it run again.")
+            text = f"{info.word} has {run}; see: trainyard why {info.word}"
+            if suspended := word(info.job) == "Suspended" and not wanted.previous:
+                screen.note(f"{info.word} is suspended; `trainyard resume {info.word}` lets it run again.")
                 text = "It wrote nothing that the history of this machine has."
-            if len(found) == 1 and (wanted.previous or suspended or ended(one.kind, one.job)):
-                raise NoJob(text, SUCCEEDED)  # its pods may be deleted: the history may have their logs
+            if len(infos) == 1 and (wanted.previous or suspended or ended(info.kind, info.job)):
+                raise NoJob(text, SUCCEEDED)  # the pods may be deleted, and the history may have their logs
             screen.note(text)
-    return [one.job for one in found]
+    return [info.job for info in infos]
 
 
 def _slots(pods: list[Json]) -> list[list[Json]]:
@@ -171,54 +172,63 @@ def _slots(pods: list[Json]) -> list[list[Json]]:
 
 async def _print_slot(here: Here, pods: list[Json], wanted: Wanted, screen: Screen) -> bool:
     shown = False
-    for container in _containers(pods[-1], wanted):
+    for container in _container_names(pods[-1], wanted):
         if not wanted.previous or _restarts(pods[-1], container):
-            shown = await _print(here, pods[-1], container, wanted, screen) or shown
-        elif len(pods) > 1:  # the run before this pod is that of the pod before it
-            shown = await _print(here, pods[-2], container, replace(wanted, previous=False), screen) or shown
+            shown = await _print_run(here, pods[-1], container, wanted, screen) or shown
+        elif len(pods) > 1:  # the run before the pod's first one is that of the slot's previous pod
+            shown = await _print_run(here, pods[-2], container, replace(wanted, previous=False), screen) or shown
     return shown
 
 
-def _containers(pod: Json, wanted: Wanted) -> list[str]:
-    names = [one["name"] for part in ("initContainers", "containers") for one in pod["spec"].get(part) or []]
+def _container_names(pod: Json, wanted: Wanted) -> list[str]:
+    names = [
+        container["name"] for part in ("initContainers", "containers") for container in pod["spec"].get(part) or []
+    ]
     return [name for name in names if wanted.container in ("", name)]
 
 
 def _restarts(pod: Json, container: str) -> int:
     status = pod.get("status") or {}
-    listed = [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]
-    return next((int(one.get("restartCount") or 0) for one in listed if one.get("name") == container), 0)
+    statuses = [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]
+    return next(
+        (
+            int(container_status.get("restartCount") or 0)
+            for container_status in statuses
+            if container_status.get("name") == container
+        ),
+        0,
+    )
 
 
-async def _print(here: Here, pod: Json, container: str, wanted: Wanted, screen: Screen) -> bool:
-    """One run of one container. False when it never began."""
+async def _print_run(here: Here, pod: Json, container: str, wanted: Wanted, screen: Screen) -> bool:
+    """Prints the log of one run of one container. False when the run has not begun."""
     from trainyard.cli.screen import Cut
     from trainyard.cli.view import replica
     from trainyard.client import ApiError
 
-    alone = len(pod["spec"].get("containers") or []) == 1 and not pod["spec"].get("initContainers")
-    prefix = replica(pod).name if alone else f"{replica(pod).name}/{container}"
-    cut = Cut()
+    single = len(pod["spec"].get("containers") or []) == 1 and not pod["spec"].get("initContainers")
+    prefix = replica(pod).name if single else f"{replica(pod).name}/{container}"
+    splitter = Cut()
     try:
-        where = (namespace_of(pod), name_of(pod), container)
-        async for chunk in here.api.logs(*where, previous=wanted.previous, tail_lines=wanted.tail):
-            for line in cut.feed(chunk):
+        container_ref = (namespace_of(pod), name_of(pod), container)
+        async for chunk in here.api.logs(*container_ref, previous=wanted.previous, tail_lines=wanted.tail):
+            for line in splitter.feed(chunk):
                 screen.log("" if wanted.plain else prefix, line)
             await screen.space()
     except ApiError as error:
-        if error.code not in (400, 404):  # it has not begun, or the pod has just gone
+        if error.code not in (400, 404):  # the container has not started, or the pod has just been deleted
             screen.note(f"{prefix}: its output cannot be shown: {error.message}")
         return False
-    for line in cut.end():
+    for line in splitter.end():
         screen.log("" if wanted.plain else prefix, line)
     return True
 
 
-# --- until the end
+# --- logs until the jobs have ended
 
 
-async def _follow(here: Here, found: list[Found], wanted: Wanted, screen: Screen) -> list[Json]:
-    watcher = Watcher(here, found, wanted, screen)
+async def _follow(here: Here, infos: list[Found], wanted: Wanted, screen: Screen) -> list[Json]:
+    watcher = Watcher(here, infos, wanted, screen)
     try:
         return await watcher.run()
     finally:
@@ -226,17 +236,17 @@ async def _follow(here: Here, found: list[Found], wanted: Wanted, screen: Screen
 
 
 class Watcher:
-    """Watches jobs and their pods until every job has ended."""
+    """Watches jobs and their pods, and follows the pods' logs, until every job has ended."""
 
     def __init__(self, here: Here, found: list[Found], wanted: Wanted, screen: Screen) -> None:
         from trainyard.cli.feeds import Feeds
         from trainyard.cli.follow import Logs
         from trainyard.cli.view import Board
 
-        self._here, self._found, self._wanted, self._screen = here, found, wanted, screen
-        self._board = Board({uid_of(one.job): one.job for one in found})
+        self._here, self._infos, self._wanted, self._screen = here, found, wanted, screen
+        self._board = Board({uid_of(info.job): info.job for info in found})
         self._feeds = Feeds(here.api)
-        self._jobs: list[Any] = []  # their stores
+        self._job_stores: list[Any] = []
         self._logs = Logs(here.api, screen, self._label, wanted.tail, wanted.container)
 
     def _label(self, pod: Json) -> str:
@@ -248,21 +258,21 @@ class Watcher:
         from trainyard.cli.feeds import source
         from trainyard.objects.resources import POD
 
-        for gvk, namespace in dict.fromkeys((one.gvk, one.namespace) for one in self._found):
-            self._jobs.append(self._feeds.watch(source(gvk, namespace), self._job_seen))
+        for gvk, namespace in dict.fromkeys((info.gvk, info.namespace) for info in self._infos):
+            self._job_stores.append(self._feeds.watch(source(gvk, namespace), self._handle_job))
         if not self._wanted.silent:
-            for namespace in dict.fromkeys(one.namespace for one in self._found):
-                self._feeds.watch(source(POD, namespace, OWNER), self._pod_seen)
-        while not (self._feeds.synced and self._over()):
+            for namespace in dict.fromkeys(info.namespace for info in self._infos):
+                self._feeds.watch(source(POD, namespace, OWNER), self._handle_pod)
+        while not (self._feeds.synced and self._all_ended()):
             await self._feeds.next()
         await self._logs.finish(True, LAST_LINES)
-        return [self._board.jobs[uid_of(one.job)] for one in self._found]
+        return [self._board.jobs[uid_of(info.job)] for info in self._infos]
 
-    def _job_seen(self, before: Json | None, after: Json | None) -> None:
+    def _handle_job(self, before: Json | None, after: Json | None) -> None:
         if after is not None and uid_of(after) in self._board.jobs:
             self._board.see_job(after)
 
-    def _pod_seen(self, before: Json | None, after: Json | None) -> None:
+    def _handle_pod(self, before: Json | None, after: Json | None) -> None:
         pod = after or before
         if pod is None or not self._wanted.takes(pod):
             return
@@ -274,13 +284,15 @@ class Watcher:
         else:
             self._logs.gone(pod)
 
-    def _over(self) -> bool:
-        """Every job has ended, or is gone."""
+    def _all_ended(self) -> bool:
+        """True when every job has ended or is deleted."""
         from trainyard.cli.view import ended
 
-        there = {uid_of(job) for store in self._jobs for job in store}
+        present = {uid_of(job) for store in self._job_stores for job in store}
         jobs = self._board.jobs
-        return all(ended(one.kind, jobs[uid]) or uid not in there for one in self._found if (uid := uid_of(one.job)))
+        return all(
+            ended(info.kind, jobs[uid]) or uid not in present for info in self._infos if (uid := uid_of(info.job))
+        )
 
     async def stop(self) -> None:
         await self._logs.stop()

@@ -1,6 +1,6 @@
-"""The files a person names on the command line: read, sorted into jobs and the rest, checked as admission would.
+"""The manifests on the command line: read, split into jobs and other objects, and validated as admission does.
 
-Every problem is told at once, with its file and line; nothing is started and nothing is touched before that.
+All problems are reported at once, each with its file and line, before any process is started or object written.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 from trainyard import kinds
 from trainyard.core import Kind
 from trainyard.core.names import LABEL_MAX, is_dns_label
-from trainyard.kinds.unknown_kinds import explain, kinds_that_run, what_it_is
+from trainyard.kinds.unknown_kinds import describe_kind, kinds_that_run, unknown_kind_message
 from trainyard.objects import Json, Problem, name_of
 from trainyard.objects.manifest import Document, ManifestError, read
 from trainyard.objects.values import replace
@@ -26,7 +26,7 @@ def load(paths: Iterable[str]) -> list[Document]:
     problems: list[Problem] = []
     for path in paths:
         try:
-            documents += read(_text(path), "standard input" if path == STDIN else path)
+            documents += read(_read_file(path), "standard input" if path == STDIN else path)
         except ManifestError as error:
             problems += error.problems
         except OSError as error:
@@ -36,39 +36,41 @@ def load(paths: Iterable[str]) -> list[Document]:
     return documents
 
 
-def _text(path: str) -> bytes:
+def _read_file(path: str) -> bytes:
     return sys.stdin.buffer.read() if path == STDIN else Path(path).read_bytes()
 
 
 def jobs_of(documents: list[Document], needed: bool = True) -> list[tuple[Document, Kind]]:
     """The jobs among the documents. Raises ManifestError for a job that does not run here, or when there is none."""
-    found, problems = [], []
+    jobs, problems = [], []
     for document in documents:
         kind = kinds.kind_of(document.obj)
         if kind:
-            found.append((document, kind))
-        elif text := explain(*_type(document), kinds.ALL):
+            jobs.append((document, kind))
+        elif text := unknown_kind_message(*_type_meta(document), kinds.ALL):
             problems.append(Problem(document.place("kind"), text))
-    if not found and not problems and (needed or not documents):
+    if not jobs and not problems and (needed or not documents):
         source = ", ".join(dict.fromkeys(document.source for document in documents)) or "the input"
-        present = "; ".join(dict.fromkeys(what_it_is(*_type(document)) for document in documents))
+        present = "; ".join(dict.fromkeys(describe_kind(*_type_meta(document)) for document in documents))
         text = f"holds no job, only {present}" if present else "holds no job"
         problems.append(Problem(source, f"{text}; {kinds_that_run(kinds.ALL)}"))
     if problems:
         raise ManifestError(problems)
-    return found
+    return jobs
 
 
-def _type(document: Document) -> tuple[str, str]:
+def _type_meta(document: Document) -> tuple[str, str]:
     return str(document.obj["apiVersion"]), str(document.obj["kind"])
 
 
 def admitted(document: Document, kind: Kind) -> tuple[Json, list[Problem]]:
-    """The job with its defaults, and its problems with file and line, as an API server would find them."""
-    misspelt, meant = kinds.misspelt(kind, document.obj)
-    full, problems = kinds.admit(kind, meant)  # so that a misspelt field does not look like a field that is missing
-    problems = [*_name_problems(meant), *misspelt, *problems]
-    return full, [placed(document, problem) for problem in problems]
+    """The job with its defaults, and its problems with file and line, as the API server's admission finds them."""
+    misspelt, corrected = kinds.misspelt(kind, document.obj)
+    defaulted, problems = kinds.admit(
+        kind, corrected
+    )  # so that a misspelt field does not look like a field that is missing
+    problems = [*_name_problems(corrected), *misspelt, *problems]
+    return defaulted, [placed(document, problem) for problem in problems]
 
 
 def placed(document: Document, problem: Problem) -> Problem:
@@ -81,7 +83,7 @@ def _name_problems(obj: Json) -> list[Problem]:
     name = name_of(obj)
     if not isinstance(meta, dict) or not (name or meta.get("generateName")):
         return [Problem("metadata.name", "the job has no name; write one")]
-    if name and not all(is_dns_label(part[:LABEL_MAX]) for part in name.split(".")):  # a rule speaks of the length
+    if name and not all(is_dns_label(part[:LABEL_MAX]) for part in name.split(".")):  # the length has a rule of its own
         text = f"{name!r} is not a legal name: write lower case letters, digits and '-', and begin and end with no '-'"
         return [Problem("metadata.name", text)]
     namespace = meta.get("namespace")
@@ -94,9 +96,9 @@ def check(documents: list[Document]) -> list[tuple[Json, Kind]]:
     """The jobs, with defaults. Raises ManifestError with every problem of every job."""
     jobs, problems = [], []
     for document, kind in jobs_of(documents):
-        full, found = admitted(document, kind)
-        jobs.append((full, kind))
-        problems += found
+        defaulted, job_problems = admitted(document, kind)
+        jobs.append((defaulted, kind))
+        problems += job_problems
     if problems:
         raise ManifestError(problems)
     return jobs

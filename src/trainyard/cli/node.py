@@ -1,7 +1,7 @@
-"""`trainyard node`: this machine as a node of a cluster; the pods placed on it run as processes.
+"""`trainyard node`: join a cluster with this machine as a node; the pods bound to it run as processes.
 
-Exit codes: 0 told to stop, 1 another has taken the name, 2 the command line or the kubeconfig is wrong, 3 it cannot
-join: no cluster answers, the name is held, no network works.
+Exit codes: 0 stopped by a signal, 1 another node has taken the name's Lease, 2 the command line or the kubeconfig is
+invalid, 3 it cannot join: no cluster answers, the name's Lease is held, no network works.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ RESOURCE = re.compile(r"([A-Za-z0-9][-\w./]*)=([0-9.]+[A-Za-z]{0,2})")
 @click.option("--client-name", "callers", multiple=True, metavar="NAME", help="A common name of that certificate.")
 @click.option("--tls-cert-file", "certificate", metavar="FILE", help="What the API server is shown, with:")
 @click.option("--tls-private-key-file", "key", metavar="FILE", help="its key.  [default: a certificate made now]")
-def node(**words: Any) -> None:
+def node(**params: Any) -> None:
     """Join a cluster as a node: pods that its scheduler places here run as processes of this machine, as you.
 
     For tests and laptops. It is no kubelet, and no isolation is claimed: whoever may make pods in that cluster may run
@@ -55,8 +55,8 @@ def node(**words: Any) -> None:
     """
     logging.basicConfig(level=os.environ.get("TRAINYARD_LOG", "ERROR").upper())
     try:
-        access, made = _understood(words)
-        code = asyncio.run(_serve(access, made))
+        access, join_arguments = _parse_options(params)
+        code = asyncio.run(_serve(access, join_arguments))
     except ManifestError as error:
         for problem in error.problems:
             note(str(problem))
@@ -70,77 +70,77 @@ def node(**words: Any) -> None:
     sys.exit(code)
 
 
-def _understood(words: dict[str, Any]) -> tuple[ClusterAccess, dict[str, Any]]:
-    """The cluster, and what JoinOptions hears beside it."""
+def _parse_options(params: dict[str, Any]) -> tuple[ClusterAccess, dict[str, Any]]:
+    """The cluster, and the other arguments of JoinOptions. Raises ManifestError for invalid options."""
     from trainyard.app.joining import API_SERVERS, host_name
 
-    if not words["kubeconfig"] and not os.environ.get("KUBECONFIG"):
+    if not params["kubeconfig"] and not os.environ.get("KUBECONFIG"):
         raise ManifestError([Problem("--kubeconfig", "name the kubeconfig of the cluster to join, or set $KUBECONFIG")])
-    name = words["name"] or host_name()
+    name = params["name"] or host_name()
     if not NAME.fullmatch(name):
         fix = "write lower-case letters, digits, '-', '.'"
         raise ManifestError([Problem("--name", f"{name!r} is no node's name; {fix}")])
-    if bool(words["certificate"]) != bool(words["key"]):
+    if bool(params["certificate"]) != bool(params["key"]):
         raise ManifestError([Problem("--tls-cert-file", "and --tls-private-key-file are given together")])
-    authority = options.path(words["client_ca_file"])
-    made = {
+    client_ca = options.path(params["client_ca_file"])
+    join_arguments = {
         "name": name,
-        "network": words["network"],
-        "images": tuple(map(Path, words["images"])),
-        "cache": options.path(words["cache"]),
-        "python": options.interpreter(words["python"]),
-        "mounts": dict(map(options.claim, words["mounts"])),
-        "more": dict(map(_resource, words["capacity"])),
-        "taints": tuple(map(_taint, words["taints"])),
-        "authority": authority.read_bytes() if authority else b"",
-        "callers": words["callers"] or API_SERVERS,
-        "shown": (Path(words["certificate"]), Path(words["key"])) if words["certificate"] else None,
+        "network": params["network"],
+        "images": tuple(map(Path, params["images"])),
+        "cache": options.path(params["cache"]),
+        "python": options.interpreter(params["python"]),
+        "mounts": dict(map(options.claim, params["mounts"])),
+        "more": dict(map(_resource, params["capacity"])),
+        "taints": tuple(map(_taint, params["taints"])),
+        "authority": client_ca.read_bytes() if client_ca else b"",
+        "callers": params["callers"] or API_SERVERS,
+        "shown": (Path(params["certificate"]), Path(params["key"])) if params["certificate"] else None,
         "say": note,
     }
-    return find_cluster(words["kubeconfig"], words["context"]), made
+    return find_cluster(params["kubeconfig"], params["context"]), join_arguments
 
 
 def _resource(text: str) -> tuple[str, str]:
-    if not (found := RESOURCE.fullmatch(text)):
+    if not (match := RESOURCE.fullmatch(text)):
         raise ManifestError([Problem("--capacity", f"{text!r} is not RESOURCE=N; write for example nvidia.com/gpu=1")])
-    return found[1], found[2]
+    return match[1], match[2]
 
 
 def _taint(text: str) -> Json:
-    if not (found := TAINT.fullmatch(text)):
+    if not (match := TAINT.fullmatch(text)):
         fix = "write for example trainyard.dev/laptop=true:NoSchedule"
         raise ManifestError([Problem("--taint", f"{text!r} is not KEY=VALUE:EFFECT; {fix}")])
-    return {name: value for name, value in found.groupdict().items() if value is not None}
+    return {name: value for name, value in match.groupdict().items() if value is not None}
 
 
-async def _serve(access: ClusterAccess, made: dict[str, Any]) -> int:
+async def _serve(access: ClusterAccess, join_arguments: dict[str, Any]) -> int:
     from trainyard.app.folder import PrivateFolder
     from trainyard.app.joining import JoinedNode, JoinOptions
 
     folder = PrivateFolder()
     try:
-        chosen = JoinOptions(access=access, state=folder.path, **made)
-        return await _life(JoinedNode(chosen), chosen)
+        join_options = JoinOptions(access=access, state=folder.path, **join_arguments)
+        return await _run_node(JoinedNode(join_options), join_options)
     finally:
         folder.close()
 
 
-async def _life(one: JoinedNode, chosen: JoinOptions) -> int:
-    """From the start to the end that somebody asks for."""
+async def _run_node(joined_node: JoinedNode, join_options: JoinOptions) -> int:
+    """Runs the node until the first signal or until another node takes its Lease. Returns the exit code."""
     from trainyard.cli.interrupts import Interrupts
     from trainyard.client import ApiError
     from trainyard.node import NodeError
 
-    stop = Interrupts()
+    interrupts = Interrupts()
     try:
-        if await stop.unless(stop.once, one.start()):
-            note(f"node {chosen.name} is ready; Ctrl-C ends it and its pods")
-            await stop.unless(stop.once, one.lease_taken.wait())
+        if await interrupts.unless(interrupts.once, joined_node.start()):
+            note(f"node {join_options.name} is ready; Ctrl-C ends it and its pods")
+            await interrupts.unless(interrupts.once, joined_node.lease_taken.wait())
     except (ApiError, NodeError) as error:
         note(f"cannot join: {error}")
         return CANNOT
     finally:
-        if not await stop.unless(stop.twice, one.stop()):
-            await one.stop(kill=True)
-        stop.close()
-    return FAILED if one.lease_taken.is_set() else SUCCEEDED
+        if not await interrupts.unless(interrupts.twice, joined_node.stop()):
+            await joined_node.stop(kill=True)
+        interrupts.close()
+    return FAILED if joined_node.lease_taken.is_set() else SUCCEEDED

@@ -1,6 +1,8 @@
-"""The world in a file: jobs and their observed children, as `trainyard plan` reads, plans and prints them. Pure.
+"""The cluster state from files: jobs and their observed children, as `trainyard plan` reads, plans and prints them.
+Pure.
 
-It calls the very same `plan` as the operator; only who sees the world is different (docs: the interface of `plan`).
+It calls the same `plan` function as the operator, with objects from files instead of a cluster's caches (docs: the
+interface of `plan`).
 """
 
 from __future__ import annotations
@@ -25,13 +27,13 @@ from trainyard.objects import (
 )
 
 NO_UID = "00000000-0000-4000-8000-000000000000"
-"""The uid of a job that has none yet, so that the same file always gives the same plan. The second such job of the
-input has one that ends in 1, and so on: their children must be told apart."""
+"""The uid of a job without a uid, so that the same file always gives the same plan. The uid of the second such job of
+the input ends in 1, and so on: the jobs' children must be distinguishable."""
 
 
 @dataclass
 class World:
-    """Everything in the input. `jobs` are those to plan for, `others` all the other objects, in the input's order."""
+    """All objects of the input. `jobs`: the jobs to plan for; `others`: all other objects, in the input's order."""
 
     jobs: list[tuple[Json, Kind]]
     others: list[Json]
@@ -43,49 +45,52 @@ class World:
         taken = {uid_of(job) for job, _ in self.jobs}
         free = (uid for number in count() if (uid := f"{NO_UID[:-12]}{number:012}") not in taken)
         self.jobs = [(job if uid_of(job) else _with_uid(job, next(free)), kind) for job, kind in self.jobs]
-        self.jobs = [(_in_default(job), kind) for job, kind in self.jobs]
-        self.others = [_in_default(obj) for obj in self.others]
+        self.jobs = [(_with_namespace(job), kind) for job, kind in self.jobs]
+        self.others = [_with_namespace(obj) for obj in self.others]
         for job, _ in self.jobs:
-            if found := core.runtime_id_of(job):
-                self.ids.setdefault(namespace_of(job), set()).add(found)
+            if runtime_id := core.runtime_id_of(job):
+                self.ids.setdefault(namespace_of(job), set()).add(runtime_id)
 
     def plan(self, job: Json, kind: Kind) -> Plan:
         """The operator's plan for one job of this world."""
-        own = core.runtime_id_of(job)
+        own_id = core.runtime_id_of(job)
         used = self.ids.setdefault(namespace_of(job), set())
-        in_use = frozenset(used - {own})
-        read = core.parse_job(kind, job, self.config, in_use)
-        used.add(read.runtime_id)
-        return core.plan(kind, job, self._seen(job, read, in_use), self.now)
+        in_use = frozenset(used - {own_id})
+        parsed_job = core.parse_job(kind, job, self.config, in_use)
+        used.add(parsed_job.runtime_id)
+        return core.plan(kind, job, self._observe(job, parsed_job, in_use), self.now)
 
-    def _seen(self, job: Json, read: Job, in_use: frozenset[str]) -> Observed:
+    def _observe(self, job: Json, parsed_job: Job, in_use: frozenset[str]) -> Observed:
         children, refused = [], {}
-        family = self._family(job)
-        slots = {Ref(read.carrier(slot.role).gvk.kind, read.kind.child_name(read, slot)): slot for slot in read.slots()}
+        owned_uids = self._owned_uids(job)
+        slots = {
+            Ref(parsed_job.carrier(slot.role).gvk.kind, parsed_job.kind.child_name(parsed_job, slot)): slot
+            for slot in parsed_job.slots()
+        }
         for obj in self.others:
             if namespace_of(obj) != namespace_of(job):
                 continue
-            if uid_of(obj) in family:
+            if uid_of(obj) in owned_uids:
                 child = observed(obj)
                 slot = slots.get(child.ref) if child.index < 0 else None
-                # A child written by hand has an owner and a name; without our labels these say which one it is.
+                # A handwritten child may lack Trainyard's labels: then its owner and its name determine its slot.
                 children.append(replace(child, role=slot.role, index=slot.index) if slot else child)
             else:
                 ref = Ref(str(obj.get("kind")), name_of(obj))
-                refused[ref] = Refusal(409, "AlreadyExists", _whose(obj), self.now)
+                refused[ref] = Refusal(409, "AlreadyExists", _conflict_text(obj), self.now)
         return Observed(tuple(children), in_use, refused, self.config)
 
-    def _family(self, job: Json) -> set[str]:
+    def _owned_uids(self, job: Json) -> set[str]:
         """The uids of the job's children and of their children."""
         owners = {uid_of(obj): (controller_of(obj) or {}).get("uid") for obj in self.others if uid_of(obj)}
-        found = {uid_of(job)}
-        while more := {uid for uid, owner in owners.items() if owner in found and uid not in found}:
-            found |= more
-        return found - {uid_of(job)}
+        uids = {uid_of(job)}
+        while added := {uid for uid, owner in owners.items() if owner in uids and uid not in uids}:
+            uids |= added
+        return uids - {uid_of(job)}
 
     def spec(self, job: Json, kind: Kind) -> Json:
-        own = core.runtime_id_of(job)
-        in_use = self.ids.get(namespace_of(job), set()) - {own}
+        own_id = core.runtime_id_of(job)
+        in_use = self.ids.get(namespace_of(job), set()) - {own_id}
         return core.parse_job(kind, job, self.config, in_use).parsed.spec
 
 
@@ -98,29 +103,29 @@ def _with_uid(job: Json, uid: str) -> Json:
     return {**job, "metadata": {**(job.get("metadata") or {}), "uid": uid}}
 
 
-def _in_default(obj: Json) -> Json:
+def _with_namespace(obj: Json) -> Json:
     meta = obj.get("metadata")
     meta = meta if isinstance(meta, dict) else {}
     return {**obj, "metadata": {**meta, "namespace": meta.get("namespace") or "default"}}
 
 
-def _whose(obj: Json) -> str:
+def _conflict_text(obj: Json) -> str:
     owner = controller_of(obj)
-    whose = f"belongs to {owner.get('kind')} {owner.get('name')}" if owner else "has no owner"
-    return f"an object of that name exists that is not this job's ({whose}); delete or rename it"
+    owner_text = f"belongs to {owner.get('kind')} {owner.get('name')}" if owner else "has no owner"
+    return f"an object of that name exists that is not this job's ({owner_text}); delete or rename it"
 
 
 def is_stored(job: Json) -> bool:
-    """True for a job that an API server has taken already: then what is wrong with it is part of the plan."""
+    """True for a job from an API server (with a resourceVersion or a status): the plan then reports its problems."""
     return bool(revision_of(job)) or isinstance(job.get("status"), dict)
 
 
 def shown(world: World, job: Json, kind: Kind) -> Json:
-    """One job's plan, exactly as the interface has it."""
+    """One job's plan as JSON, in the documented shape of the interface of `plan`."""
     spec = world.spec(job, kind)
     plan = world.plan(job, kind)
-    # As the operator does it: children are made for what the status says once it is written.
-    written = core.parse_job(kind, {**job, "spec": spec, "status": plan.status}, world.config)
+    # The operator renders children for the new status, which it writes first.
+    written_job = core.parse_job(kind, {**job, "spec": spec, "status": plan.status}, world.config)
     key = key_of(job)
     writes = len(plan.deletes) + len(plan.patches) + len(plan.creates) + bool(plan.spec_patch)
     writes += bool(plan.status_changed or plan.writes_objects)
@@ -134,13 +139,19 @@ def shown(world: World, job: Json, kind: Kind) -> Json:
         },
         "spec": spec,
         "status": plan.status,
-        "creates": [core.render_child(written, create) for create in plan.creates],
+        "creates": [core.render_child(written_job, create) for create in plan.creates],
         "deletes": [
-            {"apiVersion": d.gvk.api_version, "kind": d.gvk.kind, "name": d.name, "uid": d.uid, "reason": d.reason}
-            for d in plan.deletes
+            {
+                "apiVersion": delete.gvk.api_version,
+                "kind": delete.gvk.kind,
+                "name": delete.name,
+                "uid": delete.uid,
+                "reason": delete.reason,
+            }
+            for delete in plan.deletes
         ],
         "patches": _patches(job, kind, plan),
-        "events": [{"type": e.type, "reason": e.reason, "message": e.message} for e in plan.events],
+        "events": [{"type": event.type, "reason": event.reason, "message": event.message} for event in plan.events],
         "after": None if plan.requeue_at is None else format_time(plan.requeue_at),
         "writes": writes,
     }
@@ -163,24 +174,24 @@ def _patches(job: Json, kind: Kind, plan: Plan) -> list[Json]:
 
 
 def applied(world: World) -> Json:
-    """The world after every plan was carried out, as a List that can be edited and planned again."""
+    """The objects after every plan has been executed, as a List that can be edited and planned again."""
     items: list[Json] = []
     others = list(world.others)
     for job, kind in world.jobs:
-        found = shown(world, job, kind)
-        gone = {one["uid"] for one in found["deletes"]}
-        others = [_patched(obj, found["patches"]) for obj in others if not _goes(obj, gone, others)]
-        if uid_of(job) in gone:
+        job_plan = shown(world, job, kind)
+        deleted_uids = {delete["uid"] for delete in job_plan["deletes"]}
+        others = [_patched(obj, job_plan["patches"]) for obj in others if not _is_deleted(obj, deleted_uids, others)]
+        if uid_of(job) in deleted_uids:
             continue
         meta = {"resourceVersion": "1", "creationTimestamp": format_time(world.now), **job["metadata"]}
-        items.append({**job, "metadata": meta, "spec": found["spec"], "status": found["status"]})
-        others += [_stored(create, uid_of(job), world.now) for create in found["creates"]]
+        items.append({**job, "metadata": meta, "spec": job_plan["spec"], "status": job_plan["status"]})
+        others += [_stored(create, uid_of(job), world.now) for create in job_plan["creates"]]
     return {"apiVersion": "v1", "kind": "List", "items": [*items, *others]}
 
 
 def _patched(obj: Json, patches: list[Json]) -> Json:
-    """The object with the merge patches that are for it."""
-    from trainyard.server.patches import merge  # only here: the server's room loads an HTTP library
+    """The object after those of the merge patches that name it."""
+    from trainyard.server.patches import merge  # not at the top: trainyard.server imports an HTTP library
 
     for patch in patches:
         if (patch["kind"], patch["name"]) == (obj.get("kind"), name_of(obj)):
@@ -188,18 +199,18 @@ def _patched(obj: Json, patches: list[Json]) -> Json:
     return obj
 
 
-def _goes(obj: Json, gone: set[str], others: list[Json]) -> bool:
-    """True for what is deleted, and for what is owned by it (Background propagation)."""
-    owners = {uid_of(one): (controller_of(one) or {}).get("uid", "") for one in others}
-    chain = [uid_of(obj)]
-    while chain[-1] in owners and owners[chain[-1]] not in chain:
-        chain.append(owners[chain[-1]])
-    return bool(gone.intersection(filter(None, chain)))
+def _is_deleted(obj: Json, deleted_uids: set[str], others: list[Json]) -> bool:
+    """True if the object is deleted or has a deleted owner, directly or indirectly (Background propagation)."""
+    owners = {uid_of(other): (controller_of(other) or {}).get("uid", "") for other in others}
+    owner_chain = [uid_of(obj)]
+    while owner_chain[-1] in owners and owners[owner_chain[-1]] not in owner_chain:
+        owner_chain.append(owners[owner_chain[-1]])
+    return bool(deleted_uids.intersection(filter(None, owner_chain)))
 
 
 def _stored(create: Json, job: str, now: float) -> Json:
     meta = create["metadata"]
     attempt = meta["labels"].get("trainyard.dev/attempt", "")
     uid = str(uuid.uuid5(uuid.UUID(NO_UID), f"{job} {create['kind']} {meta['name']} {attempt} {now}"))
-    stamped = {**meta, "uid": uid, "resourceVersion": "1", "generation": 1, "creationTimestamp": format_time(now)}
-    return {**create, "metadata": stamped}
+    server_meta = {**meta, "uid": uid, "resourceVersion": "1", "generation": 1, "creationTimestamp": format_time(now)}
+    return {**create, "metadata": server_meta}

@@ -82,7 +82,7 @@ if TYPE_CHECKING:
 )
 @click.option("--log-format", type=click.Choice(FORMATS), default="text", show_default=True)
 @click.option("--log-level", type=click.Choice(LEVELS), default="info", show_default=True)
-def operator(**words: Any) -> None:
+def operator(**params: Any) -> None:
     """Serve the jobs of a cluster until SIGTERM.
 
     In a pod its service account is used. Outside: --kubeconfig FILE, or the variables $USE_KUBE_CONFIG or $KUBECONFIG.
@@ -90,10 +90,10 @@ def operator(**words: Any) -> None:
     from trainyard.app.config import ConfigError
     from trainyard.app.logs import configure_logging
 
-    configure_logging(words["log_format"], words["log_level"])
+    configure_logging(params["log_format"], params["log_level"])
     try:
-        chosen = _understood(words)
-        asyncio.run(_operate(chosen))
+        operator_options = _parse_options(params)
+        asyncio.run(_operate(operator_options))
     except (ManifestError, ConfigError) as error:
         for problem in error.problems:
             note(str(problem))
@@ -103,7 +103,7 @@ def operator(**words: Any) -> None:
         sys.exit(CANNOT)
 
 
-def _understood(words: dict[str, Any]) -> OperatorOptions:
+def _parse_options(params: dict[str, Any]) -> OperatorOptions:
     from trainyard.app.config import read_config
     from trainyard.app.operating import (
         OperatorOptions,
@@ -115,31 +115,31 @@ def _understood(words: dict[str, Any]) -> OperatorOptions:
         parse_kinds,
     )
 
-    path = options.path(words["config"])
-    access = find_cluster(os.environ, words["kubeconfig"], words["context"])
-    served = parse_kinds(words["served"])
+    config_file = options.path(params["config"])
+    access = find_cluster(os.environ, params["kubeconfig"], params["context"])
+    served = parse_kinds(params["served"])
     return OperatorOptions(
         access=access,
         kinds=served,
-        config=read_config(path, lambda text: note(text)),
-        namespace=words["namespace"],
-        config_file=path,
-        seat=lease_identity(os.environ, served, words["namespace"], words["lease_namespace"])
-        if words["leader_elect"]
+        config=read_config(config_file, lambda text: note(text)),
+        namespace=params["namespace"],
+        config_file=config_file,
+        seat=lease_identity(os.environ, served, params["namespace"], params["lease_namespace"])
+        if params["leader_elect"]
         else None,
-        terms=lease_timings(words["lease_duration"]),
-        bind=parse_address(words["bind"]),
-        node_lost=words["node_lost"],
-        domain=cluster_domain(words["domain"], access.source == str(SERVICE_ACCOUNT)),
+        terms=lease_timings(params["lease_duration"]),
+        bind=parse_address(params["bind"]),
+        node_lost=params["node_lost"],
+        domain=cluster_domain(params["domain"], access.source == str(SERVICE_ACCOUNT)),
     )
 
 
-async def _operate(chosen: OperatorOptions) -> None:
+async def _operate(operator_options: OperatorOptions) -> None:
     from trainyard.app.operating import run_operator
     from trainyard.cli.interrupts import Interrupts
 
     interrupts = Interrupts()
     try:
-        await run_operator(chosen, interrupts.once)
+        await run_operator(operator_options, interrupts.once)
     finally:
         interrupts.close()

@@ -20,13 +20,14 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def _agree(context: click.Context, option: click.Parameter, given: bool) -> None:
-    """The consent that the images' environments ask for; the variable is for scripts."""
-    if given:
+def _agree_to_downloads(context: click.Context, option: click.Parameter, agreed: bool) -> None:
+    """The consent to large downloads, passed on to the code that builds environments in $TRAINYARD_YES; scripts may set
+    the variable themselves."""
+    if agreed:
         os.environ["TRAINYARD_YES"] = "1"
 
 
-_CATALOGUES = (
+_CATALOGUE_OPTIONS = (
     click.option(
         "--images", multiple=True, metavar="FILE", help="An image catalogue of your own; before the shipped one."
     ),
@@ -38,16 +39,20 @@ _CATALOGUES = (
     ),
     click.option("--cache", metavar="DIR", help="Where environments for images are kept."),
     click.option(
-        "--yes", is_flag=True, expose_value=False, callback=_agree, help="Agree to downloads of more than a gigabyte."
+        "--yes",
+        is_flag=True,
+        expose_value=False,
+        callback=_agree_to_downloads,
+        help="Agree to downloads of more than a gigabyte.",
     ),
 )
-_RUNNER = (
+_RUNNER_OPTIONS = (
     click.option("--network", type=click.Choice(["auto", "namespace", "shared"]), default="auto", show_default=True),
     click.option("--mount", "mounts", multiple=True, metavar="CLAIM=DIR", help="A folder for a PersistentVolumeClaim."),
-    *_CATALOGUES,
+    *_CATALOGUE_OPTIONS,
 )
-_MACHINE = (
-    *_RUNNER,
+_MACHINE_OPTIONS = (
+    *_RUNNER_OPTIONS,
     click.option(
         "--logs-dir",
         metavar="DIR",
@@ -57,7 +62,7 @@ _MACHINE = (
         "--controller-config-file", "config", metavar="FILE", help="The administrator's config (accelerators)."
     ),
 )
-_SCRIPT = (
+_SCRIPT_OPTIONS = (
     click.option("--workers", type=click.IntRange(1, 10000), metavar="N", help="How many workers.  [default: 1]"),
     click.option(
         "--ps", type=click.IntRange(1, 10000), metavar="N", help="How many parameter servers (tensorflow, mxnet)."
@@ -79,7 +84,7 @@ _SCRIPT = (
     click.option("--env", multiple=True, metavar="NAME[=VALUE]", help="A variable; without a value, this shell's."),
     click.option("--image", metavar="NAME", help="The image that the manifest names, for a cluster."),
 )
-_CLUSTER = (
+_CLUSTER_OPTIONS = (
     click.option(
         "--kubeconfig", metavar="FILE", default="", help="Which cluster.  [default: $KUBECONFIG, else `up`'s]"
     ),
@@ -89,42 +94,48 @@ _CLUSTER = (
 
 
 def machine(command: F) -> F:
-    """How a cluster on this machine is made: for `run` and `up`."""
-    return _all(_MACHINE, command)
+    """Adds the options of a cluster on this machine: for `run` and `up`."""
+    return _apply_options(_MACHINE_OPTIONS, command)
 
 
 def runner(command: F) -> F:
-    """How pods become processes: for `node`, too."""
-    return _all(_RUNNER, command)
+    """Adds the options of a node that runs pods as processes: for `node`, `run` and `up`."""
+    return _apply_options(_RUNNER_OPTIONS, command)
 
 
 def catalogues(command: F) -> F:
-    """What images are on this machine: for `images` and its commands."""
-    return _all(_CATALOGUES, command)
+    """Adds the options of the image catalogues: for `images` and its subcommands."""
+    return _apply_options(_CATALOGUE_OPTIONS, command)
 
 
 def script(command: F) -> F:
-    """What becomes of a script: for `run` and `init`."""
-    return _all(_SCRIPT, command)
+    """Adds the options for the manifest of a script: for `run` and `init`."""
+    return _apply_options(_SCRIPT_OPTIONS, command)
 
 
 def cluster(command: F) -> F:
-    """Which cluster, and which namespace: for every word about jobs."""
-    return _all(_CLUSTER, command)
+    """Adds the options for cluster and namespace: for every command about jobs."""
+    return _apply_options(_CLUSTER_OPTIONS, command)
 
 
-def _all(options: tuple[Callable[[F], F], ...], command: F) -> F:
+def _apply_options(options: tuple[Callable[[F], F], ...], command: F) -> F:
     for option in reversed(options):
         command = option(command)
     return command
 
 
 def refuse(ctx: click.Context, names: Iterable[str], text: str) -> None:
-    """Options that were written although they mean nothing here. Raises ManifestError."""
-    line = click.core.ParameterSource.COMMANDLINE  # a default of the user's own is no mistake
-    written = [one for one in ctx.command.params if one.name in names and ctx.get_parameter_source(one.name) == line]
-    if written:
-        raise ManifestError([Problem(one.opts[0], f"{text}; leave it out") for one in written])
+    """Raises ManifestError if an option with one of the names, which has no effect here, is on the command line."""
+    command_line = (
+        click.core.ParameterSource.COMMANDLINE
+    )  # a default from the config file or the environment is no error
+    written_params = [
+        param
+        for param in ctx.command.params
+        if param.name in names and ctx.get_parameter_source(param.name) == command_line
+    ]
+    if written_params:
+        raise ManifestError([Problem(param.opts[0], f"{text}; leave it out") for param in written_params])
 
 
 def path(text: str | None) -> Path | None:
@@ -132,43 +143,45 @@ def path(text: str | None) -> Path | None:
 
 
 def interpreter(text: str) -> str:
-    """The absolute path of what --python names: an interpreter, its name on PATH, a virtual environment, a prefix."""
+    """The absolute path of --python: an interpreter, a program name on PATH, a virtual environment or a prefix.
+
+    Raises ManifestError."""
     if not text:
         return ""
     from trainyard.node.images.interpreters import BrokenInterpreter, locate
 
-    bare = text if os.sep not in text and not os.path.lexists(text) else ""
-    place = shutil.which(bare) if bare else os.path.abspath(os.path.expanduser(text))
-    if not place:
+    program_name = text if os.sep not in text and not os.path.lexists(text) else ""
+    interpreter_path = shutil.which(program_name) if program_name else os.path.abspath(os.path.expanduser(text))
+    if not interpreter_path:
         raise ManifestError(
             [Problem("--python", f"{text} is neither here nor on PATH; name an interpreter or a folder")]
         )
     try:
-        locate(place)
+        locate(interpreter_path)
     except BrokenInterpreter as error:
         raise ManifestError([Problem("--python", str(error))]) from None
-    return place
+    return interpreter_path
 
 
 def logs_dir(text: str | None) -> Path | None:
-    """The folder of --logs-dir, made if it is not there. Raises ManifestError."""
+    """The absolute path of --logs-dir; the folder is created if it does not exist. Raises ManifestError."""
     if not text:
         return None
     folder = Path(text).absolute()
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        what = (
+        problem = (
             "is a file" if isinstance(error, FileExistsError) else f"cannot be made: {(error.strerror or '').lower()}"
         )
-        raise ManifestError([Problem("--logs-dir", f"{text} {what}; name a folder that you can write")]) from None
+        raise ManifestError([Problem("--logs-dir", f"{text} {problem}; name a folder that you can write")]) from None
     if not os.access(folder, os.W_OK | os.X_OK):
         raise ManifestError([Problem("--logs-dir", f"{text} cannot be written; name a folder that you can write")])
     return folder
 
 
 def history_limits() -> Limits:
-    """How much history is kept: the environment's word, else the defaults. Raises ManifestError."""
+    """The limits of the history: from the environment, else the defaults. Raises ManifestError."""
     from trainyard.app.retention import Limits
 
     try:
@@ -179,7 +192,7 @@ def history_limits() -> Limits:
 
 
 def claim(text: str) -> tuple[str, Path]:
-    """CLAIM=DIR. The folder must be there: a wrong path must not become an empty data set."""
+    """Parses CLAIM=DIR. The folder must exist: a wrong path must not become an empty data set. Raises ManifestError."""
     name, equals, folder = text.partition("=")
     if not (name and equals and folder):
         raise ManifestError([Problem("--mount", f"{text!r} is not CLAIM=DIR; write a claim's name, '=' and a folder")])

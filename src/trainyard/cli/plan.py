@@ -27,20 +27,20 @@ from trainyard.objects.manifest import Document, ManifestError
 def plan(files: tuple[str, ...], now_text: str | None, config_file: Path | None, output: str, apply: bool) -> None:
     """Show what the operator would write. Exit code 0, or 2 when a manifest is not accepted."""
     try:
-        world = read_world(files, _clock(now_text), config_file)
-        found: Any = offline.applied(world) if apply else [offline.shown(world, job, kind) for job, kind in world.jobs]
+        world = read_world(files, _parse_now(now_text), config_file)
+        result: Any = offline.applied(world) if apply else [offline.shown(world, job, kind) for job, kind in world.jobs]
     except (ManifestError, ConfigError) as error:
         for problem in error.problems:
             note(str(problem))
         sys.exit(2)
     if output == "json":
-        click.echo(encode(found))
+        click.echo(encode(result))
     else:
-        documents = [found] if apply else found
+        documents = [result] if apply else result
         click.echo("---\n".join(as_yaml(document) for document in documents), nl=False)
 
 
-def _clock(text: str | None) -> float:
+def _parse_now(text: str | None) -> float:
     if text is None:
         return time.time()
     now = parse_time(text)
@@ -54,20 +54,22 @@ def read_world(files: tuple[str, ...], now: float, config_file: Path | None) -> 
     config = read_config(config_file, lambda text: note(f"warning: {text}"))
     documents = manifests.load(files)
     jobs, problems = [], []
-    own: set[int] = set()
+    job_documents: set[int] = set()
     for document, kind in manifests.jobs_of(documents):
-        own.add(id(document))
-        full, found = manifests.admitted(document, kind)
+        job_documents.add(id(document))
+        defaulted, job_problems = manifests.admitted(document, kind)
         stored = offline.is_stored(document.obj)
-        jobs.append((document.obj if found and stored else full, kind))
-        problems += [] if stored else found
-    problems += _unreadable([document for document in documents if id(document) not in own])
+        jobs.append((document.obj if job_problems and stored else defaulted, kind))
+        problems += [] if stored else job_problems
+    problems += _shape_problems([document for document in documents if id(document) not in job_documents])
     if problems:
         raise ManifestError(problems)
-    return offline.World(jobs, [one.obj for one in documents if id(one) not in own], config, now)
+    return offline.World(
+        jobs, [document.obj for document in documents if id(document) not in job_documents], config, now
+    )
 
 
-def _unreadable(documents: list[Document]) -> list[Problem]:
+def _shape_problems(documents: list[Document]) -> list[Problem]:
     """Children that are not of the shape the API server promises."""
     problems = []
     for document in documents:

@@ -12,7 +12,7 @@ from trainyard.objects.yaml_text import as_yaml
 
 __all__ = ["FORMS", "aligned", "as_json", "as_yaml", "document"]
 
-_STEERING = re.compile("[\x7f-\x9f]")  # what JSON may hold as it is and a terminal would obey
+_CONTROL_CHARACTERS = re.compile("[\x7f-\x9f]")  # what JSON may hold as it is and a terminal would obey
 FORMS = ("wide", "json", "yaml", "name")
 
 
@@ -20,12 +20,14 @@ def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
     """Columns as wide as their widest cell; the last one is not padded."""
     if not rows:
         return []
-    widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 
 def as_json(value: Any) -> str:
-    return _STEERING.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(value, indent=2, ensure_ascii=False))
+    return _CONTROL_CHARACTERS.sub(
+        lambda match: f"\\u{ord(match[0]):04x}", json.dumps(value, indent=2, ensure_ascii=False)
+    )
 
 
 def document(objects: list[Json], form: str, single: bool) -> str:

@@ -15,9 +15,9 @@ from trainyard.cli.suspend import set_suspend
 @click.command()
 @click.argument("jobs", nargs=-1, required=True, metavar="JOB...", shell_complete=job_names)
 @options.cluster
-def resume(jobs: tuple[str, ...], **words: Any) -> None:
+def resume(jobs: tuple[str, ...], **params: Any) -> None:
     """Let a suspended job run again, from its spec as it is now.
 
     Example: trainyard resume mnist
     """
-    speak(words, lambda here: set_suspend(here, jobs, False))
+    speak(params, lambda here: set_suspend(here, jobs, False))

@@ -67,7 +67,7 @@ class NoPlace(Exception):
 @click.option("--dry-run", is_flag=True, help="Print the manifest that would run (-o yaml, json); start nothing.")
 @click.option("-o", "--output", type=click.Choice(["json", "yaml"]), help="Print the final job objects on stdout.")
 @click.pass_context
-def run(ctx: click.Context, /, files: tuple[str, ...], namespace: str, **words: Any) -> None:
+def run(ctx: click.Context, /, files: tuple[str, ...], namespace: str, **params: Any) -> None:
     """Run jobs on this machine, as processes, and show the logs of all their replicas.
 
     FILE... are manifests. They may also hold what the jobs need: ConfigMaps, Secrets, PersistentVolumeClaims, Services.
@@ -83,19 +83,19 @@ def run(ctx: click.Context, /, files: tuple[str, ...], namespace: str, **words: 
 
     """
     try:
-        made = _made(ctx, files, words)
-        if made is None and words["dry_run"]:
-            _print(_objects(submission.read(files, namespace)), words["output"])
+        manifest = _make_manifest(ctx, files, params)
+        if manifest is None and params["dry_run"]:
+            _print(_all_objects(submission.read(files, namespace)), params["output"])
             return
-        if made is not None and words["dry_run"]:
-            _kept(made, words)
+        if manifest is not None and params["dry_run"]:
+            _save_manifest(manifest, params)
             return
-        with _early(words["network"]) as early:  # while the manifest is read
-            made = _kept(made, words) if made else None
-            claims = {} if made else dict(map(options.claim, words["mounts"]))
-            document = [made.with_working_directory().document] if made else []
-            submitted = submission.read(files, namespace, made=document)
-            code = asyncio.run(_run(early, submitted, words, claims))
+        with _start_early(params["network"]) as early:  # while the manifest is read
+            manifest = _save_manifest(manifest, params) if manifest else None
+            claims = {} if manifest else dict(map(options.claim, params["mounts"]))
+            documents = [manifest.with_working_directory().document] if manifest else []
+            submitted = submission.read(files, namespace, made=documents)
+            code = asyncio.run(_run(early, submitted, params, claims))
     except (ManifestError, ConfigError) as error:
         for problem in error.problems:
             note(str(problem))
@@ -111,19 +111,22 @@ def run(ctx: click.Context, /, files: tuple[str, ...], namespace: str, **words: 
     sys.exit(code)
 
 
-def _made(ctx: click.Context, files: tuple[str, ...], words: dict[str, Any]) -> Made | None:
+def _make_manifest(ctx: click.Context, files: tuple[str, ...], params: dict[str, Any]) -> Made | None:
     """The job of a script, or None for manifests. Raises ManifestError, and click.UsageError for no word at all."""
     program = words_of(ctx)
     if program is not None:
-        made = make(program, words)
-        if made.note:
-            note(made.note)
-        if word := misplaced(program, made.program):
-            note(f"{word} stands behind {program.target}, so the script gets it; trainyard's own options stand before")
-        for word in files_elsewhere(program, made.program, Path.cwd()):
-            text = f"{program.target} runs in its own folder, {made.program.folder}, and there is no {word}"
-            note(f"{text}; write {shlex.quote(os.path.abspath(word))}")
-        return made
+        manifest = make(program, params)
+        if manifest.note:
+            note(manifest.note)
+        if argument := misplaced(program, manifest.program):
+            note(
+                f"{argument} stands behind {program.target}, so the script gets it; "
+                "trainyard's own options stand before"
+            )
+        for argument in files_elsewhere(program, manifest.program, Path.cwd()):
+            text = f"{program.target} runs in its own folder, {manifest.program.folder}, and there is no {argument}"
+            note(f"{text}; write {shlex.quote(os.path.abspath(argument))}")
+        return manifest
     if not files:
         raise click.UsageError("Missing a manifest, a script, -m MODULE or -- COMMAND.", ctx)
     check_manifests(files)
@@ -131,18 +134,18 @@ def _made(ctx: click.Context, files: tuple[str, ...], words: dict[str, Any]) -> 
     return None
 
 
-def _kept(made: Made, words: dict[str, Any]) -> Made | None:
+def _save_manifest(manifest: Made, params: dict[str, Any]) -> Made | None:
     """--save and --dry-run. None when there is nothing to run."""
-    made_job = manifests.admitted(made.document, kinds.kind_of(made.job) or kinds.ALL[0])[1]
-    if made_job:
-        raise ManifestError(made_job)
-    if words["save"]:
-        file = Path(words["save"])
-        write_new(file, made.at_home_in(Path(os.path.abspath(file)).parent).text(file))
+    problems = manifests.admitted(manifest.document, kinds.kind_of(manifest.job) or kinds.ALL[0])[1]
+    if problems:
+        raise ManifestError(problems)
+    if params["save"]:
+        file = Path(params["save"])
+        write_new(file, manifest.at_home_in(Path(os.path.abspath(file)).parent).text(file))
         note(f"{file} written")
-    if not words["dry_run"]:
-        return made
-    _print([made.at_home_in(Path.cwd()).job], words["output"])
+    if not params["dry_run"]:
+        return manifest
+    _print([manifest.at_home_in(Path.cwd()).job], params["output"])
     return None
 
 
@@ -153,11 +156,11 @@ def _print(objects: list[Json], output: str | None) -> None:
         click.echo("---\n".join(map(as_yaml, objects)), nl=False)
 
 
-def _objects(submitted: submission.Submission) -> list[Json]:
+def _all_objects(submitted: submission.Submission) -> list[Json]:
     return [obj for _, obj in [*submitted.others, *submitted.jobs]]
 
 
-def _early(network: str) -> EarlyStart:
+def _start_early(network: str) -> EarlyStart:
     from trainyard.app.early_start import EarlyStart
 
     try:
@@ -167,7 +170,7 @@ def _early(network: str) -> EarlyStart:
 
 
 async def _run(
-    early: EarlyStart, submitted: submission.Submission, words: dict[str, Any], claims: dict[str, Path]
+    early: EarlyStart, submitted: submission.Submission, params: dict[str, Any], claims: dict[str, Path]
 ) -> int:
     """Everything heavy is loaded here: the manifest has been found good."""
     from trainyard.app.history import history_folder
@@ -176,47 +179,47 @@ async def _run(
     from trainyard.cli import session
     from trainyard.cli.interrupts import Interrupts
 
-    logs_dir, limits = options.logs_dir(words["logs_dir"]), options.history_limits()
-    stop = Interrupts()
-    screen = _screen(words["output"] or "", stop)
-    logging.basicConfig(handlers=[_Notes(screen)], level=os.environ.get("TRAINYARD_LOG", "ERROR").upper())
+    logs_dir, limits = options.logs_dir(params["logs_dir"]), options.history_limits()
+    interrupts = Interrupts()
+    screen = _make_screen(params["output"] or "", interrupts)
+    logging.basicConfig(handlers=[_NoteHandler(screen)], level=os.environ.get("TRAINYARD_LOG", "ERROR").upper())
     try:
-        made = LocalClusterOptions(
-            network=words["network"],
-            images=tuple(map(Path, words["images"])),
-            cache=options.path(words["cache"]),
-            python=options.interpreter(words["python"]),
+        cluster_options = LocalClusterOptions(
+            network=params["network"],
+            images=tuple(map(Path, params["images"])),
+            cache=options.path(params["cache"]),
+            python=options.interpreter(params["python"]),
             mounts=claims,
-            config=read_config(options.path(words["config"]), screen.note),
+            config=read_config(options.path(params["config"]), screen.note),
             say=screen.note,
             progress=screen.activity,
             working_directory=options.path(current()),
             history=HistoryOptions(history_folder(), "run", logs_dir, limits),
             # What stands beside the jobs may have pods of its own that make jobs of any kind at once.
             served_first=None
-            if submitted.others or words["keep"]
+            if submitted.others or params["keep"]
             else frozenset(kind.gvk for kind, _ in submitted.jobs),
             early=early,
         )
-        settings = session.Settings(words["timeout"], words["keep"], words["output"] or "")
-        code = await session.run(submitted, made, settings, screen, stop)
+        settings = session.Settings(params["timeout"], params["keep"], params["output"] or "")
+        code = await session.run(submitted, cluster_options, settings, screen, interrupts)
     except session.CANNOT_RUN as error:
         screen.note(f"cannot run here: {error_text(error)}")
         code = CANNOT
     finally:
-        await stop.unless(stop.twice, screen.close())
-        stop.close()
+        await interrupts.unless(interrupts.twice, screen.close())
+        interrupts.close()
     return CANNOT if code == SUCCEEDED and screen.output_error is not None else code
 
 
-def _screen(output: str, stop: Interrupts) -> Screen:
-    out, err = 1, 2
-    places = Places(logs=err if output else out, result=out, notes=err)
+def _make_screen(output: str, interrupts: Interrupts) -> Screen:
+    stdout, stderr = 1, 2
+    places = Places(logs=stderr if output else stdout, result=stdout, notes=stderr)
     colour = wants_colour(os.isatty(places.logs), dict(os.environ))
-    return Screen(places, colour, os.isatty(err) and os.environ.get("TERM") != "dumb", stop.lose_reader)
+    return Screen(places, colour, os.isatty(stderr) and os.environ.get("TERM") != "dumb", interrupts.lose_reader)
 
 
-class _Notes(logging.Handler):
+class _NoteHandler(logging.Handler):
     """What the rooms log goes where notes go, so that it does not tear the progress line."""
 
     def __init__(self, screen: Screen) -> None:

@@ -16,12 +16,12 @@ from trainyard.cli.speaking import Here, Said, out, speak
 @click.argument("job", shell_complete=job_names)
 @click.argument("size", metavar="[ROLE=]N")
 @options.cluster
-def scale(job: str, size: str, **words: Any) -> None:
+def scale(job: str, size: str, **params: Any) -> None:
     """Change how many replicas a running job has, where its kind can take that.
 
     Example: trainyard scale elasticjob/imagenet 3
     """
-    speak(words, lambda here: _scale(here, job, size))
+    speak(params, lambda here: _scale(here, job, size))
 
 
 async def _scale(here: Here, job: str, size: str) -> None:
@@ -31,33 +31,33 @@ async def _scale(here: Here, job: str, size: str) -> None:
     role, _, number = size.rpartition("=")
     if not number.isdecimal() or not number.isascii() or len(number) > 9:
         raise Said(f"{size!r} is not a size; write a number, or ROLE=NUMBER", BAD)
-    found = await find(here, job)
-    if end := ended(found.kind, found.job):
-        raise Said(f"{found.word} has ended ({end}): its size does not change any more")
-    _check(found, role)
+    info = await find(here, job)
+    if end := ended(info.kind, info.job):
+        raise Said(f"{info.word} has ended ({end}): its size does not change any more")
+    _check_scalable(info, role)
     body = {"spec": {"replicas": int(number)}}
-    before = await here.api.get(found.gvk, found.namespace, found.name, "scale")
-    await here.api.patch(found.gvk, found.namespace, found.name, body, "scale")
-    out(f"{found.word} scaled from {(before.get('spec') or {}).get('replicas', 0)} to {int(number)}")
+    current = await here.api.get(info.gvk, info.namespace, info.name, "scale")
+    await here.api.patch(info.gvk, info.namespace, info.name, body, "scale")
+    out(f"{info.word} scaled from {(current.get('spec') or {}).get('replicas', 0)} to {int(number)}")
 
 
-def _check(found: Any, role: str) -> None:
+def _check_scalable(info: Any, role: str) -> None:
     """Raises Said where this kind, or this role, cannot be scaled while it runs."""
     from trainyard.core import Config, parse_job
 
-    roles = [one.name for one in parse_job(found.kind, found.job, Config()).parsed.roles]
+    roles = [one.name for one in parse_job(info.kind, info.job, Config()).parsed.roles]
     if role and role.lower() not in (one.lower() for one in roles):
-        raise Said(f"{found.word} has no role {role}; it has: {', '.join(roles) or 'none'}", BAD)
-    if found.kind.scale:
-        scaled = [part for part in found.kind.scale.get("specReplicasPath", "").split(".") if part]
+        raise Said(f"{info.word} has no role {role}; it has: {', '.join(roles) or 'none'}", BAD)
+    if info.kind.scale:
+        scaled = [part for part in info.kind.scale.get("specReplicasPath", "").split(".") if part]
         names = [one for one in roles if one in scaled] or roles
         if role and role.lower() not in (one.lower() for one in names):
-            raise Said(f"{found.word}: its {role} cannot be scaled; these can: {', '.join(names)}", BAD)
+            raise Said(f"{info.word}: its {role} cannot be scaled; these can: {', '.join(names)}", BAD)
         return
-    kind = found.kind.gvk.kind
-    if any(found.kind.follows(one) for one in roles if not role or one.lower() == role.lower()):
+    kind = info.kind.gvk.kind
+    if any(info.kind.on_template_change(one) for one in roles if not role or one.lower() == role.lower()):
         text = "edit the replicas in its spec (kubectl edit, or kubectl apply); it follows the edit"
-        raise Said(f"{found.word}: a {kind} has no scale subresource; {text}")
+        raise Said(f"{info.word}: a {kind} has no scale subresource; {text}")
     fixed = "what shapes its cluster is fixed once it has started, its program knows the size from its environment"
-    fix = f"trainyard suspend {found.word}, edit the spec, trainyard resume {found.word}; or make a new job"
-    raise Said(f"{found.word}: a {kind} cannot be scaled while it runs: {fixed}. To change it: {fix}")
+    fix = f"trainyard suspend {info.word}, edit the spec, trainyard resume {info.word}; or make a new job"
+    raise Said(f"{info.word}: a {kind} cannot be scaled while it runs: {fixed}. To change it: {fix}")

@@ -43,7 +43,7 @@ class Screen:
     """One run's output. Made inside the event loop; `close` ends it."""
 
     def __init__(self, places: Places, colour: bool, live: bool, broken: Callable[[], None]) -> None:
-        self._dead: set[int] = set()
+        self._broken_descriptors: set[int] = set()
         self._places = places
         self._colour = colour
         self._logs_on_terminal = os.isatty(places.logs)
@@ -51,23 +51,23 @@ class Screen:
         self.colour_result, self.colour_notes = colour_on(places.result), colour_on(places.notes)
         self.output_error: OSError | None = None  # why output could not be written; None for a reader who went away
         self.recent: deque[tuple[str, str]] = deque(maxlen=RECENT)  # the last lines of output: prefix and text
-        self._broken = broken
+        self._on_broken = broken
         self._loop = asyncio.get_running_loop()
         self._lock = threading.Condition()
-        self._waiting: list[tuple[int, bytes]] = []
-        self._size = 0
-        self._bar = b""
-        self._shown = b""
-        self._last = ""
-        self._progress = ""
+        self._queue: list[tuple[int, bytes]] = []
+        self._queued_bytes = 0
+        self._progress_line = b""
+        self._drawn_line = b""
+        self._last_plain = ""
+        self._live_progress = ""
         self._activities: dict[str, str] = {}
         self._activity_notes: dict[str, tuple[float, str]] = {}  # when the last note was written, and its text
-        self._quiet = False
+        self._progress_ended = False
         self._closing = False
-        self._space: list[asyncio.Future[None]] = []
-        self._done = asyncio.Event()
+        self._space_waiters: list[asyncio.Future[None]] = []
+        self._written = asyncio.Event()
         self._colours: dict[str, int] = {}
-        self._width = 0
+        self._prefix_width = 0
         threading.Thread(target=self._write_all, name="screen", daemon=True).start()
 
     # --- what is said
@@ -79,31 +79,31 @@ class Screen:
         if self._logs_on_terminal:
             line = printable_output(line)
         if not prefix:
-            self._put(self._places.logs, line + b"\n")
+            self._enqueue(self._places.logs, line + b"\n")
             return
-        self._width = max(self._width, len(prefix))
-        text = f"{prefix.ljust(self._width)} | "
+        self._prefix_width = max(self._prefix_width, len(prefix))
+        text = f"{prefix.ljust(self._prefix_width)} | "
         if self._colour:
-            number = self._colours.setdefault(prefix, _COLOURS[len(self._colours) % len(_COLOURS)])
-            text = f"\x1b[{number}m{text}\x1b[0m"
-        self._put(self._places.logs, text.encode() + line + b"\n")
+            colour = self._colours.setdefault(prefix, _COLOURS[len(self._colours) % len(_COLOURS)])
+            text = f"\x1b[{colour}m{text}\x1b[0m"
+        self._enqueue(self._places.logs, text.encode() + line + b"\n")
 
     def result(self, text: str) -> None:
-        self._put(self._places.result, printable_but_colours(text).encode("utf-8", "replace") + b"\n")
+        self._enqueue(self._places.result, printable_but_colours(text).encode("utf-8", "replace") + b"\n")
 
     def note(self, text: str) -> None:
         text = prose(text, terminal_width())
-        self._put(self._places.notes, printable_but_colours(text).encode("utf-8", "replace") + b"\n")
+        self._enqueue(self._places.notes, printable_but_colours(text).encode("utf-8", "replace") + b"\n")
 
     def progress(self, live: str, plain: str) -> None:
         """The progress line, with elapsed time for a terminal, without for anything else."""
-        if self._quiet:
+        if self._progress_ended:
             return
         if self.live:
-            self._progress = live
+            self._live_progress = live
             self._draw()
-        elif plain != self._last:
-            self._last = plain
+        elif plain != self._last_plain:
+            self._last_plain = plain
             self.note(plain)
 
     def activity(self, key: str, text: str | None) -> None:
@@ -117,37 +117,37 @@ class Screen:
             self._activity_notes.pop(key, None)
         else:
             self._activities[key] = text
-        if self._quiet:
+        if self._progress_ended:
             return
         if self.live:
             self._draw()
         elif text is not None:
             now = self._loop.time()
-            written, before = self._activity_notes.get(key, (float("-inf"), ""))
-            if text != before and now - written >= ACTIVITY_PAUSE:
+            note_time, last_text = self._activity_notes.get(key, (float("-inf"), ""))
+            if text != last_text and now - note_time >= ACTIVITY_PAUSE:
                 self._activity_notes[key] = now, text
                 self.note(text)
 
     def _draw(self) -> None:
-        line = " · ".join(filter(None, [*self._activities.values(), self._progress]))
+        line = " · ".join(filter(None, [*self._activities.values(), self._live_progress]))
         with self._lock:
-            self._bar = shortened(printable(line, line=True), terminal_width() - 1).encode("utf-8", "replace")
+            self._progress_line = shortened(printable(line, line=True), terminal_width() - 1).encode("utf-8", "replace")
             self._lock.notify()
 
     def end_progress(self) -> None:
-        self._quiet = True
+        self._progress_ended = True
         with self._lock:
-            self._bar = b""
+            self._progress_line = b""
             self._lock.notify()
 
     async def space(self) -> None:
         """Wait until the reader has caught up. Followers of logs wait here before they read on."""
         with self._lock:
-            if self._size < FULL:
+            if self._queued_bytes < FULL:
                 return
-            waits: asyncio.Future[None] = self._loop.create_future()
-            self._space.append(waits)
-        await waits
+            waiter: asyncio.Future[None] = self._loop.create_future()
+            self._space_waiters.append(waiter)
+        await waiter
 
     async def close(self) -> None:
         """Everything said is written when this returns (or its reader is gone)."""
@@ -155,70 +155,70 @@ class Screen:
         with self._lock:
             self._closing = True
             self._lock.notify()
-        await self._done.wait()
+        await self._written.wait()
 
     # --- the thread
 
-    def _put(self, where: int, data: bytes) -> None:
+    def _enqueue(self, descriptor: int, data: bytes) -> None:
         with self._lock:
-            self._waiting.append((where, data))
-            self._size += len(data)
+            self._queue.append((descriptor, data))
+            self._queued_bytes += len(data)
             self._lock.notify()
 
     def _write_all(self) -> None:
         while self._write_batch():
             pass
-        self._tell(self._done.set)
+        self._call_in_loop(self._written.set)
 
     def _write_batch(self) -> bool:
         with self._lock:
-            self._lock.wait_for(lambda: self._waiting or self._closing or self._bar != self._shown)
-            batch, self._waiting = self._waiting, []
-            bar, more = self._bar, bool(batch) or not self._closing
-        if self._shown:
+            self._lock.wait_for(lambda: self._queue or self._closing or self._progress_line != self._drawn_line)
+            batch, self._queue = self._queue, []
+            progress_line, running = self._progress_line, bool(batch) or not self._closing
+        if self._drawn_line:
             self._write(self._places.notes, _CLEAR)
-        for where, data in _joined(batch):
-            self._write(where, data)
-        if bar:
-            self._write(self._places.notes, bar)
-        self._shown = bar
+        for descriptor, data in _join_writes(batch):
+            self._write(descriptor, data)
+        if progress_line:
+            self._write(self._places.notes, progress_line)
+        self._drawn_line = progress_line
         with self._lock:
-            self._size -= sum(len(data) for _, data in batch)
-            woken, self._space = self._space, []
-        for waits in woken:
-            self._tell(partial(_wake, waits))
-        return more
+            self._queued_bytes -= sum(len(data) for _, data in batch)
+            waiters, self._space_waiters = self._space_waiters, []
+        for waiter in waiters:
+            self._call_in_loop(partial(_set_result, waiter))
+        return running
 
-    def _write(self, where: int, data: bytes) -> None:
-        while data and where not in self._dead:
+    def _write(self, descriptor: int, data: bytes) -> None:
+        while data and descriptor not in self._broken_descriptors:
             try:
-                data = data[os.write(where, data) :]
+                data = data[os.write(descriptor, data) :]
             except OSError as error:
-                self._dead.add(where)
+                self._broken_descriptors.add(descriptor)
                 if error.errno != errno.EPIPE and self.output_error is None:
                     self.output_error = error
-                    if where != self._places.notes:
+                    if descriptor != self._places.notes:
                         self._write(self._places.notes, f"{cannot_write(error)}\n".encode())
-                self._tell(self._broken)
+                self._call_in_loop(self._on_broken)
 
-    def _tell(self, what: Callable[[], object]) -> None:
+    def _call_in_loop(self, callback: Callable[[], object]) -> None:
         if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(what)
+            self._loop.call_soon_threadsafe(callback)
 
 
-def _wake(waits: asyncio.Future[None]) -> None:
-    if not waits.done():
-        waits.set_result(None)
+def _set_result(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)
 
 
-def _joined(batch: list[tuple[int, bytes]]) -> list[tuple[int, bytes]]:
+def _join_writes(batch: list[tuple[int, bytes]]) -> list[tuple[int, bytes]]:
     """Neighbours for the same place as one write."""
     joined: list[tuple[int, list[bytes]]] = []
-    for where, data in batch:
-        if not joined or joined[-1][0] != where:
-            joined.append((where, []))
+    for descriptor, data in batch:
+        if not joined or joined[-1][0] != descriptor:
+            joined.append((descriptor, []))
         joined[-1][1].append(data)
-    return [(where, b"".join(parts)) for where, parts in joined]
+    return [(descriptor, b"".join(parts)) for descriptor, parts in joined]
 
 
 class Cut:
@@ -234,15 +234,15 @@ class Cut:
         while len(self._rest) > self.LONGEST:
             lines.append(self._rest[: self.LONGEST])
             self._rest = self._rest[self.LONGEST :]
-        return [_shown(line) for line in lines]
+        return [_last_overwrite(line) for line in lines]
 
     def end(self) -> list[bytes]:
         """What stands after the last line end."""
         rest, self._rest = self._rest, b""
-        return [_shown(rest)] if rest else []
+        return [_last_overwrite(rest)] if rest else []
 
 
-def _shown(line: bytes) -> bytes:
+def _last_overwrite(line: bytes) -> bytes:
     """A line that was drawn over itself (a progress bar with carriage returns) is shown as it looked in the end."""
     return line.rstrip(b"\r").rpartition(b"\r")[2]
 

@@ -46,7 +46,7 @@ if TYPE_CHECKING:  # loaded for a job that is in trouble
 
 Seen = Callable[[Json | None, Json | None], None]
 CANNOT_RUN = (OSError, ApiError, NodeError)
-_CUT_SHORT = {
+_INTERRUPTION_TEXTS = {
     CANNOT: "given up",
     TIMEOUT: "stopped by --timeout",
     INTERRUPTED: "interrupted",
@@ -77,26 +77,26 @@ async def run(
     session = Session(cluster, submission, screen)
     try:
         if not await stop.unless(stop.once, cluster.start(session.submit)):
-            return _interrupted(stop, screen)
-        return await _to_the_end(session, settings, screen, stop)
+            return _interruption_code(stop, screen)
+        return await _run_to_end(session, settings, screen, stop)
     finally:
         session.close()
         if stop.twice.is_set() or not await stop.unless(stop.twice, cluster.stop()):
             await cluster.stop(kill=True)
 
 
-async def _to_the_end(session: Session, settings: Settings, screen: Screen, stop: Interrupts) -> int:
-    code = await _outcome(session, settings, stop)
-    session.cluster.interruption = _CUT_SHORT.get(code, "")
-    if code == CANNOT and (blocked := session.board.blocked(time.time())):
-        session.cluster.interruption += f": {blocked}"
+async def _run_to_end(session: Session, settings: Settings, screen: Screen, stop: Interrupts) -> int:
+    code = await _wait_for_exit_code(session, settings, stop)
+    session.cluster.interruption = _INTERRUPTION_TEXTS.get(code, "")
+    if code == CANNOT and (blocked_text := session.board.blocked(time.time())):
+        session.cluster.interruption += f": {blocked_text}"
     if code in (SUCCEEDED, FAILED):  # peers that end for the same reason do so a moment later
         await stop.unless(stop.once, session.settled())
     if not stop.once.is_set():
         await stop.unless(stop.once, session.logs.finish(True, LAST_LINES))
     if code in (FAILED, TIMEOUT, CANNOT) and not stop.once.is_set():
         await stop.unless(stop.once, session.explain_end(code))
-    lines = _table(session, settings, screen, _CUT_SHORT.get(code, ""))
+    lines = _table(session, settings, screen, _INTERRUPTION_TEXTS.get(code, ""))
     screen.end_progress()
     if stop.once.is_set() and not stop.reader_gone:
         screen.note("interrupted: the pods end within their grace period; once more kills them")
@@ -108,17 +108,17 @@ async def _to_the_end(session: Session, settings: Settings, screen: Screen, stop
         await stop.unless(stop.twice, session.wind_down())
         return code
     await stop.unless(stop.twice, session.wind_down())
-    if code in _CUT_SHORT:  # these pods have ended only now: the table tells how, and when
-        lines = _table(session, settings, screen, _CUT_SHORT[code])
+    if code in _INTERRUPTION_TEXTS:  # these pods have ended only now: the table tells how, and when
+        lines = _table(session, settings, screen, _INTERRUPTION_TEXTS[code])
     _report(session, settings, screen, lines)
     return code
 
 
-async def _outcome(session: Session, settings: Settings, stop: Interrupts) -> int:
+async def _wait_for_exit_code(session: Session, settings: Settings, stop: Interrupts) -> int:
     try:
         async with asyncio.timeout(settings.timeout):
             if not await stop.unless(stop.once, session.ended()):
-                return _interrupted(stop, session.screen)
+                return _interruption_code(stop, session.screen)
     except TimeoutError:
         session.screen.note(f"the time is over (--timeout {settings.timeout:g})")
         return TIMEOUT
@@ -128,7 +128,7 @@ async def _outcome(session: Session, settings: Settings, stop: Interrupts) -> in
     return SUCCEEDED if all(end == "Succeeded" for end in ends) else FAILED
 
 
-def _interrupted(stop: Interrupts, screen: Screen) -> int:
+def _interruption_code(stop: Interrupts, screen: Screen) -> int:
     if screen.output_error is not None:
         return CANNOT
     return READER_GONE if stop.reader_gone else INTERRUPTED
@@ -145,8 +145,8 @@ def _report(session: Session, settings: Settings, screen: Screen, lines: list[st
         (screen.note if settings.output else screen.result)(line)
     for line in session.explanation:
         screen.note(line)
-    if (history := session.cluster.history) and (logs := history.log_folder_of_jobs(session.board.jobs)):
-        screen.note(f"logs: {with_tilde(logs)}")
+    if (history := session.cluster.history) and (log_folder := history.log_folder_of_jobs(session.board.jobs)):
+        screen.note(f"logs: {with_tilde(log_folder)}")
     jobs = list(session.board.jobs.values())
     if settings.output == "json":
         screen.result(encode(jobs).decode())
@@ -154,7 +154,7 @@ def _report(session: Session, settings: Settings, screen: Screen, lines: list[st
         screen.result(as_yaml(jobs).rstrip("\n"))
 
 
-def _heading(facts: diagnosis.Facts, code: int) -> str:
+def _explanation_heading(facts: diagnosis.Facts, code: int) -> str:
     if code == CANNOT:
         return f"cannot run here: {facts.title}:"
     if not facts.over:
@@ -176,10 +176,10 @@ class Session:
         self._deleted: dict[str, Json] = {}  # pods as they were last seen, by uid
         self.tasks = TaskSupervisor("run", lambda text: self.screen.note(text))
         self._changed = asyncio.Event()
-        self._news = asyncio.Event()
-        self._began = time.monotonic()
-        self._said: set[str] = set()
-        self._explained: set[tuple[str, str, str]] = set()
+        self._board_changed = asyncio.Event()
+        self._started = time.monotonic()
+        self._warnings: set[str] = set()
+        self._reported_findings: set[tuple[str, str, str]] = set()
         self.explanation: list[str] = []  # why the jobs ended as they did, or have not ended: the last of all
 
     # --- the beginning
@@ -195,13 +195,13 @@ class Session:
             await self.cluster.namespace(namespace)
         for gvk, obj in self._submission.others:
             with contextlib.suppress(AlreadyExists):
-                await self._make(gvk, "" if gvk == NAMESPACE else namespace_of(obj), obj)
+                await self._create(gvk, "" if gvk == NAMESPACE else namespace_of(obj), obj)
         for kind, obj in self._submission.jobs:
-            self.board.see_job(await self._make(kind.gvk, namespace_of(obj), obj))
-        self._began = time.monotonic()
-        self._look()
+            self.board.see_job(await self._create(kind.gvk, namespace_of(obj), obj))
+        self._started = time.monotonic()
+        self._start_watches()
 
-    async def _make(self, gvk: GVK, namespace: str, obj: Json) -> Json:
+    async def _create(self, gvk: GVK, namespace: str, obj: Json) -> Json:
         try:
             return {"apiVersion": gvk.api_version, "kind": gvk.kind} | await self.cluster.api.create(
                 gvk, namespace, obj
@@ -213,30 +213,30 @@ class Session:
                 raise ManifestError([Problem(f"{gvk.kind} {name_of(obj)}", error.message)]) from None
             raise
 
-    def _look(self) -> None:
-        kinds = {kind.gvk for kind, _ in self._submission.jobs}
-        for gvk in kinds:
+    def _start_watches(self) -> None:
+        gvks = {kind.gvk for kind, _ in self._submission.jobs}
+        for gvk in gvks:
             store = Store(dict_adapter(api_version=gvk.api_version, kind=gvk.kind))
-            self._follow(WatchTarget(gvk), store, self._job_seen)
-        self._follow(WatchTarget(POD, selection=Selection(OWNER)), self._pods, self._pod_seen)
-        self._follow(
-            WatchTarget(EVENT, optional=True), Store(dict_adapter(api_version="v1", kind="Event")), self._event_seen
+            self._watch(WatchTarget(gvk), store, self._handle_job)
+        self._watch(WatchTarget(POD, selection=Selection(OWNER)), self._pods, self._handle_pod)
+        self._watch(
+            WatchTarget(EVENT, optional=True), Store(dict_adapter(api_version="v1", kind="Event")), self._handle_event
         )
         self.tasks.start("show progress", self._show_progress)
-        self.tasks.start("explain what blocks", self._watch_over)
+        self.tasks.start("explain what blocks", self._explain_blocks_periodically)
 
-    def _follow(self, source: WatchTarget, store: Store[Json], seen: Seen) -> None:
-        def apply(said: StoreEvent[Json]) -> None:
-            for change in store.apply(said):
+    def _watch(self, source: WatchTarget, store: Store[Json], seen: Seen) -> None:
+        def apply(event: StoreEvent[Json]) -> None:
+            for change in store.apply(event):
                 seen(change.before, change.after)
             self._changed.set()
-            self._news.set()
+            self._board_changed.set()
 
         self.tasks.start(f"watch {source.name}", Reflector(self.cluster.api, source, store.adapter, apply).run)
 
     # --- what is seen
 
-    def _job_seen(self, before: Json | None, after: Json | None) -> None:
+    def _handle_job(self, before: Json | None, after: Json | None) -> None:
         job = after or before
         if job is None or uid_of(job) not in self.board.jobs:
             return
@@ -245,7 +245,7 @@ class Session:
         elif not result(job):
             self.board.deleted.add(uid_of(job))
 
-    def _pod_seen(self, before: Json | None, after: Json | None) -> None:
+    def _handle_pod(self, before: Json | None, after: Json | None) -> None:
         pod = after or before
         if pod is None or pod["metadata"]["labels"].get(OWNER) not in self.board.jobs:
             return
@@ -256,16 +256,17 @@ class Session:
             self.logs.gone(pod)
             self._deleted[uid_of(pod)] = pod
 
-    def _event_seen(self, before: Json | None, after: Json | None) -> None:
+    def _handle_event(self, before: Json | None, after: Json | None) -> None:
         """Warnings are said once, a moment later: of a job that has ended by then the end says it all."""
         if after is not None:
             self.board.see_event(after, time.time())
         if after is None or after.get("type") != "Warning" or after.get("reason") in SAID_BY_WHY:
             return
-        about = after.get("involvedObject") or {}
-        text = f"warning: {about.get('kind')} {about.get('name')}: {after.get('message') or after.get('reason')}"
-        if text not in self._said:
-            self._said.add(text)
+        involved_object = after.get("involvedObject") or {}
+        message = after.get("message") or after.get("reason")
+        text = f"warning: {involved_object.get('kind')} {involved_object.get('name')}: {message}"
+        if text not in self._warnings:
+            self._warnings.add(text)
             asyncio.get_running_loop().call_later(EVENT_PAUSE, self._warn, text)
 
     def _warn(self, text: str) -> None:
@@ -275,15 +276,15 @@ class Session:
     async def _show_progress(self) -> None:
         """At most once a second where it is written down; every second where a clock runs on a terminal."""
         while True:
-            self._news.clear()
-            live = progress(self.board, time.monotonic() - self._began, time.time())
+            self._board_changed.clear()
+            live = progress(self.board, time.monotonic() - self._started, time.time())
             self.screen.progress(live, progress(self.board, None))
             await asyncio.sleep(0.1 if self.screen.live else 1.0)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(1.0 if self.screen.live else None):
-                    await self._news.wait()
+                    await self._board_changed.wait()
 
-    async def _watch_over(self) -> None:
+    async def _explain_blocks_periodically(self) -> None:
         """What holds a job up is said, once, when it has done so for a while; not what will pass by itself."""
         while True:
             await asyncio.sleep(QUIET)
@@ -294,10 +295,12 @@ class Session:
         from trainyard.cli import diagnosis
 
         for job in list(self.board.jobs.values()):
-            if result(job) or (facts := await self._facts(job)) is None:
+            if result(job) or (facts := await self._gather_facts(job)) is None:
                 continue
-            fresh = self._fresh(job, [finding for finding in diagnosis.why(facts) if finding.level <= diagnosis.BLOCK])
-            for line in diagnosis.told(facts, fresh, MOST_LINES, terminal_width()) if fresh else ():
+            unreported = self._unreported(
+                job, [finding for finding in diagnosis.why(facts) if finding.level <= diagnosis.BLOCK]
+            )
+            for line in diagnosis.told(facts, unreported, MOST_LINES, terminal_width()) if unreported else ():
                 self.screen.note(line)
 
     async def explain_end(self, code: int) -> None:
@@ -305,19 +308,21 @@ class Session:
         from trainyard.cli import diagnosis
 
         for job in list(self.board.jobs.values()):
-            if result(job) == "Succeeded" or (facts := await self._facts(job)) is None:
+            if result(job) == "Succeeded" or (facts := await self._gather_facts(job)) is None:
                 continue
             findings = diagnosis.why(facts)
             if not result(job) and code == TIMEOUT:
-                findings = self._fresh(job, findings)
-            findings = [replace(finding, evidence=self._not_shown(finding.evidence)) for finding in findings]
+                findings = self._unreported(job, findings)
+            findings = [
+                replace(finding, evidence=self._without_recent_output(finding.evidence)) for finding in findings
+            ]
             if findings:
-                heading = _heading(facts, code)
+                heading = _explanation_heading(facts, code)
                 self.explanation += diagnosis.told(facts, findings, MOST_LINES, terminal_width(), heading)
         if code == CANNOT and not self.explanation:
             self.explanation.append(f"cannot run here: {self.board.blocked(time.time())}")
 
-    async def _facts(self, job: Json) -> diagnosis.Facts | None:
+    async def _gather_facts(self, job: Json) -> diagnosis.Facts | None:
         from trainyard.cli.evidence import gather
 
         kind = kind_of(job)
@@ -328,14 +333,14 @@ class Session:
             return await gather(here, Found(kind, job), self._deleted.values())
         return None
 
-    def _fresh(self, job: Json, findings: list[diagnosis.Finding]) -> list[diagnosis.Finding]:
+    def _unreported(self, job: Json, findings: list[diagnosis.Finding]) -> list[diagnosis.Finding]:
         """Those that have not been said before."""
         keys = {(uid_of(job), finding.where, finding.fix): finding for finding in findings}
-        fresh = [finding for key, finding in keys.items() if key not in self._explained]
-        self._explained.update(keys)
-        return fresh
+        unreported = [finding for key, finding in keys.items() if key not in self._reported_findings]
+        self._reported_findings.update(keys)
+        return unreported
 
-    def _not_shown(self, evidence: tuple[str, ...]) -> tuple[str, ...]:
+    def _without_recent_output(self, evidence: tuple[str, ...]) -> tuple[str, ...]:
         """Last lines of output are not repeated when they stand just above."""
         shown = {text for _, text in self.screen.recent}
         lines = [line for text in evidence for line in text.splitlines()][-MOST_LINES:]
@@ -365,13 +370,13 @@ class Session:
     async def wind_down(self) -> None:
         """Nobody makes pods any more; what still runs ends within its grace, and is printed to its last line."""
         await self.cluster.stop_controllers()
-        longest = 0.0
+        grace_period = 0.0
         for pod in self._pods:
-            longest = max(longest, float(pod["spec"].get("terminationGracePeriodSeconds") or 30))
+            grace_period = max(grace_period, float(pod["spec"].get("terminationGracePeriodSeconds") or 30))
             with contextlib.suppress(ApiError):
                 await self.cluster.api.delete(POD, namespace_of(pod), name_of(pod), uid_of(pod))
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(longest + SLACK):
+            async with asyncio.timeout(grace_period + SLACK):
                 while len(self._pods):
                     self._changed.clear()
                     await self._changed.wait()

@@ -67,7 +67,7 @@ def speak(
 
     def with_cluster() -> int | None:
         try:
-            return asyncio.run(_speak(words, work))
+            return asyncio.run(_run_with_api(words, work))
         except (NoJob, NoCluster, KubeconfigError, BackgroundError) as error:
             if not instead():
                 raise
@@ -84,10 +84,10 @@ def answer(work: Callable[[], int | None]) -> None:
     try:
         code = work()
         sys.stdout.flush()
-    except Said as said:
-        if str(said):
-            note(str(said))
-        code = said.code
+    except Said as error:
+        if str(error):
+            note(str(error))
+        code = error.code
     except (KubeconfigError, BackgroundError) as error:
         note(str(error))
         code = CANNOT
@@ -100,8 +100,8 @@ def answer(work: Callable[[], int | None]) -> None:
     sys.exit(code or 0)
 
 
-async def _speak(words: dict[str, Any], work: Callable[[Here], Awaitable[int | None]]) -> int | None:
-    access = find_cluster(words.get("kubeconfig") or "", words.get("context") or "")
+async def _run_with_api(params: dict[str, Any], work: Callable[[Here], Awaitable[int | None]]) -> int | None:
+    access = find_cluster(params.get("kubeconfig") or "", params.get("context") or "")
     # What the rooms below log is for those who ask; what a person has to know is said by the word itself.
     logging.basicConfig(level=os.environ.get("TRAINYARD_LOG", "ERROR").upper())
     from trainyard.client import ApiError, Unavailable
@@ -113,13 +113,13 @@ async def _speak(words: dict[str, Any], work: Callable[[Here], Awaitable[int | N
     try:
         api.too_many_requests_timeout = PATIENCE
         async with api:
-            return await work(Here(api, words.get("namespace") or access.namespace, access))
+            return await work(Here(api, params.get("namespace") or access.namespace, access))
     except Unavailable as error:
         if error.code:
             raise Said(f"the cluster cannot answer now: {error.message}", CANNOT) from None
         if (cluster := background_of(access.source)) is not None and not cluster.daemon_alive:
             raise NoCluster(f"{cluster.down_reason()} (kubeconfig: {access.source})", CANNOT) from None
-        text = f"the cluster at {_place(access.server)} does not answer: {_why(error.message)}"
+        text = f"the cluster at {_place(access.server)} does not answer: {_error_cause(error.message)}"
         raise NoCluster(f"{text}; is it up? (kubeconfig: {access.source})", CANNOT) from None
     except ApiError as error:
         if error.code == 401:
@@ -156,7 +156,7 @@ def _place(server: str) -> str:
     return "/".join(server.split("/")[:3])
 
 
-def _why(message: str) -> str:
+def _error_cause(message: str) -> str:
     return message.split(": ", 1)[-1]
 
 

@@ -21,22 +21,22 @@ async def jobs_of(cluster: Background, seconds: float) -> list[tuple[str, str, s
     try:
         access = read_kubeconfig([cluster.kubeconfig])
         async with asyncio.timeout(seconds), access.api() as api:
-            found = await listed(Here(api, "", access))
+            infos = await listed(Here(api, "", access))
     except (KubeconfigError, Said, ApiError, OSError, ValueError, TimeoutError):
         return None
-    return [(one.kind.gvk.kind, f"{one.namespace}/{one.name}", word(one.job)) for one in found]
+    return [(info.kind.gvk.kind, f"{info.namespace}/{info.name}", word(info.job)) for info in infos]
 
 
 def words_of(jobs: list[tuple[str, str, str]]) -> list[str]:
     """Each job, and how it stands; of many, the first few."""
-    said = [f"{kind} {name} ({state})" for kind, name, state in jobs[:MANY]]
-    return [*said, f"and {len(jobs) - MANY} more"] if len(jobs) > MANY else said
+    texts = [f"{kind} {name} ({state})" for kind, name, state in jobs[:MANY]]
+    return [*texts, f"and {len(jobs) - MANY} more"] if len(jobs) > MANY else texts
 
 
 def counted(jobs: list[tuple[str, str, str]]) -> list[str]:
     """By kind and state: "TfJob: 1 Running, 2 Succeeded"."""
     lines = []
     for kind in dict.fromkeys(kind for kind, _, _ in jobs):
-        states = Counter(state for one, _, state in jobs if one == kind)
+        states = Counter(state for job_kind, _, state in jobs if job_kind == kind)
         lines.append(f"{kind}: " + ", ".join(f"{count} {state}" for state, count in states.items()))
     return lines

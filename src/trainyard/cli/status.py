@@ -27,13 +27,16 @@ def status(name: str | None, output: str | None) -> None:
     Example: trainyard status -o json
     """
     try:
-        clusters = [Background(each) for each in ([name] if name is not None else cluster_names() or ["default"])]
-        states = [_state(cluster) for cluster in clusters]
+        clusters = [
+            Background(cluster_name)
+            for cluster_name in ([name] if name is not None else cluster_names() or ["default"])
+        ]
+        states = [_cluster_state(cluster) for cluster in clusters]
         if output in ("json", "yaml"):
             data = [state.data() for state in states]
             print_data(data[0] if len(data) == 1 else data, output)
         elif len(states) > 1:
-            _several(states, output == "wide")
+            _print_clusters(states, output == "wide")
         else:
             for line in fields(states[0].lines(), terminal_width(), colour_on(1)):
                 click.echo(line)
@@ -81,10 +84,10 @@ class State(msgspec.Struct, frozen=True):
         from trainyard.cli.view import age
 
         since = parse_time(self.facts.get("since"))
-        stands = f"{self.facts.get('since')} ({age(time.time() - since)})" if since is not None else "unknown"
+        since_text = f"{self.facts.get('since')} ({age(time.time() - since)})" if since is not None else "unknown"
         return [
             ("State", self.word),
-            ("Since", stands),
+            ("Since", since_text),
             ("Network", str(self.facts.get("network") or "")),
             ("API server", str(self.facts.get("server") or "")),
             ("Kubeconfig", str(cluster.kubeconfig)),
@@ -93,22 +96,26 @@ class State(msgspec.Struct, frozen=True):
             ("Pods' files", str(self.facts.get("folder") or "")),
             ("Process", str(self.facts.get("pid") or "")),
             *([("Jobs", "unknown")] if self.jobs is None else []),
-            *(("Jobs" if at == 0 else "", text) for at, text in enumerate(counted(self.jobs or []))),
+            *(("Jobs" if index == 0 else "", text) for index, text in enumerate(counted(self.jobs or []))),
             *([("Jobs", "none")] if self.jobs == [] else []),
         ]
 
     def data(self) -> dict[str, Any]:
         """For programs: every field is always there (docs/words.md)."""
         cluster, facts = self.cluster, self.facts or {}
-        states = ("up" if self.jobs is not None else "unreachable") if self.facts is not None else "down"
+        daemon_state = ("up" if self.jobs is not None else "unreachable") if self.facts is not None else "down"
         killed = self.facts is None and cluster.daemon_killed
         counts: dict[str, dict[str, int]] = {}
         for kind, _, state in self.jobs or ():
-            of_kind = counts.setdefault(kind, {})
-            of_kind[state] = of_kind.get(state, 0) + 1
+            state_counts = counts.setdefault(kind, {})
+            state_counts[state] = state_counts.get(state, 0) + 1
         return {
             "name": cluster.name,
-            "state": "killed" if killed else "changing" if self.facts is None and cluster.daemon_alive else states,
+            "state": "killed"
+            if killed
+            else "changing"
+            if self.facts is None and cluster.daemon_alive
+            else daemon_state,
             "message": self.word,
             "since": facts.get("since"),
             "network": facts.get("network"),
@@ -123,7 +130,7 @@ class State(msgspec.Struct, frozen=True):
         }
 
 
-def _state(cluster: Background) -> State:
+def _cluster_state(cluster: Background) -> State:
     from trainyard.cli.standing import jobs_of
 
     facts = cluster.facts()
@@ -136,10 +143,10 @@ def print_data(value: Any, form: str) -> None:
     click.echo(as_json(value) if form == "json" else as_yaml(value).rstrip("\n"))
 
 
-def _several(states: list[State], whole: bool) -> None:
+def _print_clusters(states: list[State], wide: bool) -> None:
     """A line for each, the ones that are up first."""
     rows = [["NAME", "STATE", "SINCE", "KUBECONFIG"]]
     for state in sorted(states, key=lambda state: state.facts is None):
         since = str((state.facts or {}).get("since", "-"))
         rows.append([state.cluster.name, state.word, since, str(state.cluster.kubeconfig)])
-    click.echo("\n".join(fitted(rows, sys.maxsize if whole else terminal_width(), colour_on(1))))
+    click.echo("\n".join(fitted(rows, sys.maxsize if wide else terminal_width(), colour_on(1))))

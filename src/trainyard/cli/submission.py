@@ -16,7 +16,7 @@ from trainyard.cli import manifests, working_directory
 from trainyard.cli.scripts import local_image
 from trainyard.core import Kind
 from trainyard.core.names import is_dns_label
-from trainyard.kinds.unknown_kinds import what_it_is
+from trainyard.kinds.unknown_kinds import describe_kind
 from trainyard.objects import GVK, Json, Problem, name_of
 from trainyard.objects.manifest import Document, ManifestError
 from trainyard.objects.resources import NAMESPACE
@@ -49,8 +49,8 @@ class Submission:
 
     @property
     def namespaces(self) -> list[str]:
-        found = [obj["metadata"].get("namespace", "") for _, obj in [*self.others, *self.jobs]]
-        return list(dict.fromkeys(filter(None, found)))
+        namespaces = [obj["metadata"].get("namespace", "") for _, obj in [*self.others, *self.jobs]]
+        return list(dict.fromkeys(filter(None, namespaces)))
 
 
 def read(
@@ -74,7 +74,7 @@ def read(
         )
     documents = [*manifests.load(files), *made]
     jobs = {id(document): kind for document, kind in manifests.jobs_of(documents, needed=private)}
-    submission, problems = Submission(), _twice(documents)
+    submission, problems = Submission(), _duplicates(documents)
     for document in documents:
         kind = jobs.get(id(document))
         if kind is not None:
@@ -86,20 +86,20 @@ def read(
                 submission.warnings += [f"{document.where}: {text}" for text in texts]
             notes = kinds.notes(kind, document.obj) if local else ()
             submission.notes += [f"{document.place(problem.path)}: {problem}" for problem in notes]
-            found = manifests.admitted(document, kind)[1]
-            problems += found or (_managed_by_others(document) if private else [])
+            job_problems = manifests.admitted(document, kind)[1]
+            problems += job_problems or (_managed_by_problems(document) if private else [])
         else:
-            problems += _take_other(document, submission)
+            problems += _add_other(document, submission)
         problems += _set_namespace(document, namespace, otherwise)
         if local:
             working_directory.annotate(document, is_job=kind is not None)
     if problems:
         raise ManifestError(problems)
-    submission.others.sort(key=lambda one: OTHERS.index(one[0]))
+    submission.others.sort(key=lambda item: OTHERS.index(item[0]))
     return submission
 
 
-def _managed_by_others(document: Document) -> list[Problem]:
+def _managed_by_problems(document: Document) -> list[Problem]:
     """Nobody else is here: such a job would wait for ever."""
     managed_by = (document.obj.get("spec") or {}).get("managedBy")
     if managed_by in (None, "", OPERATOR):
@@ -108,7 +108,7 @@ def _managed_by_others(document: Document) -> list[Problem]:
     return [manifests.placed(document, Problem("spec.managedBy", text))]
 
 
-def _take_other(document: Document, submission: Submission) -> list[Problem]:
+def _add_other(document: Document, submission: Submission) -> list[Problem]:
     obj = document.obj
     for gvk in OTHERS:
         if gvk.kind == obj["kind"]:
@@ -116,11 +116,11 @@ def _take_other(document: Document, submission: Submission) -> list[Problem]:
                 text = f"{gvk.kind}: apiVersion {obj['apiVersion']} is not known; write {gvk.api_version}"
                 return [Problem(document.place("apiVersion"), text)]
             submission.others.append((gvk, obj))
-            named = isinstance(obj.get("metadata"), dict) and name_of(obj)
-            return [] if named else [Problem(document.where, f"{gvk.kind}: metadata.name is missing; write one")]
-    known = ", ".join(gvk.kind for gvk in OTHERS)
-    what = what_it_is(str(obj["apiVersion"]), str(obj["kind"]))
-    return [Problem(document.place("kind"), f"{what} is not taken here; beside jobs there may be: {known}")]
+            has_name = isinstance(obj.get("metadata"), dict) and name_of(obj)
+            return [] if has_name else [Problem(document.where, f"{gvk.kind}: metadata.name is missing; write one")]
+    known_kinds = ", ".join(gvk.kind for gvk in OTHERS)
+    type_text = describe_kind(str(obj["apiVersion"]), str(obj["kind"]))
+    return [Problem(document.place("kind"), f"{type_text} is not taken here; beside jobs there may be: {known_kinds}")]
 
 
 def _set_namespace(document: Document, namespace: str, otherwise: str) -> list[Problem]:
@@ -128,24 +128,25 @@ def _set_namespace(document: Document, namespace: str, otherwise: str) -> list[P
     meta = obj.get("metadata")
     if not isinstance(meta, dict) or obj["kind"] == NAMESPACE.kind:
         return []
-    written = meta.get("namespace")
-    if namespace and written and written != namespace:
-        text = f"is {written}, but --namespace says {namespace}; make them agree"
+    current = meta.get("namespace")
+    if namespace and current and current != namespace:
+        text = f"is {current}, but --namespace says {namespace}; make them agree"
         return [manifests.placed(document, Problem("metadata.namespace", text))]
-    meta["namespace"] = written or namespace or otherwise
+    meta["namespace"] = current or namespace or otherwise
     return []
 
 
-def _twice(documents: Sequence[Document]) -> list[Problem]:
-    first: dict[tuple[str, ...], Document] = {}
+def _duplicates(documents: Sequence[Document]) -> list[Problem]:
+    first_documents: dict[tuple[str, ...], Document] = {}
     problems: list[Problem] = []
     for document in documents:
         meta = document.obj.get("metadata")
         if not isinstance(meta, dict) or not meta.get("name"):
             continue
-        which = (document.obj["apiVersion"], document.obj["kind"], str(meta.get("namespace")), str(meta["name"]))
-        if which in first:
-            text = f"{which[1]} {which[3]} is written twice (first in {first[which].where}); keep one of them"
+        object_key = (document.obj["apiVersion"], document.obj["kind"], str(meta.get("namespace")), str(meta["name"]))
+        if object_key in first_documents:
+            first = first_documents[object_key].where
+            text = f"{object_key[1]} {object_key[3]} is written twice (first in {first}); keep one of them"
             problems.append(Problem(document.where, text))
-        first.setdefault(which, document)
+        first_documents.setdefault(object_key, document)
     return problems

@@ -24,7 +24,7 @@ from trainyard.objects.resources import NAMESPACE
 @click.option("--wait", is_flag=True, help="Return when every job has ended; exit code 1 when one failed.")
 @click.option("--logs", "follow", is_flag=True, help="Show their logs until they have ended (and wait).")
 @click.option("--timeout", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help="Wait no longer.")
-def submit(files: tuple[str, ...], wait: bool, follow: bool, timeout: float | None, **words: Any) -> None:
+def submit(files: tuple[str, ...], wait: bool, follow: bool, timeout: float | None, **params: Any) -> None:
     """Submit the jobs in FILE... to the cluster, with what else stands in them. Every problem comes with its place.
 
     Example: trainyard submit examples/tf_job.yaml --logs
@@ -32,49 +32,49 @@ def submit(files: tuple[str, ...], wait: bool, follow: bool, timeout: float | No
 
     async def work(here: Here) -> int:
         local = await is_local(here)
-        found = submission.read(files, words["namespace"], here.namespace, private=False, local=local)
-        made = await _create(here, found)
-        return await _ended(here, made, follow, timeout) if wait or follow else SUCCEEDED
+        submitted = submission.read(files, params["namespace"], here.namespace, private=False, local=local)
+        infos = await _create_objects(here, submitted)
+        return await _wait_until_ended(here, infos, follow, timeout) if wait or follow else SUCCEEDED
 
-    speak(words, work)
+    speak(params, work)
 
 
-async def _create(here: Here, found: submission.Submission) -> list[Any]:
+async def _create_objects(here: Here, submitted: submission.Submission) -> list[Any]:
     """Everything in its order, jobs last. Raises ManifestError for what the API server refuses."""
     from trainyard.cli.jobs import Found
     from trainyard.client import AlreadyExists, ApiError
 
-    for warning in found.warnings:
+    for warning in submitted.warnings:
         note(f"warning: {warning}")
-    for text in found.notes:
+    for text in submitted.notes:
         note(f"note: {text}")
-    await _make_namespaces(here, found)
-    made: list[Any] = []
-    for gvk, obj in found.others:
+    await _create_namespaces(here, submitted)
+    infos: list[Any] = []
+    for gvk, obj in submitted.others:
         with contextlib.suppress(AlreadyExists):
-            await _post(here, gvk, obj)
+            await _create_object(here, gvk, obj)
             note(f"{gvk.kind.lower()}/{name_of(obj)} created")
-    for kind, obj in found.jobs:
+    for kind, obj in submitted.jobs:
         try:
-            made.append(Found(kind, await _post(here, kind.gvk, obj)))
+            infos.append(Found(kind, await _create_object(here, kind.gvk, obj)))
         except AlreadyExists:
-            word = f"{kind.singular}/{name_of(obj)}"
+            job_text = f"{kind.singular}/{name_of(obj)}"
             raise Said(
-                f"{word} exists already in {namespace_of(obj)}; delete it first, or give this one another name"
+                f"{job_text} exists already in {namespace_of(obj)}; delete it first, or give this one another name"
             ) from None
         except ApiError as error:
             if error.code in (400, 403, 404, 422):
                 raise ManifestError(_problems(kind.gvk.kind, obj, error)) from None
             raise
-        out(f"{made[-1].word} created")
-    return made
+        out(f"{infos[-1].word} created")
+    return infos
 
 
-async def _make_namespaces(here: Here, found: submission.Submission) -> None:
+async def _create_namespaces(here: Here, submitted: submission.Submission) -> None:
     """Those that the files name are made where they are not there; one that only the command line names must be."""
     from trainyard.client import AlreadyExists, Forbidden
 
-    for namespace in found.namespaces:
+    for namespace in submitted.namespaces:
         if namespace != here.namespace:
             body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
             with contextlib.suppress(AlreadyExists, Forbidden):
@@ -82,40 +82,43 @@ async def _make_namespaces(here: Here, found: submission.Submission) -> None:
                 note(f"namespace/{namespace} created")
 
 
-async def _post(here: Here, gvk: GVK, obj: Json) -> Json:
+async def _create_object(here: Here, gvk: GVK, obj: Json) -> Json:
     namespace = "" if gvk == NAMESPACE else namespace_of(obj)
     return {"apiVersion": gvk.api_version, "kind": gvk.kind} | await here.api.create(gvk, namespace, obj)
 
 
 def _problems(kind: str, obj: Json, error: Any) -> list[Problem]:
     """The server's causes one by one, each with its field; else its one sentence."""
-    causes = [one for one in error.details.get("causes") or () if isinstance(one, dict)]
-    where = f"{kind} {name_of(obj)}"
+    causes = [cause for cause in error.details.get("causes") or () if isinstance(cause, dict)]
+    object_text = f"{kind} {name_of(obj)}"
     if error.code == 404 and f'namespaces "{namespace_of(obj)}" not found' in error.message:
         fix = f"make it with `kubectl create namespace {namespace_of(obj)}`, or name one that is there"
-        return [Problem(where, f"{error.message}; {fix}")]
+        return [Problem(object_text, f"{error.message}; {fix}")]
     if not causes:
-        return [Problem(where, error.message)]
-    return [Problem(f"{where}: {one.get('field') or ''}".rstrip(": "), str(one.get("message"))) for one in causes]
+        return [Problem(object_text, error.message)]
+    return [
+        Problem(f"{object_text}: {cause.get('field') or ''}".rstrip(": "), str(cause.get("message")))
+        for cause in causes
+    ]
 
 
-async def _ended(here: Here, made: list[Any], follow: bool, timeout: float | None) -> int:
+async def _wait_until_ended(here: Here, infos: list[Any], follow: bool, timeout: float | None) -> int:
     from trainyard.cli.logs import Wanted, show
     from trainyard.cli.view import ended, verdict
     from trainyard.cli.why import explained
 
     try:
         async with asyncio.timeout(timeout):
-            last = await show(here, made, Wanted(follow=True, prefix=True, silent=not follow))
+            last_jobs = await show(here, infos, Wanted(follow=True, prefix=True, silent=not follow))
     except TimeoutError:
         note(f"the time is over (--timeout {timeout:g}); the jobs go on")
         return TIMEOUT
     code = SUCCEEDED
-    for one, job in zip(made, last, strict=True):
-        good = ended(one.kind, job) == "Succeeded"
-        explanation = [] if good else await explained(here, one, job)
+    for info, job in zip(infos, last_jobs, strict=True):
+        succeeded = ended(info.kind, job) == "Succeeded"
+        explanation = [] if succeeded else await explained(here, info, job)
         out(prose(verdict(job, time.time(), colour=colour_on(1), why_too=not explanation), terminal_width()))
-        if not good:
+        if not succeeded:
             code = FAILED
             for line in explanation:
                 note(line)

@@ -14,12 +14,12 @@ from trainyard.cli.speaking import Here, Said, out, speak
 @click.command()
 @click.argument("jobs", nargs=-1, required=True, metavar="JOB...", shell_complete=job_names)
 @options.cluster
-def suspend(jobs: tuple[str, ...], **words: Any) -> None:
+def suspend(jobs: tuple[str, ...], **params: Any) -> None:
     """Stop what a job runs, and keep the job: its pods end, its deadline's clock stands still.
 
     Example: trainyard suspend mnist
     """
-    speak(words, lambda here: set_suspend(here, jobs, True))
+    speak(params, lambda here: set_suspend(here, jobs, True))
 
 
 async def set_suspend(here: Here, jobs: tuple[str, ...], wanted: bool) -> None:
@@ -28,13 +28,13 @@ async def set_suspend(here: Here, jobs: tuple[str, ...], wanted: bool) -> None:
     from trainyard.cli.view import ended
     from trainyard.core import Config, parse_job
 
-    found = [await find(here, job) for job in jobs]
-    for one in found:
-        if end := ended(one.kind, one.job):
-            raise Said(f"{one.word} has ended ({end}): there is nothing to {'suspend' if wanted else 'resume'}")
-    for one in found:
-        if parse_job(one.kind, one.job, Config()).policy.suspend == wanted:
-            out(f"{one.word} is {'suspended already' if wanted else 'not suspended'}")
+    infos = [await find(here, job) for job in jobs]
+    for info in infos:
+        if end := ended(info.kind, info.job):
+            raise Said(f"{info.word} has ended ({end}): there is nothing to {'suspend' if wanted else 'resume'}")
+    for info in infos:
+        if parse_job(info.kind, info.job, Config()).policy.suspend == wanted:
+            out(f"{info.word} is {'suspended already' if wanted else 'not suspended'}")
             continue
-        await here.api.patch(one.gvk, one.namespace, one.name, {"spec": {"suspend": wanted}})
-        out(f"{one.word} {'suspended' if wanted else 'resumed'}")
+        await here.api.patch(info.gvk, info.namespace, info.name, {"spec": {"suspend": wanted}})
+        out(f"{info.word} {'suspended' if wanted else 'resumed'}")

@@ -25,7 +25,7 @@ from trainyard.objects.manifest import ManifestError
 @click.option("--merge-kubeconfig", is_flag=True, help="Write it into $KUBECONFIG or ~/.kube/config, too.")
 @click.option("--no-operator", is_flag=True, hidden=True, help="For `trainyard operator`, which then serves it.")
 @options.machine
-def up(name: str, fresh: bool, merge_kubeconfig: bool, **words: Any) -> None:
+def up(name: str, fresh: bool, merge_kubeconfig: bool, **params: Any) -> None:
     """Start a cluster on this machine that stays: `trainyard up`, `trainyard submit FILE`, `trainyard down`.
 
     It goes on where `down` has stopped it. stdout has the one line that a shell needs: eval "$(trainyard up)" makes
@@ -33,12 +33,12 @@ def up(name: str, fresh: bool, merge_kubeconfig: bool, **words: Any) -> None:
     """
     try:
         cluster = Background(name)
-        target = _target() if merge_kubeconfig else None
-        started = cluster.start(_absolute(words), note, fresh)
+        target = _merge_target() if merge_kubeconfig else None
+        started = cluster.start(_daemon_arguments(params), note, fresh)
         _report(cluster, started)
-        if not started and (given := _given(cluster, words)):
-            again = f"{cluster.word('down')}, then {cluster.word('up')} {' '.join(given)} ..."
-            note(f"It stays as it is; for what you have given: {again}")
+        if not started and (given_options := _given_options(cluster, params)):
+            command = f"{cluster.word('down')}, then {cluster.word('up')} {' '.join(given_options)} ..."
+            note(f"It stays as it is; for what you have given: {command}")
         _merge(cluster, target)
     except ManifestError as error:
         for problem in error.problems:
@@ -54,26 +54,26 @@ def up(name: str, fresh: bool, merge_kubeconfig: bool, **words: Any) -> None:
         sys.exit(INTERRUPTED)
 
 
-def _absolute(words: dict[str, Any]) -> dict[str, Any]:
+def _daemon_arguments(params: dict[str, Any]) -> dict[str, Any]:
     """What the daemon hears: it lives in another folder."""
     options.history_limits()  # the daemon has our environment; what is wrong there is said here
     return {
-        "network": words["network"],
-        "images": [os.path.abspath(path) for path in words["images"]],
-        "cache": os.path.abspath(words["cache"]) if words["cache"] else "",
-        "python": options.interpreter(words["python"]),
-        "config": os.path.abspath(words["config"]) if words["config"] else "",
-        "mounts": {claim: str(place) for claim, place in map(options.claim, words["mounts"])},
-        "operator": not words["no_operator"],
+        "network": params["network"],
+        "images": [os.path.abspath(path) for path in params["images"]],
+        "cache": os.path.abspath(params["cache"]) if params["cache"] else "",
+        "python": options.interpreter(params["python"]),
+        "config": os.path.abspath(params["config"]) if params["config"] else "",
+        "mounts": {claim: str(folder) for claim, folder in map(options.claim, params["mounts"])},
+        "operator": not params["no_operator"],
         "working_directory": current(),
-        "logs_dir": str(options.logs_dir(words["logs_dir"]) or ""),
+        "logs_dir": str(options.logs_dir(params["logs_dir"]) or ""),
     }
 
 
-def _given(cluster: Background, words: dict[str, Any]) -> list[str]:
+def _given_options(cluster: Background, params: dict[str, Any]) -> list[str]:
     """The options that say how a cluster is made, as far as somebody has used them."""
     network = (cluster.facts() or {}).get("network")
-    options = {
+    option_names = {
         "images": "--images",
         "python": "--python",
         "mounts": "--mount",
@@ -81,11 +81,11 @@ def _given(cluster: Background, words: dict[str, Any]) -> list[str]:
         "logs_dir": "--logs-dir",
         "config": "--controller-config-file",
     }
-    given = [name for word, name in options.items() if words[word]]
-    return given if words["network"] in ("auto", network) else ["--network", *given]
+    given_options = [name for param, name in option_names.items() if params[param]]
+    return given_options if params["network"] in ("auto", network) else ["--network", *given_options]
 
 
-def _target() -> Path:
+def _merge_target() -> Path:
     """The person's own kubeconfig. One that cannot be written into is found out before anything starts."""
     from trainyard.app import merging
 
@@ -96,8 +96,8 @@ def _target() -> Path:
 
 def _merge(cluster: Background, target: Path | None) -> None:
     """Into the file that is asked for, and into those it was written into before: it may have another port now."""
-    known = cluster.merged_kubeconfigs()
-    for path in [*known, *([target] if target and target not in known else [])]:
+    merged_paths = cluster.merged_kubeconfigs()
+    for path in [*merged_paths, *([target] if target and target not in merged_paths else [])]:
         from trainyard.app import merging
 
         try:
@@ -112,12 +112,12 @@ def _merge(cluster: Background, target: Path | None) -> None:
         note(f"In {target} it is the context {cluster.context}: kubectl --context {cluster.context}")
 
 
-def _also(cluster: Background) -> str:
+def _kubeconfig_scope_text(cluster: Background) -> str:
     """When trainyard's own words need $KUBECONFIG, too: they mean the default cluster when nobody says anything."""
-    given = os.environ.get("KUBECONFIG")
+    kubeconfig = os.environ.get("KUBECONFIG")
     if cluster.name != "default":
         return " and for trainyard's words about this cluster"
-    if not given or given == str(cluster.kubeconfig):
+    if not kubeconfig or kubeconfig == str(cluster.kubeconfig):
         return ""
     return " (trainyard's own words would go to the cluster of $KUBECONFIG)"
 
@@ -125,10 +125,12 @@ def _also(cluster: Background) -> str:
 def _report(cluster: Background, started: bool) -> None:
     facts = cluster.facts() or {}
     state = "is up" if started else f"is up already, since {facts.get('since', 'a moment ago')}"
-    which = "The cluster" if cluster.name == "default" else f"The cluster {cluster.name}"
-    again = ", where it was stopped" if started and facts.get("again") else ""
-    note(f"{which} {state}{again} (network: {facts.get('network', 'unknown')}; log: {cluster.log_path}).")
-    note(f"For kubectl{_also(cluster)}, on stdout:")  # where a shell evaluates that line, nothing follows here
+    cluster_text = "The cluster" if cluster.name == "default" else f"The cluster {cluster.name}"
+    resumed_text = ", where it was stopped" if started and facts.get("again") else ""
+    note(f"{cluster_text} {state}{resumed_text} (network: {facts.get('network', 'unknown')}; log: {cluster.log_path}).")
+    note(
+        f"For kubectl{_kubeconfig_scope_text(cluster)}, on stdout:"
+    )  # where a shell evaluates that line, nothing follows here
     click.echo(f"export KUBECONFIG={shlex.quote(str(cluster.kubeconfig))}")
     note("Next: trainyard submit FILE, get, logs -f JOB, why JOB.")
     note(f"Stop it: {cluster.word('down')}. It keeps what it has; {cluster.word('up')} goes on with it.")

@@ -78,28 +78,44 @@ def replica(pod: Json) -> Replica:
     """A pod, as a person sees it."""
     labels = labels_of(pod)
     role, index = role_of(pod).lower(), index_of(pod)
-    alone = labels.get("app") or name_of(pod)  # a pod beside the replicas: TensorBoard
-    status = _dict(pod.get("status"))
-    containers = [one for one in status.get("containerStatuses") or [] if isinstance(one, dict)]
-    inits = [one for one in status.get("initContainerStatuses") or [] if isinstance(one, dict)]
-    ended = [_dict(_dict(one.get("state")).get("terminated")) for one in containers]
-    ends = [end for one in ended if (end := parse_time(one.get("finishedAt"))) is not None]
-    over = status.get("phase") in ("Succeeded", "Failed")
-    state = _state(pod, status, [*inits, *containers])
+    fallback_name = labels.get("app") or name_of(pod)  # a pod beside the replicas: TensorBoard
+    status = _as_dict(pod.get("status"))
+    container_statuses = [
+        container_status
+        for container_status in status.get("containerStatuses") or []
+        if isinstance(container_status, dict)
+    ]
+    init_statuses = [
+        container_status
+        for container_status in status.get("initContainerStatuses") or []
+        if isinstance(container_status, dict)
+    ]
+    terminated_states = [
+        _as_dict(_as_dict(container_status.get("state")).get("terminated")) for container_status in container_statuses
+    ]
+    end_times = [
+        end
+        for container_status in terminated_states
+        if (end := parse_time(container_status.get("finishedAt"))) is not None
+    ]
+    has_ended = status.get("phase") in ("Succeeded", "Failed")
+    state = _state(pod, status, [*init_statuses, *container_statuses])
     return Replica(
         job=labels.get(OWNER, ""),
-        name=f"{role}-{index}" if role and index else alone,
-        role=role or alone,
+        name=f"{role}-{index}" if role and index else fallback_name,
+        role=role or fallback_name,
         state=state,
         uid=uid_of(pod),
-        restarts=sum(int(one.get("restartCount") or 0) for one in containers),
+        restarts=sum(int(container_status.get("restartCount") or 0) for container_status in container_statuses),
         failed=status.get("phase") == "Failed" and state != "Stopped" and not _disrupted(status),
-        exit=_exit([one for one in ended if one]) if over else "",
-        born=parse_time(_dict(pod.get("metadata")).get("creationTimestamp")) or 0.0,
+        exit=_exit_text([container_status for container_status in terminated_states if container_status])
+        if has_ended
+        else "",
+        born=parse_time(_as_dict(pod.get("metadata")).get("creationTimestamp")) or 0.0,
         started=parse_time(status.get("startTime")),
-        ended=max(ends) if over and ends else None,
-        blocked=_unplaced(status) or _blocked([*inits, *containers]),
-        due=max(map(_due, [*inits, *containers]), default=0.0),
+        ended=max(end_times) if has_ended and end_times else None,
+        blocked=_missing_claim(status) or _blocked([*init_statuses, *container_statuses]),
+        due=max(map(_back_off_end, [*init_statuses, *container_statuses]), default=0.0),
     )
 
 
@@ -118,28 +134,31 @@ def index_of(pod: Json) -> str:
 
 def _state(pod: Json, status: Json, containers: list[Json]) -> str:
     phase = str(status.get("phase") or "Pending")
-    going = _dict(pod.get("metadata")).get("deletionTimestamp")
-    if phase == "Failed" and going and _exit_codes(containers) <= STOPPED:
+    deletion_timestamp = _as_dict(pod.get("metadata")).get("deletionTimestamp")
+    if phase == "Failed" and deletion_timestamp and _exit_codes(containers) <= STOPPED:
         return "Stopped"
     if phase in ("Succeeded", "Failed"):
         return str(status.get("reason") or phase) if phase == "Failed" else phase
-    if going:
+    if deletion_timestamp:
         return "Terminating"
-    for one in containers:
-        waiting = _dict(_dict(one.get("state")).get("waiting"))
+    for container in containers:
+        waiting = _as_dict(_as_dict(container.get("state")).get("waiting"))
         if waiting.get("reason") and waiting["reason"] != "PodInitializing":
             return str(waiting["reason"])
     return phase
 
 
 def _exit_codes(containers: list[Json]) -> set[object]:
-    ends = (_dict(_dict(one.get("state")).get("terminated")).get("exitCode") for one in containers)
-    return {code for code in ends if code}
+    codes = (_as_dict(_as_dict(container.get("state")).get("terminated")).get("exitCode") for container in containers)
+    return {code for code in codes if code}
 
 
-def _exit(ended: list[Json]) -> str:
+def _exit_text(terminated_states: list[Json]) -> str:
     """The exit code that counts: the first that is not 0, with its reason where that says more than the code."""
-    failed = next((one for one in ended if one.get("exitCode")), ended[0] if ended else {})
+    failed = next(
+        (terminated for terminated in terminated_states if terminated.get("exitCode")),
+        terminated_states[0] if terminated_states else {},
+    )
     code, reason = failed.get("exitCode"), failed.get("reason")
     if code is None:
         return ""
@@ -149,25 +168,25 @@ def _exit(ended: list[Json]) -> str:
 _BACK_OFF = re.compile(r"back-off (?:(\d+)m)?(\d+)s ")
 
 
-def _due(container: Json) -> float:
+def _back_off_end(container: Json) -> float:
     """When the back-off of a container is over: its message says how long it is, from the end of its last run."""
-    waiting = _dict(_dict(container.get("state")).get("waiting"))
-    ended = parse_time(_dict(_dict(container.get("lastState")).get("terminated")).get("finishedAt"))
-    found = _BACK_OFF.match(str(waiting.get("message") or "")) if waiting.get("reason") == "CrashLoopBackOff" else None
-    return 0.0 if found is None or ended is None else ended + 60 * int(found[1] or 0) + int(found[2])
+    waiting = _as_dict(_as_dict(container.get("state")).get("waiting"))
+    last_end = parse_time(_as_dict(_as_dict(container.get("lastState")).get("terminated")).get("finishedAt"))
+    match = _BACK_OFF.match(str(waiting.get("message") or "")) if waiting.get("reason") == "CrashLoopBackOff" else None
+    return 0.0 if match is None or last_end is None else last_end + 60 * int(match[1] or 0) + int(match[2])
 
 
 def _blocked(containers: list[Json]) -> str:
-    for one in containers:
-        waiting = _dict(_dict(one.get("state")).get("waiting"))
+    for container in containers:
+        waiting = _as_dict(_as_dict(container.get("state")).get("waiting"))
         if waiting.get("reason") in BLOCKED:
-            return f"{waiting['reason']}: {waiting.get('message') or one.get('image') or 'no message'}"
+            return f"{waiting['reason']}: {waiting.get('message') or container.get('image') or 'no message'}"
         if str(waiting.get("message") or "").startswith(MOUNT):
             return str(waiting["message"])
     return ""
 
 
-def _unplaced(status: Json) -> str:
+def _missing_claim(status: Json) -> str:
     """Why no node takes the pod, where that is a claim."""
     scheduled = condition(status.get("conditions"), "PodScheduled") or {}
     missing = re.search(rf'{CLAIM} "([^"]+)" not found', str(scheduled.get("message") or ""))
@@ -177,37 +196,41 @@ def _unplaced(status: Json) -> str:
     return f"{missing[0]}; {fix}"
 
 
-def _dict(value: Any) -> Json:
+def _as_dict(value: Any) -> Json:
     return value if isinstance(value, dict) else {}
 
 
 def result(job: Json) -> str:
     """Succeeded, Failed, or "" while the job goes on."""
-    conditions = _dict(job.get("status")).get("conditions")
+    conditions = _as_dict(job.get("status")).get("conditions")
     return next((end for end in ("Succeeded", "Failed") if is_true(conditions, end)), "")
 
 
 def ended(kind: Kind, job: Json) -> str:
     """As `result`, for a status that an operator before us has written, too."""
-    return result(job) or kind.legacy_outcome(_dict(job.get("status")))
+    return result(job) or kind.legacy_outcome(_as_dict(job.get("status")))
 
 
 def word(job: Json) -> str:
     """One word about a job: its end, or the condition that holds now."""
-    conditions = _dict(job.get("status")).get("conditions")
+    conditions = _as_dict(job.get("status")).get("conditions")
     if end := result(job):
         return end
-    holding = (one for one in ("Suspended", "Restarting", "Running", "Created") if is_true(conditions, one))
-    return next(holding, "Pending")
+    true_conditions = (
+        condition_type
+        for condition_type in ("Suspended", "Restarting", "Running", "Created")
+        if is_true(conditions, condition_type)
+    )
+    return next(true_conditions, "Pending")
 
 
 def why(job: Json) -> str:
     """The message of the job's end, or of what holds it up."""
-    conditions = _dict(job.get("status")).get("conditions")
-    for kind in ("Succeeded", "Failed", "NameConflict", "Blocked", "Degraded"):
-        found = condition(conditions, kind)
-        if found and found.get("status") == "True":
-            return str(found.get("message") or found.get("reason") or "")
+    conditions = _as_dict(job.get("status")).get("conditions")
+    for condition_type in ("Succeeded", "Failed", "NameConflict", "Blocked", "Degraded"):
+        job_condition = condition(conditions, condition_type)
+        if job_condition and job_condition.get("status") == "True":
+            return str(job_condition.get("message") or job_condition.get("reason") or "")
     return ""
 
 
@@ -223,52 +246,54 @@ class Board:
 
     def see_job(self, job: Json, now: float = 0.0) -> None:
         self.jobs[uid_of(job)] = job
-        held_up = condition(_dict(job.get("status")).get("conditions"), "Blocked") or {}
-        if held_up.get("status") == "True":
-            self.see_refusal(uid_of(job), name_of(job), str(held_up.get("message")), now)
+        blocked_condition = condition(_as_dict(job.get("status")).get("conditions"), "Blocked") or {}
+        if blocked_condition.get("status") == "True":
+            self.see_refusal(uid_of(job), name_of(job), str(blocked_condition.get("message")), now)
         elif uid_of(job) in self.refused:
-            self._made(uid_of(job))
+            self._clear_refusal(uid_of(job))
 
     def see_event(self, event: Json, now: float) -> None:
-        about = _dict(event.get("involvedObject"))
+        involved_object = _as_dict(event.get("involvedObject"))
         if event.get("reason") == "FailedCreate":
-            self.see_refusal(str(about.get("uid")), str(about.get("name")), str(event.get("message")), now)
+            self.see_refusal(
+                str(involved_object.get("uid")), str(involved_object.get("name")), str(event.get("message")), now
+            )
 
     def see_refusal(self, owner: str, name: str, message: str, now: float) -> None:
         """A missing ServiceAccount may be on its way, as any other reference."""
-        if (at := message.find(ACCOUNT)) >= 0:
-            self.refused[owner] = f"{name}: {message[at:]}; add the ServiceAccount to the file"
+        if (position := message.find(ACCOUNT)) >= 0:
+            self.refused[owner] = f"{name}: {message[position:]}; add the ServiceAccount to the file"
             self.waiting.setdefault(owner, now)
 
-    def _made(self, owner: str) -> None:
+    def _clear_refusal(self, owner: str) -> None:
         self.refused.pop(owner, None)
         self.waiting.pop(owner, None)
 
     def see_pod(self, pod: Json, now: float) -> None:
-        one = replica(pod)
-        if one.job not in self.jobs:
+        pod_replica = replica(pod)
+        if pod_replica.job not in self.jobs:
             return
-        self.replicas[one.uid] = one
-        self._made(str((controller_of(pod) or {}).get("uid")))
-        if one.blocked.startswith(PATIENTLY):
-            self.waiting.setdefault(one.uid, now)
+        self.replicas[pod_replica.uid] = pod_replica
+        self._clear_refusal(str((controller_of(pod) or {}).get("uid")))
+        if pod_replica.blocked.startswith(PATIENTLY):
+            self.waiting.setdefault(pod_replica.uid, now)
         else:
-            self.waiting.pop(one.uid, None)
+            self.waiting.pop(pod_replica.uid, None)
 
     def slots(self, job: str) -> list[Replica]:
         """The replicas of a job, each by its newest pod, restarts of all its pods together, in order of name."""
         by_name: dict[str, list[Replica]] = {}
-        for one in self.replicas.values():
-            if one.job == job:
-                by_name.setdefault(one.name, []).append(one)
-        found = self.jobs.get(job, {})
-        return [_newest(by_name[name], found) for name in sorted(by_name, key=natural)]
+        for pod_replica in self.replicas.values():
+            if pod_replica.job == job:
+                by_name.setdefault(pod_replica.name, []).append(pod_replica)
+        job_object = self.jobs.get(job, {})
+        return [_newest_replica(by_name[name], job_object) for name in sorted(by_name, key=natural)]
 
     def restarts(self, job: str) -> int:
         """Of the whole job: what its status says, or more where pods have shown more since."""
-        found = self.jobs.get(job, {})
-        stored = _count(_dict(found.get("status")).get("restarts"))
-        return stored if _is_gang(found) else max(stored, sum(one.restarts for one in self.slots(job)))
+        job_object = self.jobs.get(job, {})
+        stored = _count(_as_dict(job_object.get("status")).get("restarts"))
+        return stored if _is_gang(job_object) else max(stored, sum(slot.restarts for slot in self.slots(job)))
 
     def label(self, one: Replica) -> str:
         """What stands before its log lines."""
@@ -278,27 +303,27 @@ class Board:
 
     def blocked(self, now: float) -> str:
         """The first replica that will never start, and why."""
-        for one in self.replicas.values():
-            if one.blocked and now >= self.waiting.get(one.uid, now - PATIENCE) + PATIENCE:
-                return f"{self.label(one)}: {one.blocked}"
-        return next((why for owner, why in self.refused.items() if now >= self.waiting[owner] + PATIENCE), "")
+        for pod_replica in self.replicas.values():
+            if pod_replica.blocked and now >= self.waiting.get(pod_replica.uid, now - PATIENCE) + PATIENCE:
+                return f"{self.label(pod_replica)}: {pod_replica.blocked}"
+        return next((reason for owner, reason in self.refused.items() if now >= self.waiting[owner] + PATIENCE), "")
 
     def ended(self) -> bool:
         return bool(self.jobs) and all(result(job) or uid in self.deleted for uid, job in self.jobs.items())
 
 
-def _newest(pods: list[Replica], job: Json) -> Replica:
+def _newest_replica(pods: list[Replica], job: Json) -> Replica:
     """The newest pod of a slot, with the restarts of the slot."""
     *earlier, last = [pod for _, pod in sorted(enumerate(pods), key=lambda pair: (pair[1].born, pair[0]))]
     in_place = sum(pod.restarts for pod in pods)
-    again = sum(pod.failed for pod in earlier)
-    status = _dict(job.get("status"))
+    recreated = sum(pod.failed for pod in earlier)
+    status = _as_dict(job.get("status"))
     if _is_gang(job):
-        again, in_place = _count(status.get("restarts")), 0
-    for name, role in _dict(status.get("roles")).items():  # pods that are gone: known where the role is one replica
-        if name.lower() == last.role and _dict(role).get("replicas") == 1:
-            again = max(again, _count(_dict(role).get("failures")) - last.failed)
-    return replace(last, restarts=in_place + again)
+        recreated, in_place = _count(status.get("restarts")), 0
+    for name, role in _as_dict(status.get("roles")).items():  # pods that are gone: known where the role is one replica
+        if name.lower() == last.role and _as_dict(role).get("replicas") == 1:
+            recreated = max(recreated, _count(_as_dict(role).get("failures")) - last.failed)
+    return replace(last, restarts=in_place + recreated)
 
 
 def _is_gang(job: Json) -> bool:
@@ -317,9 +342,9 @@ def natural(name: str) -> tuple[str, int, str]:
 
 def clock(seconds: float) -> str:
     """0:07, 12:34, 1:02:03."""
-    whole = max(0, int(seconds))
-    hours, minutes = whole // 3600, whole // 60 % 60
-    return f"{hours}:{minutes:02}:{whole % 60:02}" if hours else f"{minutes}:{whole % 60:02}"
+    total = max(0, int(seconds))
+    hours, minutes = total // 3600, total // 60 % 60
+    return f"{hours}:{minutes:02}:{total % 60:02}" if hours else f"{minutes}:{total % 60:02}"
 
 
 def age(seconds: float) -> str:
@@ -332,30 +357,30 @@ def age(seconds: float) -> str:
 
 def since(stamp: object, now: float) -> str:
     """How long ago that was; "" for what is no time."""
-    moment = parse_time(stamp)
-    return "" if moment is None else age(now - moment)
+    timestamp = parse_time(stamp)
+    return "" if timestamp is None else age(now - timestamp)
 
 
 def tally(slots: list[Replica]) -> str:
     """worker: 2 Running, 1 Pending · ps: 1 Running."""
-    said = []
-    for role in dict.fromkeys(one.role for one in slots):
+    texts = []
+    for role in dict.fromkeys(slot.role for slot in slots):
         states: dict[str, int] = {}
-        for one in slots:
-            if one.role == role:
-                states[one.state] = states.get(one.state, 0) + 1
-        said.append(f"{role}: " + ", ".join(f"{count} {state}" for state, count in states.items()))
-    return " · ".join(said)
+        for slot in slots:
+            if slot.role == role:
+                states[slot.state] = states.get(slot.state, 0) + 1
+        texts.append(f"{role}: " + ", ".join(f"{count} {state}" for state, count in states.items()))
+    return " · ".join(texts)
 
 
 def peers(job: Json, slots: list[Replica]) -> str:
     """waiting for peers: 1 of 2. Some replicas of a rendezvous run, and begin when enough of them do."""
-    spec = _dict(job.get("spec"))
-    least = spec.get("minReplicas", len(slots) if "rdzvEndpoint" in spec else None)
-    if not isinstance(least, int) or isinstance(least, bool) or result(job):
+    spec = _as_dict(job.get("spec"))
+    min_replicas = spec.get("minReplicas", len(slots) if "rdzvEndpoint" in spec else None)
+    if not isinstance(min_replicas, int) or isinstance(min_replicas, bool) or result(job):
         return ""
-    there = sum(one.state in ("Running", "Succeeded") for one in slots)
-    return f"waiting for peers: {there} of {least}" if 0 < there < least else ""
+    present = sum(slot.state in ("Running", "Succeeded") for slot in slots)
+    return f"waiting for peers: {present} of {min_replicas}" if 0 < present < min_replicas else ""
 
 
 def progress(board: Board, elapsed: float | None, now: float = 0.0) -> str:
@@ -367,12 +392,12 @@ def progress(board: Board, elapsed: float | None, now: float = 0.0) -> str:
     parts = [] if elapsed is None else [clock(elapsed)]
     for uid, job in board.jobs.items():
         slots = board.slots(uid)
-        said = [f"{name_of(job)} {word(job)}", *filter(None, [tally(slots), peers(job, slots)])]
+        texts = [f"{name_of(job)} {word(job)}", *filter(None, [tally(slots), peers(job, slots)])]
         if elapsed is not None:
-            said += [f"{one.name} starts again in {clock(one.due - now)}" for one in slots if one.due > now][:1]
+            texts += [f"{slot.name} starts again in {clock(slot.due - now)}" for slot in slots if slot.due > now][:1]
         if restarts := board.restarts(uid):
-            said.append(f"restarts: {restarts}")
-        parts.append(" · ".join(said))
+            texts.append(f"restarts: {restarts}")
+        parts.append(" · ".join(texts))
     return "  ".join(parts)
 
 
@@ -387,9 +412,9 @@ def table(
     """The final table: a line per replica, then a line per job. `cut_short` says why jobs did not come to their end."""
     rows = [["JOB", "REPLICA", "STATE", "RESTARTS", "EXIT", "TIME"]]
     for uid, job in board.jobs.items():
-        for one in board.slots(uid):
-            took = "" if one.started is None else clock((one.ended or now) - one.started)
-            rows.append([name_of(job), one.name, one.state, str(one.restarts), one.exit, took])
+        for slot in board.slots(uid):
+            duration = "" if slot.started is None else clock((slot.ended or now) - slot.started)
+            rows.append([name_of(job), slot.name, slot.state, str(slot.restarts), slot.exit, duration])
     lines = fitted(rows, width, colour)
     verdicts = [verdict(job, now, cut_short, colour, why_too) for job in board.jobs.values()]
     return [*(lines if len(rows) > 1 else []), *(line for text in verdicts for line in prose(text, width).split("\n"))]
@@ -397,12 +422,12 @@ def table(
 
 def verdict(job: Json, now: float, cut_short: str = "", colour: bool = False, why_too: bool = True) -> str:
     """One sentence on how a job ended. Its reason is left out where more is said of that afterwards."""
-    status = _dict(job.get("status"))
-    start = parse_time(status.get("startTime")) or parse_time(_dict(job.get("metadata")).get("creationTimestamp"))
+    status = _as_dict(job.get("status"))
+    start = parse_time(status.get("startTime")) or parse_time(_as_dict(job.get("metadata")).get("creationTimestamp"))
     end = parse_time(status.get("completionTime")) or now
-    took = f" after {clock(end - start)}" if start is not None else ""
+    duration = f" after {clock(end - start)}" if start is not None else ""
     text = " ".join(why(job).split()) if why_too or result(job) == "Succeeded" else ""
     name = f"{job.get('kind', 'Job')} {namespace_of(job)}/{name_of(job)}"
     state = painted(word(job), colour)
-    said = f"{cut_short} while {state}" if cut_short and not result(job) else state
-    return f"{name}: {said}{took}" + (f": {text}" if text else "")
+    outcome = f"{cut_short} while {state}" if cut_short and not result(job) else state
+    return f"{name}: {outcome}{duration}" + (f": {text}" if text else "")

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 @click.argument("job", shell_complete=job_names)
 @options.cluster
 @click.option("-o", "--output", type=click.Choice(["json", "yaml"]), help="For programs.")
-def why(job: str, output: str | None, **words: Any) -> None:
+def why(job: str, output: str | None, **params: Any) -> None:
     """Say why a job does not run or why it failed: what, where, how that is known, and what to do.
 
     Of a job that is gone the answer comes from the history of this machine.
@@ -32,7 +32,9 @@ def why(job: str, output: str | None, **words: Any) -> None:
     Example: trainyard why mnist
     """
     speak(
-        words, lambda here: _why(here, job, output or ""), lambda: _from_history(job, words["namespace"], output or "")
+        params,
+        lambda here: _why(here, job, output or ""),
+        lambda: _from_history(job, params["namespace"], output or ""),
     )
 
 
@@ -42,10 +44,10 @@ async def _why(here: Here, job: str, form: str) -> None:
     from trainyard.cli.jobs import find
     from trainyard.kinds import notes
 
-    found = await find(here, job)
-    facts = await gather(here, found)
+    info = await find(here, job)
+    facts = await gather(here, info)
     if await is_local(here):
-        facts = replace(facts, notes=tuple(notes(found.kind, found.job)))
+        facts = replace(facts, notes=tuple(notes(info.kind, info.job)))
     _print(facts, diagnosis.why(facts), form)
 
 
@@ -66,10 +68,11 @@ def _print(facts: Facts, findings: list[Finding], form: str) -> None:
     from trainyard.cli import diagnosis
 
     if form:
-        listed = [
-            {**asdict(one), "level": diagnosis.LEVELS[one.level], "evidence": list(one.evidence)} for one in findings
+        finding_values = [
+            {**asdict(finding), "level": diagnosis.LEVELS[finding.level], "evidence": list(finding.evidence)}
+            for finding in findings
         ]
-        out((as_json if form == "json" else as_yaml)({"job": facts.title, "findings": listed}))
+        out((as_json if form == "json" else as_yaml)({"job": facts.title, "findings": finding_values}))
     else:
         out("\n".join(diagnosis.told(facts, findings, width=terminal_width())))
 

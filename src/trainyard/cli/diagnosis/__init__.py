@@ -1,9 +1,9 @@
-"""Why a job is as it is. `why(facts)`: facts in, findings out. Pure; who fetches the facts is `cli/evidence.py`.
+"""Diagnosis of a job: `why(facts)` returns the findings for one job. Pure; `cli/evidence.py` fetches the facts.
 
-A rule is a function that looks at the facts and yields what it finds. Rules for rules:
-- A finding names the object and the field it rests on, and what to do.
-- No rule knows a kind of job: roles, exit codes and children are asked of the `Kind`.
-- What is not known is not guessed: a condition that we have never heard of is told in its own words.
+A rule is a function that takes `Facts` and yields `Finding`s. Requirements for every rule:
+- A finding names the object and the field that are its evidence, and the fix.
+- No rule depends on a kind of job: roles, exit codes and children come from the `Kind`.
+- No rule guesses: a condition of an unknown type is reported with its own reason and message.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from trainyard.cli.view import ended
 
 Rule = Callable[[Facts], Iterable[Finding]]
 
-# Each of these ends the matter: what else could be said does not count then.
+# `why` evaluates FIRST in order; the findings of the first rule that yields any are the whole answer.
+# AFTER: rules for a job that has ended. DURING: rules for every other job.
 FIRST: tuple[Rule, ...] = (whole.not_ours, whole.going, whole.unseen)
 AFTER: tuple[Rule, ...] = (whole.over, replicas.blocked, whole.ineffective)
 DURING: tuple[Rule, ...] = (
@@ -36,22 +37,24 @@ LEVELS = {END: "problem", BLOCK: "problem", WAIT: "waits", NOTE: "note", FINE: "
 
 
 def why(facts: Facts) -> list[Finding]:
-    """What is to be said of this job, what matters most first. Never empty."""
+    """The findings for this job, the most important first, notes last. Never empty."""
     for rule in FIRST:
-        if found := list(rule(facts)):
-            return found
+        if findings := list(rule(facts)):
+            return findings
     if ended(facts.kind, facts.job):
         return [finding for rule in AFTER for finding in rule(facts)]
-    found = [finding for rule in DURING for finding in rule(facts)]
-    if all(finding.level == NOTE for finding in found):
-        found += whole.fine(facts)
-    return sorted(found, key=lambda one: (one.level == NOTE, one.level))
+    findings = [finding for rule in DURING for finding in rule(facts)]
+    if all(finding.level == NOTE for finding in findings):
+        findings += whole.fine(facts)
+    return sorted(findings, key=lambda finding: (finding.level == NOTE, finding.level))
 
 
 def told(
     facts: Facts, findings: Iterable[Finding], most: int = 15, width: int = UNKNOWN_WIDTH, heading: str = ""
 ) -> Iterator[str]:
-    """The findings as lines of text: a heading, then each with where, evidence and fix."""
+    """Formats the findings as lines of text: a heading, then each finding with its place, evidence and fix.
+
+    most: maximum number of evidence lines of a finding. width: width of the output in columns."""
     yield heading or whole.heading(facts)
     for finding in findings:
         level = LEVELS[finding.level]
@@ -59,9 +62,9 @@ def told(
         if finding.where:
             yield from wrapped(finding.where, width, "    where: ")
         lines = [line for text in finding.evidence for line in text.splitlines()]
-        for at, line in enumerate(lines[-most:] if finding.level == END else lines[:most]):
-            begin = f"    {'seen: ' if at == 0 else '      '} {line[: len(line) - len(line.lstrip())]}"
-            yield from wrapped(line, width, begin, f"{' ' * len(begin)}  ")
+        for index, line in enumerate(lines[-most:] if finding.level == END else lines[:most]):
+            prefix = f"    {'seen: ' if index == 0 else '      '} {line[: len(line) - len(line.lstrip())]}"
+            yield from wrapped(line, width, prefix, f"{' ' * len(prefix)}  ")
         if finding.fix:
             yield from wrapped(finding.fix, width, "    do:    ")
 

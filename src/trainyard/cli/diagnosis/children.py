@@ -1,4 +1,4 @@
-"""What the objects say that should have made pods, and slots that have none."""
+"""Child objects whose controllers create no pods (batch Jobs, StatefulSets, Deployments), and slots without a pod."""
 
 from __future__ import annotations
 
@@ -12,74 +12,84 @@ from trainyard.core import Observed
 from trainyard.core.policies.restart import LONGEST_BACKOFF
 from trainyard.objects import Json, controller_of, name_of, namespace_of, uid_of
 
-PATIENCE = 10.0  # seconds in which a pod is made
+PATIENCE = 10.0  # seconds in which a controller creates a pod
 
 
 def missing(facts: Facts) -> Iterator[Finding]:
-    """Children that make no pod, or too few, and what was said about that. Equal ones together."""
+    """Children with no pod or too few pods, with the FailedCreate event as evidence.
+
+    Children with the same event message are one finding."""
     owners = {(controller_of(pod) or {}).get("uid") for pod in facts.pods}
-    refused: dict[str, list[tuple[Json, str]]] = {}
+    refused_children: dict[str, list[tuple[Json, str]]] = {}
     for child in facts.children:
-        said = _refusal(facts, child)
-        wanted, there = _wanted(child), uid_of(child) in owners
-        if said and wanted and (not there or wanted > 1):
-            refused.setdefault(said.replace(name_of(child), ""), []).append((child, said))
-        elif child["kind"] == "StatefulSet" and wanted:
+        message = _failed_create_message(facts, child)
+        desired, has_pod = _desired_pods(child), uid_of(child) in owners
+        if message and desired and (not has_pod or desired > 1):
+            refused_children.setdefault(message.replace(name_of(child), ""), []).append((child, message))
+        elif child["kind"] == "StatefulSet" and desired:
             ready = int((child.get("status") or {}).get("readyReplicas") or 0)
-            if ready < wanted:
+            if ready < desired:
                 where = f"StatefulSet {name_of(child)}: status.readyReplicas"
-                what = f"{ready} of {wanted} workers of {name_of(child)} are ready"
-                yield Finding(WAIT, what, where, (), "see what is said of its pods")
-        elif wanted and not there and _is_late(facts, child):
+                summary = f"{ready} of {desired} workers of {name_of(child)} are ready"
+                yield Finding(WAIT, summary, where, (), "see what is said of its pods")
+        elif desired and not has_pod and _is_late(facts, child):
             where = f"{child['kind']} {name_of(child)}: status"
             fix = "see that the controllers of the cluster run (kube-controller-manager)"
             yield Finding(BLOCK, f"{child['kind']} {name_of(child)} has made no pod yet", where, (), fix)
-    for members in refused.values():
-        yield _refused(members)
+    for members in refused_children.values():
+        yield _refused_children_finding(members)
 
 
-def _refused(members: list[tuple[Json, str]]) -> Finding:
-    """Children whose pods the API server refuses, for the same reason."""
-    child, said = members[0]
-    what = f"no pod can be made for {child['kind']} {names_of(name_of(one) for one, _ in members)}"
+def _refused_children_finding(members: list[tuple[Json, str]]) -> Finding:
+    """One finding for the children whose pods the API server rejects with the same message.
+
+    members: (child, message of its FailedCreate event)."""
+    child, message = members[0]
+    summary = f"no pod can be made for {child['kind']} {names_of(name_of(member) for member, _ in members)}"
     where = f"{child['kind']} {name_of(child)}: events"
-    if lacking := missing_object(said, namespace_of(child)):
-        return Finding(BLOCK, f"{what}: there is no {lacking.kind} {lacking.name}", where, (said,), lacking.fix)
-    fix = "raise the quota, or ask for less" if "quota" in said else "mend the template as the message says"
-    return Finding(BLOCK, what, where, (said,), fix)
+    if absent := missing_object(message, namespace_of(child)):
+        return Finding(BLOCK, f"{summary}: there is no {absent.kind} {absent.name}", where, (message,), absent.fix)
+    fix = "raise the quota, or ask for less" if "quota" in message else "mend the template as the message says"
+    return Finding(BLOCK, summary, where, (message,), fix)
 
 
 def empty_slots(facts: Facts) -> Iterator[Finding]:
-    """Slots of the job whose pod the operator makes itself, and that have none."""
-    seen = {(role_of(pod), index_of(pod)) for pod in facts.pods}
+    """Slots whose pod the operator itself creates (no batch Job or other controller does), and that have no pod."""
+    occupied = {(role_of(pod), index_of(pod)) for pod in facts.pods}
     job = facts.read
-    empty = [
+    unoccupied = [
         slot
         for slot in job.slots()
-        if job.carrier(slot.role).gvk.kind == "Pod" and (slot.role, str(slot.index)) not in seen
+        if job.carrier(slot.role).gvk.kind == "Pod" and (slot.role, str(slot.index)) not in occupied
     ]
-    started = facts.age(facts.status.get("startTime"))
-    if not empty or started is None or started < PATIENCE or facts.holds("Restarting") or facts.holds("Suspended"):
+    running_seconds = facts.age(facts.status.get("startTime"))
+    if (
+        not unoccupied
+        or running_seconds is None
+        or running_seconds < PATIENCE
+        or facts.holds("Restarting")
+        or facts.holds("Suspended")
+    ):
         return
-    planned = {create.ref.name for create in decision(facts).creates}
-    for made, slots in (
-        (True, [slot for slot in empty if job.kind.child_name(job, slot) in planned]),
-        (False, [slot for slot in empty if job.kind.child_name(job, slot) not in planned]),
+    planned_pods = {create.ref.name for create in decision(facts).creates}
+    for is_planned, slots in (
+        (True, [slot for slot in unoccupied if job.kind.child_name(job, slot) in planned_pods]),
+        (False, [slot for slot in unoccupied if job.kind.child_name(job, slot) not in planned_pods]),
     ):
         if not slots:
             continue
-        what = f"{names_of(f'{slot.role.lower()}-{slot.index}' for slot in slots)}: no pod is there"
+        summary = f"{names_of(f'{slot.role.lower()}-{slot.index}' for slot in slots)}: no pod is there"
         where = f"pod {job.kind.child_name(job, slots[0])}"
-        if made:
+        if is_planned:
             fix = "see that the operator runs: on this machine `trainyard status` names its log"
-            yield Finding(BLOCK, f"{what}, and the operator has not made one yet", where, (), fix)
+            yield Finding(BLOCK, f"{summary}, and the operator has not made one yet", where, (), fix)
         else:
             fix = f"`{facts.command('suspend')}` and then resume make its replicas anew"
-            yield Finding(BLOCK, f"{what}, and none will be made", where, (), fix)
+            yield Finding(BLOCK, f"{summary}, and none will be made", where, (), fix)
 
 
 def decision(facts: Facts) -> core.Plan:
-    """What the operator would do now: the very decision that it makes."""
+    """The plan that the operator's next reconcile would compute from these objects (`core.plan`)."""
     children = []
     for obj in (*facts.children, *facts.pods):
         try:
@@ -90,49 +100,54 @@ def decision(facts: Facts) -> core.Plan:
 
 
 def next_look(facts: Facts) -> float | None:
-    """When the operator looks again by itself."""
-    after = decision(facts).requeue_at
-    return after if after is not None and facts.now < after <= facts.now + LONGEST_BACKOFF else None
+    """When the operator reconciles the job again without an event, in Unix seconds; None when no requeue is planned."""
+    requeue_at = decision(facts).requeue_at
+    return requeue_at if requeue_at is not None and facts.now < requeue_at <= facts.now + LONGEST_BACKOFF else None
 
 
 def done_without_pods(facts: Facts) -> int:
-    """Replicas that have ended well and whose pods are gone: their batch Jobs remember."""
+    """Number of replicas whose pods are deleted and whose batch Jobs are Complete."""
     owners = {(controller_of(pod) or {}).get("uid") for pod in facts.pods}
     return sum(
-        child["kind"] == "Job" and uid_of(child) not in owners and _holds(child, "Complete") for child in facts.children
+        child["kind"] == "Job" and uid_of(child) not in owners and _condition_is_true(child, "Complete")
+        for child in facts.children
     )
 
 
-def _wanted(child: Json) -> int | None:
-    """How many pods a child keeps; None for one that keeps none, or has ended."""
+def _desired_pods(child: Json) -> int | None:
+    """How many pods the controller of a child should keep.
+
+    None for a child of another kind, and for one that has ended, is suspended or is being deleted."""
     spec = child.get("spec") or {}
     if child["metadata"].get("deletionTimestamp"):
         return None
-    if child["kind"] == "Job" and (_holds(child, "Complete") or _holds(child, "Failed") or spec.get("suspend")):
+    if child["kind"] == "Job" and (
+        _condition_is_true(child, "Complete") or _condition_is_true(child, "Failed") or spec.get("suspend")
+    ):
         return None
     if child["kind"] == "Job":
         return (
             None
-            if _holds(child, "Complete") or _holds(child, "Failed") or spec.get("suspend")
+            if _condition_is_true(child, "Complete") or _condition_is_true(child, "Failed") or spec.get("suspend")
             else int(spec.get("parallelism", 1) or 0)
         )
     return int(spec.get("replicas", 1) or 0) if child["kind"] in ("StatefulSet", "Deployment") else None
 
 
-def _holds(child: Json, condition: str) -> bool:
-    listed = (child.get("status") or {}).get("conditions") or ()
-    return any(one.get("type") == condition and one.get("status") == "True" for one in listed)
+def _condition_is_true(child: Json, condition: str) -> bool:
+    conditions = (child.get("status") or {}).get("conditions") or ()
+    return any(entry.get("type") == condition and entry.get("status") == "True" for entry in conditions)
 
 
-def _refusal(facts: Facts, child: Json) -> str:
-    """The newest Warning about a pod that could not be made."""
+def _failed_create_message(facts: Facts, child: Json) -> str:
+    """The message of the child's newest FailedCreate event; "" when there is none."""
     for event in reversed(facts.events):
-        about = event.get("involvedObject") or {}
-        if about.get("uid") == uid_of(child) and event.get("reason") == "FailedCreate":
+        involved_object = event.get("involvedObject") or {}
+        if involved_object.get("uid") == uid_of(child) and event.get("reason") == "FailedCreate":
             return str(event.get("message") or "")
     return ""
 
 
 def _is_late(facts: Facts, child: Json) -> bool:
-    since = facts.age(child["metadata"].get("creationTimestamp"))
-    return since is not None and since >= PATIENCE
+    seconds = facts.age(child["metadata"].get("creationTimestamp"))
+    return seconds is not None and seconds >= PATIENCE

@@ -1,4 +1,4 @@
-"""What an exit code means, and what can be done about it."""
+"""The meaning of a container's exit code, and the fix."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from typing import NamedTuple
 
 
 class Cause(NamedTuple):
-    """Why something is so, and what helps. Either may be empty: then nothing is known."""
+    """The cause of a problem (`what`) and its fix. Either is "" when it is unknown."""
 
     what: str = ""
     fix: str = ""
 
 
 class Surroundings(NamedTuple):
-    """What is known of the container that ended, beside its output."""
+    """What is known about a terminated container beside its output."""
 
-    local: bool = False  # it ran as processes of a Trainyard node, not in a container of an image
-    interpreter: str = ""  # the Python that `python` was in it; "" where that is not known
+    local: bool = False  # it ran as processes on a Trainyard node, not in a container with an image
+    interpreter: str = ""  # path of the interpreter that `python` was in the container; "" when unknown
     image: str = ""
     memory_limit: str = ""  # its resources.limits.memory
-    holders: tuple[tuple[int, str], ...] = ()  # ports that its output names, and who listens there
+    holders: tuple[tuple[int, str], ...] = ()  # (port that its output or spec names, program or pod that listens on it)
 
 
 CODES = {
@@ -53,12 +53,14 @@ SIGNALS = {
 
 
 def exit_cause(code: int, reason: str, around: Surroundings = Surroundings()) -> Cause:  # noqa: B008  (a value)
-    """What is known from the exit code alone."""
-    limit = around.memory_limit
+    """The cause according to the exit code and the reason of the terminated state.
+
+    code: as in a container status; 128 + N means signal N. Returns an empty Cause for an unknown code."""
+    memory_limit = around.memory_limit
     if reason == "OOMKilled":
         fix = "raise resources.limits.memory of the container, or lower what the program uses"
-        if limit:
-            return Cause(f"it used more memory than its limit of {limit}", fix)
+        if memory_limit:
+            return Cause(f"it used more memory than its limit of {memory_limit}", fix)
         return Cause(
             "it ran out of memory; it has no memory limit of its own",
             "lower what the program uses, or run it where there is more memory",
@@ -66,22 +68,24 @@ def exit_cause(code: int, reason: str, around: Surroundings = Surroundings()) ->
     if code in CODES:
         return Cause(CODES[code], FIXES.get(code, ""))
     if code == 128 + signal.SIGKILL:
-        return _killed(around)
+        return _sigkill_cause(around)
     if code > 128:
         try:
-            number = signal.Signals(code - 128)
+            posix_signal = signal.Signals(code - 128)
         except ValueError:
             return Cause()
-        known = SIGNALS.get(number, Cause())
-        return Cause(f"{number.name}: {known.what}" if known.what else number.name, known.fix)
+        cause = SIGNALS.get(posix_signal, Cause())
+        return Cause(f"{posix_signal.name}: {cause.what}" if cause.what else posix_signal.name, cause.fix)
     return Cause()
 
 
-def _killed(around: Surroundings) -> Cause:
-    """SIGKILL, and nobody has said that it was for want of memory."""
-    log = "`dmesg | grep -i oom`" if around.local else "`dmesg | grep -i oom` on its node"
-    if around.memory_limit:
-        what = f"killed with SIGKILL from outside, and not by its memory limit of {around.memory_limit}"
+def _sigkill_cause(surroundings: Surroundings) -> Cause:
+    """The cause of an exit by SIGKILL whose reason is not OOMKilled."""
+    kernel_log = "`dmesg | grep -i oom`" if surroundings.local else "`dmesg | grep -i oom` on its node"
+    if surroundings.memory_limit:
+        explanation = f"killed with SIGKILL from outside, and not by its memory limit of {surroundings.memory_limit}"
     else:
-        what = "killed with SIGKILL from outside; it has no memory limit"
-    return Cause(what, f"if nobody killed it, the machine may have run out of memory: see the kernel log, {log}")
+        explanation = "killed with SIGKILL from outside; it has no memory limit"
+    return Cause(
+        explanation, f"if nobody killed it, the machine may have run out of memory: see the kernel log, {kernel_log}"
+    )

@@ -1,4 +1,4 @@
-"""What `why` is told, and what it answers. Values only."""
+"""Input (`Facts`) and output (`Finding`) of `why`. Values only."""
 
 from __future__ import annotations
 
@@ -13,13 +13,15 @@ from trainyard.cli.view import Replica, replica, result
 from trainyard.core import Config, Job, Kind, parse_job
 from trainyard.objects import Json, Problem, condition, name_of, namespace_of, parse_time, uid_of
 
-# How much a finding matters. The order is that in which they are said.
+# Levels of a finding, the most important first. `why` returns findings in this order, except that NOTE comes last.
 END, BLOCK, WAIT, NOTE, FINE = range(5)
 MOST_NAMES = 4
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """One thing that is so: what, where (object and field), how we know, what to do about it."""
+    """One problem or observation: what it is, where (object and field), its evidence (lines of text), its fix.
+
+    The fields are those of `trainyard why -o json`."""
 
     level: int
     what: str
@@ -29,33 +31,35 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 class Endpoint(msgspec.Struct, frozen=True):
-    """An address that the replicas meet at, and what was found there. `known` False: it could not be looked up."""
+    """The rendezvous address of the replicas and its Service. `known` False: the lookup was not possible."""
 
     address: str
     field: str
-    service: str = ""  # the Service that is meant
+    service: str = ""  # name of the Service, or its cluster IP
     known: bool = False
     exists: bool = False
-    ready: int = 0  # pods behind it that are ready
+    ready: int = 0  # number of ready pods behind it
 
 
 @dataclass(frozen=True)
 class Facts:
-    """Everything that was seen of one job at one moment."""
+    """The objects and logs of one job at the time `now` (Unix seconds)."""
 
     kind: Kind
     job: Json
     now: float
     pods: tuple[Json, ...] = ()
-    gone: tuple[Json, ...] = ()  # of a job that failed: the last pods of replicas that have none any more
+    gone: tuple[Json, ...] = ()  # of a failed job: deleted pods, the last one of each replica
     children: tuple[Json, ...] = ()
     events: tuple[Json, ...] = ()
-    logs: Mapping[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)  # (pod's uid, container): last lines
-    nodes: tuple[Json, ...] | None = None  # None: not looked at
+    logs: Mapping[tuple[str, str], tuple[str, ...]] = field(
+        default_factory=dict
+    )  # (uid of the pod, container): last lines
+    nodes: tuple[Json, ...] | None = None  # None: not fetched
     endpoint: Endpoint | None = None
     notes: tuple[Problem, ...] = ()  # fields that have no effect where the job runs
-    process_nodes: frozenset[str] = frozenset()  # nodes whose pods are processes: those of Trainyard
-    listeners: Mapping[int, str] = field(default_factory=dict)  # programs of this machine by the port they listen on
+    process_nodes: frozenset[str] = frozenset()  # names of the Trainyard nodes: there, containers are processes
+    listeners: Mapping[int, str] = field(default_factory=dict)  # programs of this machine by listening port
 
     @cached_property
     def read(self) -> Job:
@@ -63,50 +67,50 @@ class Facts:
 
     @property
     def status(self) -> Json:
-        found = self.job.get("status")
-        return found if isinstance(found, dict) else {}
+        status = self.job.get("status")
+        return status if isinstance(status, dict) else {}
 
     @property
     def spec(self) -> Json:
-        found = self.job.get("spec")
-        return found if isinstance(found, dict) else {}
+        spec = self.job.get("spec")
+        return spec if isinstance(spec, dict) else {}
 
     @property
     def conditions(self) -> list[Json]:
-        listed = self.status.get("conditions")
-        return [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
+        conditions = self.status.get("conditions")
+        return [entry for entry in conditions if isinstance(entry, dict)] if isinstance(conditions, list) else []
 
     def holds(self, kind: str) -> Json | None:
-        """The condition, when it is True."""
-        found = condition(self.conditions, kind)
-        return found if found is not None and found.get("status") == "True" else None
+        """The job's condition of this type when its status is True; otherwise None."""
+        job_condition = condition(self.conditions, kind)
+        return job_condition if job_condition is not None and job_condition.get("status") == "True" else None
 
     @cached_property
     def slots(self) -> tuple[tuple[Replica, Json], ...]:
         """The newest pod of each slot."""
         newest: dict[str, tuple[Replica, Json]] = {}
-        for pod in sorted(self.pods, key=lambda one: str(one["metadata"].get("creationTimestamp"))):
-            one = replica(pod)
-            newest[one.name] = (one, pod)
+        for pod in sorted(self.pods, key=lambda item: str(item["metadata"].get("creationTimestamp"))):
+            pod_replica = replica(pod)
+            newest[pod_replica.name] = (pod_replica, pod)
         return tuple(newest.values())
 
     @property
     def word(self) -> str:
-        """As a person names it: tfjob/mnist."""
+        """The job as a command-line argument: tfjob/mnist."""
         return f"{self.kind.singular}/{name_of(self.job)}"
 
     def command(self, word: str) -> str:
-        """A word of ours about this job, as a person types it."""
+        """The command line of a trainyard subcommand for this job."""
         namespace = namespace_of(self.job)
         return f"trainyard {word} {self.word}" + (f" -n {namespace}" if namespace != "default" else "")
 
     def runs_as_processes(self, pod: Json) -> bool:
-        """Its containers are processes of a Trainyard node: there, `image` names an entry of a catalogue."""
+        """True when the pod is on a Trainyard node: containers are processes, and `image` names a catalogue entry."""
         return str((pod.get("spec") or {}).get("nodeName") or "") in self.process_nodes
 
     @property
     def over(self) -> bool:
-        """The job has ended: nothing of it is made again."""
+        """True when the job has ended: no replica is created again."""
         return bool(result(self.job) or self.kind.legacy_outcome(self.status))
 
     @property
@@ -114,27 +118,29 @@ class Facts:
         return f"{self.kind.gvk.kind} {namespace_of(self.job)}/{name_of(self.job)}"
 
     def age(self, stamp: object) -> float | None:
-        moment = parse_time(stamp)
-        return None if moment is None else self.now - moment
+        timestamp = parse_time(stamp)
+        return None if timestamp is None else self.now - timestamp
 
 
 def called(pod: Json) -> str:
-    """A replica, as tables and logs name it: worker-0."""
+    """The name of a pod's replica in tables and logs: worker-0."""
     return replica(pod).name
 
 
 def names_of(names: Iterable[str]) -> str:
-    """worker-0, worker-1 and 4 others."""
-    listed = list(dict.fromkeys(names))
-    if len(listed) <= MOST_NAMES:
-        return ", ".join(listed)
-    return f"{', '.join(listed[: MOST_NAMES - 1])} and {len(listed) - MOST_NAMES + 1} others"
+    """Joins names, without duplicates, as `worker-0, worker-1 and 4 others`."""
+    unique_names = list(dict.fromkeys(names))
+    if len(unique_names) <= MOST_NAMES:
+        return ", ".join(unique_names)
+    return f"{', '.join(unique_names[: MOST_NAMES - 1])} and {len(unique_names) - MOST_NAMES + 1} others"
 
 
 def container_spec(pod: Json, name: str) -> Json:
     spec = pod.get("spec") or {}
-    listed = [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
-    return next((one for one in listed if isinstance(one, dict) and one.get("name") == name), {})
+    containers = [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
+    return next(
+        (container for container in containers if isinstance(container, dict) and container.get("name") == name), {}
+    )
 
 
 def surroundings(
@@ -143,11 +149,11 @@ def surroundings(
     spec = container_spec(pod, name)
     resources = spec.get("resources")
     limits = resources.get("limits") if isinstance(resources, dict) else None
-    ident = str(status.get("imageID") or "")
+    image_id = str(status.get("imageID") or "")
     local = facts.runs_as_processes(pod)
     return Surroundings(
         local=local,
-        interpreter=ident if local and ident.startswith("/") else "",
+        interpreter=image_id if local and image_id.startswith("/") else "",
         image=str(spec.get("image") or ""),
         memory_limit=str(limits.get("memory") or "") if isinstance(limits, dict) else "",
         holders=holders,

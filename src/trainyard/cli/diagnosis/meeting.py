@@ -1,6 +1,6 @@
-"""Replicas that must meet before anything begins: enough of them, at an address that answers.
+"""Rendezvous of the replicas: at least spec.minReplicas of them run, and spec.rdzvEndpoint is reachable.
 
-It is asked of every kind: the spec's minReplicas and rdzvEndpoint speak for themselves where a kind has them.
+The rules apply to every kind: a kind without these fields has no findings.
 """
 
 from __future__ import annotations
@@ -14,42 +14,46 @@ ENDPOINT = "rdzvEndpoint"
 
 
 def address_of(job: Json) -> Endpoint | None:
-    """The address in the spec, and the Service of the namespace that it may mean."""
+    """The address in spec.rdzvEndpoint, and the Service of the job's namespace that it may name. None without it."""
     spec = job.get("spec")
-    text = spec.get(ENDPOINT) if isinstance(spec, dict) else None
-    if not isinstance(text, str) or not text.strip():
+    address = spec.get(ENDPOINT) if isinstance(spec, dict) else None
+    if not isinstance(address, str) or not address.strip():
         return None
-    host = text.split("//")[-1].split("/")[0].rpartition(":")[0] or text
+    host = address.split("//")[-1].split("/")[0].rpartition(":")[0] or address
     parts = host.split(".")
     numeric = all(part.isdecimal() for part in parts)
     namespace = namespace_of(job)
-    same = len(parts) == 1 or (parts[1] == namespace and (len(parts) == 2 or parts[2] == "svc"))
-    return Endpoint(text, f"spec.{ENDPOINT}", parts[0] if same and not numeric else host if numeric else "")
+    same_namespace = len(parts) == 1 or (parts[1] == namespace and (len(parts) == 2 or parts[2] == "svc"))
+    return Endpoint(
+        address, f"spec.{ENDPOINT}", parts[0] if same_namespace and not numeric else host if numeric else ""
+    )
 
 
 def too_few(facts: Facts) -> Iterator[Finding]:
-    """Fewer replicas run than the least that may begin."""
-    least = facts.spec.get("minReplicas")
-    if not isinstance(least, int) or isinstance(least, bool):
+    """Fewer replicas run than spec.minReplicas, so that the rendezvous does not complete."""
+    min_replicas = facts.spec.get("minReplicas")
+    if not isinstance(min_replicas, int) or isinstance(min_replicas, bool):
         return
-    running = sum(one.state == "Running" for one, _ in facts.slots)
-    done = sum(one.state == "Succeeded" for one, _ in facts.slots)
-    if running and not done and running < least:
-        what = f"{running} of at least {least} replicas run: its rendezvous waits for the others"
+    running = sum(replica.state == "Running" for replica, _ in facts.slots)
+    succeeded = sum(replica.state == "Succeeded" for replica, _ in facts.slots)
+    if running and not succeeded and running < min_replicas:
+        summary = f"{running} of at least {min_replicas} replicas run: its rendezvous waits for the others"
         fix = "see what is said of the others; or lower spec.minReplicas"
-        yield Finding(BLOCK, what, "spec.minReplicas", (), fix)
+        yield Finding(BLOCK, summary, "spec.minReplicas", (), fix)
 
 
 def unreachable(facts: Facts) -> Iterator[Finding]:
-    """Nobody is at the address."""
-    at = facts.endpoint
-    if at is None or not at.known:
+    """The Service of the rendezvous address does not exist or has no ready pod."""
+    endpoint = facts.endpoint
+    if endpoint is None or not endpoint.known:
         return
-    where = f"{at.field}: {at.address}"
-    if not at.exists:
-        what = f"there is no Service {at.service} in namespace {namespace_of(facts.job)}: its replicas cannot meet"
+    where = f"{endpoint.field}: {endpoint.address}"
+    if not endpoint.exists:
+        summary = (
+            f"there is no Service {endpoint.service} in namespace {namespace_of(facts.job)}: its replicas cannot meet"
+        )
         fix = "make the Service and what runs behind it (for etcd: the README's etcd.yaml), or mend the field"
-        yield Finding(BLOCK, what, where, (), fix)
-    elif not at.ready:
-        what = f"no pod behind Service {at.service} is ready: its replicas cannot meet yet"
-        yield Finding(WAIT, what, where, (), f"see why it does not run: kubectl describe service {at.service}")
+        yield Finding(BLOCK, summary, where, (), fix)
+    elif not endpoint.ready:
+        summary = f"no pod behind Service {endpoint.service} is ready: its replicas cannot meet yet"
+        yield Finding(WAIT, summary, where, (), f"see why it does not run: kubectl describe service {endpoint.service}")

@@ -7,66 +7,71 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 _FRAME = re.compile(r'^\s*File "([^"\n]+)", line (\d+)(?:, in (\S+))?')
-_HEAD = re.compile(r"^\s*Traceback \(most recent call last\)|^\s*(?:During handling of|The above exception)")
+_HEADER = re.compile(r"^\s*Traceback \(most recent call last\)|^\s*(?:During handling of|The above exception)")
 _EXCEPTION = re.compile(r"^((?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*)(?::\s*(.*))?$")
 _LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib(?:64)?/python\d|^<frozen |^<(?!string>|stdin>)|/lib-dynload/")
 LAUNCHERS = ("ChildFailedError", "CalledProcessError", "RayTaskError", "ProcessRaisedException", "SystemExit")
-"""Exceptions that say that another process has failed: its own words stand before them."""
+"""Exceptions that report the failure of another process: the output of that process precedes them."""
 LONGEST = 160
 
 
 class Raised(NamedTuple):
-    """An exception that nobody caught, and the last line of the user's own code that led to it."""
+    """An uncaught exception, and the last line of the user's own code in its traceback."""
 
-    kind: str  # KeyError, without its module
+    kind: str  # name of the class without its module: KeyError
     message: str
     file: str = ""
     line: int = 0
     function: str = ""
-    source: str = ""  # that line, where Python has shown it
+    source: str = ""  # the text of that line, when the traceback has it
 
     @property
     def text(self) -> str:
-        words = f"{self.kind}: {self.message}" if self.message else self.kind
-        return words if len(words) <= LONGEST else words[: LONGEST - 1] + "…"
+        text = f"{self.kind}: {self.message}" if self.message else self.kind
+        return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
 
     @property
     def place(self) -> str:
-        """train.py:7, in train."""
+        """The line as text: `train.py:7, in train`; "" when it is unknown."""
         if not self.file:
             return ""
         if self.file in ("<string>", "<stdin>"):
             return (
                 f"line {self.line} of its `python -c`" if self.file == "<string>" else f"line {self.line} of its input"
             )
-        inside = f", in {self.function}" if self.function and not self.function.startswith("<") else ""
-        return f"{self.file}:{self.line}{inside}"
+        function = f", in {self.function}" if self.function and not self.function.startswith("<") else ""
+        return f"{self.file}:{self.line}{function}"
 
 
 def last_exception(lines: Sequence[str]) -> Raised | None:
-    """The last exception that ended a program, by the traceback before it. None where there is no traceback."""
-    frames = [at for at, line in enumerate(lines) if _FRAME.match(line)]
-    heads = [at for at, line in enumerate(lines) if _HEAD.match(line)]
-    if not frames and not heads:
+    """The last exception that a traceback precedes. None where there is no traceback."""
+    frames = [index for index, line in enumerate(lines) if _FRAME.match(line)]
+    headers = [index for index, line in enumerate(lines) if _HEADER.match(line)]
+    if not frames and not headers:
         return None
-    last = max(frames + heads)
-    for at in range(last + 1, len(lines)):
-        if lines[at][:1] not in (" ", "\t", "") and (match := _EXCEPTION.match(lines[at])):
+    last = max(frames + headers)
+    for index in range(last + 1, len(lines)):
+        if lines[index][:1] not in (" ", "\t", "") and (match := _EXCEPTION.match(lines[index])):
             break
     else:
         return None
     kind = match[1].rpartition(".")[2]
-    raised = Raised(kind, (match[2] or "").strip())
-    for at in reversed(frames):
-        if any(_HEAD.match(line) for line in lines[at : last + 1]):
-            break  # that frame is of an exception before this one
-        frame = _FRAME.match(lines[at])
+    exception = Raised(kind, (match[2] or "").strip())
+    for index in reversed(frames):
+        if any(_HEADER.match(line) for line in lines[index : last + 1]):
+            break  # this frame belongs to an earlier exception
+        frame = _FRAME.match(lines[index])
         if frame and not _LIBRARY.search(frame[1]):
-            below = lines[at + 1].strip() if at + 1 < len(lines) and not _FRAME.match(lines[at + 1]) else ""
-            return raised._replace(
-                file=frame[1], line=int(frame[2]), function=frame[3] or "", source=below if at < last + 1 else ""
+            source_line = (
+                lines[index + 1].strip() if index + 1 < len(lines) and not _FRAME.match(lines[index + 1]) else ""
             )
-    return raised
+            return exception._replace(
+                file=frame[1],
+                line=int(frame[2]),
+                function=frame[3] or "",
+                source=source_line if index < last + 1 else "",
+            )
+    return exception
 
 
 def is_launcher(raised: Raised) -> bool:
@@ -74,13 +79,13 @@ def is_launcher(raised: Raised) -> bool:
 
 
 def without_frames(lines: Sequence[str]) -> list[str]:
-    """The lines without the frames of tracebacks and the code in them: what they hold was not said by the program."""
-    kept: list[str] = []
-    inside = False
+    """The lines without the frames of tracebacks and their source lines, which are not output of the program."""
+    program_lines: list[str] = []
+    in_traceback = False
     for line in lines:
-        if _HEAD.match(line) or _FRAME.match(line):
-            inside = True
-        elif not (inside and line[:1] in (" ", "\t")):
-            inside = False
-            kept.append(line)
-    return kept
+        if _HEADER.match(line) or _FRAME.match(line):
+            in_traceback = True
+        elif not (in_traceback and line[:1] in (" ", "\t")):
+            in_traceback = False
+            program_lines.append(line)
+    return program_lines

@@ -1,4 +1,4 @@
-"""Why a container or a pod waits, by the reason and the message of its state; and what helps."""
+"""Why a container or a pod waits, from the reason and the message of its waiting state, and the fix."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from trainyard.cli.diagnosis.exits import Cause
 from trainyard.cli.diagnosis.facts import Facts, container_spec
 from trainyard.objects import Json, namespace_of
 
-_PULL = "see that the image's name and tag are right and that this cluster may pull it (imagePullSecrets)"
-_BUILD = "mend what the message names; the node tries it again by itself"
+_PULL_FIX = "see that the image's name and tag are right and that this cluster may pull it (imagePullSecrets)"
+_NODE_RETRIES_FIX = "mend what the message names; the node tries it again by itself"
 WAITS = {
     "ErrImageNeverPull": Cause(
         "its image is not on its node, and imagePullPolicy Never forbids to pull it",
         "load the image into that node, or let imagePullPolicy be IfNotPresent",
     ),
-    "ErrImagePull": Cause("its image cannot be had", _PULL),
-    "ImagePullBackOff": Cause("its image cannot be had", _PULL),
+    "ErrImagePull": Cause("its image cannot be had", _PULL_FIX),
+    "ImagePullBackOff": Cause("its image cannot be had", _PULL_FIX),
     "InvalidImageName": Cause("the name of its image is not legal", "mend the image's name in the template"),
-    "ImageInspectError": Cause("its image cannot be looked into", _PULL),
+    "ImageInspectError": Cause("its image cannot be looked into", _PULL_FIX),
     "CreateContainerError": Cause("its container cannot be made", "mend the template as the message says"),
     "CreateContainerConfigError": Cause(
         "something that its container refers to is not there", "make it, or mend the reference"
@@ -42,41 +42,41 @@ UNSCHEDULABLE = (
 
 
 class Missing(NamedTuple):
-    """An object that is named and not there."""
+    """An object that a pod refers to and that does not exist."""
 
     kind: str
     name: str
     fix: str
-    is_key: bool = False  # the object is there, a key of it is not
+    is_key: bool = False  # the object exists, a key of its data does not; `name` is the key
 
 
-_MISSING = re.compile(
+_MISSING_PATTERN = re.compile(
     r"\b(configmap|secret|serviceaccount|persistentvolumeclaim)s? \"([^\"/]+)\" not found"
     r"|references non-existent (config|secret) key: (\S+)"
     r"|couldn't find key (\S+) in (ConfigMap|Secret) \S*?/?([^\s/]+)$",
     re.IGNORECASE,
 )
-_KINDS = {
+_KIND_NAMES = {
     "configmap": "ConfigMap",
     "secret": "Secret",
     "serviceaccount": "ServiceAccount",
     "persistentvolumeclaim": "PersistentVolumeClaim",
 }
-_HOST_PATH = re.compile(r"hostPath type check failed: (\S+) is not (a [a-z ]+|an? \S+)")
+_HOST_PATH_PATTERN = re.compile(r"hostPath type check failed: (\S+) is not (a [a-z ]+|an? \S+)")
 
 
 def missing_object(message: str, namespace: str) -> Missing | None:
-    """What a message says is not there, and how it is made."""
-    match = _MISSING.search(message)
+    """The object that does not exist according to a message, and how to create it. None when no pattern matches."""
+    match = _MISSING_PATTERN.search(message)
     if match is None:
         return None
-    within = f" -n {namespace}" if namespace != "default" else ""
+    namespace_option = f" -n {namespace}" if namespace != "default" else ""
     if match[1]:
-        kind, name = _KINDS[match[1].lower()], match[2]
+        kind, name = _KIND_NAMES[match[1].lower()], match[2]
         fixes = {
-            "ConfigMap": f"`kubectl create configmap {name} --from-file=FILE{within}`",
-            "Secret": f"`kubectl create secret generic {name} --from-file=FILE{within}`",
-            "ServiceAccount": f"`kubectl create serviceaccount {name}{within}`",
+            "ConfigMap": f"`kubectl create configmap {name} --from-file=FILE{namespace_option}`",
+            "Secret": f"`kubectl create secret generic {name} --from-file=FILE{namespace_option}`",
+            "ServiceAccount": f"`kubectl create serviceaccount {name}{namespace_option}`",
             "PersistentVolumeClaim": f"name a folder of this machine for it: --mount {name}=DIR (run, up)",
         }
         return Missing(kind, name, f"add the {kind} {name} to the manifest, or {fixes[kind]}; else mend its name")
@@ -86,22 +86,22 @@ def missing_object(message: str, namespace: str) -> Missing | None:
 
 
 def waiting_cause(facts: Facts, pod: Json, container: str, reason: str, message: str) -> Cause | None:
-    """Why a container waits; None where its reason is not one of those that need somebody."""
-    if missing := missing_object(message, namespace_of(pod)):
-        if missing.is_key:
-            return Cause(f"its {missing.kind} has no key {missing.name}", missing.fix)
-        return Cause(f"there is no {missing.kind} {missing.name}", missing.fix)
+    """Why a container waits; None when its reason needs no action of the user."""
+    if absent := missing_object(message, namespace_of(pod)):
+        if absent.is_key:
+            return Cause(f"its {absent.kind} has no key {absent.name}", absent.fix)
+        return Cause(f"there is no {absent.kind} {absent.name}", absent.fix)
     if reason in IMAGE and facts.runs_as_processes(pod):
-        return _local_image(pod, container, reason)
+        return _local_image_cause(pod, container, reason)
     return WAITS.get(reason)
 
 
-def _local_image(pod: Json, container: str, reason: str) -> Cause:
-    """On a Trainyard node an image is an entry of a catalogue, and no registry is asked."""
+def _local_image_cause(pod: Json, container: str, reason: str) -> Cause:
+    """The cause on a Trainyard node, where an image names an entry of a catalogue and no registry is used."""
     spec = container_spec(pod, container)
     image = str(spec.get("image") or "")
     if reason != "ErrImageNeverPull":
-        return Cause(f"what its image {image} stands for cannot be had on this machine", _BUILD)
+        return Cause(f"what its image {image} stands for cannot be had on this machine", _NODE_RETRIES_FIX)
     fix = "write the program as command of the container, or an entry for the image in a catalogue (--images FILE)"
     if spec.get("args"):
         return Cause(f"it has args but no command, and no catalogue says which program its image {image} starts", fix)
@@ -109,17 +109,19 @@ def _local_image(pod: Json, container: str, reason: str) -> Cause:
 
 
 def volume_cause(message: str) -> Cause | None:
-    """Why a volume cannot be set up."""
-    if match := _HOST_PATH.search(message):
-        path, what = match[1], match[2]
-        make = (
-            f"make it (`mkdir -p {path}`; nothing else may have that name)" if what == "a directory" else f"make {path}"
+    """Why a volume cannot be mounted; None unless the type check of a hostPath failed."""
+    if match := _HOST_PATH_PATTERN.search(message):
+        path, file_type = match[1], match[2]
+        create_fix = (
+            f"make it (`mkdir -p {path}`; nothing else may have that name)"
+            if file_type == "a directory"
+            else f"make {path}"
         )
-        return Cause(f"its hostPath {path} is not {what}", f"{make}, or mend path and type of the hostPath")
+        return Cause(f"its hostPath {path} is not {file_type}", f"{create_fix}, or mend path and type of the hostPath")
     return None
 
 
 def unschedulable_fix(message: str, namespace: str) -> str:
-    if missing := missing_object(message, namespace):
-        return missing.fix
-    return next((fix for word, fix in UNSCHEDULABLE if word in message), "mend what the message names")
+    if absent := missing_object(message, namespace):
+        return absent.fix
+    return next((fix for keyword, fix in UNSCHEDULABLE if keyword in message), "mend what the message names")

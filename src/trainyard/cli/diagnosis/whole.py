@@ -1,4 +1,4 @@
-"""What the job itself says: its metadata, spec and conditions."""
+"""Findings from the job object itself: its metadata, spec and conditions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from trainyard.core.policies.managed_by import is_managed_here
 from trainyard.objects import format_time, parse_time
 
 ENDED = "status.conditions[Failed]"
-PATIENCE = 10.0  # seconds in which an operator looks at a new job
+PATIENCE = 10.0  # seconds in which an operator first reconciles a new job
 KNOWN = frozenset({"Created", "Running", "Suspended", "Succeeded", "Failed", "Complete", "Restarting"})
 
 FIXES = {
@@ -53,132 +53,140 @@ BLOCKED_FIXES = {
 def not_ours(facts: Facts) -> Iterator[Finding]:
     managed_by = facts.read.policy.managed_by
     if not is_managed_here(facts.read):
-        what = f"the job is managed by {managed_by}: Trainyard makes no request for it"
+        summary = f"the job is managed by {managed_by}: Trainyard makes no request for it"
         fix = "ask that controller; or make the job again without spec.managedBy"
-        yield Finding(BLOCK, what, "spec.managedBy", (), fix)
+        yield Finding(BLOCK, summary, "spec.managedBy", (), fix)
 
 
 def going(facts: Facts) -> Iterator[Finding]:
-    meta = facts.job["metadata"]
-    if since := meta.get("deletionTimestamp"):
-        held = ", ".join(meta.get("finalizers") or ())
-        fix = f"whoever set {held} must take it away" if held else "nothing: its children go first"
-        took = facts.age(since)
-        yield Finding(BLOCK, f"the job is being deleted{_for(took)}", "metadata.deletionTimestamp", (), fix)
+    metadata = facts.job["metadata"]
+    if deleted_at := metadata.get("deletionTimestamp"):
+        finalizers = ", ".join(metadata.get("finalizers") or ())
+        fix = f"whoever set {finalizers} must take it away" if finalizers else "nothing: its children go first"
+        seconds = facts.age(deleted_at)
+        yield Finding(BLOCK, f"the job is being deleted{_for_duration(seconds)}", "metadata.deletionTimestamp", (), fix)
 
 
 OWN_CAUSES = frozenset({"DeadlineExceeded", "BackoffLimitExceeded", "InvalidSpec", "InvalidChild"})
-"""Reasons of an end that no container's end explains."""
+"""Reasons of the Failed condition that no terminated container explains."""
 
 
 def over(facts: Facts) -> Iterator[Finding]:
-    """How it ended. Where a container's end is the cause, that one says it all (`replicas.failed`)."""
-    end = ended(facts.kind, facts.job)
-    said = facts.holds(end) or {}
-    message = str(said.get("message") or facts.status.get("reason") or "")
-    if end == "Succeeded":
-        start, stop = (parse_time(facts.status.get(name)) for name in ("startTime", "completionTime"))
-        took = f", after {clock(stop - start)}" if start is not None and stop is not None else ""
-        yield Finding(FINE, f"it succeeded{_ago(facts)}{took}", "status", tuple(filter(None, [message])))
-    elif end == "Failed":
-        reason = str(said.get("reason") or "")
-        ends = list(failed(facts))
-        if not ends or reason in OWN_CAUSES:
-            what = f"it failed{_ago(facts)}" + (f" ({reason})" if reason else "")
+    """How the job ended. If a container's failure is the cause, only the findings of `replicas.failed`."""
+    condition_type = ended(facts.kind, facts.job)
+    job_condition = facts.holds(condition_type) or {}
+    message = str(job_condition.get("message") or facts.status.get("reason") or "")
+    if condition_type == "Succeeded":
+        start, completion = (parse_time(facts.status.get(name)) for name in ("startTime", "completionTime"))
+        duration = f", after {clock(completion - start)}" if start is not None and completion is not None else ""
+        yield Finding(FINE, f"it succeeded{_finished_ago(facts)}{duration}", "status", tuple(filter(None, [message])))
+    elif condition_type == "Failed":
+        reason = str(job_condition.get("reason") or "")
+        failures = list(failed(facts))
+        if not failures or reason in OWN_CAUSES:
+            summary = f"it failed{_finished_ago(facts)}" + (f" ({reason})" if reason else "")
             fix = FIXES.get(reason, "mend what is named here and make the job again")
-            yield Finding(END, what, ENDED, tuple(filter(None, [message])), fix)
-        yield from ends
+            yield Finding(END, summary, ENDED, tuple(filter(None, [message])), fix)
+        yield from failures
 
 
 def heading(facts: Facts) -> str:
-    """What the job is, before all that is said of it."""
+    """The line above the findings: the job and, for a failed one, when and with which reason it failed."""
     if ended(facts.kind, facts.job) != "Failed":
         return f"{facts.title}:"
     reason = str((facts.holds("Failed") or {}).get("reason") or "")
-    return f"{facts.title} failed{_ago(facts)}" + (f" ({reason}):" if reason else ":")
+    return f"{facts.title} failed{_finished_ago(facts)}" + (f" ({reason}):" if reason else ":")
 
 
-def _ago(facts: Facts) -> str:
-    ago = facts.age(facts.status.get("completionTime"))
-    return f" {age(ago)} ago" if ago is not None else ""
+def _finished_ago(facts: Facts) -> str:
+    seconds = facts.age(facts.status.get("completionTime"))
+    return f" {age(seconds)} ago" if seconds is not None else ""
 
 
 def unseen(facts: Facts) -> Iterator[Finding]:
-    """No operator has looked at it."""
+    """The status is empty: no operator has reconciled the job."""
     if facts.status.get("conditions") or facts.status.get("phase"):
         return
-    born = facts.age(facts.job["metadata"].get("creationTimestamp"))
-    if born is not None and born < PATIENCE:
+    seconds = facts.age(facts.job["metadata"].get("creationTimestamp"))
+    if seconds is not None and seconds < PATIENCE:
         yield Finding(WAIT, "it has just been made, and nobody has looked at it yet", "status", (), "wait a moment")
         return
     fix = (
         "see that the operator runs: on this machine `trainyard status` names its log, elsewhere `kubectl get pods -A`"
     )
-    evidence = (f"status is empty{_for(born)}",)
+    evidence = (f"status is empty{_for_duration(seconds)}",)
     yield Finding(BLOCK, "no operator looks at it", "status", evidence, fix)
 
 
 def suspended(facts: Facts) -> Iterator[Finding]:
-    if said := facts.holds("Suspended"):
-        took = facts.age(said.get("lastTransitionTime"))
+    if condition := facts.holds("Suspended"):
+        seconds = facts.age(condition.get("lastTransitionTime"))
         if facts.read.policy.suspend:
-            yield Finding(BLOCK, f"it is suspended{_for(took)}", "spec.suspend", (), facts.command("resume"))
+            yield Finding(
+                BLOCK, f"it is suspended{_for_duration(seconds)}", "spec.suspend", (), facts.command("resume")
+            )
         else:
-            yield Finding(WAIT, "it is being resumed", "status.conditions[Suspended]", (str(said.get("message")),))
+            yield Finding(WAIT, "it is being resumed", "status.conditions[Suspended]", (str(condition.get("message")),))
 
 
 def alarms(facts: Facts) -> Iterator[Finding]:
-    """Conditions that say what is wrong; those that we do not know, too, in their own words."""
-    also = set(facts.kind.messages.condition_aliases.values())
-    for one in facts.conditions:
-        kind = str(one.get("type"))
-        if one.get("status") != "True" or kind in KNOWN or kind in also:
+    """Conditions that report a problem. Those of unknown types are reported with their own reason and message."""
+    aliases = set(facts.kind.messages.condition_aliases.values())
+    for condition in facts.conditions:
+        condition_type = str(condition.get("type"))
+        if condition.get("status") != "True" or condition_type in KNOWN or condition_type in aliases:
             continue
-        if kind == "Blocked" and one.get("reason") == "NoPod" and any(missing(facts)):
-            continue  # the object that makes no pod says more
-        reason, message = str(one.get("reason") or ""), str(one.get("message") or "")
-        level, what = ALARMS.get(reason) or ALARMS.get(kind) or (WAIT, f"its condition {kind} is True")
-        fix = ALARM_FIXES.get(reason) or ALARM_FIXES.get(kind, "")
-        if kind == "Blocked":
+        if condition_type == "Blocked" and condition.get("reason") == "NoPod" and any(missing(facts)):
+            continue  # `missing` has the finding about the child without pods, with its event
+        reason, message = str(condition.get("reason") or ""), str(condition.get("message") or "")
+        level, summary = (
+            ALARMS.get(reason) or ALARMS.get(condition_type) or (WAIT, f"its condition {condition_type} is True")
+        )
+        fix = ALARM_FIXES.get(reason) or ALARM_FIXES.get(condition_type, "")
+        if condition_type == "Blocked":
             fix = BLOCKED_FIXES.get(reason, "mend what the message names")
-        yield Finding(level, what, f"status.conditions[{kind}], {reason}", tuple(filter(None, [message])), fix)
+        yield Finding(
+            level, summary, f"status.conditions[{condition_type}], {reason}", tuple(filter(None, [message])), fix
+        )
 
 
 def ineffective(facts: Facts) -> Iterator[Finding]:
-    """Fields that have no effect where the job runs, as `lint` says them."""
+    """Fields that have no effect where the job runs, with the texts of `trainyard lint`."""
     for note in facts.notes:
         yield Finding(NOTE, note.text, note.path)
 
 
 def retrying(facts: Facts) -> Iterator[Finding]:
-    """A replica is made again, and its failed pod, which would say so, is gone."""
+    """The operator creates a replica again, and the failed pod with the cause is deleted."""
     failed_pods = any((pod.get("status") or {}).get("phase") == "Failed" for _, pod in facts.slots)
-    if (said := facts.holds("Restarting")) and not failed_pods:
-        due = next_look(facts)
-        when = f" at {format_time(due)} (in {age(due - facts.now)})" if due is not None else ""
-        what = f"a replica has ended and is made again{when}"
-        message = tuple(filter(None, [str(said.get("message") or "")]))
-        yield Finding(WAIT, what, "status.conditions[Restarting]", message, "wait; its logs say why it ended")
+    if (restarting := facts.holds("Restarting")) and not failed_pods:
+        restart_at = next_look(facts)
+        when_text = (
+            f" at {format_time(restart_at)} (in {age(restart_at - facts.now)})" if restart_at is not None else ""
+        )
+        summary = f"a replica has ended and is made again{when_text}"
+        message = tuple(filter(None, [str(restarting.get("message") or "")]))
+        yield Finding(WAIT, summary, "status.conditions[Restarting]", message, "wait; its logs say why it ended")
 
 
 def fine(facts: Facts) -> Iterator[Finding]:
-    """Nothing is wrong: what it does, and since when."""
-    said = facts.holds("Running")
-    running = sum(one.state == "Running" for one, _ in facts.slots)
-    done = sum(one.state == "Succeeded" for one, _ in facts.slots) + done_without_pods(facts)
-    wanted = max(len(facts.slots), sum(role.replicas for role in facts.read.roles))
-    if said is None and not running:
+    """No problem: how many replicas run, and since when."""
+    running_condition = facts.holds("Running")
+    running = sum(replica.state == "Running" for replica, _ in facts.slots)
+    succeeded = sum(replica.state == "Succeeded" for replica, _ in facts.slots) + done_without_pods(facts)
+    total = max(len(facts.slots), sum(role.replicas for role in facts.read.roles))
+    if running_condition is None and not running:
         yield Finding(WAIT, "it is being set up, and nothing is wrong so far", "status", (), "wait a moment")
         return
-    since = (said or {}).get("lastTransitionTime") or facts.status.get("startTime")
-    ends = f", {done} ended well" if done else ""
-    counts = f"{running} of {wanted} replicas run{ends}"
+    running_since = (running_condition or {}).get("lastTransitionTime") or facts.status.get("startTime")
+    succeeded_text = f", {succeeded} ended well" if succeeded else ""
+    counts = f"{running} of {total} replicas run{succeeded_text}"
     evidence = deadline_note(facts)
-    if running + done < wanted:
+    if running + succeeded < total:
         yield Finding(WAIT, f"{counts}; no pod of the others is there yet", "status", evidence, "wait a moment")
         return
-    what = f"it runs fine{_for(facts.age(since))}: {counts}"
-    yield Finding(FINE, what, "status.conditions[Running]", evidence)
+    summary = f"it runs fine{_for_duration(facts.age(running_since))}: {counts}"
+    yield Finding(FINE, summary, "status.conditions[Running]", evidence)
 
 
 def deadline_note(facts: Facts) -> tuple[str, ...]:
@@ -188,5 +196,5 @@ def deadline_note(facts: Facts) -> tuple[str, ...]:
     return (f"activeDeadlineSeconds stops it at {format_time(start + limit)}",)
 
 
-def _for(seconds: float | None) -> str:
+def _for_duration(seconds: float | None) -> str:
     return "" if seconds is None else f" for {age(seconds)}"

@@ -1,9 +1,9 @@
-"""Jobs without a manifest: a script and a few options become one.
+"""Jobs without a manifest: `trainyard run` and `init` make a manifest of a script and a few options.
 
-command_line: what of the words is ours, and what belongs to the program
-program:      the script, module or command that runs: its command line, its folder, its name
+command_line: splits the arguments into options of trainyard and the command line of the program
+program:      the script, module or command that runs: its command line, its directory, the name of its job
 frameworks:   the framework that a script imports
-manifest:     the job for each framework
-text:         a manifest with a comment for each field
-making:       all of it, for `run` and `init`
+manifest:     the job object for each framework
+text:         YAML of a manifest, with a comment for each field
+making:       combines them for `run` and `init`
 """

@@ -1,9 +1,9 @@
-"""Where our options end and the program's begin.
+"""Where the options of trainyard end and the arguments of the program begin.
 
-trainyard run [our options] FILE... [our options]        manifests
-trainyard run [our options] SCRIPT [the script's words]
-trainyard run [our options] -m MODULE [the module's words]
-trainyard run [our options] -- COMMAND [its words]
+trainyard run [OPTIONS] FILE... [OPTIONS]            manifests
+trainyard run [OPTIONS] SCRIPT [arguments of the script]
+trainyard run [OPTIONS] -m MODULE [arguments of the module]
+trainyard run [OPTIONS] -- COMMAND [arguments of the command]
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from trainyard.objects.manifest import ManifestError
 
 MANIFESTS = (".yaml", ".yml", ".json")
 META = "trainyard.program"
-"""The key under which the click context holds the program's words."""
-_HEAD = 4096  # bytes of a file without a telling name that are looked at
+"""Key of the program's `Words` in `click.Context.meta`."""
+_HEAD_BYTES = 4096  # number of bytes read from a file whose name does not tell its type
 
 
 class Words(msgspec.Struct, frozen=True):
-    """What the command line names as the program: a script, a module or a command, and its own arguments."""
+    """The program on the command line: a script, a module or a command, and its arguments."""
 
     form: Literal["script", "module", "command"]
     target: str
@@ -35,82 +35,90 @@ class Words(msgspec.Struct, frozen=True):
 
 
 class ScriptCommand(click.Command):
-    """A command whose line ends with a program's own words. They are in `ctx.meta[META]`; None for manifests."""
+    """A click command whose arguments may end with a program's command line.
+
+    `ctx.meta[META]` holds it as `Words`; None for manifests."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        ours, words = split(args, self.params)
+        own_args, words = split(args, self.params)
         ctx.meta[META] = words
-        return super().parse_args(ctx, ours)
+        return super().parse_args(ctx, own_args)
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
         return ["[OPTIONS]", "FILE... | SCRIPT [ARGS]... | -m MODULE [ARGS]... | -- COMMAND..."]
 
 
 def split(args: Sequence[str], parameters: Sequence[click.Parameter]) -> tuple[list[str], Words | None]:
-    """Our words, and the program's where there is one. Raises click.UsageError for -m and -- with nothing after."""
+    """The arguments of trainyard, and those of the program (None when there is no program).
+
+    Raises click.UsageError for -m and -- without a following argument."""
     with_value = _options_with_value(parameters)
-    at = 0
-    while at < len(args):
-        word, rest = args[at], args[at + 1 :]
+    index = 0
+    while index < len(args):
+        word, rest = args[index], args[index + 1 :]
         if word == "--" or word == "-m":
             if not rest:
-                what = "a command and its arguments" if word == "--" else "a module: -m MODULE"
-                raise click.UsageError(f"'{word}' has nothing after it; write {what}")
-            return list(args[:at]), Words("command" if word == "--" else "module", rest[0], tuple(rest[1:]))
+                expected = "a command and its arguments" if word == "--" else "a module: -m MODULE"
+                raise click.UsageError(f"'{word}' has nothing after it; write {expected}")
+            return list(args[:index]), Words("command" if word == "--" else "module", rest[0], tuple(rest[1:]))
         if word == "-" or not word.startswith("-"):
-            found = is_script(word)
-            return (list(args[:at]), Words("script", word, tuple(rest))) if found else (list(args), None)
-        at += 2 if word in with_value else 1
+            script_named = is_script(word)
+            return (list(args[:index]), Words("script", word, tuple(rest))) if script_named else (list(args), None)
+        index += 2 if word in with_value else 1
     return list(args), None
 
 
 def _options_with_value(parameters: Sequence[click.Parameter]) -> set[str]:
-    """`--opt VALUE` and `-o VALUE` are two words; `--opt=VALUE` and `-oVALUE` are one."""
-    options = [one for one in parameters if isinstance(one, click.Option) and not one.is_flag and not one.count]
+    """Options that take a value. `--opt VALUE` and `-o VALUE` are two arguments, `--opt=VALUE` and `-oVALUE` one."""
+    options = [
+        parameter
+        for parameter in parameters
+        if isinstance(parameter, click.Option) and not parameter.is_flag and not parameter.count
+    ]
     return {name for option in options for name in (*option.opts, *option.secondary_opts)}
 
 
 def is_script(word: str) -> bool:
-    """True for a script, False for a manifest. What is neither, `check_manifests` refuses."""
+    """True for a script, False for every other argument. `check_manifests` rejects those that are no manifests."""
     path = Path(word)
     if word == "-" or path.suffix in MANIFESTS or os.path.isdir(word):
         return False
-    return os.path.isfile(word) and (path.suffix == ".py" or _is_program(path))
+    return os.path.isfile(word) and (path.suffix == ".py" or _is_executable_script(path))
 
 
-def _is_program(path: Path) -> bool:
-    return bool(path.stat().st_mode & stat.S_IXUSR) or _head(path).startswith(b"#!")
+def _is_executable_script(path: Path) -> bool:
+    return bool(path.stat().st_mode & stat.S_IXUSR) or _read_head(path).startswith(b"#!")
 
 
-def _head(path: Path) -> bytes:
+def _read_head(path: Path) -> bytes:
     try:
         with path.open("rb") as file:
-            return file.read(_HEAD)
+            return file.read(_HEAD_BYTES)
     except OSError:
         return b""
 
 
 def check_manifests(files: Sequence[str]) -> None:
-    """Raises ManifestError for words that are neither a manifest nor a script, before anything is read as YAML."""
-    problems = [Problem(word, text) for word in files if (text := _neither(word))]
+    """Raises ManifestError for arguments that name no manifest, before any file is parsed as YAML."""
+    problems = [Problem(word, text) for word in files if (text := _file_problem(word))]
     if problems:
         raise ManifestError(problems)
 
 
-def _neither(word: str) -> str:
+def _file_problem(word: str) -> str:
     path = Path(word)
-    both = "name a manifest (.yaml, .yml, .json) or a script (.py, or an executable file)"
+    accepted_files = "name a manifest (.yaml, .yml, .json) or a script (.py, or an executable file)"
     if word == "-" or path.suffix in MANIFESTS or os.path.isdir(word):
         return ""
     if not os.path.exists(word):
-        return f"is not there; {both}"
+        return f"is not there; {accepted_files}"
     if is_script(word):
         return "is a script after a manifest; a script is run alone: trainyard run [OPTIONS] SCRIPT [ARGS]..."
-    if not os.path.isfile(word) or b"apiVersion" in _head(path):  # a pipe, or a manifest without an ending
+    if not os.path.isfile(word) or b"apiVersion" in _read_head(path):  # a pipe, or a manifest without a suffix
         return ""
-    return f"is neither a manifest nor a script; {both}; or run it with `-- COMMAND {word}`"
+    return f"is neither a manifest nor a script; {accepted_files}; or run it with `-- COMMAND {word}`"
 
 
 def words_of(ctx: click.Context) -> Any:
-    """The program's words of this command line, or None."""
+    """The program's `Words` of this command line, or None."""
     return ctx.meta.get(META)

@@ -1,9 +1,10 @@
-"""The framework of a script, from the imports of the script and of the modules beside it. Nothing is imported or run.
+"""The framework of a script, from the imports of the script and of local modules. No module is imported or executed.
 
 Rules:
-- The script itself comes first, then the modules it imports, then theirs: what is nearest decides. Among frameworks
-  in one and the same layer, the one that stands first in FRAMEWORKS does.
-- What cannot be found or read beside the script is passed over; only the script itself must be legal Python.
+- Layer 0 is the script, layer 1 the local modules that it imports, layer 2 their imports, and so on. The lowest layer
+  with a framework decides; among several frameworks of one layer, the first in FRAMEWORKS does.
+- Local modules that do not exist, cannot be read or are no legal Python are ignored; the script itself must be legal
+  Python.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from trainyard.objects.manifest import ManifestError
 
 PLAIN = "plain"
 FRAMEWORKS: dict[str, tuple[str, ...]] = {
-    # MPI starts the processes whatever else they use. JAX programs often read data with torch or TensorFlow, and torch
-    # programs write logs with TensorFlow.
+    # The order is the precedence. MPI programs need mpiexec, whatever else they import. JAX programs often read data
+    # with torch or TensorFlow, and torch programs write logs with TensorFlow.
     "chainer": ("chainer", "chainermn"),
     "mpi4py": ("mpi4py", "horovod"),
     "mxnet": ("mxnet", "gluoncv", "gluonnlp"),
@@ -34,18 +35,18 @@ FRAMEWORKS: dict[str, tuple[str, ...]] = {
     PLAIN: (),
 }  # fmt: skip
 _FRAMEWORK_OF = {module: name for name, modules in FRAMEWORKS.items() for module in modules}
-_LAYERS, _MOST_FILES, _MOST_BYTES = 4, 50, 1 << 20
+_MAX_LAYERS, _MAX_FILES, _MAX_FILE_BYTES = 4, 50, 1 << 20
 
 
 class Guess(NamedTuple):
-    """A framework, and why."""
+    """A framework, and the import that decided."""
 
     framework: str
     reason: str
 
 
 class _Import(NamedTuple):
-    """One imported module. `level`: the dots in front of a relative import."""
+    """One imported module. `level`: number of leading dots of a relative import."""
 
     module: str
     level: int
@@ -53,33 +54,36 @@ class _Import(NamedTuple):
 
 
 def guess(script: Path, root: Path) -> Guess:
-    """The framework of a script; `root` is the folder in which its imports are looked for.
+    """The framework of a script; `root` is the directory in which local modules are searched.
 
-    Raises ManifestError when the script is no Python.
+    Raises ManifestError when the script cannot be read or is no legal Python.
     """
-    layer = [(script, _imports(_parsed(script)))]
+    layer = [(script, _imports_of(_parse_script(script)))]
     seen = {script.resolve()}
-    for _ in range(_LAYERS):
-        hits = [
-            (framework, path, one)
+    for _ in range(_MAX_LAYERS):
+        framework_imports = [
+            (framework, path, imported)
             for path, imports in layer
-            for one in imports
-            if not one.level and (framework := _FRAMEWORK_OF.get(one.module.split(".")[0]))
-            and not _is_local(root, one.module)
+            for imported in imports
+            if not imported.level and (framework := _FRAMEWORK_OF.get(imported.module.split(".")[0]))
+            and not _is_local_module(root, imported.module)
         ]  # fmt: skip
         for framework in FRAMEWORKS:
-            for name, path, one in hits:
+            for name, path, imported in framework_imports:
                 if name == framework:
-                    return Guess(framework, f"{_shown(path, root)}:{one.line} imports {one.module.split('.')[0]}")
+                    return Guess(
+                        framework,
+                        f"{_display_path(path, root)}:{imported.line} imports {imported.module.split('.')[0]}",
+                    )
         layer = list(_next_layer(layer, root, seen))
     return Guess(PLAIN, "no framework among its imports")
 
 
-def _shown(path: Path, root: Path) -> str:
+def _display_path(path: Path, root: Path) -> str:
     return str(path.relative_to(root)) if path.is_relative_to(root) else path.name
 
 
-def _parsed(script: Path) -> ast.Module:
+def _parse_script(script: Path) -> ast.Module:
     try:
         return ast.parse(script.read_bytes(), str(script))
     except SyntaxError as error:
@@ -92,29 +96,29 @@ def _parsed(script: Path) -> ast.Module:
         raise ManifestError([Problem(str(script), text)]) from None
 
 
-def _imports(tree: ast.Module) -> list[_Import]:
-    """Every import, wherever it stands, but for those that only a type checker reads."""
-    found: list[_Import] = []
-    waiting: list[ast.AST] = [tree]
-    while waiting:
-        node = waiting.pop()
+def _imports_of(tree: ast.Module) -> list[_Import]:
+    """All imports at any depth, by line, except those under `if TYPE_CHECKING:`."""
+    imports: list[_Import] = []
+    pending: list[ast.AST] = [tree]
+    while pending:
+        node = pending.pop()
         if isinstance(node, ast.Import):
-            found += [_Import(alias.name, 0, node.lineno) for alias in node.names]
+            imports += [_Import(alias.name, 0, node.lineno) for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             base = node.module or ""
-            found.append(_Import(base, node.level, node.lineno))
+            imports.append(_Import(base, node.level, node.lineno))
             # `from package import module`: each name may be a module of its own.
-            found += [
+            imports += [
                 _Import(f"{base}.{alias.name}".strip("."), node.level, node.lineno)
                 for alias in node.names
                 if alias.name != "*"
             ]
-        waiting += _read_by_python(node)
-    return sorted((one for one in found if one.module), key=lambda one: one.line)
+        pending += _runtime_children(node)
+    return sorted((imported for imported in imports if imported.module), key=lambda imported: imported.line)
 
 
-def _read_by_python(node: ast.AST) -> list[ast.AST]:
-    """What is below a node, without what stands under `if TYPE_CHECKING:`."""
+def _runtime_children(node: ast.AST) -> list[ast.AST]:
+    """The child nodes of a node, without the body of `if TYPE_CHECKING:`."""
     if isinstance(node, ast.If) and ast.unparse(node.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING"):
         return list(node.orelse)
     return list(ast.iter_child_nodes(node))
@@ -123,32 +127,32 @@ def _read_by_python(node: ast.AST) -> list[ast.AST]:
 def _next_layer(
     layer: list[tuple[Path, list[_Import]]], root: Path, seen: set[Path]
 ) -> Iterator[tuple[Path, list[_Import]]]:
-    """The modules beside the script that this layer imports, each once."""
+    """The local modules that this layer imports, with their imports. `seen` collects their paths: each file once."""
     for path, imports in layer:
-        for one in imports:
-            base = path.parents[one.level - 1] if 0 < one.level <= len(path.parents) else root
-            for file in _files_of(base, one.module):
-                if len(seen) >= _MOST_FILES or file.resolve() in seen:
+        for imported in imports:
+            base = path.parents[imported.level - 1] if 0 < imported.level <= len(path.parents) else root
+            for file in _module_files(base, imported.module):
+                if len(seen) >= _MAX_FILES or file.resolve() in seen:
                     continue
                 seen.add(file.resolve())
                 try:
-                    if file.stat().st_size <= _MOST_BYTES:
-                        yield file, _imports(ast.parse(file.read_bytes()))
+                    if file.stat().st_size <= _MAX_FILE_BYTES:
+                        yield file, _imports_of(ast.parse(file.read_bytes()))
                 except (OSError, ValueError, SyntaxError):
                     continue
 
 
-def _files_of(base: Path, module: str) -> Iterator[Path]:
-    """The files that importing `a.b.c` would run: a/__init__.py, a/b/__init__.py, a/b/c.py."""
-    place = base
-    for part in module.split("."):
-        place = place / part
-        for file in (place / "__init__.py", place.with_name(f"{place.name}.py")):
+def _module_files(base: Path, module: str) -> Iterator[Path]:
+    """The existing files that `import a.b.c` would execute: a/__init__.py, a/b/__init__.py, a/b/c.py."""
+    path = base
+    for name in module.split("."):
+        path = path / name
+        for file in (path / "__init__.py", path.with_name(f"{path.name}.py")):
             if os.path.isfile(file):
                 yield file
 
 
-def _is_local(root: Path, module: str) -> bool:
-    """A module beside the script hides the framework of that name."""
-    first = module.split(".")[0]
-    return os.path.isfile(root / f"{first}.py") or os.path.isfile(root / first / "__init__.py")
+def _is_local_module(root: Path, module: str) -> bool:
+    """True when `root` has a module of this name: it shadows the framework."""
+    top_level = module.split(".")[0]
+    return os.path.isfile(root / f"{top_level}.py") or os.path.isfile(root / top_level / "__init__.py")

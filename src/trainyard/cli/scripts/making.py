@@ -1,6 +1,6 @@
-"""From the options of the command line to a job: checked, with the framework guessed where nobody names it.
+"""Makes a job of the options on the command line: checks them, and guesses the framework without --framework.
 
-Every problem names the option and the fix, and is said before anything starts.
+Every problem names the option and the fix, and is raised before any program starts.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from trainyard.objects import Json, Problem
 from trainyard.objects.manifest import Document, ManifestError
 
 OPTIONS = ("workers", "ps", "nproc", "least", "most", "framework", "name", "env", "image")
-"""Those that make no sense beside a manifest, by their parameter names."""
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+"""Parameter names of the options that are rejected with a manifest."""
+_VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 class Made(msgspec.Struct, frozen=True):
-    """A job made of a program. `note` says which framework was guessed, and why; "" when none was."""
+    """A job made of a program. `note`: text with the guessed framework and the reason; "" when it was not guessed."""
 
     job: Json
     program: Program
@@ -40,44 +40,52 @@ class Made(msgspec.Struct, frozen=True):
         return Document(self.job, self.program.label, 1)
 
     def with_working_directory(self) -> Made:
-        """The same, to be run from anywhere: its folder is written down."""
+        """A copy whose job has the program's directory as annotation, so that it runs from any directory."""
         from trainyard.objects.labels import WORKING_DIRECTORY
 
-        meta = self.job["metadata"]
-        annotations = {WORKING_DIRECTORY: str(self.program.folder), **meta.get("annotations", {})}
-        job = {**self.job, "metadata": {**meta, "annotations": annotations}}
+        metadata = self.job["metadata"]
+        annotations = {WORKING_DIRECTORY: str(self.program.folder), **metadata.get("annotations", {})}
+        job = {**self.job, "metadata": {**metadata, "annotations": annotations}}
         return Made(job, self.program, self.framework, self.note)
 
     def at_home_in(self, folder: Path) -> Made:
-        """The same, for a manifest that will stand in that folder: programs run in their manifest's folder anyhow."""
+        """A copy for a manifest in `folder`. The annotation is not needed in the program's directory: a program runs in
+        the directory of its manifest."""
         return self if folder.resolve() == self.program.folder.resolve() else self.with_working_directory()
 
     def text(self, file: Path) -> str:
-        """The commented manifest, for a file of that name."""
-        shown = os.path.relpath(file)
+        """The YAML with comments, for a manifest at the path `file`."""
+        relative_path = os.path.relpath(file)
         heading = [
             f"{self.job['kind']} for {self.program.label} ({self.framework}).",
             "",
-            f"  trainyard run {shown}       on this machine",
-            f"  trainyard submit {shown}    to a cluster: first name an image that it can pull",
+            f"  trainyard run {relative_path}       on this machine",
+            f"  trainyard submit {relative_path}    to a cluster: first name an image that it can pull",
             "",
         ]
         return commented(self.job, heading)
 
 
 def make(words: Words, given: dict[str, Any]) -> Made:
-    """The job that the words and the options ask for. Raises ManifestError."""
+    """Makes the job of a program and the options on the command line (`given`: values by parameter name).
+
+    Raises ManifestError with a problem per option."""
     program = program_of(words)
-    found = _framework(program, given)
-    shape = _shape(program, found.framework, given)
-    note = f"{program.label}: runs as {found.framework}: {found.reason} (--framework changes it)"
-    return Made(job_of(found.framework, program, shape), program, found.framework, note if found.reason else "")
+    framework_guess = _framework(program, given)
+    shape = _shape(program, framework_guess.framework, given)
+    note = f"{program.label}: runs as {framework_guess.framework}: {framework_guess.reason} (--framework changes it)"
+    return Made(
+        job_of(framework_guess.framework, program, shape),
+        program,
+        framework_guess.framework,
+        note if framework_guess.reason else "",
+    )
 
 
 def misplaced(words: Words, program: Program) -> str:
-    """The first of the script's words that is an option of ours and nowhere in the script; "" when there is none."""
+    """The first of the script's arguments that is an option of trainyard and does not occur in the script; else ""."""
     text = program.source.read_text(errors="replace") if program.source else ""
-    ours = (
+    own_options = (
         "-o",
         "--output",
         "--workers",
@@ -90,83 +98,89 @@ def misplaced(words: Words, program: Program) -> str:
         "--dry-run",
         "--network",
     )
-    return next((word for word in words.arguments if word.split("=")[0] in ours and word.split("=")[0] not in text), "")
+    return next(
+        (word for word in words.arguments if word.split("=")[0] in own_options and word.split("=")[0] not in text), ""
+    )
 
 
 def files_elsewhere(words: Words, program: Program, folder: Path) -> list[str]:
-    """Of the script's arguments those that name a file in `folder`, where the command is given, and none in the
-    script's own folder, where it runs: it would not find them."""
+    """The script's arguments that name a file relative to `folder`, the current directory, but not relative to the
+    script's own directory, in which the script runs: it would not find these files."""
     if folder.resolve() == program.folder.resolve():
         return []
-    named = ((word.partition("=")[2] if word.startswith("-") else word) for word in words.arguments)
-    relative = (word for word in named if word and not os.path.isabs(word))
-    return [word for word in dict.fromkeys(relative) if _names(folder, word) and not (program.folder / word).exists()]
+    values = ((word.partition("=")[2] if word.startswith("-") else word) for word in words.arguments)
+    relative = (word for word in values if word and not os.path.isabs(word))
+    return [
+        word for word in dict.fromkeys(relative) if _names_file(folder, word) and not (program.folder / word).exists()
+    ]
 
 
-def _names(folder: Path, word: str) -> bool:
-    """A file; of a folder it is only certain where the word looks like a path."""
+def _names_file(folder: Path, word: str) -> bool:
+    """True when `word` names a file in `folder`, or a directory if it contains a slash."""
     path = folder / word
     try:
         return path.is_file() or ("/" in word and path.is_dir())
-    except (OSError, ValueError):  # too long for a name, or with a zero byte
+    except (OSError, ValueError):  # too long for a file name, or with a null byte
         return False
 
 
-def _framework(program: Program, given: dict[str, Any]) -> Guess:
-    if given["framework"]:
-        return Guess(given["framework"], "")
+def _framework(program: Program, options: dict[str, Any]) -> Guess:
+    if options["framework"]:
+        return Guess(options["framework"], "")
     if program.source is None:
         return Guess(PLAIN, "")
     return guess(program.source, program.folder)
 
 
-def _shape(program: Program, framework: str, given: dict[str, Any]) -> Shape:
-    workers = given["workers"] or given["least"] or 1
+def _shape(program: Program, framework: str, options: dict[str, Any]) -> Shape:
+    workers = options["workers"] or options["least"] or 1
     problems: list[Problem] = []
-    if given["ps"] and framework not in WITH_SERVERS:
-        problems.append(_misfit("--ps", "has parameter servers", WITH_SERVERS, framework))
-    if (given["nproc"] or 1) > 1 and framework not in LOCAL_PROCESSES:
-        misfit = _misfit("--nproc", "starts several processes in one worker", LOCAL_PROCESSES, framework)
-        problems.append(Problem(misfit.path, f"{misfit.text}; or write --workers"))
+    if options["ps"] and framework not in WITH_SERVERS:
+        problems.append(_unsupported_option("--ps", "has parameter servers", WITH_SERVERS, framework))
+    if (options["nproc"] or 1) > 1 and framework not in LOCAL_PROCESSES:
+        problem = _unsupported_option("--nproc", "starts several processes in one worker", LOCAL_PROCESSES, framework)
+        problems.append(Problem(problem.path, f"{problem.text}; or write --workers"))
     bounds = None
-    if given["least"] or given["most"]:
+    if options["least"] or options["most"]:
         if framework != "torch":
-            problems.append(_misfit("--min, --max", "is elastic", ("torch",), framework))
-        bounds = (given["least"] or workers, given["most"] or workers)
+            problems.append(_unsupported_option("--min, --max", "is elastic", ("torch",), framework))
+        bounds = (options["least"] or workers, options["most"] or workers)
         if not bounds[0] <= workers <= bounds[1]:
             text = f"{bounds[0]} <= {workers} <= {bounds[1]} does not hold; let --min <= --workers <= --max"
             problems.append(Problem("--min, --max", text))
-    name = given["name"] or program.name
+    name = options["name"] or program.name
     if not (is_dns_label(name) and name[0].isalpha()):
         text = f"{name!r} is not a legal name: write a letter, then lower-case letters, digits and '-'"
         problems.append(Problem("--name", text))
-    env = _variables(given["env"], problems)
-    mounts = _folders(given["mounts"], problems)
+    env = _environment(options["env"], problems)
+    mounts = _host_path_mounts(options["mounts"], problems)
     if problems:
         raise ManifestError(problems)
     return Shape(
         name=name,
         workers=workers,
-        servers=given["ps"] or 0,
-        processes=given["nproc"] or 1,
+        servers=options["ps"] or 0,
+        processes=options["nproc"] or 1,
         bounds=bounds,
-        image=given["image"] or LOCAL_IMAGE,
+        image=options["image"] or LOCAL_IMAGE,
         env=env,
         mounts=mounts,
     )
 
 
-def _misfit(option: str, what: str, frameworks: tuple[str, ...], framework: str) -> Problem:
-    known = ", ".join(frameworks)
-    return Problem(option, f"nothing {what} with {framework}, only with {known}; leave it out, or name --framework")
+def _unsupported_option(option: str, capability: str, frameworks: tuple[str, ...], framework: str) -> Problem:
+    supported = ", ".join(frameworks)
+    return Problem(
+        option, f"nothing {capability} with {framework}, only with {supported}; leave it out, or name --framework"
+    )
 
 
-def _variables(given: Iterable[str], problems: list[Problem]) -> dict[str, str]:
-    """NAME=VALUE, or NAME as this shell has it."""
+def _environment(assignments: Iterable[str], problems: list[Problem]) -> dict[str, str]:
+    """The variables of --env: NAME=VALUE, or NAME with its value in this environment. Appends to `problems`."""
     env: dict[str, str] = {}
-    for text in given:
+    for text in assignments:
         name, equals, value = text.partition("=")
-        if not _VARIABLE.fullmatch(name):
+        if not _VARIABLE_NAME.fullmatch(name):
             problems.append(Problem("--env", f"{name!r} is no name of a variable; write NAME=VALUE, or NAME"))
         elif not equals and name not in os.environ:
             problems.append(Problem("--env", f"{name} is not set here; write {name}=VALUE, or export it first"))
@@ -175,31 +189,35 @@ def _variables(given: Iterable[str], problems: list[Problem]) -> dict[str, str]:
     return env
 
 
-def _folders(given: Iterable[str], problems: list[Problem]) -> tuple[tuple[str, str], ...]:
-    """DIR, or DIR:PATH; the folder must be there: a wrong path must not become an empty data set."""
+def _host_path_mounts(mount_options: Iterable[str], problems: list[Problem]) -> tuple[tuple[str, str], ...]:
+    """The mounts of --mount, DIR or DIR:PATH, as (host path, path in the container). Appends to `problems`.
+
+    The directory must exist: a wrong path must not become an empty data set."""
     mounts: list[tuple[str, str]] = []
-    for text in given:
-        folder, _, path = text.partition(":")
-        place = os.path.expanduser(folder)
-        if not os.path.isdir(place) and "=" in text:
+    for text in mount_options:
+        folder, _, mount_path = text.partition(":")
+        host_path = os.path.expanduser(folder)
+        if not os.path.isdir(host_path) and "=" in text:
             fix = "a script's manifest has no claim; write DIR or DIR:PATH"
             problems.append(Problem("--mount", f"{text!r} is CLAIM=DIR, which is for manifests: {fix}"))
-        elif not os.path.isdir(place):
+        elif not os.path.isdir(host_path):
             problems.append(Problem("--mount", f"{folder} is not a folder; make it, or name one that is there"))
-        elif path and not path.startswith("/"):
-            text = f"{path!r} is no absolute path; write DIR:/PATH, where the program sees the folder"
+        elif mount_path and not mount_path.startswith("/"):
+            text = f"{mount_path!r} is no absolute path; write DIR:/PATH, where the program sees the folder"
             problems.append(Problem("--mount", text))
         else:
-            absolute = os.path.abspath(place)
-            mounts.append((absolute, path or absolute))
-    targets = [path for _, path in mounts]
-    if again := next((path for path in targets if targets.count(path) > 1), ""):
-        problems.append(Problem("--mount", f"{again} is mounted twice; give each folder a path of its own"))
+            absolute = os.path.abspath(host_path)
+            mounts.append((absolute, mount_path or absolute))
+    mount_paths = [mount_path for _, mount_path in mounts]
+    if duplicate := next((mount_path for mount_path in mount_paths if mount_paths.count(mount_path) > 1), ""):
+        problems.append(Problem("--mount", f"{duplicate} is mounted twice; give each folder a path of its own"))
     return tuple(mounts)
 
 
 def write_new(file: Path, text: str) -> None:
-    """Writes a file that is not there yet: nothing of a person's is ever overwritten. Raises ManifestError."""
+    """Creates a file exclusively (O_EXCL): an existing file is never overwritten.
+
+    Raises ManifestError when it exists or cannot be written."""
     try:
         with file.open("x", encoding="utf-8") as out:
             out.write(text)

@@ -1,4 +1,4 @@
-"""What runs in each worker: the command line, the folder it runs in, and the name of its job."""
+"""The program that each worker runs: its command line, its directory, and the name of its job."""
 
 from __future__ import annotations
 
@@ -12,40 +12,44 @@ import msgspec
 from trainyard.cli.scripts.command_line import Words
 
 PYTHON = "python"
-"""As in an image: which interpreter that is, is the image's affair. Here it is the one of --python."""
+"""The interpreter, resolved by PATH: that of the image on a cluster, that of --python on this machine."""
 MOST_LETTERS = 35
-"""Of a name that is made here: what the kind with the shortest names takes."""
+"""Maximum length of a generated job name: the limit of the kind with the shortest names."""
 
 
 class Program(msgspec.Struct, frozen=True):
-    """A script, a module or a command. `source` is the file whose imports tell the framework, if there is one."""
+    """A script, a module or a command. `source`: the file whose imports tell the framework; None without one."""
 
     command: tuple[str, ...]
     torchrun: tuple[str, ...]
-    """The same, as the last arguments of `python -m torch.distributed.run`."""
+    """The program as the last arguments of `python -m torch.distributed.run`."""
     folder: Path
     source: Path | None
     name: str
     label: str
-    """What a person calls it."""
+    """The program in messages: the file name of a script, `-m MODULE` or the command."""
 
 
 def program_of(words: Words) -> Program:
-    """The folder of a script is where it stands; a module and a command run in the current one."""
+    """The program of a command line. A script runs in its own directory, a module and a command in the current one."""
     if words.form == "script":
-        return _script(Path(words.target), words.arguments)
-    here = Path.cwd()
+        return _script_program(Path(words.target), words.arguments)
+    working_directory = Path.cwd()
     if words.form == "module":
         command = (PYTHON, "-m", words.target, *words.arguments)
         torchrun = ("--module", words.target, *words.arguments)
-        source = _module_file(here, words.target)
-        return Program(command, torchrun, here, source, job_name(words.target.split(".")[-1]), f"-m {words.target}")
+        source = _module_file(working_directory, words.target)
+        return Program(
+            command, torchrun, working_directory, source, job_name(words.target.split(".")[-1]), f"-m {words.target}"
+        )
     command = (words.target, *words.arguments)
-    return Program(command, ("--no-python", *command), here, None, job_name(Path(words.target).stem), words.target)
+    return Program(
+        command, ("--no-python", *command), working_directory, None, job_name(Path(words.target).stem), words.target
+    )
 
 
-def _script(path: Path, arguments: tuple[str, ...]) -> Program:
-    # The folder is the one that was named: a link to a script elsewhere runs where the link stands, as in a shell.
+def _script_program(path: Path, arguments: tuple[str, ...]) -> Program:
+    # A symbolic link is not resolved: the script runs in the directory of the link.
     folder, name = Path(os.path.abspath(path)).parent, path.name
     if path.suffix == ".py":
         command = (PYTHON, name, *arguments)
@@ -55,23 +59,23 @@ def _script(path: Path, arguments: tuple[str, ...]) -> Program:
 
 
 def _interpreter(path: Path) -> tuple[str, ...]:
-    """`./train.sh`, or what its first line names when it may not be executed."""
+    """`./train.sh`; for a file that is not executable, the interpreter of its #! line and the file name."""
     if os.access(path, os.X_OK):
         return (f"./{path.name}",)
     with path.open("rb") as file:
-        first = file.readline(4096).decode(errors="replace")
-    return (*shlex.split(first.removeprefix("#!").strip()), path.name)
+        first_line = file.readline(4096).decode(errors="replace")
+    return (*shlex.split(first_line.removeprefix("#!").strip()), path.name)
 
 
 def _module_file(folder: Path, module: str) -> Path | None:
-    place = folder.joinpath(*module.split("."))
-    candidates = (place.with_name(f"{place.name}.py"), place / "__main__.py")
-    return next((one for one in candidates if os.path.isfile(one)), None)
+    path = folder.joinpath(*module.split("."))
+    candidates = (path.with_name(f"{path.name}.py"), path / "__main__.py")
+    return next((candidate for candidate in candidates if os.path.isfile(candidate)), None)
 
 
 def job_name(text: str) -> str:
-    """A legal name of a job, from any text: `My train_v2` becomes `my-train-v2`."""
-    plain = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
-    if not plain[:1].isalpha():
-        plain = f"job-{plain}".rstrip("-")
-    return plain[:MOST_LETTERS].rstrip("-")
+    """Makes a legal job name of any text: `My train_v2` becomes `my-train-v2`."""
+    name = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
+    if not name[:1].isalpha():
+        name = f"job-{name}".rstrip("-")
+    return name[:MOST_LETTERS].rstrip("-")

@@ -1,6 +1,6 @@
-"""A manifest as a person reads it: YAML with a comment above each field that one may want to change. Pure.
+"""YAML of a manifest with a comment above each field that a user may want to change. Pure.
 
-What is printed says the same as the object: `tests/cli/test_script_manifests.py` reads it back.
+The YAML parses to the same object: `tests/cli/test_script_manifests.py` verifies that.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from trainyard.objects.yaml_text import as_flow
 
 _WIDTH = 100
 _TEMPLATE = "spec.*.template.spec"
-# Field by field; `*` is anything between. A comment stands above the first field that it fits, and there only.
+# Comments by field path; `*` matches any part of a path. A comment is written once, above the first field that matches.
+# A dict has the comments by the value of the field (see `_comment_key`); "" is the default.
 _COMMENTS: dict[str, str | dict[str, str]] = {
     "metadata.name": "The name of the job, and the first part of the names of what it makes.",
     "metadata.annotations": "The folder on this machine in which the program runs. A cluster does not look at "
@@ -63,7 +64,7 @@ _COMMENTS: dict[str, str | dict[str, str]] = {
     },
     f"{_TEMPLATE}.volumes": "Folders of the machine. On a cluster, write a persistentVolumeClaim instead of hostPath.",
 }
-_RESOURCES = (
+_RESOURCES_COMMENT = (
     "What each pod asks of a cluster, if it needs it:",
     "resources:",
     '  limits: {cpu: "4", memory: 8Gi, nvidia.com/gpu: 1}',
@@ -71,64 +72,64 @@ _RESOURCES = (
 
 
 def commented(job: Json, heading: list[str]) -> str:
-    """The manifest with comments, `heading` at its top."""
+    """The YAML with comments; the lines of `heading` come first, as comments."""
     lines = [f"# {line}".rstrip() for line in heading]
     return "\n".join([*lines, *_Printer().lines(job)]) + "\n"
 
 
 class _Printer:
-    """Walks over a manifest once; it remembers which comments have been written."""
+    """Formats one manifest; it keeps the comments that are not written yet."""
 
     def __init__(self) -> None:
-        self._left = dict(_COMMENTS)
-        self._resources = True
+        self._unwritten_comments = dict(_COMMENTS)
+        self._resources_unwritten = True
 
     def lines(self, value: Json, path: str = "", indent: str = "") -> Iterator[str]:
-        for key, below in value.items():
-            place = f"{path}.{key}".lstrip(".")
-            yield from (f"{indent}# {line}" for line in self._comment(place, below, len(indent)))
-            if isinstance(below, dict) and below and (key == "metadata" or not _is_short(below)):
+        for key, child in value.items():
+            field_path = f"{path}.{key}".lstrip(".")
+            yield from (f"{indent}# {line}" for line in self._comment(field_path, child, len(indent)))
+            if isinstance(child, dict) and child and (key == "metadata" or not _fits_one_line(child)):
                 yield f"{indent}{as_flow(key)}:"
-                yield from self.lines(below, place, f"{indent}  ")
-            elif isinstance(below, list) and any(isinstance(one, dict) for one in below):
+                yield from self.lines(child, field_path, f"{indent}  ")
+            elif isinstance(child, list) and any(isinstance(item, dict) for item in child):
                 yield f"{indent}{as_flow(key)}:"
-                for one in below:
-                    yield from self._item(one, place, indent)
+                for item in child:
+                    yield from self._item(item, field_path, indent)
             else:
-                yield f"{indent}{as_flow(key)}: {as_flow(below)}"
-        if self._resources and path.endswith("containers"):
-            self._resources = False
-            yield from (f"{indent}# {line}" for line in _RESOURCES)
+                yield f"{indent}{as_flow(key)}: {as_flow(child)}"
+        if self._resources_unwritten and path.endswith("containers"):
+            self._resources_unwritten = False
+            yield from (f"{indent}# {line}" for line in _RESOURCES_COMMENT)
 
     def _item(self, value: Any, path: str, indent: str) -> Iterator[str]:
-        if not isinstance(value, dict) or _is_short(value):
+        if not isinstance(value, dict) or _fits_one_line(value):
             yield f"{indent}- {as_flow(value)}"
             return
-        begun = False
+        has_dash = False
         for line in self.lines(value, path, f"{indent}  "):
-            # The dash belongs to the first field, below the comment about it.
-            if not begun and not line.lstrip().startswith("#"):
-                line, begun = f"{indent}- {line.removeprefix(indent + '  ')}", True
+            # The dash is on the line of the first field, below the field's comment.
+            if not has_dash and not line.lstrip().startswith("#"):
+                line, has_dash = f"{indent}- {line.removeprefix(indent + '  ')}", True
             yield line
 
-    def _comment(self, place: str, value: Any, indent: int) -> list[str]:
-        pattern = next((one for one in self._left if _fits(place, one)), None)
+    def _comment(self, field_path: str, value: Any, indent: int) -> list[str]:
+        pattern = next((candidate for candidate in self._unwritten_comments if _matches(field_path, candidate)), None)
         if pattern is None:
             return []
-        comment = self._left.pop(pattern)
-        text = comment if isinstance(comment, str) else comment.get(_key(value), comment.get("", ""))
+        comment = self._unwritten_comments.pop(pattern)
+        text = comment if isinstance(comment, str) else comment.get(_comment_key(value), comment.get("", ""))
         return wrap(text, max(40, _WIDTH - indent - 2), break_on_hyphens=False)
 
 
-def _key(value: Any) -> str:
-    """What the comment depends on: a scalar itself, the first name of a list."""
+def _comment_key(value: Any) -> str:
+    """The key of a comment in a dict of comments: the value of a scalar, the `name` of the first item of a list."""
     return str(value[0].get("name")) if isinstance(value, list) else str(value)
 
 
-def _fits(place: str, pattern: str) -> bool:
-    return re.fullmatch(re.escape(pattern).replace(r"\*", ".+"), place) is not None
+def _matches(field_path: str, pattern: str) -> bool:
+    return re.fullmatch(re.escape(pattern).replace(r"\*", ".+"), field_path) is not None
 
 
-def _is_short(value: Json) -> bool:
-    """A variable, a mount: one line says it all."""
+def _fits_one_line(value: Json) -> bool:
+    """True for a small object such as a variable or a mount, which is written in flow style on one line."""
     return len(as_flow(value)) <= 72 and set(value) <= {"name", "value", "mountPath", "slots", "path", "type"}
